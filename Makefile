@@ -1,0 +1,48 @@
+# Set-up needs Python 3.11 or newer, make and a C compiler; everything else comes from the package registry.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+SOURCES := $(shell find broker -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
+
+.PHONY: run install dev test test-clients lint bench soak clean
+
+run: install
+	$(BIN)/sluice serve
+
+install: $(VENV)/.built
+
+dev: $(VENV)/.dev
+
+$(VENV)/.runtime: requirements.lock
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --require-hashes -r requirements.lock
+	touch $@
+
+# Python files that are not compiled need no rebuild: the install is editable.
+$(VENV)/.built: $(VENV)/.runtime $(SOURCES)
+	$(PIP) install --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.built requirements-dev.lock
+	$(PIP) install --require-hashes -r requirements-dev.lock
+	touch $@
+
+test: dev
+	$(BIN)/python -m pytest tests
+	SLUICE_PURE=1 $(BIN)/python -m pytest tests/unit tests/property
+
+lint: dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: install
+	$(BIN)/python -m bench
+
+soak: dev
+	$(BIN)/python -m pytest tests -m soak --timeout 3600
+
+clean:
+	rm -rf build $(VENV) *.egg-info
+	find broker bench -name '*.so' -delete
