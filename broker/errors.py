@@ -1,0 +1,60 @@
+"""Whose fault it is: the peer's, the operator's, or our own.
+
+Every error the broker raises on purpose stands in this one short tree. Backpressure is a state and
+never an exception. Adapters translate at their edge: AMQP answers with the condition, the command
+line with an exit status, HTTP with a status code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class SluiceError(Exception):
+    """Anything the broker raises on purpose."""
+
+
+class PeerError(SluiceError):
+    """The peer broke the protocol or asked for what it may not have.
+
+    ``condition`` is an AMQP error condition (AMQP 1.0 §2.8.15 and following); whoever catches it
+    closes the smallest scope that holds the offence.
+    """
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(f"{condition}: {description}")
+        self.condition = condition
+        self.description = description
+
+
+class OperatorError(SluiceError):
+    """A command or a setting was refused; the text is the reason, fit to be shown."""
+
+
+class NotFoundError(OperatorError):
+    """What the command named does not exist."""
+
+
+class ConflictError(OperatorError):
+    """What the command would create exists already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One located fault in a file of settings; ``line`` and ``column`` count from 1."""
+
+    file: str
+    line: int
+    column: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.text}"
+
+
+class ConfigError(OperatorError):
+    """A file of settings was refused; ``problems`` holds all that is wrong with it, in file order."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
