@@ -1,0 +1,32 @@
+cimport cython
+
+cdef long UNBOUNDED
+
+@cython.final
+cdef class Gate:
+    cdef public str name
+    cdef public bint enforced, held, full, closed
+    cdef public long stop_msgs, resume_msgs, stop_bytes, resume_bytes, strict_bytes
+    cdef public long depth_msgs, depth_bytes, promised_msgs, promised_bytes
+    cdef public long typical_bytes, peak_msgs, peak_bytes
+    cdef public long closed_count, closed_since_ns, closed_total_ns
+
+    cpdef bint configure(self, long stop_msgs, long resume_msgs, long stop_bytes, long resume_bytes,
+                         long strict_bytes, long now_ns)
+    cpdef bint enforce(self, bint enforced, long now_ns)
+    cpdef bint hold(self, bint held, long now_ns)
+    cpdef bint enter(self, long size, long now_ns)
+    cpdef bint leave(self, long size, long now_ns)
+    cpdef void promise(self, long msgs, long size)
+    @cython.locals(room=long)
+    cpdef long room(self, long reserve_bytes)
+    @cython.locals(excess=long, over_bytes=long, each=long)
+    cpdef long excess_msgs(self)
+    cpdef long unit_bytes(self)
+    @cython.locals(room=long)
+    cdef long _room_by_bytes(self, long reserve_bytes)
+    cdef bint _is_full(self)
+    cdef bint _is_drained(self)
+    cdef bint _reconsider(self, long now_ns)
+    @cython.locals(closed=bint)
+    cdef bint _settle_state(self, long now_ns)

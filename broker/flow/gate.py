@@ -1,0 +1,186 @@
+"""The flow state of one node: depth and promised credit against two pairs of thresholds.
+
+A gate is *open* or *closed*. It closes when a unit has no room for one more message below its stop
+threshold, or by an operator's hand; it opens when every configured unit is strictly below its
+resume threshold and no operator holds it. Only this file decides that. It grants nothing itself:
+``room`` says how much credit may be promised, the ledger promises.
+"""
+
+from __future__ import annotations
+
+# More credit than any link can hold: "no limit" as a number, so that no caller needs a special case.
+UNBOUNDED = 1 << 40
+
+OPEN = "open"
+STOPPED = "stopped"
+
+# (state, what happened) -> state. A pair that is absent changes nothing.
+TRANSITIONS = {(OPEN, "full"): STOPPED, (STOPPED, "drained"): OPEN}
+
+
+class Gate:
+    """Depth, promises and thresholds of one node; sizes in bytes, times in monotonic nanoseconds.
+
+    A threshold of 0 means that the unit is not configured. The caller serialises access.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.enforced = True
+        self.held = False
+        self.full = False
+        self.closed = False
+        self.stop_msgs = 0
+        self.resume_msgs = 0
+        self.stop_bytes = 0
+        self.resume_bytes = 0
+        self.strict_bytes = 0
+        self.depth_msgs = 0
+        self.depth_bytes = 0
+        self.promised_msgs = 0
+        self.promised_bytes = 0
+        self.typical_bytes = 0
+        self.peak_msgs = 0
+        self.peak_bytes = 0
+        self.closed_count = 0
+        self.closed_since_ns = 0
+        self.closed_total_ns = 0
+
+    def configure(
+        self, stop_msgs: int, resume_msgs: int, stop_bytes: int, resume_bytes: int, strict_bytes: int, now_ns: int
+    ) -> bool:
+        """Take new thresholds; true if the gate opened or closed by it.
+
+        ``strict_bytes`` is the size one credit reserves, or 0 where it is learned.
+        """
+        self.stop_msgs = stop_msgs
+        self.resume_msgs = resume_msgs or stop_msgs
+        self.stop_bytes = stop_bytes
+        self.resume_bytes = resume_bytes or stop_bytes
+        self.strict_bytes = strict_bytes
+        return self._reconsider(now_ns)
+
+    def enforce(self, enforced: bool, now_ns: int) -> bool:
+        """Let the thresholds count or not (`flow_control`, `enforce_flow`); true if the state changed."""
+        self.enforced = enforced
+        return self._reconsider(now_ns)
+
+    def hold(self, held: bool, now_ns: int) -> bool:
+        """An operator's gate, above every threshold; true if the state changed."""
+        self.held = held
+        return self._settle_state(now_ns)
+
+    def enter(self, size: int, now_ns: int) -> bool:
+        """Count a message in; true if the gate closed by it."""
+        self.depth_msgs += 1
+        self.depth_bytes += size
+        self.typical_bytes += (size - self.typical_bytes) >> 4
+        if self.depth_msgs > self.peak_msgs:
+            self.peak_msgs = self.depth_msgs
+        if self.depth_bytes > self.peak_bytes:
+            self.peak_bytes = self.depth_bytes
+        if self.full or not self.enforced or not self._is_full():
+            return False
+        self.full = True
+        return self._settle_state(now_ns)
+
+    def leave(self, size: int, now_ns: int) -> bool:
+        """Count a message out; true if the gate opened by it."""
+        self.depth_msgs -= 1
+        self.depth_bytes -= size
+        if not self.full or not self._is_drained():
+            return False
+        self.full = False
+        return self._settle_state(now_ns)
+
+    def promise(self, msgs: int, size: int) -> None:
+        """Reserve room for ``msgs`` credits of ``size`` bytes in all; negative numbers give it back."""
+        self.promised_msgs += msgs
+        self.promised_bytes += size
+
+    def room(self, reserve_bytes: int) -> int:
+        """How many more credits of ``reserve_bytes`` each may be promised now.
+
+        An empty node always has room for one message, however large: without that a message larger
+        than the threshold would wait for ever.
+        """
+        if self.held:
+            return 0
+        if not self.enforced:
+            return UNBOUNDED
+        if self.full:
+            return 0
+        room = UNBOUNDED
+        if self.stop_msgs:
+            room = self.stop_msgs - self.depth_msgs - self.promised_msgs
+        if self.stop_bytes:
+            room = min(room, self._room_by_bytes(reserve_bytes))
+        return max(room, 0)
+
+    def excess_msgs(self) -> int:
+        """Credits promised beyond what the thresholds still cover: those to take back."""
+        if self.promised_msgs == 0:
+            return 0
+        if self.held:
+            return self.promised_msgs
+        if not self.enforced:
+            return 0
+        if self.full:
+            return self.promised_msgs
+        excess = 0
+        if self.stop_msgs:
+            excess = self.depth_msgs + self.promised_msgs - self.stop_msgs
+        over_bytes = self.depth_bytes + self.promised_bytes - self.stop_bytes
+        # One credit on an empty node is always allowed, whatever it reserves.
+        if self.stop_bytes and over_bytes > 0 and self.depth_msgs + self.promised_msgs > 1:
+            each = max(self.promised_bytes // self.promised_msgs, 1)
+            excess = max(excess, (over_bytes + each - 1) // each)
+        return min(max(excess, 0), self.promised_msgs)
+
+    def unit_bytes(self) -> int:
+        """The size to expect of one more message."""
+        return self.strict_bytes or max(self.typical_bytes, 1)
+
+    def _room_by_bytes(self, reserve_bytes: int) -> int:
+        room = (self.stop_bytes - self.depth_bytes - self.promised_bytes) // max(reserve_bytes, 1)
+        if room < 1 and self.depth_msgs == 0 and self.promised_msgs == 0:
+            return 1
+        return room
+
+    def _is_full(self) -> bool:
+        if self.stop_msgs and self.depth_msgs >= self.stop_msgs:
+            return True
+        if self.stop_bytes == 0 or self.depth_msgs == 0:
+            return False
+        return self.depth_bytes + self.unit_bytes() > self.stop_bytes
+
+    def _is_drained(self) -> bool:
+        if self.stop_msgs and self.depth_msgs >= self.resume_msgs:
+            return False
+        return not (self.stop_bytes and self.depth_bytes >= self.resume_bytes)
+
+    def _reconsider(self, now_ns: int) -> bool:
+        if not self.enforced:
+            self.full = False
+        elif self.full:
+            self.full = not self._is_drained()
+        else:
+            self.full = self._is_full()
+        return self._settle_state(now_ns)
+
+    def _settle_state(self, now_ns: int) -> bool:
+        closed = self.full or self.held
+        if closed == self.closed:
+            return False
+        self.closed = closed
+        if closed:
+            self.closed_count += 1
+            self.closed_since_ns = now_ns
+        else:
+            self.closed_total_ns += now_ns - self.closed_since_ns
+        return True
+
+    @property
+    def state(self) -> str:
+        """``open`` or ``stopped``."""
+        return STOPPED if self.closed else OPEN

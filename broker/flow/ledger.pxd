@@ -1,0 +1,66 @@
+cimport cython
+from broker.flow.gate cimport Gate
+
+cdef class Port:
+    cpdef object grant(self, long msgs)
+    cpdef object revoke(self, long msgs)
+    cpdef object admit(self, object parked, long size)
+
+@cython.final
+cdef class Account:
+    cdef public Ledger ledger
+    cdef public Port port
+    cdef public long window_max, initial, window, low
+    cdef public long outstanding, withdrawn, used, used_mark
+    cdef public long reserve_bytes, learned_bytes
+    cdef public long last_used_ns, blocked_since_ns
+    cdef public bint waiting, resting, closed
+    cdef public long late_count, overrun_count, parked_bytes
+    cdef public object parked
+
+    cpdef long use(self, long size, long now_ns)
+    cpdef object park(self, object message, long size, long now_ns)
+    cpdef long wants(self)
+    cdef object _count_out(self, long size)
+
+@cython.final
+cdef class Ledger:
+    cdef public Gate gate
+    cdef public list others
+    cdef public list accounts
+    cdef public object line, rest
+    cdef public long promised_msgs, parked_msgs, parked_bytes
+    cdef public long reclaim_ns, probe_ns, used_total, used_at_probe, revoked_count, scan
+
+    @cython.locals(gate=Gate)
+    cpdef void release(self, long msgs, long reserve_bytes)
+    @cython.locals(room=long, gate=Gate)
+    cpdef long room(self, long reserve_bytes)
+    @cython.locals(want=long)
+    cpdef bint renew(self, Account account, long now_ns) except -1
+    cpdef object wait(self, Account account, long now_ns)
+    cpdef object settle_turn(self, long now_ns)
+    @cython.locals(deadline=long)
+    cpdef long next_deadline(self)
+    @cython.locals(account=Account, budget=long, room=long)
+    cdef object _deal(self, long now_ns)
+    cdef long _admit_parked(self, Account account, long budget) except -1
+    @cython.locals(account=Account, room=long, msgs=long)
+    cdef object _deal_credit(self, list askers, long now_ns)
+    cdef long _line_room(self)
+    @cython.locals(account=Account, total=long)
+    cdef long _line_room_for(self, list askers)
+    @cython.locals(size=long, change=long, gate=Gate)
+    cdef object _learn(self, Account account)
+    @cython.locals(size=long, gate=Gate)
+    cdef object _grant(self, Account account, long msgs)
+    cdef object _withdraw(self, Account account, long msgs)
+    cdef object _return(self, Account account, long msgs)
+    @cython.locals(account=Account, need=long, freed=long, offset=long, count=long)
+    cdef bint _reclaim(self, long now_ns) except -1
+    @cython.locals(recent=long, keep=long, taken=long)
+    cdef long _reclaim_from(self, Account account, long need, long now_ns) except -1
+    cdef object _rest(self, Account account)
+    @cython.locals(account=Account, room=long, count=long, share=long, busy=bint)
+    cdef object _probe(self, long now_ns)
+    cdef long _probe_count(self, long room, bint busy)

@@ -1,0 +1,468 @@
+"""Promises of credit made to producers.
+
+Only this file does arithmetic on producer credit. It knows no Proton, no clock, no disk.
+
+For every account ``granted == used + withdrawn + outstanding`` holds, where *granted* is the most
+the peer was ever allowed, *outstanding* the credit that stands and is reserved, and *withdrawn* the
+credit taken back which the peer may not have heard of yet. For every gate the outstanding credit of
+all its accounts is reserved, so depth and promises together never pass a stop threshold.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from broker.flow.gate import UNBOUNDED, Gate
+from broker.flow.share import deal
+
+# What Account.use answers.
+TAKEN = 0
+LATE = 1
+VIOLATION = 2
+
+# A link that used nothing for so long while others wait sits on its credit (FLOW §2 rule 5). Longer
+# than a scheduler's hiccup, short enough that a waiting producer doesn't notice.
+IDLE_NS = 10_000_000
+# How often links without credit that showed no wish to send are tried again, and how large a part
+# of the threshold is risked on them each time.
+PROBE_NS = 100_000_000
+PROBE_PART = 20
+
+
+class Port:
+    """What an account asks of its link; the room that knows the wire implements it."""
+
+    def grant(self, msgs: int) -> None:
+        """Raise the peer's credit by ``msgs``."""
+        raise NotImplementedError
+
+    def revoke(self, msgs: int) -> None:
+        """Lower the peer's credit by ``msgs``."""
+        raise NotImplementedError
+
+    def admit(self, parked: object, size: int) -> None:
+        """There is room now for a message handed to :meth:`Account.park`."""
+        raise NotImplementedError
+
+
+class Account:
+    """One producer link's promise at one node.
+
+    ``window`` is what the link has earned: it starts at ``initial`` and doubles, up to
+    ``window_max``, each time the link has used what it had. A ``window_max`` of 0 makes an account
+    that never holds credit and only parks (anonymous relay, rejecting nodes).
+    """
+
+    def __init__(self, ledger: Ledger, port: Port, window_max: int, initial: int) -> None:
+        self.ledger = ledger
+        self.port = port
+        self.window_max = window_max
+        self.initial = min(initial, window_max)
+        self.window = self.initial
+        self.low = self.window >> 1
+        self.outstanding = 0
+        self.withdrawn = 0
+        self.used = 0
+        self.used_mark = 0
+        self.reserve_bytes = max(ledger.gate.unit_bytes(), ledger.gate.strict_bytes)
+        self.learned_bytes = self.reserve_bytes
+        self.last_used_ns = 0
+        self.blocked_since_ns = 0
+        self.waiting = False
+        self.resting = False
+        self.closed = False
+        self.late_count = 0
+        self.overrun_count = 0
+        self.parked: deque[tuple[object, int]] = deque()
+        self.parked_bytes = 0
+
+    def use(self, size: int, now_ns: int) -> int:
+        """One message of ``size`` bytes came in: TAKEN on standing credit, LATE on credit taken back
+        meanwhile, VIOLATION when the peer was never allowed to send it.
+
+        On TAKEN the reservation is gone and the caller enters the message into the gate at once.
+        """
+        if size > self.learned_bytes:
+            self.learned_bytes = size
+        else:
+            self.learned_bytes -= (self.learned_bytes - size) >> 4
+        self.last_used_ns = now_ns
+        if self.outstanding > 0:
+            self.outstanding -= 1
+            self.used += 1
+            self.ledger.release(1, self.reserve_bytes)
+            if self.outstanding == 0 and self.waiting:
+                self.blocked_since_ns = now_ns
+            return TAKEN
+        if self.withdrawn > 0:
+            self.withdrawn -= 1
+            self.used += 1
+            self.late_count += 1
+            return LATE
+        return VIOLATION
+
+    def park(self, message: object, size: int, now_ns: int) -> None:
+        """Keep a message outside the node until there is room; it is admitted in its turn."""
+        self.parked.append((message, size))
+        self.parked_bytes += size
+        self.ledger.parked_msgs += 1
+        self.ledger.parked_bytes += size
+        self.ledger.wait(self, now_ns)
+
+    def unpark(self, message: object) -> bool:
+        """Take a parked message back without admitting it; false if it isn't parked any more."""
+        for item in self.parked:
+            if item[0] is message:
+                self.parked.remove(item)
+                self._count_out(item[1])
+                return True
+        return False
+
+    def close(self) -> None:
+        """Give every reservation back; what is parked is forgotten, its outcome was never told."""
+        self.ledger.leave(self)
+
+    def wants(self) -> int:
+        """How much credit would fill the window."""
+        return max(self.window - self.outstanding, 0)
+
+    def next_parked(self) -> tuple[object, int]:
+        """The oldest parked message and its size, taken out."""
+        message, size = self.parked.popleft()
+        self._count_out(size)
+        return message, size
+
+    def _count_out(self, size: int) -> None:
+        self.parked_bytes -= size
+        self.ledger.parked_msgs -= 1
+        self.ledger.parked_bytes -= size
+
+    @property
+    def granted(self) -> int:
+        """The most the peer was ever allowed to send."""
+        return self.used + self.withdrawn + self.outstanding
+
+
+class Ledger:
+    """All accounts of one address, dealing out the room of its gates.
+
+    ``gate`` is the node's own; ``others`` are those a message to this address needs room in as well
+    (subscriptions of a topic, budgets). Room is the least of all of them, each reserved.
+
+    How room is dealt, once a turn at most (``settle_turn``):
+
+    1. A link that fell to half its window asks (``renew``). If nobody waits and there is room for
+       all it wants, it gets it at once.
+    2. Otherwise it waits in line. Room that appears goes first to parked messages in the order of
+       the line, then to credit, max-min fair (share.py) or, when there is less room than askers,
+       one each in the order of the line.
+    3. While somebody waits in vain, accounts idle for ``IDLE_NS`` lose their credit, the longest
+       idle first, and only as much as is wanted; they then rest. A link that uses little keeps
+       twice what it used since the last look.
+    4. Resting links can't say that they want to send, so every ``PROBE_NS`` some are put in line
+       again, with a small window. Using it makes a link active.
+    """
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.others: list[Gate] = []
+        self.accounts: list[Account] = []
+        self.line: deque[Account] = deque()
+        self.rest: deque[Account] = deque()
+        self.promised_msgs = 0
+        self.parked_msgs = 0
+        self.parked_bytes = 0
+        self.reclaim_ns = 0
+        self.probe_ns = 0
+        self.used_total = 0
+        self.used_at_probe = 0
+        self.revoked_count = 0
+        self.scan = 0
+
+    def open(self, port: Port, window_max: int, initial: int, now_ns: int) -> Account:
+        """A new producer's account; its first grant comes at the end of the turn, if there is room."""
+        account = Account(self, port, window_max, initial)
+        account.last_used_ns = now_ns
+        self.accounts.append(account)
+        if window_max > 0:
+            self.wait(account, now_ns)
+        return account
+
+    def leave(self, account: Account) -> None:
+        """Forget an account and return all it had reserved."""
+        if account.closed:
+            return
+        account.closed = True
+        account.waiting = False
+        account.resting = False
+        self._return(account, account.outstanding)
+        account.withdrawn = 0
+        while account.parked:
+            account.next_parked()
+        self.accounts.remove(account)
+
+    def release(self, msgs: int, reserve_bytes: int) -> None:
+        """Give back the reservation of ``msgs`` credits of ``reserve_bytes`` each in every gate."""
+        self.promised_msgs -= msgs
+        self.used_total += msgs
+        self.gate.promise(-msgs, -msgs * reserve_bytes)
+        if self.others:
+            for gate in self.others:
+                gate.promise(-msgs, -msgs * reserve_bytes)
+
+    def attach_gate(self, gate: Gate, now_ns: int) -> None:
+        """Messages to this address now need room in ``gate`` too; what doesn't fit is withdrawn."""
+        self.others.append(gate)
+        for account in self.accounts:
+            gate.promise(account.outstanding, account.outstanding * account.reserve_bytes)
+        self.trim(now_ns)
+
+    def detach_gate(self, gate: Gate) -> None:
+        """Messages to this address no longer need room in ``gate``."""
+        self.others.remove(gate)
+        for account in self.accounts:
+            gate.promise(-account.outstanding, -account.outstanding * account.reserve_bytes)
+
+    def room(self, reserve_bytes: int) -> int:
+        """Credit that may be promised now: the least room of all gates."""
+        room = self.gate.room(reserve_bytes)
+        if self.others:
+            for gate in self.others:
+                room = min(room, gate.room(reserve_bytes))
+        return room
+
+    def renew(self, account: Account, now_ns: int) -> bool:
+        """The link used half of what it had: it has earned more; true if it has to wait for it."""
+        if account.waiting or account.window_max == 0:
+            return False
+        if account.window < account.window_max:
+            account.window = min(account.window * 2, account.window_max)
+            account.low = account.window >> 1
+        if not self.line and not self.rest and not account.parked:
+            self._learn(account)
+            want = account.window - account.outstanding
+            if self.room(account.reserve_bytes) >= want:
+                self._grant(account, want)
+                return False
+        self.wait(account, now_ns)
+        return True
+
+    def wait(self, account: Account, now_ns: int) -> None:
+        """Put an account in line for room."""
+        if account.waiting or account.closed:
+            return
+        account.waiting = True
+        account.resting = False
+        if account.outstanding == 0:
+            account.blocked_since_ns = now_ns
+        self.line.append(account)
+
+    def settle_turn(self, now_ns: int) -> None:
+        """Deal what room there is to those in line; reclaim from the idle if that isn't enough."""
+        if self.line:
+            self._deal(now_ns)
+        if self.line and now_ns >= self.reclaim_ns and self._may_open():
+            self.reclaim_ns = now_ns + IDLE_NS
+            if self._reclaim(now_ns):
+                self._deal(now_ns)
+        if self.rest and now_ns >= self.probe_ns:
+            self._probe(now_ns)
+
+    def next_deadline(self) -> int:
+        """When ``settle_turn`` has work that no event announces; 0 for never."""
+        deadline = 0
+        if self.line and self.promised_msgs > 0 and self._may_open():
+            deadline = self.reclaim_ns
+        if self.rest and (deadline == 0 or self.probe_ns < deadline) and self._may_open():
+            deadline = self.probe_ns
+        return deadline
+
+    def trim(self, now_ns: int) -> None:
+        """Take back credit that the thresholds no longer cover (lowered limits, an operator's gate).
+
+        The longest idle lose theirs first; all of them stay in line for more.
+        """
+        excess = self._excess()
+        if excess <= 0:
+            return
+        for account in sorted(self.accounts, key=lambda a: a.last_used_ns):
+            if excess <= 0:
+                break
+            taken = min(excess, account.outstanding)
+            if taken > 0:
+                self._withdraw(account, taken)
+                self.wait(account, now_ns)
+                excess -= taken
+
+    def blocked(self) -> int:
+        """How many producer links have no credit and wait for some, or wait with a parked message."""
+        count = 0
+        for account in self.accounts:
+            if account.waiting and (account.outstanding == 0 or account.parked):
+                count += 1
+        return count
+
+    def _may_open(self) -> bool:
+        if self.gate.closed:
+            return False
+        return not any(gate.closed for gate in self.others)
+
+    def _excess(self) -> int:
+        excess = self.gate.excess_msgs()
+        for gate in self.others:
+            excess = max(excess, gate.excess_msgs())
+        return min(excess, self.promised_msgs)
+
+    def _deal(self, now_ns: int) -> None:
+        """Steps 2 of the class: parked messages, then credit, while there is room."""
+        askers: list[Account] = []
+        room = self._line_room()
+        budget = room
+        while self.line and budget > 0:
+            account = self.line.popleft()
+            if account.closed or not account.waiting:
+                continue
+            budget -= self._admit_parked(account, budget)
+            if account.parked:
+                self.line.appendleft(account)
+                break
+            if account.wants() > 0:
+                askers.append(account)
+                budget -= 1
+            else:
+                account.waiting = False
+        if askers:
+            self._deal_credit(askers, now_ns)
+
+    def _admit_parked(self, account: Account, budget: int) -> int:
+        admitted = 0
+        while account.parked and admitted < budget and self.room(account.parked[0][1]) > 0:
+            message, size = account.next_parked()
+            account.port.admit(message, size)
+            admitted += 1
+        return admitted
+
+    def _deal_credit(self, askers: list[Account], now_ns: int) -> None:
+        for account in askers:
+            self._learn(account)
+        room = self._line_room_for(askers)
+        shares = deal(room, [a.outstanding for a in askers], [a.wants() for a in askers])
+        # Who gets nothing keeps its place at the head of the line, who gets some goes to its end.
+        unserved: list[Account] = []
+        for account, share in zip(askers, shares, strict=True):
+            msgs = min(share, self.room(account.reserve_bytes))
+            if msgs <= 0:
+                unserved.append(account)
+                continue
+            self._grant(account, msgs)
+            if account.outstanding <= account.low and account.wants() > 0:
+                self.line.append(account)
+            else:
+                account.waiting = False
+        self.line.extendleft(reversed(unserved))
+
+    def _line_room(self) -> int:
+        return self.room(self.gate.unit_bytes())
+
+    def _line_room_for(self, askers: list[Account]) -> int:
+        """Room in messages of the askers' average size; each grant is checked by its own size."""
+        total = 0
+        for account in askers:
+            total += account.reserve_bytes
+        return self.room(total // len(askers))
+
+    def _learn(self, account: Account) -> None:
+        """Adopt the size the link's messages turned out to have; what it holds is reserved anew."""
+        size = self.gate.strict_bytes or account.learned_bytes
+        if size == account.reserve_bytes:
+            return
+        change = (size - account.reserve_bytes) * account.outstanding
+        account.reserve_bytes = size
+        if change:
+            self.gate.promise(0, change)
+            for gate in self.others:
+                gate.promise(0, change)
+
+    def _grant(self, account: Account, msgs: int) -> None:
+        account.outstanding += msgs
+        account.withdrawn = max(account.withdrawn - msgs, 0)
+        account.blocked_since_ns = 0
+        account.resting = False
+        size = msgs * account.reserve_bytes
+        self.promised_msgs += msgs
+        self.gate.promise(msgs, size)
+        if self.others:
+            for gate in self.others:
+                gate.promise(msgs, size)
+        account.port.grant(msgs)
+
+    def _withdraw(self, account: Account, msgs: int) -> None:
+        self._return(account, msgs)
+        account.withdrawn += msgs
+        self.revoked_count += 1
+        account.port.revoke(msgs)
+
+    def _return(self, account: Account, msgs: int) -> None:
+        """The reservation of ``msgs`` credits that were not used."""
+        account.outstanding -= msgs
+        self.release(msgs, account.reserve_bytes)
+        self.used_total -= msgs
+
+    def _reclaim(self, now_ns: int) -> bool:
+        """Step 3 of the class; true if any credit came back."""
+        need = 0
+        for account in self.line:
+            need += account.wants() + len(account.parked)
+        freed = 0
+        count = len(self.accounts)
+        for offset in range(count):
+            account = self.accounts[(self.scan + offset) % count]
+            if freed < need and account.outstanding > 0 and not account.parked:
+                freed += self._reclaim_from(account, need - freed, now_ns)
+            account.used_mark = account.used
+        # Start elsewhere next time, so that equals lose in turn.
+        self.scan = (self.scan + 1) % max(count, 1)
+        return freed > 0
+
+    def _reclaim_from(self, account: Account, need: int, now_ns: int) -> int:
+        recent = account.used - account.used_mark
+        keep = 0
+        if recent > 0 or now_ns - account.last_used_ns < IDLE_NS:
+            keep = max(2 * recent, 1)
+        taken = min(account.outstanding - keep, need)
+        if taken <= 0:
+            return 0
+        self._withdraw(account, taken)
+        if account.outstanding == 0 and not account.waiting:
+            self._rest(account)
+        return taken
+
+    def _rest(self, account: Account) -> None:
+        account.resting = True
+        account.window = max(min(account.initial, account.window >> 1), 1)
+        account.low = account.window >> 1
+        self.rest.append(account)
+
+    def _probe(self, now_ns: int) -> None:
+        """Step 4 of the class: some resting links get in line again, with what can be spared."""
+        busy = self.used_total != self.used_at_probe
+        self.used_at_probe = self.used_total
+        self.probe_ns = now_ns + PROBE_NS
+        room = self._line_room()
+        count = self._probe_count(room, busy)
+        share = max(min(room // max(len(self.rest), 1), UNBOUNDED), 1)
+        while self.rest and count > 0:
+            account = self.rest.popleft()
+            if not account.resting or account.closed:
+                continue
+            account.window = max(min(account.initial, share), 1)
+            account.low = account.window >> 1
+            self.wait(account, now_ns)
+            count -= 1
+        self._deal(now_ns)
+
+    def _probe_count(self, room: int, busy: bool) -> int:
+        slots = max((self.gate.stop_msgs or 1000) // PROBE_PART, 1)
+        if busy or self.line:
+            return slots
+        return max(slots, min(room, len(self.rest)))
