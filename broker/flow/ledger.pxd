@@ -15,6 +15,7 @@ cdef class Account:
     cdef public long reserve_bytes, learned_bytes
     cdef public long last_used_ns, blocked_since_ns
     cdef public bint waiting, resting, closed
+    cdef public long passed_over
     cdef public long late_count, overrun_count, parked_bytes
     cdef public object parked
 
@@ -31,6 +32,7 @@ cdef class Ledger:
     cdef public object line, rest
     cdef public long promised_msgs, parked_msgs, parked_bytes
     cdef public long reclaim_ns, probe_ns, used_total, used_at_probe, revoked_count, scan
+    cdef public bint overpromised
 
     @cython.locals(gate=Gate)
     cpdef void release(self, long msgs, long reserve_bytes)
@@ -42,12 +44,12 @@ cdef class Ledger:
     cpdef object settle_turn(self, long now_ns)
     @cython.locals(deadline=long)
     cpdef long next_deadline(self)
-    @cython.locals(account=Account, budget=long, room=long)
+    cpdef object misjudged(self, Account account)
+    @cython.locals(account=Account, budget=long)
     cdef object _deal(self, long now_ns)
     cdef long _admit_parked(self, Account account, long budget) except -1
-    @cython.locals(account=Account, room=long, msgs=long)
+    @cython.locals(account=Account, room=long, msgs=long, held_back=bint)
     cdef object _deal_credit(self, list askers, long now_ns)
-    cdef long _line_room(self)
     @cython.locals(account=Account, total=long)
     cdef long _line_room_for(self, list askers)
     @cython.locals(size=long, change=long, gate=Gate)

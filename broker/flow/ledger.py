@@ -27,6 +27,10 @@ IDLE_NS = 10_000_000
 # of the threshold is risked on them each time.
 PROBE_NS = 100_000_000
 PROBE_PART = 20
+# What a credit reserves before anything is known of a link's messages.
+UNKNOWN_BYTES = 1024
+# How often a link whose messages are too large for the room there is may be passed over.
+PATIENCE = 16
 
 
 class Port:
@@ -64,8 +68,9 @@ class Account:
         self.withdrawn = 0
         self.used = 0
         self.used_mark = 0
-        self.reserve_bytes = max(ledger.gate.unit_bytes(), ledger.gate.strict_bytes)
+        self.reserve_bytes = ledger.gate.strict_bytes or ledger.gate.typical_bytes or UNKNOWN_BYTES
         self.learned_bytes = self.reserve_bytes
+        self.passed_over = 0
         self.last_used_ns = 0
         self.blocked_since_ns = 0
         self.waiting = False
@@ -88,6 +93,8 @@ class Account:
             self.learned_bytes -= (self.learned_bytes - size) >> 4
         self.last_used_ns = now_ns
         if self.outstanding > 0:
+            if size > self.reserve_bytes:
+                self.ledger.misjudged(self)
             self.outstanding -= 1
             self.used += 1
             self.ledger.release(1, self.reserve_bytes)
@@ -156,9 +163,9 @@ class Ledger:
     2. Otherwise it waits in line. Room that appears goes first to parked messages in the order of
        the line, then to credit, max-min fair (share.py) or, when there is less room than askers,
        one each in the order of the line.
-    3. While somebody waits in vain, accounts idle for ``IDLE_NS`` lose their credit, the longest
-       idle first, and only as much as is wanted; they then rest. A link that uses little keeps
-       twice what it used since the last look.
+    3. While somebody waits in vain, accounts idle for ``IDLE_NS`` lose their credit, in turn and
+       only as much as is wanted; they then rest. A link that uses little keeps twice what it
+       used since the last look.
     4. Resting links can't say that they want to send, so every ``PROBE_NS`` some are put in line
        again, with a small window. Using it makes a link active.
     """
@@ -178,12 +185,16 @@ class Ledger:
         self.used_at_probe = 0
         self.revoked_count = 0
         self.scan = 0
+        self.overpromised = False
 
     def open(self, port: Port, window_max: int, initial: int, now_ns: int) -> Account:
         """A new producer's account; its first grant comes at the end of the turn, if there is room."""
         account = Account(self, port, window_max, initial)
         account.last_used_ns = now_ns
         self.accounts.append(account)
+        if self.gate.stop_msgs and window_max > 0:
+            account.window = max(min(account.window, self.gate.stop_msgs // len(self.accounts)), 1)
+            account.low = account.window >> 1
         if window_max > 0:
             self.wait(account, now_ns)
         return account
@@ -192,6 +203,10 @@ class Ledger:
         """Forget an account and return all it had reserved."""
         if account.closed:
             return
+        if account.waiting:
+            self.line.remove(account)
+        if account.resting:
+            self.rest.remove(account)
         account.closed = True
         account.waiting = False
         account.resting = False
@@ -209,6 +224,11 @@ class Ledger:
         if self.others:
             for gate in self.others:
                 gate.promise(-msgs, -msgs * reserve_bytes)
+
+    def misjudged(self, account: Account) -> None:
+        """A message was larger than its credit had reserved: reserve more for what is still out."""
+        self._learn(account)
+        self.overpromised = True
 
     def attach_gate(self, gate: Gate, now_ns: int) -> None:
         """Messages to this address now need room in ``gate`` too; what doesn't fit is withdrawn."""
@@ -252,13 +272,18 @@ class Ledger:
         if account.waiting or account.closed:
             return
         account.waiting = True
-        account.resting = False
+        if account.resting:
+            account.resting = False
+            self.rest.remove(account)
         if account.outstanding == 0:
             account.blocked_since_ns = now_ns
         self.line.append(account)
 
     def settle_turn(self, now_ns: int) -> None:
         """Deal what room there is to those in line; reclaim from the idle if that isn't enough."""
+        if self.overpromised:
+            self.overpromised = False
+            self.trim(now_ns)
         if self.line:
             self._deal(now_ns)
         if self.line and now_ns >= self.reclaim_ns and self._may_open():
@@ -314,14 +339,11 @@ class Ledger:
         return min(excess, self.promised_msgs)
 
     def _deal(self, now_ns: int) -> None:
-        """Steps 2 of the class: parked messages, then credit, while there is room."""
+        """Step 2 of the class: parked messages, then credit, while there is room."""
         askers: list[Account] = []
-        room = self._line_room()
-        budget = room
+        budget = self.room(1)
         while self.line and budget > 0:
             account = self.line.popleft()
-            if account.closed or not account.waiting:
-                continue
             budget -= self._admit_parked(account, budget)
             if account.parked:
                 self.line.appendleft(account)
@@ -349,20 +371,21 @@ class Ledger:
         shares = deal(room, [a.outstanding for a in askers], [a.wants() for a in askers])
         # Who gets nothing keeps its place at the head of the line, who gets some goes to its end.
         unserved: list[Account] = []
+        held_back = False
         for account, share in zip(askers, shares, strict=True):
-            msgs = min(share, self.room(account.reserve_bytes))
+            msgs = 0 if held_back else min(share, self.room(account.reserve_bytes))
             if msgs <= 0:
+                account.passed_over += 1
+                held_back = held_back or account.passed_over > PATIENCE
                 unserved.append(account)
                 continue
+            account.passed_over = 0
             self._grant(account, msgs)
             if account.outstanding <= account.low and account.wants() > 0:
                 self.line.append(account)
             else:
                 account.waiting = False
         self.line.extendleft(reversed(unserved))
-
-    def _line_room(self) -> int:
-        return self.room(self.gate.unit_bytes())
 
     def _line_room_for(self, askers: list[Account]) -> int:
         """Room in messages of the askers' average size; each grant is checked by its own size."""
@@ -448,13 +471,12 @@ class Ledger:
         busy = self.used_total != self.used_at_probe
         self.used_at_probe = self.used_total
         self.probe_ns = now_ns + PROBE_NS
-        room = self._line_room()
+        room = self.room(self.gate.unit_bytes())
         count = self._probe_count(room, busy)
         share = max(min(room // max(len(self.rest), 1), UNBOUNDED), 1)
         while self.rest and count > 0:
             account = self.rest.popleft()
-            if not account.resting or account.closed:
-                continue
+            account.resting = False
             account.window = max(min(account.initial, share), 1)
             account.low = account.window >> 1
             self.wait(account, now_ns)

@@ -1,0 +1,87 @@
+"""Who among a queue's consumers gets the next message.
+
+A discipline is one function in ``DISCIPLINES``. It hands out ready entries for as long as somebody
+has capacity, and never more than that capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.queues.queue import Entry, Queue
+
+
+class Consumer:
+    """A taker of messages; the room that knows the wire implements ``capacity`` and ``send``."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+
+    def capacity(self) -> int:
+        """How many messages it may be sent now: the least of its credit and its windows."""
+        raise NotImplementedError
+
+    def send(self, entry: Entry) -> None:
+        """Take an acquired entry; the implementation counts ``in_flight``."""
+        raise NotImplementedError
+
+
+def only(queue: Queue, consumer: Consumer) -> None:
+    """All that is ready to the one consumer there is, up to its capacity."""
+    count = min(consumer.capacity(), queue.ready)
+    while count > 0:
+        entry = queue.acquire_for(consumer)
+        if entry is None:
+            return
+        consumer.send(entry)
+        count -= 1
+
+
+def fair(queue: Queue, consumers: list[Consumer], start: int) -> None:
+    """Each message to the consumer with the fewest in flight that has capacity.
+
+    So no consumer starves while another holds a surplus: among equals the counts differ by at most
+    one (Open MQ's consumer flow control for small backlogs). ``start`` breaks ties in turn.
+    """
+    takers, room = _with_capacity(consumers, start)
+    while queue.ready > 0 and takers:
+        least = 0
+        fewest = takers[0].in_flight
+        for i in range(1, len(takers)):
+            flying = takers[i].in_flight
+            if flying < fewest:
+                fewest = flying
+                least = i
+        taker = takers[least]
+        entry = queue.acquire_for(taker)
+        if entry is not None:
+            taker.send(entry)
+            room[least] -= 1
+        if entry is None or room[least] <= 0:
+            del takers[least]
+            del room[least]
+
+
+def fill(queue: Queue, consumers: list[Consumer], start: int) -> None:
+    """First come, first served, in full batches: the next consumer in turn takes all it may."""
+    takers, _ = _with_capacity(consumers, start)
+    for taker in takers:
+        if queue.ready <= 0:
+            return
+        only(queue, taker)
+
+
+def _with_capacity(consumers: list[Consumer], start: int) -> tuple[list[Consumer], list[int]]:
+    takers: list[Consumer] = []
+    room: list[int] = []
+    count = len(consumers)
+    for i in range(count):
+        consumer = consumers[(start + i) % count]
+        capacity = consumer.capacity()
+        if capacity > 0:
+            takers.append(consumer)
+            room.append(capacity)
+    return takers, room
+
+
+DISCIPLINES: dict[str, Callable[[Queue, list[Consumer], int], None]] = {"fair": fair, "fill": fill}

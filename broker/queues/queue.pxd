@@ -1,0 +1,41 @@
+cimport cython
+
+cdef int READY, ACQUIRED, GONE
+
+# Entries are the backlog's memory: no garbage collector header, no dictionary, no weak references.
+@cython.final
+@cython.no_gc
+@cython.freelist(256)
+cdef class Entry:
+    cdef public bytes data
+    cdef public Entry prev, next
+    cdef public long seq
+    cdef public object extra
+    cdef public unsigned int delivery_count
+    cdef public char state
+    cdef public char durable, redelivered
+
+@cython.final
+cdef class Queue:
+    cdef public Entry head, tail, cursor
+    cdef public long ready, acquired, next_seq, picky
+
+    @cython.locals(entry=Entry, tail=Entry)
+    cpdef Entry append(self, bytes data)
+    @cython.locals(entry=Entry)
+    cpdef Entry acquire(self)
+    @cython.locals(entry=Entry)
+    cpdef Entry acquire_for(self, object consumer)
+    cpdef object release(self, Entry entry)
+    cpdef object settle(self, Entry entry)
+    cpdef object drop(self, Entry entry)
+    cpdef Entry oldest_ready(self)
+    @cython.locals(entry=Entry, following=Entry)
+    cpdef object clear(self)
+    cdef object _take(self, Entry entry)
+    @cython.locals(following=Entry)
+    cdef Entry _ready_after(self, Entry entry)
+    @cython.locals(before=Entry, after=Entry)
+    cdef object _unlink(self, Entry entry)
+
+cdef object _illegal(Entry entry, str verb)
