@@ -1,0 +1,16 @@
+cimport cython
+
+cdef long MALFORMED, DURABLE, HAS_HEADER
+cdef long HEADER, ANNOTATIONS, BODY_FIRST, BODY_LAST, FOOTER, MAX_DEPTH
+
+@cython.locals(end=long, at=long, last=long, bits=long, code=long, start=long)
+cpdef long scan(bytes data)
+cdef bint _may_follow(long last, long code)
+@cython.locals(left=long)
+cpdef long section_code(bytes data, long at)
+cdef long _after_descriptor(bytes data, long at)
+@cython.locals(constructor=long, kind=long, size=long)
+cpdef long skip_value(bytes data, long at, long end, long depth)
+@cython.locals(at=long)
+cdef long _durable(bytes data, long start, long end)
+cdef long _first_field(bytes data, long start)

@@ -1,0 +1,268 @@
+"""An encoded message's sections: checked on the way in, and only the header rewritten on the way out.
+
+The bare message is immutable (AMQP 1.0 §3.2): everything behind the header and the annotations
+passes through byte for byte. Nothing here builds Python values from a message's body.
+"""
+
+from __future__ import annotations
+
+# What scan() answers: -1 for bytes that aren't a message, else these bits.
+MALFORMED = -1
+DURABLE = 1
+HAS_HEADER = 2
+
+HEADER = 0x70
+ANNOTATIONS = 0x72
+BODY_FIRST = 0x75
+BODY_LAST = 0x77
+FOOTER = 0x78
+_SYMBOLS = {
+    b"amqp:header:list": 0x70,
+    b"amqp:delivery-annotations:map": 0x71,
+    b"amqp:message-annotations:map": 0x72,
+    b"amqp:properties:list": 0x73,
+    b"amqp:application-properties:map": 0x74,
+    b"amqp:data:binary": 0x75,
+    b"amqp:amqp-sequence:list": 0x76,
+    b"amqp:amqp-value:*": 0x77,
+    b"amqp:footer:map": 0x78,
+}
+# How deep described values may nest in an amqp-value before a message is refused.
+MAX_DEPTH = 32
+
+
+def scan(data: bytes) -> int:
+    """Walk the sections (§3.2): they must be whole, known, in order and hold a body.
+
+    Returns the bits above; costs a few comparisons a section, whatever the body's size.
+    """
+    end = len(data)
+    at = 0
+    last = 0
+    bits = 0
+    while at < end:
+        code = section_code(data, at)
+        if code < HEADER or code > FOOTER or not _may_follow(last, code):
+            return MALFORMED
+        start = _after_descriptor(data, at)
+        at = skip_value(data, start, end, 0)
+        if at < 0:
+            return MALFORMED
+        if code == HEADER:
+            bits = HAS_HEADER | _durable(data, start, at)
+        last = code
+    return bits if last >= BODY_FIRST else MALFORMED
+
+
+def _may_follow(last: int, code: int) -> bool:
+    """Sections come in order and once; data and amqp-sequence sections may repeat, kinds don't mix."""
+    if code >= BODY_FIRST and code <= BODY_LAST and last >= BODY_FIRST:
+        return last == code and code < BODY_LAST
+    if code == FOOTER:
+        return last >= BODY_FIRST and last <= BODY_LAST
+    return last < code
+
+
+def section_code(data: bytes, at: int) -> int:
+    """The section's descriptor as a number; -1 if there is none at ``at``."""
+    left = len(data) - at
+    if left < 3 or data[at] != 0:
+        return MALFORMED
+    if data[at + 1] == 0x53:
+        return data[at + 2]
+    if data[at + 1] == 0x80 and left >= 10:
+        return int.from_bytes(data[at + 2 : at + 10], "big") if data[at + 2 : at + 9] == bytes(7) else MALFORMED
+    if data[at + 1] == 0xA3 and left >= 3 + data[at + 2]:
+        name = data[at + 3 : at + 3 + data[at + 2]]
+        return _SYMBOLS.get(name, MALFORMED)
+    return MALFORMED
+
+
+def _after_descriptor(data: bytes, at: int) -> int:
+    if data[at + 1] == 0x53:
+        return at + 3
+    if data[at + 1] == 0x80:
+        return at + 10
+    return at + 3 + data[at + 2]
+
+
+def skip_value(data: bytes, at: int, end: int, depth: int) -> int:
+    """The position behind the encoded value at ``at``; -1 if it doesn't fit before ``end`` (§1.6)."""
+    if at >= end:
+        return MALFORMED
+    constructor = data[at]
+    kind = constructor >> 4
+    at += 1
+    if kind == 0x4:
+        size = 0
+    elif kind >= 0x5 and kind <= 0x9:
+        size = 1 << (kind - 5)
+    elif kind == 0xA or kind == 0xC or kind == 0xE:
+        if at >= end:
+            return MALFORMED
+        size = data[at] + 1
+    elif kind == 0xB or kind == 0xD or kind == 0xF:
+        if at + 4 > end:
+            return MALFORMED
+        size = ((data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]) + 4
+    elif constructor == 0 and depth < MAX_DEPTH:
+        at = skip_value(data, at, end, depth + 1)
+        return MALFORMED if at < 0 else skip_value(data, at, end, depth + 1)
+    else:
+        return MALFORMED
+    at += size
+    return at if at <= end else MALFORMED
+
+
+def _durable(data: bytes, start: int, end: int) -> int:
+    """Whether the header at ``start`` says durable, its first field."""
+    at = _first_field(data, start)
+    if at < 0 or at >= end:
+        return 0
+    if data[at] == 0x41 or (data[at] == 0x56 and at + 1 < end and data[at + 1] == 1):
+        return DURABLE
+    return 0
+
+
+def _first_field(data: bytes, start: int) -> int:
+    """Where a list's first element stands; -1 for an empty list or another type."""
+    if data[start] == 0xC0 and data[start + 2] > 0:
+        return start + 3
+    if data[start] == 0xD0:
+        return start + 9
+    return MALFORMED
+
+
+def header_end(data: bytes) -> int:
+    """Where the header section ends: 0 if the message has none."""
+    if section_code(data, 0) != HEADER:
+        return 0
+    return skip_value(data, _after_descriptor(data, 0), len(data), 0)
+
+
+def header_fields(data: bytes) -> list[bytes]:
+    """The header's fields, each as it was encoded: durable, priority, ttl, first-acquirer, delivery-count."""
+    if section_code(data, 0) != HEADER:
+        return []
+    start = _after_descriptor(data, 0)
+    end = skip_value(data, start, len(data), 0)
+    at = _first_field(data, start)
+    fields: list[bytes] = []
+    while 0 <= at < end:
+        following = skip_value(data, at, end, 0)
+        if following < 0:
+            break
+        fields.append(data[at:following])
+        at = following
+    return fields
+
+
+_NULL = b"\x40"
+_FALSE = b"\x42"
+
+
+def with_delivery(data: bytes, delivery_count: int, redelivered: bool, incoming_count: int = 0) -> bytes:
+    """The message with delivery-count and first-acquirer as they must read on this delivery (§3.2.1).
+
+    Durable, priority and ttl keep their encoding; fields behind the fifth are kept as well.
+    ``incoming_count`` is added: the count the message arrived with.
+    """
+    fields = header_fields(data)
+    while len(fields) < 5:
+        fields.append(_NULL)
+    count = delivery_count + (incoming_count or _uint(fields[4]))
+    if redelivered:
+        fields[3] = _FALSE
+    fields[4] = _encode_uint(count)
+    return _encode_header(fields) + data[header_end(data) :]
+
+
+def _encode_header(fields: list[bytes]) -> bytes:
+    body = b"".join(fields)
+    if len(body) < 255:
+        return b"\x00\x53\x70\xc0" + bytes((len(body) + 1, len(fields))) + body
+    size = (len(body) + 4).to_bytes(4, "big")
+    return b"\x00\x53\x70\xd0" + size + len(fields).to_bytes(4, "big") + body
+
+
+def _encode_uint(value: int) -> bytes:
+    if value == 0:
+        return b"\x43"
+    if value < 256:
+        return b"\x52" + bytes((value,))
+    return b"\x70" + value.to_bytes(4, "big")
+
+
+def _uint(field: bytes) -> int:
+    if field[0] == 0x52:
+        return field[1]
+    if field[0] == 0x70:
+        return int.from_bytes(field[1:5], "big")
+    return 0
+
+
+def address_of(data: bytes) -> str:
+    """The ``to`` of the properties section, for the anonymous relay; empty if there is none."""
+    at = 0
+    end = len(data)
+    while at < end:
+        code = section_code(data, at)
+        start = _after_descriptor(data, at)
+        if code == 0x73:
+            return _third_string(data, start, end)
+        if code > 0x73:
+            break
+        at = skip_value(data, start, end, 0)
+        if at < 0:
+            break
+    return ""
+
+
+def _third_string(data: bytes, start: int, end: int) -> str:
+    at = _first_field(data, start)
+    for _ in range(2):
+        if at < 0:
+            return ""
+        at = skip_value(data, at, end, 0)
+    if at < 0 or at >= end:
+        return ""
+    if data[at] == 0xA1:
+        return data[at + 2 : at + 2 + data[at + 1]].decode("utf-8", "replace")
+    if data[at] == 0xB1:
+        size = int.from_bytes(data[at + 1 : at + 5], "big")
+        return data[at + 5 : at + 5 + size].decode("utf-8", "replace")
+    return ""
+
+
+def with_annotations(data: bytes, merged: bytes) -> bytes:
+    """The message with its message-annotations section replaced by the encoded map ``merged``.
+
+    The caller merges; the section goes to its place behind header and delivery-annotations.
+    """
+    at = 0
+    end = len(data)
+    while at < end:
+        code = section_code(data, at)
+        following = skip_value(data, _after_descriptor(data, at), end, 0)
+        if code == ANNOTATIONS:
+            return data[:at] + b"\x00\x53\x72" + merged + data[following:]
+        if code > ANNOTATIONS:
+            break
+        at = following
+    return data[:at] + b"\x00\x53\x72" + merged + data[at:]
+
+
+def annotations_of(data: bytes) -> bytes:
+    """The encoded message-annotations map; empty if there is none."""
+    at = 0
+    end = len(data)
+    while at < end:
+        code = section_code(data, at)
+        start = _after_descriptor(data, at)
+        following = skip_value(data, start, end, 0)
+        if code == ANNOTATIONS:
+            return data[start:following]
+        if code > ANNOTATIONS:
+            break
+        at = following
+    return b""
