@@ -66,6 +66,7 @@ cdef enum:
     SPAN = 1 << 20            # sequence numbers a receiver may lag behind the newest and still be checked
     SPAN_BYTES = 1 << 17
     LATE_NS = 2000000         # a paced send later than this counts from when it was due
+    HELPINGS = 8              # of 16 KiB; with one, 1 KiB messages were a quarter slower (make bench)
     OUTGOING_LIMIT = 1 << 20  # bytes a session may hold back
 
 cdef struct Histogram:
@@ -340,10 +341,15 @@ cdef class Loop:
                 self.flush(&self.peers[i])
 
     cdef void read_in(self, Peer *peer) noexcept nogil:
-        """One helping only: level-triggered epoll comes back for the rest, and no peer starves."""
-        wire.read_some(&peer.wire)
+        """A few helpings at most: level-triggered epoll comes back for the rest, and no peer starves."""
+        cdef int helping
+        cdef bint more
         peer.touched = True
-        self.handle(peer)
+        for helping in range(HELPINGS):
+            more = wire.read_some(&peer.wire)
+            self.handle(peer)
+            if not more:
+                return
 
     cdef void flush(self, Peer *peer) noexcept nogil:
         cdef bint blocked = not wire.write_some(&peer.wire)
