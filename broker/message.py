@@ -126,7 +126,7 @@ def _durable(data: bytes, start: int, end: int) -> int:
 
 def _first_field(data: bytes, start: int) -> int:
     """Where a list's first element stands; -1 for an empty list or another type."""
-    if data[start] == 0xC0 and data[start + 2] > 0:
+    if data[start] == 0xC0 and start + 3 < len(data) and data[start + 2] > 0:
         return start + 3
     if data[start] == 0xD0:
         return start + 9

@@ -5,6 +5,7 @@ cdef class Port:
     cpdef object grant(self, long msgs)
     cpdef object revoke(self, long msgs)
     cpdef object admit(self, object parked, long size)
+    cpdef object refuse(self, object parked)
 
 @cython.final
 cdef class Account:
@@ -20,6 +21,7 @@ cdef class Account:
     cdef public object parked
 
     cpdef long use(self, long size, long now_ns)
+    cpdef bint unpark(self, object message) except -1
     cpdef object park(self, object message, long size, long now_ns)
     cpdef long wants(self)
     cdef object _count_out(self, long size)

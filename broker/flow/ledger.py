@@ -48,6 +48,10 @@ class Port:
         """There is room now for a message handed to :meth:`Account.park`."""
         raise NotImplementedError
 
+    def refuse(self, parked: object) -> None:
+        """The time a parked message may wait is over (`reject_after`)."""
+        raise NotImplementedError
+
 
 class Account:
     """One producer link's promise at one node.
@@ -124,6 +128,14 @@ class Account:
                 self._count_out(item[1])
                 return True
         return False
+
+    def resize(self, window_max: int) -> None:
+        """A new bound on the window; credit beyond it runs out by being used."""
+        if self.window_max == 0:
+            return
+        self.window_max = window_max
+        self.window = min(self.window, window_max)
+        self.low = self.window >> 1
 
     def close(self) -> None:
         """Give every reservation back; what is parked is forgotten, its outcome was never told."""

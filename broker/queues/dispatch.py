@@ -16,6 +16,9 @@ class Consumer:
 
     def __init__(self) -> None:
         self.in_flight = 0
+        # Only while a discipline deals: what it would hold then, and what it may still be sent.
+        self.load = 0
+        self.left = 0
 
     def capacity(self) -> int:
         """How many messages it may be sent now: the least of its credit and its windows."""
@@ -43,45 +46,39 @@ def fair(queue: Queue, consumers: list[Consumer], start: int) -> None:
     So no consumer starves while another holds a surplus: among equals the counts differ by at most
     one (Open MQ's consumer flow control for small backlogs). ``start`` breaks ties in turn.
     """
-    takers, room = _with_capacity(consumers, start)
+    takers = _with_capacity(consumers, start)
     while queue.ready > 0 and takers:
-        least = 0
-        fewest = takers[0].in_flight
-        for i in range(1, len(takers)):
-            flying = takers[i].in_flight
-            if flying < fewest:
-                fewest = flying
-                least = i
-        taker = takers[least]
+        taker = takers[0]
+        for other in takers:
+            if other.load < taker.load:
+                taker = other
         entry = queue.acquire_for(taker)
         if entry is not None:
             taker.send(entry)
-            room[least] -= 1
-        if entry is None or room[least] <= 0:
-            del takers[least]
-            del room[least]
+            taker.load += 1
+            taker.left -= 1
+        if entry is None or taker.left <= 0:
+            takers.remove(taker)
 
 
 def fill(queue: Queue, consumers: list[Consumer], start: int) -> None:
     """First come, first served, in full batches: the next consumer in turn takes all it may."""
-    takers, _ = _with_capacity(consumers, start)
-    for taker in takers:
+    for taker in _with_capacity(consumers, start):
         if queue.ready <= 0:
             return
         only(queue, taker)
 
 
-def _with_capacity(consumers: list[Consumer], start: int) -> tuple[list[Consumer], list[int]]:
+def _with_capacity(consumers: list[Consumer], start: int) -> list[Consumer]:
     takers: list[Consumer] = []
-    room: list[int] = []
     count = len(consumers)
     for i in range(count):
         consumer = consumers[(start + i) % count]
-        capacity = consumer.capacity()
-        if capacity > 0:
+        consumer.left = consumer.capacity()
+        consumer.load = consumer.in_flight
+        if consumer.left > 0:
             takers.append(consumer)
-            room.append(capacity)
-    return takers, room
+    return takers
 
 
 DISCIPLINES: dict[str, Callable[[Queue, list[Consumer], int], None]] = {"fair": fair, "fill": fill}

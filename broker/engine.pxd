@@ -1,0 +1,69 @@
+cimport cython
+from broker.flow.gate cimport Gate
+from broker.flow.ledger cimport Account, Ledger, Port
+from broker.queues.dispatch cimport Consumer, fair, fill, only
+from broker.queues.queue cimport Entry, Queue
+
+cdef long ACCEPTED, REFUSED, PARK, OVERSENT
+cdef long OVERFLOW_REJECT, OVERFLOW_RING, OVERFLOW_DROP_NEWEST
+cdef long FULL_BLOCK, FULL_REJECT, FULL_REJECT_AFTER
+
+@cython.final
+cdef class Node:
+    cdef public str name, kind
+    cdef public Gate gate
+    cdef public Ledger ledger
+    cdef public Queue queue
+    cdef public list consumers, subscriptions
+    cdef public Node topic
+    cdef public object settings
+    cdef public dict origins, arguments
+    cdef public bint dirty, deleted, by_turn, always_enforced, flow_control
+    cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
+    cdef public object deadlines
+    cdef public long received, received_bytes, delivered, accepted, rejected, released, modified
+    cdef public long refused, dropped, unrouted, sampled_in, sampled_out
+    cdef public double rate_in, rate_out
+
+@cython.final
+cdef class Engine:
+    cdef public dict nodes
+    cdef public bint flow_control
+    cdef public long now_ns, sampled_ns
+    cdef public list dirty
+    cdef public set restless
+    cdef public object on_gate
+
+    @cython.locals(size=long, verdict=long)
+    cpdef long arrive(self, Node node, Account account, bytes data, bint durable, bint settled) except -1
+    @cython.locals(gate=Gate, size=long, entry=Entry)
+    cpdef long put(self, Node node, bytes data, bint durable) except -1
+    cpdef object acknowledge(self, Node node, Entry entry)
+    cpdef object reject(self, Node node, Entry entry)
+    cpdef object requeue(self, Node node, Entry entry, bint failed)
+    cpdef object touch(self, Node node)
+    cpdef object begin_turn(self, long now_ns)
+    @cython.locals(node=Node, nodes=list)
+    cpdef object end_turn(self)
+    @cython.locals(node=Node, earliest=long, due=long)
+    cpdef long next_deadline(self) except -1
+    @cython.locals(ledger=Ledger)
+    cdef long _arrive_unpromised(self, Node node, Account account, bytes data, bint durable, bint settled) except -1
+    cpdef object park(self, Node node, Account account, object message, long size)
+    @cython.locals(subscription=Node)
+    cdef long _publish(self, Node topic, bytes data, bint durable) except -1
+    @cython.locals(gate=Gate, oldest=Entry)
+    cdef bint _make_room(self, Node node, long size) except -1
+    cdef object _drop(self, Node node, Entry entry)
+    cdef object _remove(self, Node node, Entry entry)
+    @cython.locals(ledger=Ledger)
+    cdef object _leave(self, Node node, long size)
+    @cython.locals(consumers=list)
+    cdef object _dispatch(self, Node node)
+    @cython.locals(ledger=Ledger)
+    cdef object _deal(self, Node node)
+    @cython.locals(node=Node, ledger=Ledger, due=long)
+    cdef object _wake_restless(self)
+    cdef object _refuse_overdue(self, Node node)
+    @cython.locals(gate=Gate, owner=Node)
+    cdef object _gate_changed(self, Node node)

@@ -1,0 +1,499 @@
+"""The one composer of flow and queues: a message arrives, is ready, is sent and is settled.
+
+All of it runs on the reactor's thread, in turns: ``begin_turn`` takes the time, links report what
+happened, ``end_turn`` dispatches what became ready and deals out the room that came free. Nothing
+here knows a socket; links are ports.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from broker.errors import ConflictError, NotFoundError, OperatorError
+from broker.flow.gate import UNBOUNDED, Gate
+from broker.flow.ledger import LATE, TAKEN, Account, Ledger, Port
+from broker.flow.limits import NodeSettings
+from broker.queues.dispatch import Consumer, fair, fill, only
+from broker.queues.queue import READY, Entry, Queue
+
+# What arrive() answers.
+ACCEPTED = 1  # in the node: settle it as accepted
+REFUSED = 2  # no room and no waiting: settle it as rejected, amqp:resource-limit-exceeded
+PARK = 3  # no room yet: the link parks it and settles when it is admitted
+OVERSENT = 4  # the peer sent what it had no credit for: detach it
+
+# overflow, as numbers for the message path
+OVERFLOW_REJECT = 0
+OVERFLOW_RING = 1
+OVERFLOW_DROP_NEWEST = 2
+_OVERFLOW = {"reject": OVERFLOW_REJECT, "ring": OVERFLOW_RING, "drop_newest": OVERFLOW_DROP_NEWEST}
+
+# when_full, as numbers
+FULL_BLOCK = 0
+FULL_REJECT = 1
+FULL_REJECT_AFTER = 2
+_WHEN_FULL = {"block": FULL_BLOCK, "reject": FULL_REJECT, "reject_after": FULL_REJECT_AFTER}
+
+SECOND_NS = 1_000_000_000
+
+
+class Node:
+    """A queue, a topic, or one subscription of a topic (a queue that belongs to it).
+
+    Counters are plain integers since the node came to be, read by whoever looks.
+    """
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.name = name
+        self.kind = kind
+        self.gate = Gate(name)
+        self.ledger = Ledger(self.gate)
+        self.queue = Queue()
+        self.consumers: list[Consumer] = []
+        self.subscriptions: list[Node] = []
+        self.topic: Node | None = None
+        self.settings: NodeSettings | None = None
+        self.origins: dict[str, str] = {}
+        self.arguments: dict[str, object] = {}
+        self.dirty = False
+        self.deleted = False
+        self.by_turn = False
+        self.turn = 0
+        self.hard_msgs = UNBOUNDED
+        self.hard_bytes = UNBOUNDED
+        self.overflow = OVERFLOW_REJECT
+        self.when_full = FULL_BLOCK
+        self.reject_after_ns = 0
+        self.always_enforced = True
+        self.flow_control = True
+        self.deadlines: deque[tuple[int, Account, object]] = deque()
+        self.received = 0
+        self.received_bytes = 0
+        self.delivered = 0
+        self.accepted = 0
+        self.rejected = 0
+        self.released = 0
+        self.modified = 0
+        self.refused = 0
+        self.dropped = 0
+        self.unrouted = 0
+        self.sampled_in = 0
+        self.sampled_out = 0
+        self.rate_in = 0.0
+        self.rate_out = 0.0
+
+    @property
+    def is_topic(self) -> bool:
+        """True for a topic, whose messages go to its subscriptions."""
+        return self.kind == "topic"
+
+
+class Engine:
+    """Every node of the broker and the verbs that change them; one thread owns it.
+
+    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``.
+    """
+
+    def __init__(self, flow_control: bool = True) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.flow_control = flow_control
+        self.now_ns = 0
+        self.dirty: list[Node] = []
+        self.restless: set[Node] = set()
+        self.on_gate: Callable[[Node, int], None] | None = None
+        self.sampled_ns = 0
+
+    # --- the message path
+
+    def arrive(self, node: Node, account: Account, data: bytes, durable: bool, settled: bool) -> int:
+        """A whole message came in on a producer link; what to tell the peer (see above)."""
+        size = len(data)
+        if account.window_max == 0:
+            return self._arrive_unpromised(node, account, data, durable, settled)
+        verdict = account.use(size, self.now_ns)
+        if verdict == TAKEN:
+            if account.outstanding <= account.low:
+                account.ledger.renew(account, self.now_ns)
+            return self.put(node, data, durable)
+        if verdict == LATE:
+            if not settled:
+                return PARK
+            account.overrun_count += 1
+            return self.put(node, data, durable)
+        return OVERSENT
+
+    def put(self, node: Node, data: bytes, durable: bool) -> int:
+        """Enqueue a message that has room; ACCEPTED or REFUSED (at the hard limit)."""
+        if node.subscriptions or node.kind == "topic":
+            return self._publish(node, data, durable)
+        gate = node.gate
+        size = len(data)
+        if (
+            gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes
+        ) and not self._make_room(node, size):
+            if node.overflow == OVERFLOW_DROP_NEWEST:
+                node.dropped += 1
+                return ACCEPTED
+            node.refused += 1
+            return REFUSED
+        entry = node.queue.append(data)
+        entry.durable = durable
+        node.received += 1
+        node.received_bytes += size
+        if gate.enter(size, self.now_ns):
+            self._gate_changed(node)
+        if not node.dirty:
+            self.touch(node)
+        return ACCEPTED
+
+    def acknowledge(self, node: Node, entry: Entry) -> None:
+        """A consumer took responsibility: the message is gone."""
+        node.accepted += 1
+        self._remove(node, entry)
+
+    def reject(self, node: Node, entry: Entry) -> None:
+        """A consumer refused the message for good."""
+        node.rejected += 1
+        self._remove(node, entry)
+
+    def requeue(self, node: Node, entry: Entry, failed: bool) -> None:
+        """Back in its place; ``failed`` counts a delivery attempt (§3.4.4, §3.4.5, connection loss)."""
+        if node.deleted:
+            return
+        entry.redelivered = True
+        if failed:
+            entry.delivery_count += 1
+        node.queue.release(entry)
+        self.touch(node)
+
+    def touch(self, node: Node) -> None:
+        """The node has something to do at the end of this turn."""
+        if not node.dirty:
+            node.dirty = True
+            self.dirty.append(node)
+
+    def begin_turn(self, now_ns: int) -> None:
+        """All that is reported until ``end_turn`` happened at ``now_ns``."""
+        self.now_ns = now_ns
+        if self.restless:
+            self._wake_restless()
+
+    def end_turn(self) -> None:
+        """Dispatch what is ready, then deal out room; admitted messages are dispatched as well."""
+        while self.dirty:
+            nodes = self.dirty
+            self.dirty = []
+            for node in nodes:
+                node.dirty = False
+                if node.queue.ready > 0 and node.consumers:
+                    self._dispatch(node)
+                self._deal(node)
+
+    def next_deadline(self) -> int:
+        """When a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
+        earliest = 0
+        for node in self.restless:
+            due = node.ledger.next_deadline()
+            if node.deadlines and (due == 0 or node.deadlines[0][0] < due):
+                due = node.deadlines[0][0]
+            if due and (earliest == 0 or due < earliest):
+                earliest = due
+        return earliest
+
+    def _arrive_unpromised(self, node: Node, account: Account, data: bytes, durable: bool, settled: bool) -> int:
+        """A message on credit that promised no room: an anonymous relay, or a node that rejects."""
+        account.used += 1
+        account.last_used_ns = self.now_ns
+        ledger = account.ledger
+        if not ledger.line and ledger.room(len(data)) > 0:
+            return self.put(node, data, durable)
+        if settled:
+            account.overrun_count += 1
+            return self.put(node, data, durable)
+        if node.when_full == FULL_REJECT:
+            node.refused += 1
+            return REFUSED
+        return PARK
+
+    def park(self, node: Node, account: Account, message: object, size: int) -> None:
+        """Keep what arrive() answered PARK to, until there is room or `reject_after` is over."""
+        account.park(message, size, self.now_ns)
+        if node.when_full == FULL_REJECT_AFTER and account.window_max == 0:
+            node.deadlines.append((self.now_ns + node.reject_after_ns, account, message))
+        self.restless.add(node)
+        self.touch(node)
+
+    def _publish(self, topic: Node, data: bytes, durable: bool) -> int:
+        """A copy to every subscription; the bytes are shared, the places in line are not."""
+        topic.received += 1
+        topic.received_bytes += len(data)
+        if not topic.subscriptions:
+            topic.unrouted += 1
+        for subscription in topic.subscriptions:
+            if self.put(subscription, data, durable) != ACCEPTED:
+                subscription.dropped += 1
+        if not topic.dirty:
+            self.touch(topic)
+        return ACCEPTED
+
+    def _make_room(self, node: Node, size: int) -> bool:
+        """A ring drops its oldest ready messages; false if that doesn't help or isn't asked for."""
+        if node.overflow != OVERFLOW_RING or size > node.hard_bytes:
+            return False
+        gate = node.gate
+        while gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes:
+            oldest = node.queue.oldest_ready()
+            if oldest is None:
+                return False
+            self._drop(node, oldest)
+        return True
+
+    def _drop(self, node: Node, entry: Entry) -> None:
+        node.dropped += 1
+        node.queue.drop(entry)
+        self._leave(node, len(entry.data))
+
+    def _remove(self, node: Node, entry: Entry) -> None:
+        if node.deleted:
+            return
+        node.queue.settle(entry)
+        self._leave(node, len(entry.data))
+
+    def _leave(self, node: Node, size: int) -> None:
+        if node.gate.leave(size, self.now_ns):
+            self._gate_changed(node)
+        ledger = node.ledger
+        if ledger.line or ledger.rest:
+            self.touch(node)
+        elif node.topic is not None:
+            ledger = node.topic.ledger
+            if ledger.line or ledger.rest:
+                self.touch(node.topic)
+
+    def _dispatch(self, node: Node) -> None:
+        consumers = node.consumers
+        if len(consumers) == 1:
+            only(node.queue, consumers[0])
+            return
+        node.turn += 1
+        if node.by_turn:
+            fill(node.queue, consumers, node.turn)
+        else:
+            fair(node.queue, consumers, node.turn)
+
+    def _deal(self, node: Node) -> None:
+        ledger = node.ledger
+        if ledger.line or ledger.rest or ledger.overpromised:
+            ledger.settle_turn(self.now_ns)
+            if ledger.line or ledger.rest:
+                self.restless.add(node)
+
+    def _wake_restless(self) -> None:
+        for node in list(self.restless):
+            ledger = node.ledger
+            if node.deadlines:
+                self._refuse_overdue(node)
+            if not ledger.line and not ledger.rest and not node.deadlines:
+                self.restless.discard(node)
+                continue
+            due = ledger.next_deadline()
+            if due and due <= self.now_ns:
+                self.touch(node)
+
+    def _refuse_overdue(self, node: Node) -> None:
+        while node.deadlines and node.deadlines[0][0] <= self.now_ns:
+            _, account, message = node.deadlines.popleft()
+            if account.unpark(message):
+                node.refused += 1
+                account.port.refuse(message)
+
+    def _gate_changed(self, node: Node) -> None:
+        gate = node.gate
+        owner = node.topic or node
+        if gate.closed and gate.promised_msgs > 0:
+            owner.ledger.overpromised = True
+        self.touch(owner)
+        if self.on_gate is not None:
+            self.on_gate(node, self.now_ns)
+
+    # --- links come and go
+
+    def open_producer(self, node: Node, port: Port, promised: bool) -> Account:
+        """A producer's account; ``promised`` false for links whose credit reserves nothing."""
+        settings = _settings_of(node)
+        window = settings.producer_window if promised else 0
+        account = node.ledger.open(port, window, settings.initial_credit, self.now_ns)
+        self.touch(node)
+        return account
+
+    def close_producer(self, node: Node, account: Account) -> None:
+        """The link is gone; its promises go to whoever waits."""
+        account.close()
+        self.touch(node)
+
+    def rejects_at_once(self, node: Node) -> bool:
+        """True if credit at this node promises no room, because sends are to fail instead."""
+        return node.when_full != FULL_BLOCK
+
+    def add_consumer(self, node: Node, consumer: Consumer) -> None:
+        """A consumer attached."""
+        node.consumers.append(consumer)
+        self._consumers_changed(node)
+
+    def remove_consumer(self, node: Node, consumer: Consumer) -> None:
+        """A consumer is gone; the caller has requeued what it held."""
+        if consumer in node.consumers:
+            node.consumers.remove(consumer)
+        self._consumers_changed(node)
+
+    def subscribe(self, topic: Node, name: str) -> Node:
+        """A new, empty subscription with the topic's settings; publishing now needs room there too."""
+        subscription = Node(name, "subscription")
+        subscription.topic = topic
+        self._apply(subscription, _settings_of(topic))
+        topic.subscriptions.append(subscription)
+        topic.ledger.attach_gate(subscription.gate, self.now_ns)
+        self.touch(topic)
+        return subscription
+
+    def unsubscribe(self, subscription: Node) -> None:
+        """The subscription and its backlog are gone; publishers it held back go on."""
+        topic = subscription.topic
+        if topic is None or subscription.deleted:
+            return
+        subscription.deleted = True
+        topic.subscriptions.remove(subscription)
+        topic.ledger.detach_gate(subscription.gate)
+        subscription.queue.clear()
+        self.touch(topic)
+
+    # --- nodes come, change and go
+
+    def node(self, name: str) -> Node:
+        """The node of that name; NotFoundError if there is none."""
+        node = self.nodes.get(name)
+        if node is None:
+            raise NotFoundError(f"no queue or topic named '{name}'")
+        return node
+
+    def create(self, name: str, settings: NodeSettings) -> Node:
+        """A new node; ConflictError if the name is taken."""
+        if name in self.nodes:
+            raise ConflictError(f"'{name}' exists already")
+        node = Node(name, settings.kind)
+        self._apply(node, settings)
+        self.nodes[name] = node
+        return node
+
+    def change(self, node: Node, settings: NodeSettings) -> None:
+        """New settings at runtime: what is promised beyond them is withdrawn, who waits is let in."""
+        if settings.kind != node.kind:
+            raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {settings.kind}")
+        self._apply(node, settings)
+        for subscription in node.subscriptions:
+            self._apply(subscription, settings)
+
+    def delete(self, name: str) -> Node:
+        """Forget a node and its messages; the caller detaches its links."""
+        node = self.node(name)
+        del self.nodes[name]
+        node.deleted = True
+        for account in list(node.ledger.accounts):
+            account.close()
+        for subscription in list(node.subscriptions):
+            self.unsubscribe(subscription)
+        node.queue.clear()
+        self.restless.discard(node)
+        return node
+
+    def purge(self, node: Node) -> int:
+        """Drop every ready message; how many there were."""
+        count = 0
+        entry = node.queue.head
+        while entry is not None:
+            following = entry.next
+            if entry.state == READY:
+                self._drop(node, entry)
+                count += 1
+            entry = following
+        return count
+
+    def hold(self, node: Node, held: bool) -> None:
+        """An operator's gate: stop or start this node's producers."""
+        if node.gate.hold(held, self.now_ns):
+            self._gate_changed(node)
+        node.ledger.overpromised = True
+        self.touch(node)
+
+    def switch_flow(self, enabled: bool) -> None:
+        """The global switch: with ``False`` no threshold is enforced anywhere."""
+        self.flow_control = enabled
+        for node in self.every_node():
+            self._enforce(node)
+
+    def every_node(self) -> Iterator[Node]:
+        """Queues, topics and the topics' subscriptions."""
+        for node in list(self.nodes.values()):
+            yield node
+            yield from node.subscriptions
+
+    def sample(self, now_ns: int) -> None:
+        """Update every node's rates (messages per second) from its counters; call it once a second."""
+        seconds = (now_ns - self.sampled_ns) / SECOND_NS
+        if self.sampled_ns == 0 or seconds <= 0:
+            seconds = 1.0
+        self.sampled_ns = now_ns
+        for node in self.every_node():
+            out = node.accepted + node.rejected + node.dropped
+            node.rate_in = (node.received - node.sampled_in) / seconds
+            node.rate_out = (out - node.sampled_out) / seconds
+            node.sampled_in = node.received
+            node.sampled_out = out
+
+    def _apply(self, node: Node, settings: NodeSettings) -> None:
+        node.settings = settings
+        node.hard_msgs = settings.max_count or UNBOUNDED
+        node.hard_bytes = settings.max_size or UNBOUNDED
+        node.overflow = _OVERFLOW[settings.overflow]
+        node.when_full = _WHEN_FULL[settings.when_full]
+        node.reject_after_ns = settings.reject_after_ms * 1_000_000
+        node.by_turn = settings.dispatch == "fill"
+        node.always_enforced = settings.enforce_flow == "always"
+        node.flow_control = settings.flow_control
+        strict = settings.max_message_size if settings.byte_reservation == "strict" else 0
+        if not node.is_topic:
+            changed = node.gate.configure(
+                settings.flow_stop_count,
+                settings.flow_resume_count,
+                settings.flow_stop_size,
+                settings.flow_resume_size,
+                strict,
+                self.now_ns,
+            )
+            if changed:
+                self._gate_changed(node)
+        for account in node.ledger.accounts:
+            account.resize(settings.producer_window)
+        self._enforce(node)
+        (node.topic or node).ledger.overpromised = True
+        self.touch(node.topic or node)
+
+    def _enforce(self, node: Node) -> None:
+        active = node.always_enforced or len(node.consumers) > 0
+        enforced = self.flow_control and node.flow_control and active
+        if node.gate.enforced != enforced:
+            if node.gate.enforce(enforced, self.now_ns):
+                self._gate_changed(node)
+            (node.topic or node).ledger.overpromised = True
+            self.touch(node.topic or node)
+
+    def _consumers_changed(self, node: Node) -> None:
+        self._enforce(node)
+        self.touch(node)
+
+
+def _settings_of(node: Node) -> NodeSettings:
+    if node.settings is None:
+        raise RuntimeError(f"node '{node.name}' was never configured")
+    return node.settings
