@@ -7,6 +7,7 @@ Only bodies of plain text or bytes are read here; ``shown`` leaves the rest to P
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = range(0x70, 0x75)
@@ -41,8 +42,6 @@ def plain(value: Plain) -> bytes:
     if isinstance(value, int):
         return b"\x81" + value.to_bytes(8, "big", signed=True)
     if isinstance(value, float):
-        import struct
-
         return b"\x82" + struct.pack(">d", value)
     return text(value)
 
@@ -118,6 +117,22 @@ def _quick(message: bytes, start: int) -> bytes | None:
     return message[begin : begin + size] if begin + size == len(message) else None
 
 
+def described(message: bytes) -> dict[str, object]:
+    """A message as JSON can say it: body, application properties and the properties that are set."""
+    from proton import Message, ProtonException
+
+    decoded = Message()
+    try:
+        decoded.decode(message)
+    except (ProtonException, UnicodeError) as error:
+        return {"error": str(error), "encoded": message.hex()}
+    named = ("id", "subject", "address", "reply_to", "correlation_id", "content_type", "group_id")
+    found: dict[str, object] = {name: value for name in named if (value := getattr(decoded, name))}
+    if decoded.properties:
+        found["application_properties"] = decoded.properties
+    return found | {"durable": decoded.durable, "body": _jsonable(decoded.body)}
+
+
 def _decoded(body: bytes) -> str:
     from proton import Message, ProtonException
 
@@ -126,5 +141,16 @@ def _decoded(body: bytes) -> str:
         message.decode(body)
     except (ProtonException, UnicodeError):
         return repr(body)
-    value = message.body
+    value = _jsonable(message.body)
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _jsonable(value: object) -> object:
+    """Bytes as text, whatever they hold; keys of maps as text, since JSON knows no others."""
+    if isinstance(value, memoryview | bytes | bytearray):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    if isinstance(value, dict):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    return value

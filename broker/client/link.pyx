@@ -106,7 +106,7 @@ cdef class Connection:
         self.attached(link, timeout_s)
         return link
 
-    def receiver(self, str address, *, int credit=1000, limit=None, bint browse=False, timeout_s=None):
+    def receiver(self, str address, *, int credit=1000, limit=None, timeout_s=None):
         """Attaches a receiver to ``address``; None makes a dynamic node, named in ``Receiver.address``.
 
         ``limit`` is the most messages it will ever ask for.

@@ -74,7 +74,9 @@ class Usage:
         if pid is None:
             return None
         try:
-            ticks = sum(int(word) for word in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+            ticks = sum(
+                int(word) for word in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+            )
             status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         except OSError:
             return None

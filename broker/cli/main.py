@@ -1,0 +1,110 @@
+"""CLI: one verb a file; this one finds the verb's file and turns errors into an exit status.
+
+A verb's module offers ``add_arguments(parser)`` and ``run(args) -> int`` and is imported only when its
+verb is used, so that help costs nothing. Exit status: 0 done, 1 refused (the reason on stderr), 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+VERBS: dict[str, tuple[str, str]] = {
+    "serve": ("broker.cli.serve", "run the broker"),
+    "config": ("broker.cli.config", "show and change queues, topics, bindings and policies"),
+    "stat": ("broker.cli.stat", "show queues, connections, links and flow"),
+    "explain": ("broker.cli.explain", "show an address's effective settings and where each came from"),
+    "producers": ("broker.cli.producers", "stop or start the producers of an address"),
+    "why": ("broker.cli.why", "say why a link is blocked and what would free it"),
+    "send": ("broker.cli.send", "send messages to an address"),
+    "receive": ("broker.cli.receive", "receive messages from an address"),
+    "bench": ("broker.cli.bench", "measure a broker's throughput and latency"),
+    "schema": ("broker.cli.schema", "print the JSON Schema of the configuration files"),
+}
+
+REFUSED, USAGE, INTERRUPTED = 1, 2, 128 + signal.SIGINT
+
+
+class UsageError(Exception):
+    """The command line or an input file makes no sense; the text says where and why."""
+
+
+def overview() -> str:
+    """What ``sluice --help`` prints."""
+    width = max(map(len, VERBS))
+    lines = [f"  {verb:<{width}}  {text}" for verb, (_, text) in VERBS.items()]
+    return "\n".join(
+        [
+            "usage: sluice VERB [ARGUMENTS]",
+            "",
+            *lines,
+            "",
+            "sluice VERB --help tells more. The broker meant is -b URL, else SLUICE_BROKER,",
+            "else amqp://127.0.0.1:5672. Exit status: 0 done, 1 refused, 2 usage.",
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb and returns the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0 if words else USAGE
+    if words[0] == "--version":
+        print(_version())
+        return 0
+    if words[0] not in VERBS:
+        return _unknown(words[0])
+    return _run(words[0], words[1:])
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"sluice {version('sluice-mq')}"
+
+
+def _unknown(word: str) -> int:
+    close = get_close_matches(word, VERBS, 1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    print(f"sluice: unknown verb {word!r}{hint}; sluice --help lists them", file=sys.stderr)
+    return USAGE
+
+
+def _run(verb: str, words: Sequence[str]) -> int:
+    from broker.errors import SluiceError
+
+    name, summary = VERBS[verb]
+    module = import_module(name)
+    parser = argparse.ArgumentParser(prog=f"sluice {verb}", description=module.__doc__ or summary)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    module.add_arguments(parser)
+    try:
+        return int(module.run(parser.parse_args(words)))
+    except SystemExit as stop:  # argparse has printed what it had to say
+        return stop.code if isinstance(stop.code, int) else USAGE
+    except UsageError as error:
+        return _say(verb, error, USAGE)
+    except SluiceError as error:
+        return _say(verb, error, REFUSED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain once more while flushing at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return REFUSED
+
+
+def _say(verb: str, error: Exception, status: int) -> int:
+    print(f"sluice {verb}: {error}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

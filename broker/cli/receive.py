@@ -1,0 +1,104 @@
+"""Receive messages from an address and print their bodies, one a line.
+
+A message is accepted when it is taken for printing; what is held beyond --count is never asked for.
+Control characters are printed as escapes, so that a body can't command the terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from broker.cli import arguments
+from broker.cli.main import REFUSED
+from broker.cli.progress import Bar
+from broker.client import codec
+
+if TYPE_CHECKING:
+    from broker.client.link import Connection, Receiver
+
+BATCH = 100
+LONGEST = 65536  # characters of one body on a line
+ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\t",
+}
+# Marks that turn the direction of writing could make a line read as something else.
+ESCAPES |= {
+    code: f"\\u{code:04x}" for code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's own arguments."""
+    parser.add_argument("address", metavar="ADDRESS", help="queue or topic")
+    arguments.add_broker(parser)
+    parser.add_argument(
+        "--count", type=arguments.count, metavar="N", help="stop after N; 1 if fewer came in time"
+    )
+    parser.add_argument("--rate", type=arguments.rate, metavar="N", help="accept at most N messages a second")
+    parser.add_argument("--credit", type=arguments.count, default=1000, metavar="N", help="prefetch (1000)")
+    parser.add_argument(
+        "--timeout", type=arguments.duration, metavar="DURATION", help="stop when idle so long"
+    )
+    parser.add_argument("--no-output", action="store_true", help="count only")
+    arguments.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Receives until the count, the timeout or an interrupt; the tally goes to stderr."""
+    from broker.client.link import Connection
+
+    with Connection(args.broker) as connection:
+        receiver = connection.receiver(args.address, credit=args.credit, limit=args.count)
+        begin_s = time.monotonic()
+        taken = 0
+        try:
+            taken = _receive(args, connection, receiver)
+        finally:
+            sys.stdout.flush()
+    seconds = time.monotonic() - begin_s
+    print(f"received {taken:,} from {args.address} in {seconds:.3f} s", file=sys.stderr)
+    return REFUSED if args.count and taken < args.count else 0
+
+
+def _receive(args: argparse.Namespace, connection: Connection, receiver: Receiver) -> int:
+    """How many were taken. A connection that ends while waiting raises why."""
+    taken = 0
+    begin_s = time.monotonic()
+    quiet = args.no_output or not sys.stdout.isatty()
+    with Bar(f"from {args.address}", args.count, wanted=quiet and not args.json) as bar:
+        while not args.count or taken < args.count:
+            most = _most(args, taken)
+            if args.rate:
+                connection.wait_until(lambda: False, begin_s + taken / args.rate - time.monotonic())
+            messages = receiver.take(most, args.timeout)
+            if not messages:
+                break
+            taken += len(messages)
+            bar.show(taken)
+            if not args.no_output:
+                sys.stdout.writelines(_line(message, as_json=args.json) for message in messages)
+    connection.pump()  # the last outcomes are on their way before the tally says so
+    return taken
+
+
+def _most(args: argparse.Namespace, taken: int) -> int:
+    batch = 1 if args.rate else BATCH
+    return min(batch, args.count - taken) if args.count else batch
+
+
+def _line(message: bytes, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(codec.described(message), default=str) + "\n"
+    return safe(codec.shown(message)) + "\n"
+
+
+def safe(text: str) -> str:
+    """The text on one line with nothing in it that a terminal would obey, cut where it is very long."""
+    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
+    return cut.translate(ESCAPES)

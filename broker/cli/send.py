@@ -1,0 +1,137 @@
+"""Send messages to an address and say what became of each.
+
+A row of a CSV file becomes the JSON object of its columns, a JSON line is sent as it stands; both
+travel as strings. --size sends so many bytes of binary. Exit status 1 if the broker did not accept
+every message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from itertools import islice, repeat
+from typing import TYPE_CHECKING
+
+from broker.cli import arguments, rows
+from broker.cli.main import REFUSED, USAGE, UsageError
+from broker.cli.progress import Bar
+from broker.client import codec
+from broker.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from broker.client.link import Connection, Sender
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's own arguments."""
+    parser.add_argument("address", metavar="ADDRESS", help="queue or topic")
+    arguments.add_broker(parser)
+    body = parser.add_mutually_exclusive_group()
+    body.add_argument("--body", metavar="TEXT", default="", help="send this text")
+    body.add_argument("--size", type=arguments.natural, metavar="N", help="send N bytes of binary")
+    body.add_argument("--csv", metavar="FILE", help="send each row of FILE ('-': stdin)")
+    body.add_argument("--jsonl", metavar="FILE", help="send each line of FILE ('-': stdin)")
+    parser.add_argument(
+        "--count", type=arguments.count, metavar="N", help="messages (default 1; of a file: all)"
+    )
+    parser.add_argument("--property", type=arguments.pair, action="append", default=[], metavar="K=V")
+    parser.add_argument("--durable", action="store_true", help="keep them over a restart of the broker")
+    parser.add_argument("--presettled", action="store_true", help="don't ask what became of them")
+    parser.add_argument(
+        "--window", type=arguments.count, default=1000, metavar="N", help="unsettled at most (1000)"
+    )
+    parser.add_argument("--rate", type=arguments.rate, metavar="N", help="messages a second")
+    parser.add_argument(
+        "--timeout", type=arguments.duration, metavar="DURATION", help="give up when blocked so long"
+    )
+    arguments.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Sends them all; what was sent before a fault is reported with it."""
+    from broker.client.link import Connection
+
+    with Connection(args.broker) as connection:
+        sender = connection.sender(args.address, window=args.window, presettled=args.presettled)
+        begin_s = time.monotonic()
+        status, fault = _send(args, connection, sender)
+        summary = _summary(sender, time.monotonic() - begin_s, fault)
+    print(json.dumps(summary) if args.json else _told(sender, summary), flush=True)
+    if fault:
+        print(f"sluice send: {fault}", file=sys.stderr)
+    return status
+
+
+def _send(args: argparse.Namespace, connection: Connection, sender: Sender) -> tuple[int, str | None]:
+    """The exit status and what went wrong; outcomes of what was sent are waited for either way."""
+    fault: Exception | None = None
+    try:
+        _send_all(args, connection, sender)
+    except (UsageError, ClientError) as error:
+        fault = error
+    try:
+        sender.flush(args.timeout if args.timeout is not None else 1e9)
+    except ClientError as error:
+        fault = fault or error
+    if fault is None:
+        return (REFUSED if sender.settled > sender.accepted and not sender.presettled else 0), None
+    return (USAGE if isinstance(fault, UsageError) else REFUSED), str(fault)
+
+
+def _send_all(args: argparse.Namespace, connection: Connection, sender: Sender) -> None:
+    head = codec.header(durable=args.durable) + codec.application_properties(dict(args.property))
+    total = args.count if args.count or args.csv or args.jsonl else 1
+    begin_s = time.monotonic()
+    with Bar(f"to {args.address}", total, wanted=not args.json) as bar:
+        for number, body in enumerate(_bodies(args)):
+            if args.rate:
+                connection.wait_until(lambda: False, begin_s + number / args.rate - time.monotonic())
+            sender.send(head + body, args.timeout)
+            bar.show(
+                sender.settled, f"(blocked {sender.blocked_ns / 1e9:.1f} s)" if sender.blocked_ns else ""
+            )
+
+
+def _bodies(args: argparse.Namespace) -> Iterator[bytes]:
+    """Encoded bodies, read as they are sent: a file may be longer than memory."""
+    if args.csv or args.jsonl:
+        texts = rows.csv_rows(args.csv) if args.csv else rows.json_lines(args.jsonl)
+        return (codec.text_body(text) for text in islice(texts, args.count))
+    body = codec.text_body(args.body) if args.size is None else codec.binary_body(bytes(args.size))
+    return repeat(body, args.count or 1)
+
+
+def _summary(sender: Sender, seconds: float, fault: str | None) -> dict[str, object]:
+    return {
+        "address": sender.address,
+        "sent": sender.sent,
+        "accepted": sender.accepted,
+        "rejected": sender.rejected,
+        "released": sender.released,
+        "modified": sender.modified,
+        "unsettled": sender.sent - sender.settled,
+        "presettled": sender.presettled,
+        "blocked_s": round(sender.blocked_ns / 1e9, 3),
+        "seconds": round(seconds, 3),
+        "rejections": [
+            {"message": number, "condition": condition, "description": description}
+            for number, condition, description in sender.rejections
+        ],
+        "error": fault,
+    }
+
+
+def _told(sender: Sender, summary: dict[str, object]) -> str:
+    outcomes = ("accepted", "rejected", "released", "modified", "unsettled")
+    parts = [f"{summary[name]:,} {name}" for name in outcomes if summary[name]]
+    if sender.presettled:
+        parts = ["pre-settled"]
+    lines = [
+        f"sent {sender.sent:,} to {sender.address}" + (f": {', '.join(parts)}" if parts else ""),
+        f"blocked without credit {summary['blocked_s']} s of {summary['seconds']} s",
+    ]
+    lines += [f"message {n}: {name}: {text}" for n, name, text in sender.rejections[:5]]
+    return "\n".join(lines)

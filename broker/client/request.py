@@ -1,0 +1,123 @@
+"""Asking a broker's ``$management`` node: one request, one response.
+
+AMQP Management 1.0, working draft: the request carries ``operation``, ``type`` and ``name`` as
+application properties and a dynamic node as its reply-to; the response carries ``statusCode`` and
+``statusDescription``, and its body the answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+from proton import Message, ProtonException
+
+from broker.client.errors import ClientError, ClientTimeoutError
+from broker.client.link import Connection
+from broker.errors import ConflictError, NotFoundError, OperatorError
+
+ADDRESS = "$management"
+FAULTS = {404: NotFoundError, 409: ConflictError}
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A 2xx answer; any other status is raised instead."""
+
+    status: int
+    description: str
+    body: object
+
+
+class Management:
+    """A connection to one broker's management node; a context manager, for one thread.
+
+    Raises ClientError when the broker can't be reached or refuses the connection.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = 10.0) -> None:
+        self.timeout_s = timeout_s
+        self._connection = Connection(url, timeout_s=timeout_s)
+        try:
+            self._requests = self._connection.sender(ADDRESS)
+            self._responses = self._connection.receiver(None, credit=100)
+        except BaseException:
+            self._connection.close()
+            raise
+        self._last = 0
+
+    def call(
+        self,
+        operation: str,
+        type: str | None = None,  # noqa: A002 - the draft's word
+        name: str | None = None,
+        attributes: Mapping[str, object] | None = None,
+        body: object = None,
+        **application_properties: object,
+    ) -> Response:
+        """Sends one request and returns its 2xx response.
+
+        ``attributes`` is the body of CREATE and UPDATE; any other operation gives its ``body``. A status
+        of 404 raises NotFoundError, 409 ConflictError, another OperatorError, with the broker's reason.
+        """
+        named = {"operation": operation, "type": type, "name": name} | application_properties
+        properties = {key: value for key, value in named.items() if value is not None}
+        self._last += 1
+        request = Message(
+            body=dict(attributes) if attributes is not None else body,
+            properties=properties,
+            reply_to=self._responses.address,
+            correlation_id=str(self._last),
+            id=str(self._last),
+            address=ADDRESS,
+        )
+        self._requests.send(request.encode(), self.timeout_s)
+        return _checked(self._await(str(self._last), operation))
+
+    def _await(self, wanted: str, operation: str) -> Message:
+        """The response that answers request ``wanted``; late answers to others are dropped."""
+        deadline = time.monotonic() + self.timeout_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            for encoded in self._responses.take(1, left_s):
+                response = _decoded(encoded)
+                if str(response.correlation_id) == wanted:
+                    return response
+            self._raise_rejection()
+        raise ClientTimeoutError(f"no answer to {operation} within {self.timeout_s:g} s")
+
+    def _raise_rejection(self) -> None:
+        if self._requests.rejections:
+            _, condition, description = self._requests.rejections.pop()
+            raise OperatorError(description or condition or "the broker rejected the request")
+
+    def close(self) -> None:
+        """Closes the connection; safe to call twice."""
+        self._connection.close()
+
+    def __enter__(self) -> Management:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _decoded(encoded: bytes) -> Message:
+    message = Message()
+    try:
+        message.decode(encoded)
+    except (ProtonException, UnicodeError) as error:
+        raise ClientError(f"the broker's answer is no AMQP message: {error}") from error
+    return message
+
+
+def _checked(message: Message) -> Response:
+    properties = message.properties or {}
+    status = int(properties.get("statusCode", 500))
+    description = str(properties.get("statusDescription", ""))
+    if 200 <= status < 300:
+        return Response(status, description, message.body)
+    raise FAULTS.get(status, OperatorError)(description or f"the broker answered with status {status}")
