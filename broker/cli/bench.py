@@ -97,8 +97,8 @@ def measure(job: Mapping[str, object], *, live: bool = False) -> dict[str, Any]:
 
 
 def _show(line: Mapping[str, Any]) -> None:
-    text = f"{line['second']:>4} s  in {line['in_s']:>10,}/s  out {line['out_s']:>10,}/s  backlog {line['backlog']:,}"
-    print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    text = f"{line['second']:>4} s  in {line['in_s']:>10,}/s  out {line['out_s']:>10,}/s"
+    print(f"\r\x1b[K{text}  backlog {line['backlog']:,}", end="", file=sys.stderr, flush=True)
 
 
 def _managed(url: str, kind: str, name: str | None, attribute: str) -> float | None:

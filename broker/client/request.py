@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from proton import Message, ProtonException
 
@@ -54,7 +55,7 @@ class Management:
         type: str | None = None,  # noqa: A002 - the draft's word
         name: str | None = None,
         attributes: Mapping[str, object] | None = None,
-        body: object = None,
+        body: Any = None,
         **application_properties: object,
     ) -> Response:
         """Sends one request and returns its 2xx response.
@@ -115,7 +116,7 @@ def _decoded(encoded: bytes) -> Message:
 
 
 def _checked(message: Message) -> Response:
-    properties = message.properties or {}
+    properties: dict[str, Any] = message.properties or {}
     status = int(properties.get("statusCode", 500))
     description = str(properties.get("statusDescription", ""))
     if 200 <= status < 300:

@@ -1,0 +1,74 @@
+"""``make bench``: the broker against its targets and against the bare loop; exit status 1 if one is missed.
+
+Rounds are interleaved, so that a machine that slows down slows both; every measurement has a process
+of its own. Close other programs first: two cores are already one too few.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from dataclasses import asdict, replace
+from itertools import product
+
+from bench import report
+from bench.contenders import CONTENDERS, BenchError
+from bench.scenarios import FULL, QUICK, SCENARIOS, Figures, Pace
+from broker.errors import SluiceError
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, metavar="N", help="medians of N (3)")
+    parser.add_argument("--seconds", type=float, metavar="S", help=f"of each measurement ({FULL.seconds:g})")
+    parser.add_argument("--quick", action="store_true", help="one short round, for a first look")
+    parser.add_argument(
+        "--only", action="append", choices=SCENARIOS, help="measure only this (may be repeated)"
+    )
+    parser.add_argument("--contender", action="append", choices=CONTENDERS, help="measure only this one")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="every round's figures and the verdicts")
+    shape.add_argument("--markdown", action="store_true", help="the table for docs/performance.md")
+    return parser.parse_args()
+
+
+def pace_of(args: argparse.Namespace) -> Pace:
+    """How long each measurement lasts."""
+    pace = QUICK if args.quick else FULL
+    return replace(pace, seconds=args.seconds) if args.seconds else pace
+
+
+def measured(args: argparse.Namespace) -> dict[str, dict[str, list[Figures]]]:
+    """Figures by contender and scenario, one entry a round; a failure is told and left out."""
+    found: dict[str, dict[str, list[Figures]]] = defaultdict(lambda: defaultdict(list))
+    rounds = range(args.rounds or (1 if args.quick else 3))
+    for scenario, number, name in product(args.only or SCENARIOS, rounds, args.contender or CONTENDERS):
+        try:
+            with CONTENDERS[name].started() as running:
+                figures = SCENARIOS[scenario](running, pace_of(args))
+        except (BenchError, SluiceError) as error:
+            print(f"{scenario}, {name}: {error}", file=sys.stderr)
+            continue
+        found[name][scenario].append(figures)
+        shown = ", ".join(f"{key} {value:,.1f}" for key, value in figures.items())
+        print(f"{scenario} {number + 1}/{len(rounds)} {name}: {shown}", file=sys.stderr)
+    return found
+
+
+def main() -> int:
+    """Measures, prints, and returns 1 if a target was missed or nothing could be measured."""
+    args = arguments()
+    found = measured(args)
+    judged = report.lines(found)
+    if args.json:
+        print(json.dumps({"rounds": found, "lines": [asdict(line) for line in judged]}, indent=1))
+    else:
+        print(report.markdown(judged) if args.markdown else report.table(judged))
+    return 0 if judged and all(line.passed is not False for line in judged) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Starting what is measured: the broker as a user starts it, and the bare loop."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+START_S = 30.0
+STOP_S = 15.0
+
+# The backlog scenario fills a queue on purpose: no threshold may stop it.
+POLICIES = """policies:
+  - match: "backlog"
+    kind: queue
+    flow_control: false
+    max_size: 1 GB
+"""
+
+
+class BenchError(Exception):
+    """Something to be measured did not start or ended by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A started contender."""
+
+    url: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """``command`` makes the command line from a free port and an empty directory."""
+
+    name: str
+    command: Callable[[int, Path], list[str]]
+
+    @contextmanager
+    def started(self) -> Iterator[Running]:
+        """Runs it while the block does; raises BenchError with its last words if it doesn't start."""
+        with tempfile.TemporaryDirectory(prefix="sluice-bench-") as directory:
+            port = free_port()
+            command = self.command(port, Path(directory))
+            # Its log goes to a file: a pipe that nobody empties would stop it when full.
+            log = Path(directory) / "log"
+            with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
+                try:
+                    self._await_ready(process, log)
+                    yield Running(f"amqp://127.0.0.1:{port}", process.pid)
+                finally:
+                    _stop(process)
+
+    def _await_ready(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        deadline = time.monotonic() + START_S
+        while "ready" not in log.read_text(errors="replace").splitlines():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise BenchError(f"{self.name} did not start: {log.read_text(errors='replace').strip()}")
+            time.sleep(0.02)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _ours(port: int, directory: Path) -> list[str]:
+    policies = directory / "policies"
+    policies.mkdir()
+    (policies / "bench.yaml").write_text(POLICIES)
+    sluice = Path(sys.executable).parent / "sluice"
+    return [
+        *(str(sluice), "serve", "--listen", f"amqp://127.0.0.1:{port}"),
+        *(
+            "--http",
+            f"127.0.0.1:{free_port()}",
+            "--policies",
+            str(policies),
+            "--data",
+            str(directory / "data"),
+        ),
+    ]
+
+
+def _bare(port: int, directory: Path) -> list[str]:
+    return [sys.executable, "-m", "bench.barebroker", str(port)]
+
+
+OURS = Contender("sluice", _ours)
+BARE = Contender("bare loop", _bare)
+CONTENDERS = {"ours": OURS, "bare": BARE}

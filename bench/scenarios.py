@@ -1,0 +1,144 @@
+"""What is measured, and what has to come out.
+
+A scenario measures one started contender and returns named figures; a target judges one of them.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from bench.contenders import BenchError, Running
+from broker.cli.bench import measure
+from broker.client.link import Connection
+from broker.client.load import Usage
+
+Figures = dict[str, float]
+
+BODY = 100
+OVERHEAD = 5  # bytes around a body of less than 256: the data section's descriptor and size
+IDLE_CONNECTIONS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long to measure, and how much to pile up."""
+
+    seconds: float
+    warmup: float
+    backlog: int
+    connections: int
+
+
+FULL = Pace(seconds=8, warmup=2, backlog=1_000_000, connections=IDLE_CONNECTIONS)
+QUICK = Pace(seconds=2, warmup=1, backlog=200_000, connections=500)
+
+Scenario = Callable[[Running, Pace], Figures]
+
+
+def _load(running: Running, pace: Pace, **job: object) -> Mapping[str, object]:
+    given = {
+        "url": running.url,
+        "pid": running.pid,
+        "seconds": pace.seconds,
+        "warmup": pace.warmup,
+        "body": BODY,
+    }
+    result = measure(given | job)
+    wrong = {name: result[name] for name in ("lost", "duplicated", "unordered", "refused") if result[name]}
+    if wrong or result["stalled"]:
+        raise BenchError(f"the run is void: {wrong or 'nothing moved'}")
+    return result
+
+
+def _throughput(**job: object) -> Scenario:
+    def scenario(running: Running, pace: Pace) -> Figures:
+        result = _load(running, pace, **job)
+        return {"rate": _number(result["out_s"]), "cpu_us": _number(result["broker_cpu_us"])}
+
+    return scenario
+
+
+def _latency(running: Running, pace: Pace) -> Figures:
+    latency = _load(running, pace, rate=2000)["latency_us"]
+    assert isinstance(latency, dict)
+    return {"p50_us": latency["p50"], "p99_us": latency["p99"]}
+
+
+def _backlog(running: Running, pace: Pace) -> Figures:
+    """Memory a queued message takes beyond its encoded size."""
+    _load(running, pace, address="warm", count=10_000)
+    before = _rss(running)
+    _load(running, pace, address="backlog", receivers=0, count=pace.backlog)
+    return {"bytes": (_rss(running) - before) / pace.backlog - BODY - OVERHEAD}
+
+
+def _idle(running: Running, pace: Pace) -> Figures:
+    """Memory a connection with one session and no link takes."""
+    _allow_files(2 * pace.connections + 200)
+    before = _rss(running)
+    with ExitStack() as stack:
+        for _ in range(pace.connections):
+            stack.callback(Connection(running.url, timeout_s=10.0).close)
+        return {"kib": (_rss(running) - before) / pace.connections / 1024}
+
+
+def _allow_files(wanted: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise BenchError(f"{wanted} open files are needed and {hard} allowed (ulimit -Hn)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _rss(running: Running) -> int:
+    usage = Usage.of(running.pid)
+    if usage is None:
+        raise BenchError("the contender ended by itself")
+    return usage.rss_bytes
+
+
+def _number(value: object) -> float:
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "plain": _throughput(),
+    "kib": _throughput(body=1024),
+    "many": _throughput(senders=4, receivers=4),
+    "presettled": _throughput(presettled=True),
+    "latency": _latency,
+    "backlog": _backlog,
+    "idle": _idle,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One line of the table: a figure, the bound it must keep and the share of the bare loop's.
+
+    ``bound`` may name another figure as scenario.figure. Throughput must also reach ``least_ratio``.
+    """
+
+    scenario: str
+    figure: str
+    title: str
+    more_is_better: bool
+    bound: float | str | None
+    least_ratio: float | None = None
+
+
+RATIO = 0.70
+TARGETS = (
+    Target("plain", "rate", "100 B, msg/s", True, 300_000, RATIO),
+    Target("plain", "cpu_us", "100 B, CPU µs/msg", False, 2.5),
+    Target("kib", "rate", "1 KiB, msg/s", True, 220_000, RATIO),
+    Target("many", "rate", "4+4, 100 B, msg/s", True, "plain.rate", RATIO),
+    Target("presettled", "rate", "pre-settled 100 B, msg/s", True, None, RATIO),
+    Target("latency", "p50_us", "p50 at 2,000/s, µs", False, 80),
+    Target("latency", "p99_us", "p99 at 2,000/s, µs", False, 230),
+    Target("backlog", "bytes", "memory per queued message, B", False, 150),
+    Target("idle", "kib", "memory per idle connection, KiB", False, 48),
+)
