@@ -5,13 +5,15 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-# Every .pxd beside a .py types that file for compilation; every .pyx is compiled only.
+# Every .pxd beside a .py types that file for compilation; every .pyx is compiled only. The numbers
+# in codes.pxd are C constants, which need no module of their own.
+CONSTANTS = Path("broker/codes.py")
 ROOT = Path(__file__).parent
 SOURCES = sorted(
     path.relative_to(ROOT)
-    for room in ("broker", "bench")
-    for path in (ROOT / room).rglob("*")
+    for path in (ROOT / "broker").rglob("*")
     if path.suffix == ".pyx" or (path.suffix == ".py" and path.with_suffix(".pxd").exists())
+    if path.relative_to(ROOT) != CONSTANTS
 )
 DIRECTIVES = {
     "language_level": 3,
@@ -28,7 +30,6 @@ setup(
         [
             Extension(".".join(path.with_suffix("").parts), [str(path)], extra_compile_args=["-O3"])
             for path in SOURCES
-            if path.parts[0] == "broker"
         ],
         compiler_directives=DIRECTIVES,
         build_dir="build/c",

@@ -1,12 +1,10 @@
 cimport cython
+
+from broker cimport codes
 from broker.flow.gate cimport Gate
 from broker.flow.ledger cimport Account, Ledger, Port
 from broker.queues.dispatch cimport Consumer, fair, fill, only
 from broker.queues.queue cimport Entry, Queue
-
-cdef long ACCEPTED, REFUSED, PARK, OVERSENT
-cdef long OVERFLOW_REJECT, OVERFLOW_RING, OVERFLOW_DROP_NEWEST
-cdef long FULL_BLOCK, FULL_REJECT, FULL_REJECT_AFTER
 
 @cython.final
 cdef class Node:

@@ -9,31 +9,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
+from broker import codes
 from broker.errors import ConflictError, NotFoundError, OperatorError
-from broker.flow.gate import UNBOUNDED, Gate
-from broker.flow.ledger import LATE, TAKEN, Account, Ledger, Port
-from broker.flow.limits import NodeSettings
+from broker.flow.gate import Gate
+from broker.flow.ledger import Account, Ledger, Port
 from broker.queues.dispatch import Consumer, fair, fill, only
-from broker.queues.queue import READY, Entry, Queue
+from broker.queues.queue import Entry, Queue
 
-# What arrive() answers.
-ACCEPTED = 1  # in the node: settle it as accepted
-REFUSED = 2  # no room and no waiting: settle it as rejected, amqp:resource-limit-exceeded
-PARK = 3  # no room yet: the link parks it and settles when it is admitted
-OVERSENT = 4  # the peer sent what it had no credit for: detach it
+if TYPE_CHECKING:
+    from broker.flow.limits import NodeSettings
 
-# overflow, as numbers for the message path
-OVERFLOW_REJECT = 0
-OVERFLOW_RING = 1
-OVERFLOW_DROP_NEWEST = 2
-_OVERFLOW = {"reject": OVERFLOW_REJECT, "ring": OVERFLOW_RING, "drop_newest": OVERFLOW_DROP_NEWEST}
+_OVERFLOW = {"reject": codes.OVERFLOW_REJECT, "ring": codes.OVERFLOW_RING, "drop_newest": codes.OVERFLOW_DROP_NEWEST}
 
-# when_full, as numbers
-FULL_BLOCK = 0
-FULL_REJECT = 1
-FULL_REJECT_AFTER = 2
-_WHEN_FULL = {"block": FULL_BLOCK, "reject": FULL_REJECT, "reject_after": FULL_REJECT_AFTER}
+_WHEN_FULL = {"block": codes.FULL_BLOCK, "reject": codes.FULL_REJECT, "reject_after": codes.FULL_REJECT_AFTER}
 
 SECOND_NS = 1_000_000_000
 
@@ -60,10 +50,10 @@ class Node:
         self.deleted = False
         self.by_turn = False
         self.turn = 0
-        self.hard_msgs = UNBOUNDED
-        self.hard_bytes = UNBOUNDED
-        self.overflow = OVERFLOW_REJECT
-        self.when_full = FULL_BLOCK
+        self.hard_msgs = codes.UNBOUNDED
+        self.hard_bytes = codes.UNBOUNDED
+        self.overflow = codes.OVERFLOW_REJECT
+        self.when_full = codes.FULL_BLOCK
         self.reject_after_ns = 0
         self.always_enforced = True
         self.flow_control = True
@@ -107,21 +97,21 @@ class Engine:
     # --- the message path
 
     def arrive(self, node: Node, account: Account, data: bytes, durable: bool, settled: bool) -> int:
-        """A whole message came in on a producer link; what to tell the peer (see above)."""
+        """A whole message came in on a producer link; what to tell the peer (codes.py)."""
         size = len(data)
         if account.window_max == 0:
             return self._arrive_unpromised(node, account, data, durable, settled)
         verdict = account.use(size, self.now_ns)
-        if verdict == TAKEN:
+        if verdict == codes.TAKEN:
             if account.outstanding <= account.low:
                 account.ledger.renew(account, self.now_ns)
             return self.put(node, data, durable)
-        if verdict == LATE:
+        if verdict == codes.LATE:
             if not settled:
-                return PARK
+                return codes.PARK
             account.overrun_count += 1
             return self.put(node, data, durable)
-        return OVERSENT
+        return codes.OVERSENT
 
     def put(self, node: Node, data: bytes, durable: bool) -> int:
         """Enqueue a message that has room; ACCEPTED or REFUSED (at the hard limit)."""
@@ -132,11 +122,11 @@ class Engine:
         if (
             gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes
         ) and not self._make_room(node, size):
-            if node.overflow == OVERFLOW_DROP_NEWEST:
+            if node.overflow == codes.OVERFLOW_DROP_NEWEST:
                 node.dropped += 1
-                return ACCEPTED
+                return codes.ACCEPTED
             node.refused += 1
-            return REFUSED
+            return codes.REFUSED
         entry = node.queue.append(data)
         entry.durable = durable
         node.received += 1
@@ -145,7 +135,7 @@ class Engine:
             self._gate_changed(node)
         if not node.dirty:
             self.touch(node)
-        return ACCEPTED
+        return codes.ACCEPTED
 
     def acknowledge(self, node: Node, entry: Entry) -> None:
         """A consumer took responsibility: the message is gone."""
@@ -211,15 +201,15 @@ class Engine:
         if settled:
             account.overrun_count += 1
             return self.put(node, data, durable)
-        if node.when_full == FULL_REJECT:
+        if node.when_full == codes.FULL_REJECT:
             node.refused += 1
-            return REFUSED
-        return PARK
+            return codes.REFUSED
+        return codes.PARK
 
     def park(self, node: Node, account: Account, message: object, size: int) -> None:
         """Keep what arrive() answered PARK to, until there is room or `reject_after` is over."""
         account.park(message, size, self.now_ns)
-        if node.when_full == FULL_REJECT_AFTER and account.window_max == 0:
+        if node.when_full == codes.FULL_REJECT_AFTER and account.window_max == 0:
             node.deadlines.append((self.now_ns + node.reject_after_ns, account, message))
         self.restless.add(node)
         self.touch(node)
@@ -231,15 +221,15 @@ class Engine:
         if not topic.subscriptions:
             topic.unrouted += 1
         for subscription in topic.subscriptions:
-            if self.put(subscription, data, durable) != ACCEPTED:
+            if self.put(subscription, data, durable) != codes.ACCEPTED:
                 subscription.dropped += 1
         if not topic.dirty:
             self.touch(topic)
-        return ACCEPTED
+        return codes.ACCEPTED
 
     def _make_room(self, node: Node, size: int) -> bool:
         """A ring drops its oldest ready messages; false if that doesn't help or isn't asked for."""
-        if node.overflow != OVERFLOW_RING or size > node.hard_bytes:
+        if node.overflow != codes.OVERFLOW_RING or size > node.hard_bytes:
             return False
         gate = node.gate
         while gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes:
@@ -334,7 +324,7 @@ class Engine:
 
     def rejects_at_once(self, node: Node) -> bool:
         """True if credit at this node promises no room, because sends are to fail instead."""
-        return node.when_full != FULL_BLOCK
+        return node.when_full != codes.FULL_BLOCK
 
     def add_consumer(self, node: Node, consumer: Consumer) -> None:
         """A consumer attached."""
@@ -413,7 +403,7 @@ class Engine:
         entry = node.queue.head
         while entry is not None:
             following = entry.next
-            if entry.state == READY:
+            if entry.state == codes.READY:
                 self._drop(node, entry)
                 count += 1
             entry = following
@@ -453,8 +443,8 @@ class Engine:
 
     def _apply(self, node: Node, settings: NodeSettings) -> None:
         node.settings = settings
-        node.hard_msgs = settings.max_count or UNBOUNDED
-        node.hard_bytes = settings.max_size or UNBOUNDED
+        node.hard_msgs = settings.max_count or codes.UNBOUNDED
+        node.hard_bytes = settings.max_size or codes.UNBOUNDED
         node.overflow = _OVERFLOW[settings.overflow]
         node.when_full = _WHEN_FULL[settings.when_full]
         node.reject_after_ns = settings.reject_after_ms * 1_000_000

@@ -41,7 +41,10 @@ class ConflictError(OperatorError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One located fault in a file of settings; ``line`` and ``column`` count from 1."""
+    """One located fault in a file of settings; ``line`` and ``column`` count from 1.
+
+    A ``line`` of 0 means the whole file, or what has no lines: a variable, a flag.
+    """
 
     file: str
     line: int
@@ -49,7 +52,8 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.text}"
+        where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        return f"{where}: {self.text}"
 
 
 class ConfigError(OperatorError):

@@ -1,5 +1,6 @@
 cimport cython
 
+# The constants of message.py under names of their own, so that both stand side by side.
 cdef long MALFORMED, DURABLE, HAS_HEADER
 cdef long HEADER, ANNOTATIONS, BODY_FIRST, BODY_LAST, FOOTER, MAX_DEPTH
 

@@ -1,1 +1,31 @@
-"""amqp."""
+"""AMQP 1.0 on Qpid Proton: the only room that knows a Proton type.
+
+The control plane (open, attach, detach, close) is Python on Proton's own classes; deliveries and
+flow frames are handled by the compiled ``wire`` module, which calls Proton's C functions. It takes
+them from the one copy of Proton in the process, ``cproton_ffi``, which therefore is loaded here
+first and with its symbols visible.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from broker.errors import OperatorError
+
+_flags = sys.getdlopenflags()
+sys.setdlopenflags(os.RTLD_GLOBAL | os.RTLD_NOW)
+try:
+    import cproton_ffi  # noqa: F401 - for its symbols
+finally:
+    sys.setdlopenflags(_flags)
+
+try:
+    from broker.amqp import wire as _wire  # noqa: F401 - a missing symbol must be said here
+except ImportError as fault:
+    if "undefined symbol" not in str(fault):
+        raise
+    symbol = str(fault).rsplit("undefined symbol:", 1)[-1].strip()
+    raise OperatorError(
+        f"python-qpid-proton lacks the function {symbol}; Sluice needs version 0.40 or a compatible newer one"
+    ) from fault

@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.cli import arguments
@@ -53,38 +54,42 @@ def run(args: argparse.Namespace) -> int:
     """Receives until the count, the timeout or an interrupt; the tally goes to stderr."""
     from broker.client.link import Connection
 
-    with Connection(args.broker) as connection:
-        receiver = connection.receiver(args.address, credit=args.credit, limit=args.count)
-        begin_s = time.monotonic()
-        taken = 0
-        try:
-            taken = _receive(args, connection, receiver)
-        finally:
-            sys.stdout.flush()
-    seconds = time.monotonic() - begin_s
-    print(f"received {taken:,} from {args.address} in {seconds:.3f} s", file=sys.stderr)
-    return REFUSED if args.count and taken < args.count else 0
+    tally = Tally(time.monotonic())
+    try:
+        with Connection(args.broker) as connection:
+            receiver = connection.receiver(args.address, credit=args.credit, limit=args.count)
+            _receive(args, connection, receiver, tally)
+    finally:
+        seconds = time.monotonic() - tally.begin_s
+        print(f"received {tally.taken:,} from {args.address} in {seconds:.3f} s", file=sys.stderr)
+    return REFUSED if args.count and tally.taken < args.count else 0
 
 
-def _receive(args: argparse.Namespace, connection: Connection, receiver: Receiver) -> int:
-    """How many were taken. A connection that ends while waiting raises why."""
-    taken = 0
-    begin_s = time.monotonic()
+@dataclass(slots=True)
+class Tally:
+    """How far it has come; told even when an interrupt or the broker ends it."""
+
+    begin_s: float
+    taken: int = 0
+
+
+def _receive(args: argparse.Namespace, connection: Connection, receiver: Receiver, tally: Tally) -> None:
+    """Takes and prints; a connection that ends while waiting raises why."""
     quiet = args.no_output or not sys.stdout.isatty()
     with Bar(f"from {args.address}", args.count, wanted=quiet and not args.json) as bar:
-        while not args.count or taken < args.count:
-            most = _most(args, taken)
+        while not args.count or tally.taken < args.count:
             if args.rate:
-                connection.wait_until(lambda: False, begin_s + taken / args.rate - time.monotonic())
-            messages = receiver.take(most, args.timeout)
+                connection.wait_until(
+                    lambda: False, tally.begin_s + tally.taken / args.rate - time.monotonic()
+                )
+            messages = receiver.take(_most(args, tally.taken), args.timeout)
             if not messages:
-                break
-            taken += len(messages)
-            bar.show(taken)
+                return
+            tally.taken += len(messages)
+            bar.show(tally.taken)
             if not args.no_output:
                 sys.stdout.writelines(_line(message, as_json=args.json) for message in messages)
-    connection.pump()  # the last outcomes are on their way before the tally says so
-    return taken
+                sys.stdout.flush()
 
 
 def _most(args: argparse.Namespace, taken: int) -> int:

@@ -16,13 +16,17 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING
 
 from broker.cli import arguments, rows
-from broker.cli.main import REFUSED, USAGE, UsageError
+from broker.cli.main import INTERRUPTED, REFUSED, USAGE, UsageError
 from broker.cli.progress import Bar
 from broker.client import codec
 from broker.client.errors import ClientError
 
 if TYPE_CHECKING:
     from broker.client.link import Connection, Sender
+
+PUMP_EVERY = 256  # messages
+LAST_WORDS_S = 2.0  # for outcomes after something went wrong
+FOREVER_S = 1e9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,29 +71,40 @@ def run(args: argparse.Namespace) -> int:
 
 def _send(args: argparse.Namespace, connection: Connection, sender: Sender) -> tuple[int, str | None]:
     """The exit status and what went wrong; outcomes of what was sent are waited for either way."""
-    fault: Exception | None = None
+    fault: BaseException | None = None
     try:
         _send_all(args, connection, sender)
-    except (UsageError, ClientError) as error:
+    except (UsageError, ClientError, KeyboardInterrupt) as error:
         fault = error
+    patience_s = LAST_WORDS_S if fault else args.timeout or FOREVER_S
     try:
-        sender.flush(args.timeout if args.timeout is not None else 1e9)
-    except ClientError as error:
+        sender.flush(patience_s)
+    except (ClientError, KeyboardInterrupt) as error:
         fault = fault or error
+    return _judged(sender, fault)
+
+
+def _judged(sender: Sender, fault: BaseException | None) -> tuple[int, str | None]:
     if fault is None:
-        return (REFUSED if sender.settled > sender.accepted and not sender.presettled else 0), None
+        return (0 if sender.presettled or sender.accepted == sender.settled else REFUSED), None
+    if isinstance(fault, KeyboardInterrupt):
+        return INTERRUPTED, "interrupted"
     return (USAGE if isinstance(fault, UsageError) else REFUSED), str(fault)
 
 
 def _send_all(args: argparse.Namespace, connection: Connection, sender: Sender) -> None:
     head = codec.header(durable=args.durable) + codec.application_properties(dict(args.property))
     total = args.count if args.count or args.csv or args.jsonl else 1
+    # Lines that trickle in must not wait here for company.
+    every = 1 if "-" in (args.csv, args.jsonl) else PUMP_EVERY
     begin_s = time.monotonic()
     with Bar(f"to {args.address}", total, wanted=not args.json) as bar:
         for number, body in enumerate(_bodies(args)):
             if args.rate:
                 connection.wait_until(lambda: False, begin_s + number / args.rate - time.monotonic())
             sender.send(head + body, args.timeout)
+            if number % every == 0:
+                connection.pump()
             bar.show(
                 sender.settled, f"(blocked {sender.blocked_ns / 1e9:.1f} s)" if sender.blocked_ns else ""
             )

@@ -74,13 +74,15 @@ def binary_body(value: bytes) -> bytes:
 
 
 def body_start(message: bytes) -> int:
-    """Where the body's section begins; raises ValueError for what is no message."""
+    """Where the body's section begins, the end if there is none; ValueError for what is no message."""
     at = 0
-    while message[at : at + 2] == b"\x00\x53" and at + 4 <= len(message):
+    while at < len(message):
+        if message[at : at + 2] != b"\x00\x53":
+            raise ValueError("no section")
         if message[at + 2] >= DATA:
             return at
         at = _after(message, at + 3)
-    raise ValueError("no body section")
+    return at
 
 
 def _after(message: bytes, at: int) -> int:
@@ -99,7 +101,7 @@ def shown(message: bytes) -> str:
     """A message's body as one text: a string as it is, bytes as text where they are, the rest as JSON."""
     try:
         start = body_start(message)
-        quick = _quick(message, start)
+        quick = _quick(message, start) if start < len(message) else b""
     except (ValueError, IndexError):
         return repr(message)
     return _decoded(message[start:]) if quick is None else quick.decode("utf-8", "backslashreplace")
@@ -127,7 +129,9 @@ def described(message: bytes) -> dict[str, object]:
     except (ProtonException, UnicodeError) as error:
         return {"error": str(error), "encoded": message.hex()}
     named = ("id", "subject", "address", "reply_to", "correlation_id", "content_type", "group_id")
-    found: dict[str, object] = {name: value for name in named if (value := getattr(decoded, name))}
+    # Proton reads an absent content type as the word None.
+    found: dict[str, object]
+    found = {name: value for name in named if (value := getattr(decoded, name)) and str(value) != "None"}
     if decoded.properties:
         found["application_properties"] = decoded.properties
     return found | {"durable": decoded.durable, "body": _jsonable(decoded.body)}

@@ -298,10 +298,13 @@ cdef class Link:
             raise self.failure
         if not self.opened:
             return False
-        # A refused link is attached without a terminus and detached with the reason (AMQP 1.0 §2.6.3).
+        # A refused link is attached with an empty terminus first, and detached with the reason after
+        # that (AMQP 1.0 §2.6.3): wait for it.
         terminus = (wire.pn_link_remote_target(self.link) if wire.pn_link_is_sender(self.link)
                     else wire.pn_link_remote_source(self.link))
-        return wire.pn_terminus_get_type(terminus) != UNSPECIFIED
+        if wire.pn_terminus_get_type(terminus) == UNSPECIFIED:
+            return False
+        return self.address is None or wire.pn_terminus_get_address(terminus) != NULL
 
     def close(self, timeout_s=None):
         """Detaches the link and waits until the broker has done so too."""

@@ -74,7 +74,7 @@ class Management:
             id=str(self._last),
             address=ADDRESS,
         )
-        self._requests.send(request.encode(), self.timeout_s)
+        self._requests.send(bytes(request.encode()), self.timeout_s)
         return _checked(self._await(str(self._last), operation))
 
     def _await(self, wanted: str, operation: str) -> Message:

@@ -1,6 +1,6 @@
 cimport cython
 
-cdef long UNBOUNDED
+from broker cimport codes
 
 @cython.final
 cdef class Gate:

@@ -8,8 +8,7 @@ resume threshold and no operator holds it. Only this file decides that. It grant
 
 from __future__ import annotations
 
-# More credit than any link can hold: "no limit" as a number, so that no caller needs a special case.
-UNBOUNDED = 1 << 40
+from broker import codes
 
 OPEN = "open"
 STOPPED = "stopped"
@@ -107,10 +106,10 @@ class Gate:
         if self.held:
             return 0
         if not self.enforced:
-            return UNBOUNDED
+            return codes.UNBOUNDED
         if self.full:
             return 0
-        room = UNBOUNDED
+        room = codes.UNBOUNDED
         if self.stop_msgs:
             room = self.stop_msgs - self.depth_msgs - self.promised_msgs
         if self.stop_bytes:

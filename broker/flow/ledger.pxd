@@ -1,4 +1,5 @@
 cimport cython
+from broker cimport codes
 from broker.flow.gate cimport Gate
 
 cdef class Port:

@@ -12,13 +12,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from broker.flow.gate import UNBOUNDED, Gate
+from broker import codes
+from broker.flow.gate import Gate
 from broker.flow.share import deal
-
-# What Account.use answers.
-TAKEN = 0
-LATE = 1
-VIOLATION = 2
 
 # A link that used nothing for so long while others wait sits on its credit (FLOW §2 rule 5). Longer
 # than a scheduler's hiccup, short enough that a waiting producer doesn't notice.
@@ -104,13 +100,13 @@ class Account:
             self.ledger.release(1, self.reserve_bytes)
             if self.outstanding == 0 and self.waiting:
                 self.blocked_since_ns = now_ns
-            return TAKEN
+            return codes.TAKEN
         if self.withdrawn > 0:
             self.withdrawn -= 1
             self.used += 1
             self.late_count += 1
-            return LATE
-        return VIOLATION
+            return codes.LATE
+        return codes.VIOLATION
 
     def park(self, message: object, size: int, now_ns: int) -> None:
         """Keep a message outside the node until there is room; it is admitted in its turn."""
@@ -485,7 +481,7 @@ class Ledger:
         self.probe_ns = now_ns + PROBE_NS
         room = self.room(self.gate.unit_bytes())
         count = self._probe_count(room, busy)
-        share = max(min(room // max(len(self.rest), 1), UNBOUNDED), 1)
+        share = max(min(room // max(len(self.rest), 1), codes.UNBOUNDED), 1)
         while self.rest and count > 0:
             account = self.rest.popleft()
             account.resting = False

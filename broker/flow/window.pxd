@@ -1,5 +1,7 @@
 cimport cython
 
+from broker cimport codes
+
 @cython.final
 cdef class Window:
     cdef public long limit, reopen, unsettled, shut_count

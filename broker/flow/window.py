@@ -5,7 +5,7 @@ A message counts until it is settled. Pre-settled deliveries never count: credit
 
 from __future__ import annotations
 
-from broker.flow.gate import UNBOUNDED
+from broker import codes
 
 
 class Window:
@@ -33,7 +33,7 @@ class Window:
 
     def room(self) -> int:
         """How many more may be sent unsettled now."""
-        room = UNBOUNDED
+        room = codes.UNBOUNDED
         if self.limit:
             if self.shut:
                 return 0

@@ -1,6 +1,6 @@
 cimport cython
 
-cdef int READY, ACQUIRED, GONE
+from broker cimport codes
 
 # Entries are the backlog's memory: no garbage collector header, no dictionary, no weak references.
 @cython.final

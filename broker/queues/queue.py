@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-READY = 0
-ACQUIRED = 1
-GONE = 2
+from broker import codes
 
 # (state, what happens) -> state. A pair that is absent is illegal, raises and changes nothing.
 LIFE = {
-    (READY, "acquire"): ACQUIRED,
-    (ACQUIRED, "release"): READY,
-    (ACQUIRED, "settle"): GONE,
-    (READY, "drop"): GONE,
+    (codes.READY, "acquire"): codes.ACQUIRED,
+    (codes.ACQUIRED, "release"): codes.READY,
+    (codes.ACQUIRED, "settle"): codes.GONE,
+    (codes.READY, "drop"): codes.GONE,
 }
 
 
@@ -36,7 +34,7 @@ class Entry:
         self.seq = seq
         self.prev: Entry | None = None
         self.next: Entry | None = None
-        self.state = READY
+        self.state = codes.READY
         self.durable = False
         self.redelivered = False
         self.delivery_count = 0
@@ -47,12 +45,12 @@ class Extra:
     """What a receiver's `modified` outcome left on an entry (AMQP 1.0 §3.4.5).
 
     ``not_for`` holds the consumers for which the message was undeliverable; ``annotations`` the
-    encoded map to merge into the message annotations.
+    encoded map that replaces the message annotations, empty for none.
     """
 
     def __init__(self) -> None:
         self.not_for: set[object] = set()
-        self.annotations: dict[object, object] = {}
+        self.annotations = b""
 
 
 class Queue:
@@ -97,7 +95,7 @@ class Queue:
             return self.acquire()
         entry = self.cursor
         while entry is not None:
-            if entry.state == READY and not (entry.extra is not None and consumer in entry.extra.not_for):
+            if entry.state == codes.READY and not (entry.extra is not None and consumer in entry.extra.not_for):
                 self._take(entry)
                 return entry
             entry = entry.next
@@ -105,9 +103,9 @@ class Queue:
 
     def release(self, entry: Entry) -> None:
         """Back to ready, in its old place."""
-        if entry.state != ACQUIRED:
+        if entry.state != codes.ACQUIRED:
             raise _illegal(entry, "release")
-        entry.state = READY
+        entry.state = codes.READY
         self.acquired -= 1
         self.ready += 1
         if self.cursor is None or entry.seq < self.cursor.seq:
@@ -115,14 +113,14 @@ class Queue:
 
     def settle(self, entry: Entry) -> None:
         """An acquired entry is done with and leaves."""
-        if entry.state != ACQUIRED:
+        if entry.state != codes.ACQUIRED:
             raise _illegal(entry, "settle")
         self.acquired -= 1
         self._unlink(entry)
 
     def drop(self, entry: Entry) -> None:
         """A ready entry leaves without having been consumed."""
-        if entry.state != READY:
+        if entry.state != codes.READY:
             raise _illegal(entry, "drop")
         if entry is self.cursor:
             self.cursor = self._ready_after(entry)
@@ -149,7 +147,7 @@ class Queue:
             following = entry.next
             entry.prev = None
             entry.next = None
-            entry.state = GONE
+            entry.state = codes.GONE
             entry = following
         self.ready = self.acquired = self.picky = 0
 
@@ -160,11 +158,11 @@ class Queue:
             entry = entry.next
 
     def _take(self, entry: Entry) -> None:
-        if entry.state != READY:
+        if entry.state != codes.READY:
             raise _illegal(entry, "acquire")
         if entry is self.cursor:
             self.cursor = self._ready_after(entry)
-        entry.state = ACQUIRED
+        entry.state = codes.ACQUIRED
         self.ready -= 1
         self.acquired += 1
 
@@ -172,7 +170,7 @@ class Queue:
         if self.ready <= 1:
             return None
         following = entry.next
-        while following is not None and following.state != READY:
+        while following is not None and following.state != codes.READY:
             following = following.next
         return following
 
@@ -189,7 +187,7 @@ class Queue:
             after.prev = before
         entry.prev = None
         entry.next = None
-        entry.state = GONE
+        entry.state = codes.GONE
         if entry.extra is not None and entry.extra.not_for:
             self.picky -= 1
 

@@ -1,0 +1,85 @@
+"""What the connections of one broker share: its engine, its model of nodes and its reactor's lists."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from broker.amqp.management import ManagementNode
+from broker.amqp.peer import Peer, new_container_name
+from broker.amqp.wire import Connection as Wire
+from broker.amqp.wire import ConsumerLink
+from broker.engine import Engine, Node
+from broker.flow.limits import resolve
+
+if TYPE_CHECKING:
+    from broker.manage.model import Model
+    from broker.settings import Settings
+
+log = logging.getLogger("sluice.amqp")
+
+
+class Container:
+    """The AMQP face of a broker. ``peers`` holds every connection that has authenticated.
+
+    ``to_flush`` and ``answers`` are the reactor's: connections with output, consumers that wait
+    for an answer to a drain.
+    """
+
+    def __init__(self, engine: Engine, model: Model, settings: Settings) -> None:
+        self.engine = engine
+        self.model = model
+        self.settings = settings
+        self.name = new_container_name()
+        self.peers: set[Peer] = set()
+        self.to_flush: list[Wire] = []
+        self.answers: list[ConsumerLink] = []
+        self.replies: dict[str, Node] = {}
+        self._numbers = itertools.count(1)
+        self._management = ManagementNode(model)
+
+    def next_id(self, prefix: str) -> str:
+        """A name no other connection, subscription or temporary node of this run has."""
+        return f"{prefix}{next(self._numbers)}"
+
+    def resolve(self, address: str, wanted_kind: str | None) -> Node:
+        """The node of an address; OperatorError (or NotFoundError) says why it can't be had."""
+        return self.model.resolve(address, wanted_kind)
+
+    def temporary_node(self) -> Node:
+        """A queue that lives as long as the link it is made for."""
+        settings = replace(resolve({}, self.settings.flow.defaults), kind="queue", durable=False)
+        return self.engine.create(self.next_id(f"$temporary/{self.name}/"), settings)
+
+    def forget_temporary(self, node: Node) -> None:
+        """The link a node was made for is gone, and so is the node."""
+        if node.topic is not None:
+            self.engine.unsubscribe(node)
+            return
+        if node.name in self.engine.nodes:
+            self.detach_all(self.engine.delete(node.name))
+        for address, reply in list(self.replies.items()):
+            if reply is node:
+                del self.replies[address]
+
+    def detach_all(self, node: Node) -> None:
+        """A node was deleted: detach its links with `amqp:resource-deleted`."""
+        for peer in list(self.peers):
+            for link in list(peer.wire.links):
+                if link.node is node or (link.node is not None and link.node.topic is node):
+                    peer.detach(link, "amqp:resource-deleted", f"'{node.name}' was deleted")
+
+    def manage(self, request: bytes) -> None:
+        """Answer a management request; a reply nobody waits for any more is dropped."""
+        answer = self._management.handle(request)
+        if answer is None:
+            log.info("a management request without a usable reply-to was ignored")
+            return
+        reply_to, reply = answer
+        node = self.replies.get(reply_to) or self.engine.nodes.get(reply_to)
+        if node is None or node.is_topic:
+            log.info("the management reply has nowhere to go: no node '%s'", reply_to)
+            return
+        self.engine.put(node, reply, False)

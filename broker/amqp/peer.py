@@ -1,0 +1,408 @@
+"""One connection's control plane: open, begin, attach, detach, end and close, on Proton's own classes.
+
+What a link is for is decided here; what flows on it is ``wire``'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cproton_ffi import ffi, lib
+from proton import Collector, Condition, Connection, Data, Delivery, Endpoint, Link, Session, Terminus, Transport
+from proton._events import Event
+
+from broker import __version__, message
+from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink, SinkLink
+from broker.amqp.wire import Connection as Wire
+from broker.engine import Node
+from broker.errors import NotFoundError, OperatorError, PeerError
+from broker.flow.window import Window, connection_window
+from broker.queues.queue import Entry, Extra
+
+if TYPE_CHECKING:
+    from broker.amqp.container import Container
+
+log = logging.getLogger("sluice.amqp")
+
+# Frames of incoming window a session has; they are consumed as they arrive, so this bounds what a
+# peer may have under way, not what the broker holds.
+SESSION_FRAMES = 2048
+# Credit on links that reserve nothing: to the management node, to a rejecting queue, to the relay.
+MANAGEMENT_CREDIT = 20
+OPEN_CREDIT = 500
+RELAY = "ANONYMOUS-RELAY"
+MANAGEMENT = "$management"
+
+
+class Peer:
+    """A connection that has authenticated: its Proton engine and the links it has attached."""
+
+    def __init__(self, container: Container, fd: int, address: str, user: str) -> None:
+        self.container = container
+        self.address = address
+        self.user = user
+        self.id = container.next_id("c")
+        self.name = ""
+        self.opened_ns = container.engine.now_ns
+        self.sessions = 0
+        settings = container.settings
+        self.transport = Transport(mode=Transport.SERVER)
+        self.transport.max_frame_size = settings.limits.max_frame_size
+        self.transport.channel_max = settings.limits.max_sessions - 1
+        self.transport.idle_timeout = settings.limits.idle_timeout_ms / 1000
+        self.connection = Connection()
+        self.collector = Collector()
+        self.connection.collect(self.collector)
+        self.transport.bind(self.connection)
+        flow = settings.flow
+        limit = flow.connection_flow_limit if flow.connection_flow_limit_enabled else 0
+        self.window: Window | None = connection_window(limit) if limit else None
+        self.temporary: dict[int, Node] = {}
+        self.management_replies: dict[str, ConsumerLink] = {}
+        self.wire = Wire(
+            fd,
+            _address_of(self.transport._impl),
+            _address_of(self.connection._impl),
+            _address_of(self.collector._impl),
+            self.on_event,
+            container.to_flush,
+            container.answers,
+        )
+        self.wire.owner = self
+
+    def on_event(self, kind: int, event: int) -> None:
+        """Handle one of Proton's events; the message path never comes here."""
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            handler(self, Event.wrap(ffi.cast("pn_event_t *", event)))
+
+    # --- what the wire asks for
+
+    def detach(self, link: ProducerLink | ConsumerLink, condition: str, text: str) -> None:
+        """Detach a link with an error; the connection and its other links go on."""
+        link.shut()
+        proton_link = self._find(link.handle())
+        self.temporary.pop(link.handle(), None)
+        if proton_link is not None:
+            proton_link.condition = Condition(condition, text)
+            proton_link.close()
+        log.info("%s: detached '%s': %s: %s", self.id, link.name, condition, text)
+        self.wire.mark()
+
+    def annotate(self, delivery: int, entry: Entry) -> None:
+        """Merge the annotations of a `modified` outcome into the message's (AMQP 1.0 §3.4.5)."""
+        remote = Delivery.wrap(ffi.cast("pn_delivery_t *", delivery)).remote
+        added = remote.annotations
+        if not added:
+            return
+        if entry.extra is None:
+            entry.extra = Extra()
+        merged: dict[object, object] = {}
+        present = entry.extra.annotations or message.annotations_of(entry.data)
+        if present:
+            merged.update(_decode(present))
+        merged.update(added)
+        entry.extra.annotations = _encode(merged)
+
+    def crash(self, fault: BaseException) -> None:
+        """A bug of ours on this connection: log it, end this connection, harm no other."""
+        log.error("%s (%s): closing after an internal error", self.id, self.address, exc_info=fault)
+        self.close("amqp:internal-error", "an internal error ended this connection")
+
+    def close(self, condition: str, text: str) -> None:
+        """Close the connection with an error."""
+        self.shut_links()
+        if not self.connection.state & Endpoint.LOCAL_CLOSED:
+            if self.connection.state & Endpoint.LOCAL_UNINIT:
+                self.connection.open()
+            self.connection.condition = Condition(condition, text)
+            self.connection.close()
+        self.wire.mark()
+
+    def shut_links(self) -> None:
+        """Every link is gone: requeue, give back credit, forget what was temporary."""
+        for link in list(self.wire.links):
+            self._gone(link)
+
+    def free(self) -> None:
+        """The socket is closed: let Proton's objects go."""
+        self.shut_links()
+        self.transport.unbind()
+        self.connection.free()
+        self.wire.owner = None
+
+    # --- Proton's events
+
+    def _on_open(self, event: Event) -> None:
+        self.name = self.connection.remote_container or ""
+        self.connection.container = self.container.name
+        self.connection.offered_capabilities = [RELAY]
+        self.connection.properties = {"product": "sluice", "version": __version__}
+        self.connection.open()
+        log.info("%s: open from %s, container '%s', user %s", self.id, self.address, self.name, self.user)
+
+    def _on_begin(self, event: Event) -> None:
+        session: Session = event.session
+        session.incoming_capacity = SESSION_FRAMES * self.container.settings.limits.max_frame_size
+        session.open()
+        self.sessions += 1
+
+    def _on_attach(self, event: Event) -> None:
+        link: Link = event.link
+        if link.state & Endpoint.LOCAL_ACTIVE:
+            return
+        try:
+            if _count_links(link.session) > self.container.settings.limits.max_links:
+                raise PeerError("amqp:resource-limit-exceeded", "too many links in this session")
+            if link.is_sender:
+                self._attach_consumer(link)
+            else:
+                self._attach_producer(link)
+        except PeerError as fault:
+            self._refuse(link, fault)
+
+    def _on_detach(self, event: Event) -> None:
+        link: Link = event.link
+        self._drop(link)
+        if link.state & Endpoint.LOCAL_ACTIVE:
+            link.close()
+        link.free()
+
+    def _on_end(self, event: Event) -> None:
+        session: Session = event.session
+        for link in self._links_of(session):
+            self._drop(link)
+        self.sessions -= 1
+        session.close()
+        session.free()
+
+    def _on_close(self, event: Event) -> None:
+        self.shut_links()
+        if not self.connection.state & Endpoint.LOCAL_CLOSED:
+            self.connection.close()
+
+    def _on_transport_error(self, event: Event) -> None:
+        condition = self.transport.condition
+        if condition is not None:
+            log.info("%s (%s): %s: %s", self.id, self.address, condition.name, condition.description)
+        self.shut_links()
+
+    # --- attaching
+
+    def _attach_producer(self, link: Link) -> None:
+        """The peer sends: to a node, to the anonymous relay or to the management node."""
+        target = link.remote_target
+        if target.type == Terminus.COORDINATOR:
+            raise PeerError("amqp:not-implemented", "transactions are not available")
+        limit = self.container.settings.limits.max_message_size
+        handle = _address_of(link._impl)
+        port: ProducerLink
+        if target.address == MANAGEMENT:
+            port = SinkLink(self.wire, handle, self.container.engine, link.name, 1 << 20, self.container.manage)
+            self._open_producer(link, port, target.address)
+            port.start_open(MANAGEMENT_CREDIT)
+        elif not target.address and not target.dynamic:
+            port = RelayLink(self.wire, handle, self.container.engine, link.name, limit, self._resolve_relayed)
+            self._open_producer(link, port, None)
+            port.start_open(OPEN_CREDIT)
+        else:
+            self._attach_to_node(link, handle, limit)
+
+    def _attach_to_node(self, link: Link, handle: int, limit: int) -> None:
+        target = link.remote_target
+        node = self._dynamic_node(link) if target.dynamic else self._resolve(target.address, target)
+        engine = self.container.engine
+        if node.settings is not None:
+            limit = min(limit, node.settings.max_message_size)
+        port = ProducerLink(self.wire, handle, engine, link.name, limit)
+        self._open_producer(link, port, node.name)
+        promised = port.presettled or not engine.rejects_at_once(node)
+        port.node = node
+        port.account = engine.open_producer(node, port, promised)
+        if not promised:
+            port.start_open(OPEN_CREDIT)
+
+    def _open_producer(self, link: Link, port: ProducerLink, address: str | None) -> None:
+        link.source.copy(link.remote_source)
+        link.target.copy(link.remote_target)
+        if address is not None:
+            link.target.address = address
+        link.target.dynamic = link.remote_target.dynamic
+        link.snd_settle_mode = link.remote_snd_settle_mode
+        link.rcv_settle_mode = link.remote_rcv_settle_mode
+        link.max_message_size = port.max_size
+        port.presettled = link.remote_snd_settle_mode == Link.SND_SETTLED
+        port.second = link.remote_rcv_settle_mode == Link.RCV_SECOND
+        link.open()
+
+    def _attach_consumer(self, link: Link) -> None:
+        """The peer receives: from a queue, a topic or a node made for it."""
+        source = link.remote_source
+        if source.address == MANAGEMENT:
+            node = self.container.temporary_node()
+        elif source.dynamic:
+            node = self._dynamic_node(link)
+        elif not source.address:
+            raise PeerError("amqp:invalid-field", "a source needs an address, or dynamic")
+        else:
+            node = self._resolve(source.address, source)
+        address = source.address if source.address == MANAGEMENT else node.name
+        handle = _address_of(link._impl)
+        if node.is_topic:
+            node = self.container.engine.subscribe(node, f"{address}/{self.container.next_id('s')}")
+            self.temporary[handle] = node
+        elif source.address == MANAGEMENT:
+            self.temporary[handle] = node
+            reply_to = link.remote_target.address
+            if reply_to:
+                self.container.replies[reply_to] = node
+        self._open_consumer(link, handle, node, address)
+
+    def _open_consumer(self, link: Link, handle: int, node: Node, address: str) -> None:
+        settings = node.settings
+        limit = settings.consumer_flow_limit if settings is not None else 0
+        threshold = settings.consumer_flow_threshold if settings is not None else 50
+        presettled = link.remote_snd_settle_mode == Link.SND_SETTLED
+        window = Window(limit, threshold, self.window)
+        consumer = ConsumerLink(
+            self.wire, handle, self.container.engine, node, window, link.name, presettled
+        )
+        link.source.copy(link.remote_source)
+        link.source.address = address
+        link.source.dynamic = link.remote_source.dynamic
+        link.source.filter.clear()
+        link.target.copy(link.remote_target)
+        link.snd_settle_mode = link.remote_snd_settle_mode
+        link.rcv_settle_mode = link.remote_rcv_settle_mode
+        link.max_message_size = self.container.settings.limits.max_message_size
+        link.open()
+        self.container.engine.add_consumer(node, consumer)
+
+    def _resolve(self, address: str, terminus: Terminus) -> Node:
+        """The node of an address, made by policy if need be; PeerError if it can't be had."""
+        wanted = _wanted_kind(terminus)
+        try:
+            return self.container.resolve(address, wanted)
+        except NotFoundError as fault:
+            raise PeerError("amqp:not-found", str(fault)) from fault
+        except OperatorError as fault:
+            raise PeerError("amqp:invalid-field", str(fault)) from fault
+
+    def _resolve_relayed(self, address: str) -> Node:
+        if not address:
+            raise PeerError("amqp:invalid-field", "a message on an anonymous link needs 'to' in its properties")
+        try:
+            return self.container.resolve(address, None)
+        except OperatorError as fault:
+            raise PeerError("amqp:not-found", str(fault)) from fault
+
+    def _dynamic_node(self, link: Link) -> Node:
+        node = self.container.temporary_node()
+        self.temporary[_address_of(link._impl)] = node
+        return node
+
+    def _refuse(self, link: Link, fault: PeerError) -> None:
+        """Attach with a null terminus, then detach with the error: the form clients expect (§2.6.3)."""
+        log.info("%s: refused link '%s': %s", self.id, link.name, fault)
+        if link.is_sender:
+            link.target.copy(link.remote_target)
+            link.source.type = Terminus.UNSPECIFIED
+        else:
+            link.source.copy(link.remote_source)
+            link.target.type = Terminus.UNSPECIFIED
+        link.open()
+        link.condition = Condition(fault.condition, fault.description)
+        link.close()
+
+    # --- links end
+
+    def _drop(self, link: Link) -> None:
+        handle = _address_of(link._impl)
+        for candidate in self.wire.links:
+            if candidate.handle() == handle:
+                self._gone(candidate)
+                return
+
+    def _gone(self, link: ProducerLink | ConsumerLink) -> None:
+        link.shut()
+        node = self.temporary.pop(link.handle(), None)
+        if node is not None:
+            self.container.forget_temporary(node)
+
+    def _find(self, handle: int) -> Link | None:
+        link = self.connection.link_head(0)
+        while link is not None:
+            if _address_of(link._impl) == handle:
+                return link
+            link = link.next(0)
+        return None
+
+    def _links_of(self, session: Session) -> list[Link]:
+        links: list[Link] = []
+        link = self.connection.link_head(0)
+        while link is not None:
+            if link.session == session:
+                links.append(link)
+            link = link.next(0)
+        return links
+
+
+def _count_links(session: Session) -> int:
+    attrs = session
+    attrs.sluice_links = getattr(attrs, "sluice_links", 0) + 1
+    count: int = attrs.sluice_links
+    return count
+
+
+def _wanted_kind(terminus: Terminus) -> str | None:
+    """`queue` or `topic` as the terminus' capabilities ask for it; None if they don't."""
+    capabilities = terminus.capabilities
+    capabilities.rewind()
+    wanted: list[Any] = []
+    while capabilities.next() is not None:
+        value = capabilities.get_object()
+        wanted.extend(value if isinstance(value, list) else getattr(value, "elements", [value]))
+    for kind in ("topic", "queue"):
+        if kind in wanted:
+            return kind
+    return None
+
+
+def _address_of(impl: object) -> int:
+    return int(ffi.cast("uintptr_t", impl))
+
+
+def _decode(encoded: bytes) -> dict[object, object]:
+    data = Data()
+    data.decode(encoded)
+    data.rewind()
+    data.next()
+    value = data.get_object()
+    return value if isinstance(value, dict) else {}
+
+
+def _encode(value: dict[object, object]) -> bytes:
+    data = Data()
+    data.put_object(value)
+    encoded: bytes = data.encode()
+    return encoded
+
+
+_HANDLERS: dict[int, Callable[[Peer, Event], None]] = {
+    lib.PN_CONNECTION_REMOTE_OPEN: Peer._on_open,
+    lib.PN_SESSION_REMOTE_OPEN: Peer._on_begin,
+    lib.PN_LINK_REMOTE_OPEN: Peer._on_attach,
+    lib.PN_LINK_REMOTE_CLOSE: Peer._on_detach,
+    lib.PN_LINK_REMOTE_DETACH: Peer._on_detach,
+    lib.PN_SESSION_REMOTE_CLOSE: Peer._on_end,
+    lib.PN_CONNECTION_REMOTE_CLOSE: Peer._on_close,
+    lib.PN_TRANSPORT_ERROR: Peer._on_transport_error,
+}
+
+
+def new_container_name() -> str:
+    """A container id for a broker that wasn't given one."""
+    return f"sluice-{uuid.uuid4()}"

@@ -1,0 +1,107 @@
+"""The few functions of Proton's C library that the message path calls."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+cdef extern from *:
+    """
+    #include <stdbool.h>
+    #include <stddef.h>
+    #include <stdint.h>
+    #include <sys/types.h>
+    #ifndef SLUICE_AMQP_PROTON
+    #define SLUICE_AMQP_PROTON
+    typedef struct { size_t size; const char *start; } pn_bytes_t;
+    extern ssize_t pn_transport_capacity(void *), pn_transport_pending(void *);
+    extern char *pn_transport_tail(void *);
+    extern const char *pn_transport_head(void *);
+    extern int pn_transport_process(void *, size_t), pn_transport_close_tail(void *);
+    extern int pn_transport_close_head(void *), pn_transport_unbind(void *);
+    extern ssize_t pn_transport_push(void *, const char *, size_t);
+    extern void pn_transport_pop(void *, size_t);
+    extern bool pn_transport_closed(void *);
+    extern int64_t pn_transport_tick(void *, int64_t);
+    extern int pn_framing_send_amqp(void *, uint16_t, pn_bytes_t);
+    extern void *pn_collector_peek(void *);
+    extern bool pn_collector_pop(void *);
+    extern int pn_event_type(void *);
+    extern void *pn_event_delivery(void *), *pn_event_link(void *);
+    extern bool pn_link_is_sender(void *), pn_link_advance(void *), pn_link_get_drain(void *);
+    extern void *pn_link_get_context(void *), *pn_link_session(void *);
+    extern void pn_link_set_context(void *, void *);
+    extern void pn_link_flow(void *, int);
+    extern int pn_link_credit(void *), pn_link_queued(void *), pn_link_drained(void *);
+    extern ssize_t pn_link_recv(void *, char *, size_t), pn_link_send(void *, const char *, size_t);
+    extern size_t pn_session_outgoing_bytes(void *);
+    extern void pn_session_set_incoming_capacity(void *, size_t);
+    extern void *pn_delivery(void *, pn_bytes_t), *pn_delivery_link(void *);
+    extern pn_bytes_t pn_delivery_tag(void *);
+    extern bool pn_delivery_readable(void *), pn_delivery_partial(void *), pn_delivery_updated(void *);
+    extern bool pn_delivery_settled(void *), pn_delivery_aborted(void *);
+    extern size_t pn_delivery_pending(void *);
+    extern uint64_t pn_delivery_remote_state(void *), pn_delivery_local_state(void *);
+    extern void pn_delivery_update(void *, uint64_t), pn_delivery_settle(void *);
+    extern void *pn_delivery_local(void *), *pn_delivery_remote(void *), *pn_disposition_condition(void *);
+    extern void *pn_delivery_get_context(void *);
+    extern void pn_delivery_set_context(void *, void *);
+    extern bool pn_disposition_is_failed(void *), pn_disposition_is_undeliverable(void *);
+    extern int pn_condition_set_name(void *, const char *), pn_condition_set_description(void *, const char *);
+    #endif
+    """
+    ctypedef struct pn_bytes_t:
+        size_t size
+        const char *start
+
+    ssize_t pn_transport_capacity(void *transport)
+    ssize_t pn_transport_pending(void *transport)
+    char *pn_transport_tail(void *transport)
+    const char *pn_transport_head(void *transport)
+    int pn_transport_process(void *transport, size_t size)
+    int pn_transport_close_tail(void *transport)
+    int pn_transport_close_head(void *transport)
+    int pn_transport_unbind(void *transport)
+    ssize_t pn_transport_push(void *transport, const char *start, size_t size)
+    void pn_transport_pop(void *transport, size_t size)
+    bint pn_transport_closed(void *transport)
+    int64_t pn_transport_tick(void *transport, int64_t now_ms)
+    int pn_framing_send_amqp(void *transport, unsigned short channel, pn_bytes_t performative)
+    void *pn_collector_peek(void *collector)
+    bint pn_collector_pop(void *collector)
+    int pn_event_type(void *event)
+    void *pn_event_delivery(void *event)
+    void *pn_event_link(void *event)
+    bint pn_link_is_sender(void *link)
+    bint pn_link_advance(void *link)
+    bint pn_link_get_drain(void *link)
+    void *pn_link_get_context(void *link)
+    void *pn_link_session(void *link)
+    void pn_link_set_context(void *link, void *context)
+    void pn_link_flow(void *link, int credit)
+    int pn_link_credit(void *link)
+    int pn_link_queued(void *link)
+    int pn_link_drained(void *link)
+    ssize_t pn_link_recv(void *link, char *start, size_t size)
+    ssize_t pn_link_send(void *link, const char *start, size_t size)
+    size_t pn_session_outgoing_bytes(void *session)
+    void pn_session_set_incoming_capacity(void *session, size_t capacity)
+    void *pn_delivery(void *link, pn_bytes_t tag)
+    void *pn_delivery_link(void *delivery)
+    pn_bytes_t pn_delivery_tag(void *delivery)
+    bint pn_delivery_readable(void *delivery)
+    bint pn_delivery_partial(void *delivery)
+    bint pn_delivery_updated(void *delivery)
+    bint pn_delivery_settled(void *delivery)
+    bint pn_delivery_aborted(void *delivery)
+    size_t pn_delivery_pending(void *delivery)
+    uint64_t pn_delivery_remote_state(void *delivery)
+    uint64_t pn_delivery_local_state(void *delivery)
+    void pn_delivery_update(void *delivery, uint64_t state)
+    void pn_delivery_settle(void *delivery)
+    void *pn_delivery_local(void *delivery)
+    void *pn_delivery_remote(void *delivery)
+    void *pn_disposition_condition(void *disposition)
+    void *pn_delivery_get_context(void *delivery)
+    void pn_delivery_set_context(void *delivery, void *context)
+    bint pn_disposition_is_failed(void *disposition)
+    bint pn_disposition_is_undeliverable(void *disposition)
+    int pn_condition_set_name(void *condition, const char *name)
+    int pn_condition_set_description(void *condition, const char *text)

@@ -1,0 +1,74 @@
+from broker.engine cimport Engine, Node
+from broker.flow.ledger cimport Account, Port
+from broker.flow.window cimport Window
+from broker.queues.dispatch cimport Consumer
+from broker.queues.queue cimport Entry
+
+cdef class Connection:
+    cdef void *transport
+    cdef void *connection
+    cdef void *collector
+    cdef public int fd
+    cdef public object control
+    cdef public object owner
+    cdef public list to_flush
+    cdef public bint flushing, blocked, failed, open
+    cdef public long received, sent, opened_ns
+    cdef public set links
+    cdef public list answers
+
+    cdef object touch(self)
+    cpdef bint pump_in(self) except -1
+    cpdef bint pump_out(self) except -1
+    cpdef object events(self)
+    cdef object on_flow(self, void *link)
+
+cdef class Held:
+    cdef void *delivery
+    cdef bytes data
+    cdef bint durable
+    cdef Node node
+
+cdef class ProducerLink(Port):
+    cdef void *link
+    cdef public Connection connection
+    cdef public Engine engine
+    cdef public Node node
+    cdef public Account account
+    cdef public str name
+    cdef public bint presettled, second, dead
+    cdef public long open_credit, kept, max_size, partial_bytes, received
+    cdef list chunks
+
+    cdef object on_delivery(self, void *delivery)
+    cdef object take(self, void *delivery, bytes data, bint durable, bint settled)
+    cdef object verdict(self, void *delivery, long code, bytes data, bint durable, bint settled,
+                        Node node, Account account)
+    cdef object outcome(self, void *delivery, long code)
+    cdef object renew_open(self)
+    cdef object release_held(self, Held held, long code)
+    cdef object whole(self, void *delivery, bytes data)
+    cdef object malformed(self, void *delivery, long size, bint settled)
+    cdef object aborted(self, void *delivery)
+    cdef object after_unused(self)
+    cdef object peer_settled(self, void *delivery)
+    cdef object oversent(self)
+    cpdef object fail(self, str condition, str text)
+
+cdef class ConsumerLink(Consumer):
+    cdef void *link
+    cdef void *session
+    cdef public Connection connection
+    cdef public Engine engine
+    cdef public Node node
+    cdef public Window window
+    cdef public str name
+    cdef public bint presettled, dead, draining, echo
+    cdef public long delivered, settled
+    cdef long next_tag
+    cdef list slots
+    cdef list free
+
+    cdef object on_updated(self, void *delivery)
+    cdef object settle_as(self, void *delivery, Entry entry, unsigned long state)
+    cpdef object close(self)

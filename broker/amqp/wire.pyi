@@ -1,0 +1,103 @@
+from typing import Any, Callable
+
+from broker.engine import Engine, Node
+from broker.flow.ledger import Account, Port
+from broker.flow.window import Window
+from broker.queues.dispatch import Consumer
+
+class Connection:
+    fd: int
+    owner: Any
+    links: set[ProducerLink | ConsumerLink]
+    blocked: bool
+    received: int
+    sent: int
+    def __init__(
+        self,
+        fd: int,
+        transport: int,
+        connection: int,
+        collector: int,
+        control: Callable[[int, int], None],
+        to_flush: list[Connection],
+        answers: list[ConsumerLink],
+    ) -> None: ...
+    def mark(self) -> None: ...
+    def feed(self, data: bytes) -> None: ...
+    def pump_in(self) -> bool: ...
+    def pump_out(self) -> bool: ...
+    def events(self) -> None: ...
+    def tick(self, now_ms: int) -> int: ...
+    def closed(self) -> bool: ...
+    def skip_event(self) -> None: ...
+    def has_output(self) -> bool: ...
+    def abort(self) -> None: ...
+
+class ProducerLink(Port):
+    connection: Connection
+    engine: Engine
+    node: Node | None
+    account: Account | None
+    name: str
+    presettled: bool
+    second: bool
+    dead: bool
+    open_credit: int
+    kept: int
+    max_size: int
+    received: int
+    def __init__(self, connection: Connection, link: int, engine: Engine, name: str, max_size: int) -> None: ...
+    def start_open(self, credit: int) -> None: ...
+    def fail(self, condition: str, text: str) -> None: ...
+    def shut(self) -> None: ...
+    def credit(self) -> int: ...
+    def handle(self) -> int: ...
+
+class RelayLink(ProducerLink):
+    def __init__(
+        self,
+        connection: Connection,
+        link: int,
+        engine: Engine,
+        name: str,
+        max_size: int,
+        resolve: Callable[[str], Node],
+    ) -> None: ...
+
+class SinkLink(ProducerLink):
+    def __init__(
+        self,
+        connection: Connection,
+        link: int,
+        engine: Engine,
+        name: str,
+        max_size: int,
+        sink: Callable[[bytes], None],
+    ) -> None: ...
+
+class ConsumerLink(Consumer):
+    connection: Connection
+    engine: Engine
+    node: Node
+    window: Window
+    name: str
+    presettled: bool
+    dead: bool
+    draining: bool
+    delivered: int
+    settled: int
+    def __init__(
+        self,
+        connection: Connection,
+        link: int,
+        engine: Engine,
+        node: Node,
+        window: Window,
+        name: str,
+        presettled: bool,
+    ) -> None: ...
+    def answer_drain(self) -> bool: ...
+    def close(self) -> None: ...
+    def shut(self) -> None: ...
+    def credit(self) -> int: ...
+    def handle(self) -> int: ...

@@ -1,0 +1,717 @@
+"""The message path on Proton's C functions: socket to queue, queue to socket.
+
+A turn: ``pump_in`` reads a connection and handles its events, deliveries and flow frames here,
+everything else in ``control``; the engine ends its turn; ``pump_out`` writes what became of it.
+Nothing in this file decides about credit or order: it tells the engine what happened and does what
+the engine asks of its ports.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport uint32_t, uint64_t
+
+from broker cimport codes
+from broker.amqp.proton cimport *
+from broker.engine cimport Engine, Node
+from broker.flow.ledger cimport Account, Port
+from broker.flow.window cimport Window
+from broker.queues.dispatch cimport Consumer
+from broker.queues.queue cimport Entry
+
+from broker import message as _message
+
+import cproton_ffi as _proton
+
+from broker.message cimport scan
+
+cdef extern from "sys/socket.h":
+    ssize_t c_recv "recv"(int fd, void *buffer, size_t size, int flags) nogil
+    ssize_t c_send "send"(int fd, const void *buffer, size_t size, int flags) nogil
+    int MSG_NOSIGNAL
+
+cdef int EVENT_DELIVERY = _proton.lib.PN_DELIVERY
+cdef int EVENT_FLOW = _proton.lib.PN_LINK_FLOW
+cdef uint64_t STATE_RECEIVED = _proton.lib.PN_RECEIVED
+cdef uint64_t STATE_ACCEPTED = _proton.lib.PN_ACCEPTED
+cdef uint64_t STATE_REJECTED = _proton.lib.PN_REJECTED
+cdef uint64_t STATE_RELEASED = _proton.lib.PN_RELEASED
+cdef uint64_t STATE_MODIFIED = _proton.lib.PN_MODIFIED
+
+# Encoded but unsent bytes a session may hold before its consumers have to wait: what the socket
+# takes in a few turns, so that neither a stalled reader nor a burst fills memory.
+cdef enum:
+    OUTGOING_BYTES = 1 << 20
+    # Reads a connection may make in one turn; the others wait for it.
+    READS_PER_TURN = 16
+    MOST_PER_DISPATCH = 4096
+
+cdef bytes REFUSED_NAME = b"amqp:resource-limit-exceeded"
+
+
+cdef class Connection:
+    """One peer's socket and Proton engine.
+
+    ``control`` takes every event but deliveries and flow frames: ``control(kind, event)``
+    with the event's type and address. ``to_flush`` is the reactor's list of connections to write.
+    """
+
+    def __init__(self, int fd, size_t transport, size_t connection, size_t collector, object control,
+                 list to_flush, list answers):
+        self.fd = fd
+        self.transport = <void *>transport
+        self.connection = <void *>connection
+        self.collector = <void *>collector
+        self.control = control
+        self.to_flush = to_flush
+        self.answers = answers
+        self.links = set()
+        self.open = True
+
+    cdef object touch(self):
+        if not self.flushing:
+            self.flushing = True
+            self.to_flush.append(self)
+
+    def mark(self):
+        """Write this connection's output at the end of the turn."""
+        self.touch()
+
+    def feed(self, bytes data):
+        """Hand over bytes that were read before Proton was there (what followed the handshake)."""
+        cdef ssize_t size = len(data)
+        cdef ssize_t at = 0
+        cdef ssize_t n
+        cdef const char *start = PyBytes_AS_STRING(data)
+        while at < size:
+            n = pn_transport_push(self.transport, start + at, size - at)
+            if n <= 0:
+                return
+            at += n
+            self.events()
+
+    cpdef bint pump_in(self) except -1:
+        """Read and handle what has arrived; false once nothing more will come."""
+        cdef ssize_t capacity, n
+        cdef int reads = 0
+        self.touch()
+        while reads < READS_PER_TURN:
+            capacity = pn_transport_capacity(self.transport)
+            if capacity <= 0:
+                return capacity == 0
+            n = c_recv(self.fd, pn_transport_tail(self.transport), capacity, 0)
+            if n < 0:
+                if errno == EAGAIN or errno == EINTR:
+                    return True
+                n = 0
+            if n == 0:
+                pn_transport_close_tail(self.transport)
+                self.events()
+                return False
+            pn_transport_process(self.transport, n)
+            self.events()
+            if n < capacity:
+                return True
+            reads += 1
+        return True
+
+    cpdef bint pump_out(self) except -1:
+        """Write what Proton has; false when it has said its last. ``blocked``: the socket is full."""
+        cdef ssize_t pending, n
+        self.flushing = False
+        self.blocked = False
+        while True:
+            pending = pn_transport_pending(self.transport)
+            if pending == 0:
+                self.events()
+                pending = pn_transport_pending(self.transport)
+            if pending <= 0:
+                if pending < 0:
+                    self.events()
+                return pending == 0
+            n = c_send(self.fd, pn_transport_head(self.transport), pending, MSG_NOSIGNAL)
+            if n < 0:
+                if errno == EAGAIN or errno == EINTR:
+                    self.blocked = True
+                    return True
+                pn_transport_close_head(self.transport)
+                pn_transport_close_tail(self.transport)
+                self.events()
+                return False
+            pn_transport_pop(self.transport, n)
+
+    cpdef object events(self):
+        """Handle every event Proton has collected."""
+        cdef void *event
+        cdef void *link
+        cdef void *delivery
+        cdef void *context
+        cdef int kind
+        while True:
+            event = pn_collector_peek(self.collector)
+            if event == NULL:
+                return
+            kind = pn_event_type(event)
+            if kind == EVENT_DELIVERY:
+                delivery = pn_event_delivery(event)
+                link = pn_delivery_link(delivery)
+                context = pn_link_get_context(link)
+                if context == NULL:
+                    drop_delivery(link, delivery)
+                elif pn_link_is_sender(link):
+                    (<ConsumerLink>context).on_updated(delivery)
+                else:
+                    (<ProducerLink>context).on_delivery(delivery)
+            elif kind == EVENT_FLOW:
+                self.on_flow(pn_event_link(event))
+            else:
+                self.control(kind, <size_t>event)
+            pn_collector_pop(self.collector)
+
+    cdef object on_flow(self, void *link):
+        cdef void *context = pn_link_get_context(link)
+        cdef ConsumerLink consumer
+        if context == NULL or not pn_link_is_sender(link):
+            return
+        consumer = <ConsumerLink>context
+        if consumer.dead:
+            return
+        if pn_link_get_drain(link) and not consumer.draining:
+            consumer.draining = True
+            self.answers.append(consumer)
+        if consumer.node.queue.ready > 0:
+            consumer.engine.touch(consumer.node)
+
+    def tick(self, long now_ms):
+        """Let Proton mind its idle timeouts; when to call again in ms, 0 for never."""
+        cdef long following = pn_transport_tick(self.transport, now_ms)
+        if pn_transport_pending(self.transport) != 0:
+            self.touch()
+        self.events()
+        return following
+
+    def closed(self):
+        """True when both directions are done."""
+        return bool(pn_transport_closed(self.transport))
+
+    def skip_event(self):
+        """Drop the event whose handling failed, so that it isn't met again."""
+        pn_collector_pop(self.collector)
+
+    def has_output(self):
+        """True while bytes wait for the socket."""
+        return pn_transport_pending(self.transport) > 0
+
+    def abort(self):
+        """No more input: Proton reports what that means for the connection."""
+        pn_transport_close_tail(self.transport)
+        self.touch()
+
+
+cdef object drop_delivery(void *link, void *delivery):
+    """A delivery on a link that was refused or is being detached: free what it holds."""
+    if pn_link_is_sender(link):
+        pn_delivery_settle(delivery)
+        return
+    if pn_delivery_partial(delivery) and not pn_delivery_aborted(delivery):
+        discard(link, pn_delivery_pending(delivery))
+        return
+    pn_delivery_settle(delivery)
+
+
+cdef object discard(void *link, size_t size):
+    cdef char scratch[4096]
+    cdef ssize_t n
+    while size > 0:
+        n = pn_link_recv(link, scratch, 4096 if size > 4096 else size)
+        if n <= 0:
+            return
+        size -= n
+
+
+cdef class Held:
+    """A message parked outside its node; its delivery stays unsettled until it is admitted."""
+
+
+cdef class ProducerLink(Port):
+    """A link on which the peer sends. ``open_credit`` above 0: credit that promises no room
+    (a rejecting node, an anonymous relay), kept at that many less what is held unsettled."""
+
+    def __init__(self, Connection connection, size_t link, Engine engine, str name, long max_size):
+        self.connection = connection
+        self.link = <void *>link
+        self.engine = engine
+        self.name = name
+        self.max_size = max_size
+        connection.links.add(self)
+        pn_link_set_context(self.link, <void *>self)
+
+    cpdef object grant(self, long msgs):
+        pn_link_flow(self.link, msgs)
+        self.connection.touch()
+
+    cpdef object revoke(self, long msgs):
+        pn_link_flow(self.link, -msgs)
+        self.connection.touch()
+
+    cpdef object admit(self, object parked, long size):
+        cdef Held held = parked
+        cdef long code = self.engine.put(held.node, held.data, held.durable)
+        self.release_held(held, code)
+
+    cpdef object refuse(self, object parked):
+        self.release_held(parked, codes.REFUSED)
+
+    cdef object release_held(self, Held held, long code):
+        if held.delivery != NULL:
+            pn_delivery_set_context(held.delivery, NULL)
+            self.outcome(held.delivery, code)
+            self.connection.touch()
+        self.kept -= 1
+        self.renew_open()
+
+    def start_open(self, long credit):
+        """Grant credit that promises no room and keep it up."""
+        self.open_credit = credit
+        self.renew_open()
+
+    cdef object renew_open(self):
+        cdef long standing, wanted
+        if self.open_credit == 0 or self.dead:
+            return
+        standing = pn_link_credit(self.link)
+        wanted = self.open_credit - self.kept
+        if standing < wanted and (standing <= wanted >> 1 or self.kept > 0):
+            pn_link_flow(self.link, wanted - standing)
+            self.connection.touch()
+
+    cdef object on_delivery(self, void *delivery):
+        cdef size_t pending
+        cdef bytes data
+        cdef char *into
+        if self.dead:
+            drop_delivery(self.link, delivery)
+            return
+        if not pn_delivery_readable(delivery):
+            if pn_delivery_updated(delivery) and pn_delivery_settled(delivery):
+                self.peer_settled(delivery)
+            return
+        pending = pn_delivery_pending(delivery)
+        if pn_delivery_aborted(delivery):
+            self.aborted(delivery)
+            return
+        if self.partial_bytes + <long>pending > self.max_size:
+            self.fail("amqp:link:message-size-exceeded",
+                      f"the message is larger than max-message-size, {self.max_size} bytes")
+            drop_delivery(self.link, delivery)
+            return
+        if pn_delivery_partial(delivery) and pending == 0:
+            return
+        data = PyBytes_FromStringAndSize(NULL, pending)
+        into = PyBytes_AS_STRING(data)
+        if pending > 0:
+            pn_link_recv(self.link, into, pending)
+        if pn_delivery_partial(delivery):
+            self.partial_bytes += pending
+            if self.chunks is None:
+                self.chunks = []
+            self.chunks.append(data)
+            return
+        if self.chunks is not None:
+            self.chunks.append(data)
+            data = b"".join(self.chunks)
+            self.chunks = None
+            self.partial_bytes = 0
+        self.whole(delivery, data)
+
+    cdef object whole(self, void *delivery, bytes data):
+        cdef bint settled = pn_delivery_settled(delivery)
+        cdef long bits = scan(data)
+        self.received += 1
+        self.connection.received += 1
+        if bits < 0:
+            self.malformed(delivery, len(data), settled)
+            return
+        if self.open_credit > 0 and pn_link_credit(self.link) <= 0:
+            self.oversent()
+            drop_delivery(self.link, delivery)
+            return
+        pn_link_advance(self.link)
+        self.take(delivery, data, bits & 1, settled)
+
+    cdef object take(self, void *delivery, bytes data, bint durable, bint settled):
+        cdef long code = self.engine.arrive(self.node, self.account, data, durable, settled)
+        self.verdict(delivery, code, data, durable, settled, self.node, self.account)
+
+    cdef object verdict(self, void *delivery, long code, bytes data, bint durable, bint settled,
+                        Node node, Account account):
+        cdef Held held
+        if code == codes.ACCEPTED:
+            if settled:
+                pn_delivery_settle(delivery)
+            else:
+                pn_delivery_update(delivery, STATE_ACCEPTED)
+                if not self.second:
+                    pn_delivery_settle(delivery)
+        elif code == codes.OVERSENT:
+            pn_delivery_settle(delivery)
+            self.oversent()
+            return
+        elif code == codes.PARK:
+            held = Held()
+            held.delivery = delivery
+            held.data = data
+            held.durable = durable
+            held.node = node
+            self.kept += 1
+            pn_delivery_set_context(delivery, <void *>held)
+            self.engine.park(node, account, held, len(data))
+        elif settled:
+            # Nothing can be told of a pre-settled message, so the link ends rather than lose it silently.
+            pn_delivery_settle(delivery)
+            self.fail("amqp:resource-limit-exceeded", f"'{node.name}' is at its hard limit")
+            return
+        else:
+            self.outcome(delivery, code)
+        if self.open_credit > 0:
+            self.renew_open()
+        elif pn_link_credit(self.link) < 0:
+            # A message on revoked credit took it below 0, which the next flow frame would tell the
+            # peer as 4,294,967,295.
+            pn_link_flow(self.link, 1)
+
+    cdef object outcome(self, void *delivery, long code):
+        cdef void *condition
+        if pn_delivery_settled(delivery):
+            pn_delivery_settle(delivery)
+            return
+        if code == codes.ACCEPTED:
+            pn_delivery_update(delivery, STATE_ACCEPTED)
+        else:
+            condition = pn_disposition_condition(pn_delivery_local(delivery))
+            pn_condition_set_name(condition, REFUSED_NAME)
+            pn_condition_set_description(condition, b"the queue is full")
+            pn_delivery_update(delivery, STATE_REJECTED)
+        if not self.second:
+            pn_delivery_settle(delivery)
+
+    cdef object malformed(self, void *delivery, long size, bint settled):
+        """The delivery is refused, the smallest scope; a pre-settled one can't be, so the link ends."""
+        cdef void *condition
+        pn_link_advance(self.link)
+        if self.account is not None:
+            if self.account.use(size, self.engine.now_ns) == codes.VIOLATION and self.open_credit == 0:
+                pn_delivery_settle(delivery)
+                self.oversent()
+                return
+            self.after_unused()
+        if settled:
+            pn_delivery_settle(delivery)
+            self.fail("amqp:decode-error", "the message's sections are malformed")
+            return
+        condition = pn_disposition_condition(pn_delivery_local(delivery))
+        pn_condition_set_name(condition, b"amqp:decode-error")
+        pn_condition_set_description(condition, b"the message's sections are malformed")
+        pn_delivery_update(delivery, STATE_REJECTED)
+        pn_delivery_settle(delivery)
+
+    cdef object aborted(self, void *delivery):
+        self.chunks = None
+        self.partial_bytes = 0
+        pn_delivery_settle(delivery)
+        if self.account is not None:
+            self.account.use(0, self.engine.now_ns)
+            self.after_unused()
+
+    cdef object after_unused(self):
+        """Credit was used up by something that is no message of the node's: renew it."""
+        if pn_link_credit(self.link) < 0:
+            pn_link_flow(self.link, 1)
+        if self.open_credit > 0:
+            self.renew_open()
+        elif self.account.outstanding <= self.account.low:
+            self.account.ledger.renew(self.account, self.engine.now_ns)
+        if self.node is not None:
+            self.engine.touch(self.node)
+
+    cdef object peer_settled(self, void *delivery):
+        cdef void *context = pn_delivery_get_context(delivery)
+        if context != NULL:
+            # Held: the peer no longer asks for the outcome, the message is still taken in its turn.
+            (<Held>context).delivery = NULL
+            pn_delivery_set_context(delivery, NULL)
+        pn_delivery_settle(delivery)
+
+    cdef object oversent(self):
+        self.fail("amqp:link:transfer-limit-exceeded", "more transfers than credit was ever granted for")
+
+    cpdef object fail(self, str condition, str text):
+        """Detach this link with an error; what still arrives on it is discarded."""
+        self.dead = True
+        self.chunks = None
+        self.connection.owner.detach(self, condition, text)
+        self.connection.touch()
+
+    def shut(self):
+        """The link is gone: reservations go back, what was parked is forgotten."""
+        self.dead = True
+        self.chunks = None
+        pn_link_set_context(self.link, NULL)
+        self.connection.links.discard(self)
+        self.close_accounts()
+
+    def close_accounts(self):
+        if self.account is not None:
+            self.engine.close_producer(self.node, self.account)
+
+    def credit(self):
+        """The credit that stands, as Proton counts it."""
+        return pn_link_credit(self.link) - pn_link_queued(self.link)
+
+    def handle(self):
+        """The address of the pn_link_t."""
+        return <size_t>self.link
+
+
+cdef class RelayLink(ProducerLink):
+    """The anonymous relay: each message goes to the node its ``to`` names.
+
+    ``resolve`` takes an address and answers with a node or raises PeerError. The link has an
+    account at every node it sent to, made when it is first needed.
+    """
+
+    cdef object resolve
+    cdef dict accounts
+
+    def __init__(self, Connection connection, size_t link, Engine engine, str name, long max_size, object resolve):
+        ProducerLink.__init__(self, connection, link, engine, name, max_size)
+        self.resolve = resolve
+        self.accounts = {}
+
+    cdef object take(self, void *delivery, bytes data, bint durable, bint settled):
+        cdef Account account
+        cdef Node node
+        cdef long code
+        address = _message.address_of(data)
+        entry = self.accounts.get(address)
+        if entry is None or (<Node>entry[0]).deleted:
+            entry = self.open_account(delivery, address, settled)
+            if entry is None:
+                return
+        node = entry[0]
+        account = entry[1]
+        code = self.engine.arrive(node, account, data, durable, settled)
+        self.verdict(delivery, code, data, durable, settled, node, account)
+
+    cdef object open_account(self, void *delivery, str address, bint settled):
+        cdef void *condition
+        try:
+            node = self.resolve(address)
+        except Exception as fault:
+            name = getattr(fault, "condition", "amqp:not-found")
+            text = getattr(fault, "description", str(fault))
+            if settled:
+                pn_delivery_settle(delivery)
+                self.fail(name, text)
+                return None
+            condition = pn_disposition_condition(pn_delivery_local(delivery))
+            pn_condition_set_name(condition, name.encode())
+            pn_condition_set_description(condition, text.encode())
+            pn_delivery_update(delivery, STATE_REJECTED)
+            pn_delivery_settle(delivery)
+            self.renew_open()
+            return None
+        entry = (node, self.engine.open_producer(node, self, False))
+        if len(self.accounts) >= 1000:
+            self.forget_idle()
+        self.accounts[address] = entry
+        return entry
+
+    cdef object forget_idle(self):
+        for address, (node, account) in list(self.accounts.items()):
+            if not account.parked:
+                self.engine.close_producer(node, account)
+                del self.accounts[address]
+
+    def close_accounts(self):
+        for node, account in self.accounts.values():
+            self.engine.close_producer(node, account)
+        self.accounts.clear()
+
+
+cdef class SinkLink(ProducerLink):
+    """A link whose messages go to a function, not to a queue (the management node)."""
+
+    cdef object sink
+
+    def __init__(self, Connection connection, size_t link, Engine engine, str name, long max_size, object sink):
+        ProducerLink.__init__(self, connection, link, engine, name, max_size)
+        self.sink = sink
+
+    cdef object take(self, void *delivery, bytes data, bint durable, bint settled):
+        self.sink(data)
+        self.outcome(delivery, codes.ACCEPTED)
+        self.renew_open()
+
+
+cdef class ConsumerLink(Consumer):
+    """A link on which the broker sends. An unsettled message has a slot; its delivery tag is the slot."""
+
+    def __init__(self, Connection connection, size_t link, Engine engine, Node node, Window window, str name,
+                 bint presettled):
+        Consumer.__init__(self)
+        self.connection = connection
+        self.link = <void *>link
+        self.session = pn_link_session(self.link)
+        self.engine = engine
+        self.node = node
+        self.window = window
+        self.name = name
+        self.presettled = presettled
+        self.slots = []
+        self.free = []
+        connection.links.add(self)
+        pn_link_set_context(self.link, <void *>self)
+
+    cpdef long capacity(self) except -1:
+        cdef long room
+        cdef long unsent
+        if self.dead or self.connection.blocked:
+            return 0
+        room = pn_link_credit(self.link)
+        if room <= 0:
+            return 0
+        if not self.presettled:
+            room = min(room, self.window.room())
+        unsent = pn_session_outgoing_bytes(self.session)
+        if unsent >= OUTGOING_BYTES:
+            return 0
+        return min(room, MOST_PER_DISPATCH)
+
+    cpdef object send(self, Entry entry):
+        cdef bytes data = entry.data
+        cdef pn_bytes_t tag
+        cdef void *delivery
+        cdef uint32_t number
+        if entry.redelivered or entry.delivery_count > 0 or entry.extra is not None:
+            data = rewritten(entry)
+        if self.presettled:
+            self.next_tag += 1
+            number = <uint32_t>self.next_tag
+        elif self.free:
+            number = self.free.pop()
+            self.slots[number] = entry
+        else:
+            number = len(self.slots)
+            self.slots.append(entry)
+        tag.size = 4
+        tag.start = <const char *>&number
+        delivery = pn_delivery(self.link, tag)
+        pn_link_send(self.link, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        pn_link_advance(self.link)
+        self.node.delivered += 1
+        self.delivered += 1
+        self.connection.sent += 1
+        if self.presettled:
+            pn_delivery_settle(delivery)
+            self.engine.acknowledge(self.node, entry)
+        else:
+            self.in_flight += 1
+            self.window.sent()
+        self.connection.touch()
+
+    cdef object on_updated(self, void *delivery):
+        cdef uint64_t state
+        cdef pn_bytes_t tag
+        cdef uint32_t number
+        cdef Entry entry
+        if not pn_delivery_updated(delivery):
+            return
+        state = pn_delivery_remote_state(delivery)
+        if (state == 0 or state == STATE_RECEIVED) and not pn_delivery_settled(delivery):
+            return
+        if self.dead or self.presettled:
+            pn_delivery_settle(delivery)
+            return
+        tag = pn_delivery_tag(delivery)
+        number = (<uint32_t *>tag.start)[0]
+        entry = self.slots[number]
+        self.slots[number] = None
+        self.free.append(number)
+        self.in_flight -= 1
+        self.settled += 1
+        self.window.settled()
+        if state == STATE_ACCEPTED or state == 0 or state == STATE_RECEIVED:
+            # Settled without an outcome counts as accepted, as with qpidd and Artemis.
+            self.engine.acknowledge(self.node, entry)
+        else:
+            self.settle_as(delivery, entry, state)
+        pn_delivery_settle(delivery)
+        self.connection.touch()
+        if self.node.queue.ready > 0:
+            self.engine.touch(self.node)
+
+    cdef object settle_as(self, void *delivery, Entry entry, unsigned long state):
+        cdef void *remote = pn_delivery_remote(delivery)
+        cdef Node node = self.node
+        if state == STATE_REJECTED:
+            self.engine.reject(node, entry)
+        elif state == STATE_MODIFIED:
+            node.modified += 1
+            if not node.deleted:
+                if pn_disposition_is_undeliverable(remote):
+                    node.queue.forbid(entry, self)
+                self.connection.owner.annotate(<size_t>delivery, entry)
+            self.engine.requeue(node, entry, pn_disposition_is_failed(remote))
+        else:
+            node.released += 1
+            self.engine.requeue(node, entry, False)
+
+    def answer_drain(self):
+        """Give a draining peer the credit back that nothing is there for (AMQP 1.0 §2.6.7).
+
+        False if messages are still on their way to it: ask again when they are written.
+        """
+        if not self.dead and pn_link_get_drain(self.link):
+            if self.connection.blocked or pn_session_outgoing_bytes(self.session) > 0:
+                return False
+            if self.capacity() > 0 and self.node.queue.ready > 0 and self.node.queue.picky == 0:
+                self.engine.touch(self.node)
+                return False
+            pn_link_drained(self.link)
+            self.connection.touch()
+        self.draining = False
+        return True
+
+    cpdef object close(self):
+        """The link is gone: what it held goes back to its place, as a failed delivery."""
+        cdef Entry entry
+        self.dead = True
+        pn_link_set_context(self.link, NULL)
+        self.connection.links.discard(self)
+        for entry in self.slots:
+            if entry is not None:
+                self.window.settled()
+                self.engine.requeue(self.node, entry, True)
+        self.slots = []
+        self.free = []
+        self.in_flight = 0
+
+    def shut(self):
+        """The link is gone; its node stops sending to it."""
+        self.close()
+        self.engine.remove_consumer(self.node, self)
+
+    def credit(self):
+        """The credit the peer has given and not used."""
+        return pn_link_credit(self.link)
+
+    def handle(self):
+        """The address of the pn_link_t."""
+        return <size_t>self.link
+
+
+cdef bytes rewritten(Entry entry):
+    data = entry.data
+    if entry.extra is not None and entry.extra.annotations:
+        data = _message.with_annotations(data, entry.extra.annotations)
+    return _message.with_delivery(data, entry.delivery_count, entry.redelivered)

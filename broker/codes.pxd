@@ -1,0 +1,25 @@
+"""The numbers of codes.py, for what is compiled."""
+
+cdef extern from *:
+    """
+    #define SLUICE_UNBOUNDED 1099511627776L
+    """
+    const long UNBOUNDED "SLUICE_UNBOUNDED"
+
+cdef enum:
+    READY = 0
+    ACQUIRED = 1
+    GONE = 2
+    TAKEN = 0
+    LATE = 1
+    VIOLATION = 2
+    ACCEPTED = 1
+    REFUSED = 2
+    PARK = 3
+    OVERSENT = 4
+    OVERFLOW_REJECT = 0
+    OVERFLOW_RING = 1
+    OVERFLOW_DROP_NEWEST = 2
+    FULL_BLOCK = 0
+    FULL_REJECT = 1
+    FULL_REJECT_AFTER = 2

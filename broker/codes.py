@@ -1,0 +1,33 @@
+"""The numbers of the message path, one list for Python and (``codes.pxd``) for what is compiled.
+
+Both files say the same; a test holds them together.
+"""
+
+from __future__ import annotations
+
+# "No limit" as a number larger than any credit or size, so that no caller needs a special case.
+UNBOUNDED = 1099511627776
+
+# An entry's state (queues/queue.py).
+READY = 0
+ACQUIRED = 1
+GONE = 2
+
+# What Account.use answers (flow/ledger.py).
+TAKEN = 0
+LATE = 1
+VIOLATION = 2
+
+# What Engine.arrive answers (engine.py).
+ACCEPTED = 1  # in the node: settle it as accepted
+REFUSED = 2  # no room and no waiting: settle it as rejected, amqp:resource-limit-exceeded
+PARK = 3  # no room yet: the link parks it and settles when it is admitted
+OVERSENT = 4  # the peer sent what it had no credit for: detach it
+
+# `overflow` and `when_full`.
+OVERFLOW_REJECT = 0
+OVERFLOW_RING = 1
+OVERFLOW_DROP_NEWEST = 2
+FULL_BLOCK = 0
+FULL_REJECT = 1
+FULL_REJECT_AFTER = 2

@@ -1,0 +1,298 @@
+"""From what someone set to the effective settings of one node, every number resolved.
+
+Only this file knows the defaults and the clamps of thresholds (FLOW §2). Pure values: no YAML, no
+files, no addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker.flow.vocabulary import FIELDS, SettingError, Value, from_arguments, normalise, tell
+from broker.units import MB
+
+__all__ = [
+    "FIELDS",
+    "BrokerDefaults",
+    "Completed",
+    "NodeSettings",
+    "SettingError",
+    "complete",
+    "contradictions",
+    "from_arguments",
+    "normalise",
+    "resolve",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """The effective settings of one node; 0 means none, or disabled. Sizes in bytes.
+
+    ``flow_control`` is false as well where the broker's global switch is off; the thresholds are
+    resolved all the same. Where a stop threshold is set, ``0 < resume <= stop <= hard limit``.
+    """
+
+    kind: str = "queue"
+    durable: bool = False
+    max_count: int = 0
+    max_size: int = 0
+    flow_control: bool = True
+    flow_stop_count: int = 0
+    flow_resume_count: int = 0
+    flow_stop_size: int = 0
+    flow_resume_size: int = 0
+    enforce_flow: str = "always"
+    producer_window: int = 1000
+    initial_credit: int = 100
+    byte_reservation: str = "expected"
+    when_full: str = "block"
+    reject_after_ms: int = 0
+    overflow: str = "reject"
+    consumer_flow_limit: int = 1000
+    consumer_flow_threshold: int = 50
+    dispatch: str = "fair"
+    max_message_size: int = 100 * MB
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDefaults:
+    """What holds where a node says nothing. Percentages are of the hard limit; sizes in bytes.
+
+    ``places`` names the line that set each of them, for those that someone set.
+    """
+
+    flow_control: bool = True
+    default_flow_stop_threshold: int = 80
+    default_flow_resume_threshold: int = 70
+    max_size: int = 100 * MB
+    consumer_flow_limit: int = 1000
+    consumer_flow_threshold: int = 50
+    producer_window: int = 1000
+    initial_credit: int = 100
+    max_message_size: int = 100 * MB
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """Effective settings; ``notes`` says of each value that nobody set, or that was changed, why it is so."""
+
+    settings: NodeSettings
+    notes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A resolved number and the reason for it; no reason where it stands as it was set."""
+
+    value: int
+    note: str = ""
+
+
+def resolve(explicit: Mapping[str, object], defaults: BrokerDefaults) -> NodeSettings:
+    """The effective settings of a node that sets ``explicit``, in any of the words users know.
+
+    SettingError, with the keys and both numbers, if a key or value is wrong or two contradict each other.
+    """
+    given = normalise(explicit)
+    return complete({name: item.value for name, item in given.items()}, defaults).settings
+
+
+def contradictions(given: Mapping[str, Value]) -> list[SettingError]:
+    """What cannot hold together, whatever the defaults are; ``given`` is normalised."""
+    found = []
+    for unit in ("count", "size"):
+        hard, stop, resume = f"max_{unit}", f"flow_stop_{unit}", f"flow_resume_{unit}"
+        if given.get(stop) == 0:
+            continue  # disabled: nothing to contradict
+        found += _more(given, stop, hard)
+        found += _more(given, resume, stop) or _more(given, resume, hard)
+    return found + _more(given, "initial_credit", "producer_window")
+
+
+def complete(given: Mapping[str, Value], defaults: BrokerDefaults) -> Completed:
+    """Fill in what is not given; ``given`` is normalised. SettingError if it contradicts itself."""
+    for contradiction in contradictions(given):
+        raise contradiction
+    numbers = _numbers(given, defaults)
+    words = {name: given.get(name, getattr(_PLAIN, name)) for name in _WORDS}
+    _check_when_full(words, given)
+    strict = words["byte_reservation"] == "strict" and numbers["flow_control"].value
+    if strict:
+        numbers["max_message_size"] = _reservable(
+            numbers["max_message_size"], numbers["flow_stop_size"].value
+        )
+    values = {**words, **{name: number.value for name, number in numbers.items()}}
+    values["durable"] = bool(values["durable"])
+    values["flow_control"] = bool(values["flow_control"])
+    notes = {name: "default" for name in words if name not in given}
+    notes |= {name: number.note for name, number in numbers.items() if number.note}
+    return Completed(NodeSettings(**values), notes)
+
+
+_PLAIN = NodeSettings()
+_WORDS = (
+    "kind",
+    "durable",
+    "enforce_flow",
+    "byte_reservation",
+    "when_full",
+    "overflow",
+    "dispatch",
+)
+
+
+def _numbers(given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, _Number]:
+    numbers = {
+        "flow_control": _switch(given, defaults),
+        "reject_after_ms": _reject_after(given),
+        "consumer_flow_limit": _plain("consumer_flow_limit", given, defaults),
+        "consumer_flow_threshold": _plain("consumer_flow_threshold", given, defaults),
+        "max_message_size": _plain("max_message_size", given, defaults),
+    }
+    return {
+        **numbers,
+        **_credit(given, defaults),
+        **_unit("count", given, defaults),
+        **_unit("size", given, defaults),
+    }
+
+
+def _unit(unit: str, given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, _Number]:
+    """Hard limit and thresholds of one unit (FLOW §2, rules 1 and 10).
+
+    1. What is given stands; that it fits together was checked before.
+    2. A default hard limit rises to the largest threshold given.
+    3. The default stop is the broker's percentage of the hard limit, rounded half up, and rises to a
+       resume that is given. Ring queues, and units without a hard limit, have none.
+    4. The default resume is the broker's percentage of the hard limit, truncated, and falls to stop.
+       A resume of 0 is equal to stop.
+    """
+    hard = _hard_limit(unit, given, defaults)
+    stop = _stop(unit, hard.value, given, defaults)
+    resume = _resume(unit, hard.value, stop.value, given, defaults)
+    return {f"max_{unit}": hard, f"flow_stop_{unit}": stop, f"flow_resume_{unit}": resume}
+
+
+def _hard_limit(unit: str, given: Mapping[str, Value], defaults: BrokerDefaults) -> _Number:
+    name = f"max_{unit}"
+    explicit = _int(given, name)
+    if explicit is not None:
+        return _Number(explicit)
+    if unit == "count":
+        return _Number(0, "default (none)")
+    default = defaults.max_size
+    stop, resume = _int(given, f"flow_stop_{unit}"), _int(given, f"flow_resume_{unit}") or 0
+    wanted = 0 if stop == 0 else max(stop or 0, resume)
+    if 0 < default < wanted:
+        raised_to = f"flow_stop_{unit}" if wanted == stop else f"flow_resume_{unit}"
+        return _Number(wanted, f"{_default(name, defaults)} raised to {raised_to}")
+    return _Number(default, _default(name, defaults))
+
+
+def _stop(unit: str, hard: int, given: Mapping[str, Value], defaults: BrokerDefaults) -> _Number:
+    name = f"flow_stop_{unit}"
+    explicit = _int(given, name)
+    if explicit is not None:
+        return _Number(explicit)
+    resume = _int(given, f"flow_resume_{unit}") or 0
+    percent = defaults.default_flow_stop_threshold
+    reason = _why_no_stop(unit, hard, percent, given)
+    if reason and resume:
+        text = f"{tell(f'flow_resume_{unit}', resume)} needs a {name}: there is no default one, {reason}"
+        raise SettingError(text, f"flow_resume_{unit}", name)
+    if reason:
+        return _Number(0, f"default (none: {reason})")
+    share = max((hard * percent + 50) // 100, 1)
+    if share < resume:
+        return _Number(resume, f"default raised to flow_resume_{unit}")
+    return _Number(share, _share("default_flow_stop_threshold", percent, unit, defaults))
+
+
+def _why_no_stop(unit: str, hard: int, percent: int, given: Mapping[str, Value]) -> str:
+    if given.get("overflow") == "ring":
+        return "a ring queue has no thresholds by default"
+    if hard == 0:
+        return f"max_{unit} is not set"
+    return "" if percent else "default_flow_stop_threshold is 0"
+
+
+def _resume(unit: str, hard: int, stop: int, given: Mapping[str, Value], defaults: BrokerDefaults) -> _Number:
+    name = f"flow_resume_{unit}"
+    explicit = _int(given, name)
+    if stop == 0:
+        return _Number(0, f"none: flow_stop_{unit} is 0")
+    if explicit is not None:
+        return _Number(explicit) if explicit else _Number(stop, f"0: equal to flow_stop_{unit}")
+    percent = defaults.default_flow_resume_threshold
+    share = hard * percent // 100
+    if share == 0:
+        return _Number(stop, f"default (equal to flow_stop_{unit})")
+    if share > stop:
+        return _Number(stop, f"default lowered to flow_stop_{unit}")
+    return _Number(share, _share("default_flow_resume_threshold", percent, unit, defaults))
+
+
+def _credit(given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, _Number]:
+    window = _plain("producer_window", given, defaults)
+    first = _plain("initial_credit", given, defaults)
+    if first.value > window.value and first.note:
+        first = _Number(window.value, "default lowered to producer_window")
+    elif first.value > window.value:
+        window = _Number(first.value, "default raised to initial_credit")
+    return {"producer_window": window, "initial_credit": first}
+
+
+def _switch(given: Mapping[str, Value], defaults: BrokerDefaults) -> _Number:
+    if not defaults.flow_control:
+        return _Number(0, f"switched off for the whole broker: {_default('flow_control', defaults)}")
+    explicit = _int(given, "flow_control")
+    return _Number(explicit) if explicit is not None else _Number(1, _default("flow_control", defaults))
+
+
+def _reject_after(given: Mapping[str, Value]) -> _Number:
+    if given.get("when_full") != "reject_after":
+        return _Number(0, "none: when_full is not reject_after")
+    return _Number(_int(given, "reject_after_ms") or 0)
+
+
+def _check_when_full(words: Mapping[str, object], given: Mapping[str, Value]) -> None:
+    if words["when_full"] == "reject_after" and not given.get("reject_after_ms"):
+        raise SettingError("when_full: reject_after needs a time, such as reject_after: 3s", "when_full")
+
+
+def _reservable(largest: _Number, stop_bytes: int) -> _Number:
+    """In strict reservation a credit larger than the threshold could never be granted."""
+    if stop_bytes == 0 or 0 < largest.value <= stop_bytes:
+        return largest
+    return _Number(stop_bytes, "lowered to flow_stop_size: byte_reservation is strict")
+
+
+def _plain(name: str, given: Mapping[str, Value], defaults: BrokerDefaults) -> _Number:
+    explicit = _int(given, name)
+    return (
+        _Number(getattr(defaults, name), _default(name, defaults)) if explicit is None else _Number(explicit)
+    )
+
+
+def _int(given: Mapping[str, Value], name: str) -> int | None:
+    value = given.get(name)
+    assert value is None or isinstance(value, int)
+    return value
+
+
+def _default(name: str, defaults: BrokerDefaults) -> str:
+    return defaults.places.get(name, "default")
+
+
+def _share(threshold: str, percent: int, unit: str, defaults: BrokerDefaults) -> str:
+    return f"{_default(threshold, defaults)} ({percent} % of max_{unit})"
+
+
+def _more(given: Mapping[str, Value], name: str, bound: str) -> list[SettingError]:
+    value, limit = _int(given, name), _int(given, bound)
+    if not value or not limit or value <= limit:
+        return []
+    return [SettingError(f"{tell(name, value)} is more than {tell(bound, limit)}", name, bound)]

@@ -1,0 +1,315 @@
+"""The settings of a node: the words users type, and what each of them stands for.
+
+The table ``FIELDS`` is the source of the parser, of the JSON Schema and of the documentation. Several
+older systems' words mean the same thing here; ``normalise`` turns every one of them into the names of
+``NodeSettings``, so that nothing behind it knows a synonym.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from broker.errors import OperatorError
+from broker.fields import (
+    Count,
+    Duration,
+    Field,
+    Flag,
+    Percent,
+    Schema,
+    Size,
+    Word,
+    did_you_mean,
+    from_text,
+    unknown_key,
+)
+from broker.fields import table as fields_table
+from broker.units import KB, format_duration, format_size, parse_size, show
+
+Value = int | str
+
+# What `flow_control: {}` means: EMS takes 256 KB where the property is present without a value.
+EMS_STOP_BYTES = 256 * KB
+
+# Words that FLOW.md defines and this version does not act on: better refused than ignored.
+LATER = ("pending_message_limit", "memory_limit", "slow_consumer", "consumer_flow_min")
+
+
+class SettingError(OperatorError):
+    """A setting was refused. ``names`` are the keys it is about, the one to change first."""
+
+    def __init__(self, reason: str, *names: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.names = names
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value someone set, and the key they set it with."""
+
+    value: Value
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlowControl:
+    """True, false, or a size as in EMS; empty stands for 256 KB."""
+
+    label = "true, false or a size"
+
+    def parse(self, value: object) -> int:
+        if isinstance(value, bool):
+            return value
+        if value in (None, "", {}):
+            return EMS_STOP_BYTES
+        try:
+            size = parse_size(value)
+        except ValueError:
+            raise ValueError(f"expected true, false or a size such as 60MB, not {show(value)}") from None
+        if size == 0:
+            raise ValueError("expected true, false or a size above 0; write false to switch it off")
+        return size
+
+    def schema(self) -> Schema:
+        sizes = Size(minimum=1).schema()["anyOf"]
+        assert isinstance(sizes, list)
+        empty: list[Schema] = [{"type": "boolean"}, {"type": "null"}, {"type": "object", "maxProperties": 0}]
+        return {"anyOf": [*empty, {"const": ""}, *sizes]}
+
+
+@dataclass(frozen=True, slots=True)
+class WhenFull:
+    """A word, or ``reject_after`` with a time: as ``{reject_after: 3s}`` or as ``reject_after 3s``."""
+
+    label = "`block`, `reject` or `reject_after: 3s`"
+
+    def parse(self, value: object) -> tuple[str, int]:
+        """The word and its milliseconds; 0 where no time was given."""
+        if isinstance(value, Mapping) and list(value) == ["reject_after"]:
+            return "reject_after", REJECT_AFTER.parse(value["reject_after"])
+        timed = re.fullmatch(r"reject_after\s*[:\s]\s*(\S.*)", value) if isinstance(value, str) else None
+        if timed:
+            text = timed[1]
+            return "reject_after", REJECT_AFTER.parse(text)
+        return WHEN_FULL.parse(value), 0
+
+    def schema(self) -> Schema:
+        timed = {
+            "type": "object",
+            "required": ["reject_after"],
+            "additionalProperties": False,
+            "properties": {"reject_after": REJECT_AFTER.schema()},
+        }
+        return {"anyOf": [WHEN_FULL.schema(), {"type": "string", "pattern": "^reject_after[: ]"}, timed]}
+
+
+WHEN_FULL = Word(("block", "reject", "reject_after"))
+REJECT_AFTER = Duration(minimum=1)
+
+# A link's credit is a 32-bit serial difference (AMQP 1.0 §2.6.7).
+_WINDOW = Count(minimum=1, maximum=(1 << 31) - 1)
+
+FIELDS = fields_table(
+    Field("kind", Word(("queue", "topic")), "queue", "What the node is"),
+    Field("durable", Flag(), "false", "The node and its durable messages survive a restart"),
+    Field("max_count", Count(), "none", "Hard limit in messages; 0 means none"),
+    Field("max_size", Size(), "100 MB", "Hard limit in bytes; 0 means none"),
+    Field(
+        "flow_control",
+        FlowControl(),
+        "true",
+        "false never throttles this node; a size is both its flow_stop_size and its flow_resume_size",
+    ),
+    Field("flow_stop_count", Count(), "80 % of max_count", "Producers stop at so many messages; 0 disables"),
+    Field(
+        "flow_resume_count", Count(), "70 % of max_count", "They go on below so many; 0 means equal to stop"
+    ),
+    Field("flow_stop_size", Size(), "80 % of max_size", "Producers stop at so many bytes; 0 disables"),
+    Field("flow_resume_size", Size(), "70 % of max_size", "They go on below so many; 0 means equal to stop"),
+    Field(
+        "enforce_flow",
+        Word(("always", "with_active_consumers")),
+        "always",
+        "Whether the thresholds hold while nobody consumes",
+    ),
+    Field("producer_window", _WINDOW, "1000", "Most credit one producer link may hold"),
+    Field("initial_credit", _WINDOW, "100", "First credit of a producer link"),
+    Field(
+        "byte_reservation",
+        Word(("expected", "strict")),
+        "expected",
+        "What a credit reserves: the size learned on its link, or max_message_size",
+    ),
+    Field("when_full", WhenFull(), "block", "What a send to a stopped node meets"),
+    Field("reject_after", REJECT_AFTER, "none", "Short for when_full: reject_after with that time"),
+    Field("send_fail_if_no_space", Flag(), "false", "ActiveMQ's word for when_full: reject"),
+    Field(
+        "send_fail_if_no_space_after_timeout",
+        Duration(),
+        "none",
+        "ActiveMQ's word for reject_after, in milliseconds; 0 means block",
+    ),
+    Field(
+        "overflow",
+        Word(("reject", "ring", "drop_newest"), later=("dead_letter", "page")),
+        "reject",
+        "What happens at the hard limit",
+    ),
+    Field(
+        "consumer_flow_limit", Count(), "1000", "Most unsettled messages on a consumer link; 0 means no limit"
+    ),
+    Field("consumer_flow_threshold", Percent(), "50 %", "A full window reopens at this share of its limit"),
+    Field("dispatch", Word(("fair", "fill"), later=("adaptive",)), "fair", "Which consumer is next"),
+    Field("max_message_size", Size(), "100 MB", "Largest message taken in; 0 means no limit"),
+)
+
+# Declare arguments of Qpid's clients and tools, and the key each of them stands for.
+ARGUMENTS = {
+    "qpid.flow_stop_size": "flow_stop_size",
+    "qpid.flow_resume_size": "flow_resume_size",
+    "qpid.flow_stop_count": "flow_stop_count",
+    "qpid.flow_resume_count": "flow_resume_count",
+    "qpid.max_count": "max_count",
+    "qpid.max_size": "max_size",
+    "qpid.policy_type": "overflow",
+}
+
+# Qpid's words for a queue that is full; `none` leaves it to the broker.
+POLICY_TYPES = {
+    "reject": "reject",
+    "ring": "ring",
+    "ring_strict": "ring",
+    "ring-strict": "ring",
+    "flow_to_disk": "page",
+    "flow-to-disk": "page",
+}
+
+
+def read(key: str, value: object) -> object:
+    """The parsed value of one key. SettingError if there is no such key or no such value."""
+    if key in LATER:
+        raise SettingError(f"{key!r} is not available yet", key)
+    if key not in FIELDS:
+        raise SettingError(unknown_key(key, FIELDS), key)
+    try:
+        return FIELDS[key].type.parse(value)
+    except ValueError as error:
+        raise SettingError(f"{key}: {error}", key) from None
+
+
+def normalise(settings: Mapping[str, object]) -> dict[str, Given]:
+    """One source's settings under the names of ``NodeSettings``.
+
+    SettingError if a key or a value is wrong, or if two keys say different things about one name.
+    """
+    given: dict[str, Given] = {}
+    meanings = {key: _meaning(key, value) for key, value in settings.items()}
+    for key in sorted(meanings, key=lambda key: _rank(key, meanings[key])):
+        for name, value in meanings[key].items():
+            if name in given and _is_implied(key, name, value):
+                continue
+            earlier = given.setdefault(name, Given(value, key))
+            if earlier.value != value:
+                one, other = (f"{k} {show(settings[k])}" for k in (key, earlier.key))
+                raise SettingError(f"{one} and {other} disagree", key, earlier.key)
+    return given
+
+
+def from_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Declare arguments under our own names, ``qpid.*`` ones and ours alike; values may be text.
+
+    Values are checked by ``resolve``. SettingError if an argument is unknown or contradicts its synonym.
+    """
+    settings: dict[str, object] = {}
+    origin: dict[str, str] = {}
+    for argument, value in arguments.items():
+        if argument == "qpid.policy_type" and value == "none":
+            continue
+        key = _argument_key(argument)
+        meant = _argument_value(argument, key, value)
+        if key in settings and settings[key] != meant:
+            raise SettingError(f"{argument} and {origin[key]} disagree", argument, origin[key])
+        settings[key] = meant
+        origin[key] = argument
+    return settings
+
+
+def tell(name: str, value: Value) -> str:
+    """``flow_stop_size 80 MB``: a setting and its value, as messages show them."""
+    if name.endswith("_size"):
+        return f"{name} {format_size(int(value))}"
+    return f"{name} {format_duration(int(value)) if name.endswith('_ms') else show(value)}"
+
+
+def _is_implied(key: str, name: str, value: Value) -> bool:
+    """Whether a key only implies this, so that another key that spells it out holds."""
+    if key == "flow_control":
+        return name == "flow_resume_size"
+    return key.startswith("send_fail") and value == "block"
+
+
+def _rank(key: str, meaning: Mapping[str, Value]) -> int:
+    if key not in SHORTHANDS:
+        return 0
+    return 2 if any(_is_implied(key, name, value) for name, value in meaning.items()) else 1
+
+
+def _argument_key(argument: str) -> str:
+    key = ARGUMENTS.get(argument, argument)
+    if key in FIELDS or key in LATER:
+        return key
+    known = [*ARGUMENTS, *FIELDS]
+    raise SettingError(f"unknown argument {argument!r}{did_you_mean(argument, known)}", argument)
+
+
+def _argument_value(argument: str, key: str, value: object) -> object:
+    if argument == "qpid.policy_type":
+        if value not in POLICY_TYPES:
+            words = ", ".join(["none", *POLICY_TYPES])
+            raise SettingError(f"qpid.policy_type: expected one of {words}, not {show(value)}", argument)
+        return POLICY_TYPES[str(value)]
+    if isinstance(value, str) and key in FIELDS:
+        return from_text(FIELDS[key].type, value)
+    return value
+
+
+def _meaning(key: str, value: object) -> dict[str, Value]:
+    parsed = read(key, value)
+    if key in SHORTHANDS:
+        return SHORTHANDS[key](parsed)
+    assert isinstance(parsed, (int, str))
+    return {key: parsed}
+
+
+def _flow_control(parsed: object) -> dict[str, Value]:
+    assert isinstance(parsed, int)
+    if isinstance(parsed, bool):
+        return {"flow_control": parsed}
+    return {"flow_control": True, "flow_stop_size": parsed, "flow_resume_size": 0}
+
+
+def _when_full(parsed: object) -> dict[str, Value]:
+    assert isinstance(parsed, tuple)
+    word, after_ms = parsed
+    return {"when_full": word, **({"reject_after_ms": after_ms} if after_ms else {})}
+
+
+def _reject_after(parsed: object) -> dict[str, Value]:
+    assert isinstance(parsed, int)
+    return {"when_full": "reject_after", "reject_after_ms": parsed} if parsed else {"when_full": "block"}
+
+
+def _send_fail(parsed: object) -> dict[str, Value]:
+    return {"when_full": "reject" if parsed else "block"}
+
+
+SHORTHANDS: dict[str, Callable[[object], dict[str, Value]]] = {
+    "flow_control": _flow_control,
+    "when_full": _when_full,
+    "reject_after": _reject_after,
+    "send_fail_if_no_space": _send_fail,
+    "send_fail_if_no_space_after_timeout": _reject_after,
+}

@@ -1,0 +1,129 @@
+"""The names under which users meet what can be seen: one table for AMQP, HTTP and the command line.
+
+Each row is a name and the field of the view it shows, or a function where it is made of several.
+Flow control's names are those of FLOW §2 and §7; `flowStopped`, `flowStoppedCount` and their like are
+what users of Qpid know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
+
+from broker.engine import SECOND_NS
+from broker.flow.limits import NodeSettings
+from broker.manage.views import Counters
+
+PREFIX = "org.sluice."
+
+# Read with the view and the wall clock's nanoseconds at monotonic zero.
+Reader = Callable[[object, int], object]
+Row = dict[str, Reader]
+
+
+def _field(path: str) -> Reader:
+    get = attrgetter(path)
+    return lambda view, epoch_ns: get(view)
+
+
+def _same(*names: str) -> Row:
+    return {name: _field(name) for name in names}
+
+
+def _when(path: str, view: object, epoch_ns: int) -> str | None:
+    """A moment in ISO 8601, or nothing where it never came."""
+    at_ns = attrgetter(path)(view)
+    return datetime.fromtimestamp((epoch_ns + at_ns) / SECOND_NS, UTC).isoformat() if at_ns else None
+
+
+def _constant(value: object) -> Reader:
+    return lambda view, epoch_ns: value
+
+
+def _entity(kind: str, name: str = "name", identity: str = "name") -> Row:
+    return {"name": _field(name), "identity": _field(identity), "type": _constant(PREFIX + kind)}
+
+
+SETTINGS: Row = {row.name: _field(f"settings.{row.name}") for row in fields(NodeSettings) if row.name != "kind"}
+COUNTERS: Row = {name: _field(f"counters.{name}") for name in Counters.__slots__}
+
+NODE: Row = {
+    **_same("kind", "topic", "subscriptions"),
+    **SETTINGS,
+    **_same("depth_msgs", "depth_bytes", "ready_msgs", "unsettled_msgs", "peak_msgs", "peak_bytes"),
+    "flowStopped": _field("flow_stopped"),
+    "flowStoppedCount": _field("flow_stopped_count"),
+    "flowStoppedSince": partial(_when, "flow_stopped_since_ns"),
+    "flowStoppedFor": _field("flow_stopped_for_s"),
+    "flowStoppedSeconds": _field("flow_stopped_seconds"),
+    "flowStoppedBy": _field("stopped_by"),
+    "flowEnforced": _field("enforced"),
+    "heldBy": _field("held_by"),
+    **_same("flow_stopped", "flow_stopped_count", "flow_stopped_seconds"),
+    **_same("promised_msgs", "promised_bytes", "parked_msgs", "parked_bytes", "overrun_msgs", "late_msgs"),
+    **_same("producers", "blocked_producers", "consumers", "revocations"),
+    **COUNTERS,
+    **_same("rate_in", "rate_out"),
+}
+
+LINK: Row = {
+    **_same("connection", "container", "peer", "node", "link", "credit", "presettled"),
+}
+
+PRODUCER: Row = {
+    **_entity("link", "link", "id"),
+    "role": _constant("producer"),
+    **LINK,
+    **_same("window", "withdrawn", "used", "parked", "parked_bytes", "overrun", "late", "blocked"),
+    "blockedSince": partial(_when, "blocked_since_ns"),
+}
+
+CONSUMER: Row = {
+    **_entity("link", "link", "id"),
+    "role": _constant("consumer"),
+    **LINK,
+    **_same("unsettled", "window_limit", "shut", "shut_count", "reopen", "delivered", "settled"),
+    **_same("connection_limit", "connection_unsettled", "connection_shut"),
+}
+
+CONNECTION: Row = {
+    **_entity("connection", "container", "id"),
+    **_same("container", "peer", "user", "sessions", "links", "messages_in", "messages_out"),
+    "opened": partial(_when, "opened_ns"),
+}
+
+BROKER: Row = {
+    **_entity("broker"),
+    **_same("version", "pid", "uptime_s", "flow_control", "holds", "policy_files"),
+    **_same("connections", "producers", "consumers", "queues", "topics", "subscriptions"),
+    **_same("stopped_nodes", "blocked_producers", "depth_msgs", "depth_bytes", "promised_msgs"),
+    **_same("parked_msgs", "parked_bytes", "memory_bytes", "memory_limit_bytes"),
+    **{name: _field(f"totals.{name}") for name in Counters.__slots__},
+}
+
+# Entity type -> its rows; a link is a producer or a consumer, and shows what applies to it.
+ROWS: Mapping[str, Row] = {
+    PREFIX + "broker": BROKER,
+    PREFIX + "queue": {**_entity("queue"), **NODE},
+    PREFIX + "topic": {**_entity("topic"), **NODE},
+    PREFIX + "subscription": {**_entity("subscription"), **NODE},
+    PREFIX + "connection": CONNECTION,
+    PREFIX + "link": {**PRODUCER, **CONSUMER},
+}
+
+
+def names(type_: str) -> list[str]:
+    """The attributes of an entity type."""
+    return list(ROWS[type_])
+
+
+def shown(view: object, rows: Row, epoch_ns: int) -> dict[str, object]:
+    """A view under its attributes' names."""
+    return {name: _plain(read(view, epoch_ns)) for name, read in rows.items()}
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value

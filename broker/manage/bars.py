@@ -1,0 +1,38 @@
+"""What keeps a gate shut: the units that have not drained below their resume threshold, or an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.flow.gate import Gate
+
+COUNT = "flow_stop_count"
+SIZE = "flow_stop_size"
+OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One of the things that must go before the gate opens; an operator's has no numbers."""
+
+    setting: str
+    depth: int = 0
+    stop: int = 0
+    resume: int = 0
+
+    @property
+    def excess(self) -> int:
+        """By how much depth must fall, in the setting's unit."""
+        return max(self.depth - self.resume + 1, 0)
+
+
+def bars(gate: Gate) -> tuple[Bar, ...]:
+    """All that keeps it shut, an operator's hold first; nothing for an open gate."""
+    found: list[Bar] = []
+    if gate.held:
+        found.append(Bar(OPERATOR))
+    if gate.full and gate.stop_msgs and gate.depth_msgs >= gate.resume_msgs:
+        found.append(Bar(COUNT, gate.depth_msgs, gate.stop_msgs, gate.resume_msgs))
+    if gate.full and gate.stop_bytes and gate.depth_bytes >= gate.resume_bytes:
+        found.append(Bar(SIZE, gate.depth_bytes, gate.stop_bytes, gate.resume_bytes))
+    return tuple(found)

@@ -1,0 +1,345 @@
+"""Every command an operator or a client's attach can give, in one place; AMQP, HTTP and the command
+line translate to it and decide nothing themselves.
+
+All verbs run on the thread that owns the engine, within a turn; the caller ends the turn, so that
+credit given or taken back by a command goes out. A refused command changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from broker.engine import SECOND_NS, Engine, Node
+from broker.errors import ConflictError, NotFoundError, OperatorError
+from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
+from broker.manage import why as reasons
+from broker.manage.entities import Entities, Page
+from broker.manage.holds import EVERYTHING, Holds
+from broker.manage.names import check_name
+from broker.manage.process import Process
+from broker.manage.totals import Totals
+from broker.manage.views import BrokerView, Links, QueueView, Snapshot, queue_view
+from broker.manage.why import Why
+from broker.policy.effective import Effective, PolicySet
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One effective setting and where its value comes from: file:line:column, or why it is so."""
+
+    name: str
+    value: object
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What holds at an address, whether or not its node exists yet."""
+
+    address: str
+    kind: str
+    exists: bool
+    auto_create: bool
+    held_by: str
+    settings: tuple[Setting, ...]
+
+
+def _ignore(node: Node) -> None:
+    """No room that knows the wire is interested."""
+
+
+class Model:
+    """An engine, its policies and the links on it, under the verbs that operators know.
+
+    ``on_delete`` is told of each node and subscription that went, to detach its links; ``on_change``
+    of each that has new settings, to give consumers their new windows.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        policies: PolicySet,
+        defaults: BrokerDefaults,
+        links: Links,
+        process: Process | None = None,
+        holds: Holds | None = None,
+    ) -> None:
+        self.engine = engine
+        self.policies = policies
+        self.defaults = defaults
+        self.links = links
+        self.process = process or Process()
+        self.holds = holds or Holds()
+        self.on_delete: Callable[[Node], None] = _ignore
+        self.on_change: Callable[[Node], None] = _ignore
+        self._totals = Totals()
+        self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker)
+
+    # --- nodes
+
+    def resolve(self, address: str, wanted_kind: str | None = None) -> Node:
+        """The node at an address, created if a policy allows it.
+
+        Its kind is the policy's, else the one that is wanted, else queue.
+        """
+        node = self.engine.nodes.get(address)
+        if node is not None:
+            return node
+        check_name(address)
+        arguments: dict[str, object] = {}
+        effective = self._effective(address, arguments)
+        if not effective.auto_create:
+            raise NotFoundError(f"no queue or topic named '{address}', and no policy creates it")
+        if wanted_kind and not _is_set("kind", effective):
+            arguments["kind"] = wanted_kind
+            effective = self._effective(address, arguments)
+        return self._add(address, arguments, effective)
+
+    def create(
+        self, kind: str, name: str, arguments: Mapping[str, object] | None = None, durable: bool | None = None
+    ) -> Node:
+        """A new queue or topic; ``arguments`` in our words or Qpid's stand above every policy."""
+        check_name(name)
+        if name in self.engine.nodes:
+            raise ConflictError(f"'{name}' exists already")
+        explicit = from_arguments(arguments or {})
+        if explicit.setdefault("kind", kind) != kind:
+            raise OperatorError(f"kind {explicit['kind']!r} contradicts the type {kind!r}")
+        if durable is not None:
+            explicit["durable"] = durable
+        return self._add(name, explicit, self._effective(name, explicit))
+
+    def update(self, name: str, arguments: Mapping[str, object]) -> Node:
+        """Change settings at runtime; None takes an argument back, so that the policy's holds again."""
+        node = self.engine.node(name)
+        explicit = dict(node.arguments)
+        withdrawn = [key for key, value in arguments.items() if value is None]
+        for key in from_arguments(dict.fromkeys(withdrawn, 0)):
+            explicit.pop(key, None)
+        explicit |= from_arguments({key: value for key, value in arguments.items() if value is not None})
+        effective = self._effective(name, explicit)
+        self.engine.change(node, effective.settings)
+        node.arguments = explicit
+        self._settled(node, effective)
+        return node
+
+    def delete(self, name: str) -> Node:
+        """Remove a queue, a topic with its subscriptions, or one subscription; with all its messages."""
+        node = self.find(name)
+        gone = [*node.subscriptions, node]
+        for each in gone:
+            self._totals.retire(each)
+        if node.topic is None:
+            self.engine.delete(name)
+        else:
+            self.engine.unsubscribe(node)
+        for each in gone:
+            self.on_delete(each)
+        return node
+
+    def purge(self, name: str) -> int:
+        """Drop every ready message of a queue, or of a topic's subscriptions; how many there were."""
+        node = self.find(name)
+        return sum(self.engine.purge(each) for each in (node, *node.subscriptions))
+
+    def bind(self, source: str, target: str) -> None:
+        """Not available yet."""
+        raise OperatorError("bindings are not available yet: subscribe to the topic itself")
+
+    unbind = bind
+
+    def find(self, name: str) -> Node:
+        """A queue, topic or subscription that exists."""
+        node = self.engine.nodes.get(name)
+        if node is not None:
+            return node
+        for each in self.engine.every_node():
+            if each.name == name:
+                return each
+        raise NotFoundError(f"no queue, topic or subscription named '{name}'")
+
+    # --- operators
+
+    def hold(self, target: str | None, held: bool) -> list[str]:
+        """Stop (or start again) the producers of a node, of a pattern, or of all: the nodes concerned.
+
+        It holds for nodes to come as well, until it is lifted.
+        """
+        pattern = target or EVERYTHING
+        touched = Holds([(pattern, True)])
+        self.holds.put(pattern, held)
+        for node in self.engine.nodes.values():
+            self._hold(node)
+        return [name for name in self.engine.nodes if touched.holding(name)]
+
+    def apply(self, policies: PolicySet, defaults: BrokerDefaults | None = None) -> list[str]:
+        """New policies for every node, those that exist included: the names of those that changed.
+
+        OperatorError, with every reason, if one of the nodes can't follow; then the old ones stand.
+        """
+        wanted = defaults or self.defaults
+        effective, problems = self._plan(policies, wanted)
+        if problems:
+            raise OperatorError("\n".join(problems))
+        self.policies, self.defaults = policies, wanted
+        changed = []
+        for node, each in effective:
+            if each.settings != node.settings:
+                self.engine.change(node, each.settings)
+                changed.append(node.name)
+            self._settled(node, each)
+        return changed
+
+    # --- seeing it
+
+    def explain(self, address: str) -> Explanation:
+        """Every setting at an address, its effective value and where it comes from."""
+        check_name(address)
+        node = self.engine.nodes.get(address)
+        effective = self._effective(address, {} if node is None else node.arguments)
+        settings = effective.settings
+        return Explanation(
+            address=address,
+            kind=settings.kind,
+            exists=node is not None,
+            auto_create=effective.auto_create,
+            held_by=self.holds.holding(address),
+            settings=tuple(
+                Setting(row.name, getattr(settings, row.name), effective.origins.get(row.name, "default"))
+                for row in fields(NodeSettings)
+            ),
+        )
+
+    def why(self, name: str) -> list[Why]:
+        """One answer for every blocked producer and shut consumer of a node, or for a link by name or id."""
+        try:
+            node = self.find(name)
+        except NotFoundError:
+            return self._why_link(name)
+        found = self._why_producers(node) + self._why_consumers(node)
+        return found or [reasons.of_node(node, self._held_by(node))]
+
+    def query(
+        self, type_: str | None, attribute_names: Sequence[str] = (), offset: int = 0, count: int = 1000
+    ) -> Page:
+        """A page of the entities of a type, or of every type; no attribute names means all."""
+        return self._entities.query(type_, attribute_names, offset, count)
+
+    def read(self, type_: str, name: str) -> dict[str, object]:
+        """One entity's attributes, found by name or identity; the broker answers to any name."""
+        return self._entities.read(type_, name)
+
+    def snapshot(self) -> Snapshot:
+        """The broker and its nodes, for metrics."""
+        return Snapshot(self.broker(), tuple(self._queue_view(node) for node in self.engine.every_node()))
+
+    def broker(self) -> BrokerView:
+        """The broker as a whole."""
+        nodes = list(self.engine.every_node())
+        # What lies at a topic lies at its subscriptions, and their producers are the topic's.
+        holders = [node for node in nodes if not node.is_topic]
+        owners = [node for node in nodes if node.topic is None]
+        return BrokerView(
+            name=self.process.name,
+            version=self.process.version,
+            pid=self.process.pid,
+            uptime_s=(self.engine.now_ns - self.process.started_ns) / SECOND_NS,
+            flow_control=self.engine.flow_control,
+            holds=self.holds.patterns,
+            policy_files=tuple(self.policies.files),
+            connections=len(self.links.connections()),
+            producers=sum(len(node.ledger.accounts) for node in owners),
+            consumers=sum(len(node.consumers) for node in nodes),
+            queues=sum(node.kind == "queue" for node in nodes),
+            topics=sum(node.is_topic for node in nodes),
+            subscriptions=sum(node.topic is not None for node in nodes),
+            stopped_nodes=sum(node.gate.closed for node in nodes),
+            blocked_producers=sum(node.ledger.blocked() for node in owners),
+            depth_msgs=sum(node.gate.depth_msgs for node in holders),
+            depth_bytes=sum(node.gate.depth_bytes for node in holders),
+            promised_msgs=sum(node.ledger.promised_msgs for node in owners),
+            parked_msgs=sum(node.ledger.parked_msgs for node in owners),
+            parked_bytes=sum(node.ledger.parked_bytes for node in owners),
+            memory_bytes=self.process.memory(),
+            memory_limit_bytes=self.process.memory_limit_bytes,
+            totals=self._totals.look(nodes),
+        )
+
+    # --- inside
+
+    def _effective(self, address: str, arguments: Mapping[str, object]) -> Effective:
+        return self.policies.effective(address, arguments, self.defaults)
+
+    def _add(self, name: str, arguments: dict[str, object], effective: Effective) -> Node:
+        node = self.engine.create(name, effective.settings)
+        node.arguments = arguments
+        node.origins = dict(effective.origins)
+        self._hold(node)
+        return node
+
+    def _settled(self, node: Node, effective: Effective) -> None:
+        node.origins = dict(effective.origins)
+        for each in (node, *node.subscriptions):
+            self.on_change(each)
+
+    def _hold(self, node: Node) -> None:
+        held = bool(self.holds.holding(node.name))
+        if node.gate.held != held:
+            self.engine.hold(node, held)
+
+    def _held_by(self, node: Node) -> str:
+        return self.holds.holding((node.topic or node).name)
+
+    def _plan(
+        self, policies: PolicySet, defaults: BrokerDefaults
+    ) -> tuple[list[tuple[Node, Effective]], list[str]]:
+        effective: list[tuple[Node, Effective]] = []
+        problems: list[str] = []
+        for node in self.engine.nodes.values():
+            try:
+                each = policies.effective(node.name, node.arguments, defaults)
+            except OperatorError as refusal:
+                problems.append(f"'{node.name}': {refusal}")
+                continue
+            if each.settings.kind != node.kind:
+                problems.append(f"'{node.name}' is a {node.kind} and can't become a {each.settings.kind}")
+            effective.append((node, each))
+        return effective, problems
+
+    def _queue_view(self, node: Node) -> QueueView:
+        return queue_view(node, self._held_by(node), self.engine.now_ns)
+
+    def _why_producers(self, node: Node) -> list[Why]:
+        """Those of the node; of a subscription, its topic's if this gate is what holds them."""
+        if node.topic is not None and not node.gate.closed:
+            return []
+        owner = node.topic or node
+        links = [link for link in self.links.producers(owner.name) if link.blocked]
+        return [reasons.of_producer(link, owner, self._held_by(owner), self.engine.now_ns) for link in links]
+
+    def _why_consumers(self, node: Node) -> list[Why]:
+        found = [
+            reasons.of_consumer(link, each)
+            for each in (node, *node.subscriptions)
+            for link in self.links.consumers(each.name)
+        ]
+        return [answer for answer in found if answer is not None]
+
+    def _why_link(self, name: str) -> list[Why]:
+        nodes = {
+            link.node
+            for link in [*self.links.producers(None), *self.links.consumers(None)]
+            if name in (link.id, link.link) and link.node
+        }
+        if not nodes:
+            raise NotFoundError(f"no queue, topic, subscription or link named '{name}'")
+        answers = [answer for node in sorted(nodes) for answer in self.why(node)]
+        return [answer for answer in answers if name in (answer.link_id, answer.link)] or [
+            reasons.idle_link(name, node) for node in sorted(nodes)
+        ]
+
+
+def _is_set(name: str, effective: Effective) -> bool:
+    """True if somebody set it, rather than nobody."""
+    return effective.origins.get(name, "default") != "default"

@@ -1,0 +1,24 @@
+"""Which names a queue or a topic may bear."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from broker.errors import OperatorError
+
+LONGEST = 255
+# Controls, halves of surrogate pairs, line and paragraph separators: they would break a log or a terminal.
+UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
+
+
+def check_name(name: str) -> str:
+    """The name itself; OperatorError if no node may be called so."""
+    if not name:
+        raise OperatorError("a name may not be empty")
+    if len(name) > LONGEST:
+        raise OperatorError(f"a name may have at most {LONGEST} characters, not {len(name)}")
+    if any(unicodedata.category(character) in UNPRINTABLE for character in name):
+        raise OperatorError(f"a name may not hold control characters: {name!a}")
+    if name.startswith("$"):
+        raise OperatorError(f"names that start with '$' are the broker's own: '{name}'")
+    return name

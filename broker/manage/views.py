@@ -1,0 +1,340 @@
+"""What can be seen of a broker: frozen values, taken in one turn and safe to read on any thread.
+
+Times are monotonic nanoseconds where the name says so and seconds elsewhere; sizes are bytes.
+``attributes.py`` gives the names under which users meet these fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from broker.engine import SECOND_NS, Node
+from broker.flow.gate import Gate
+from broker.flow.ledger import Account
+from broker.flow.limits import NodeSettings
+from broker.flow.window import Window
+from broker.manage.bars import bars
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What happened at a node since it came to be, in messages."""
+
+    received: int = 0
+    received_bytes: int = 0
+    delivered: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    released: int = 0
+    modified: int = 0
+    refused: int = 0
+    dropped: int = 0
+    unrouted: int = 0
+
+    @classmethod
+    def of(cls, node: Node) -> Counters:
+        """The node's counters as they stand."""
+        return cls(*(getattr(node, name) for name in cls.__slots__))
+
+    def plus(self, other: Counters) -> Counters:
+        """Both together."""
+        return Counters(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """A queue, a topic, or one subscription of a topic.
+
+    A topic holds no messages itself: its depths and promises are those of its subscriptions, and it is
+    stopped when one of them, or an operator, stops its publishers.
+    """
+
+    name: str
+    kind: str
+    topic: str | None
+    settings: NodeSettings
+    counters: Counters
+    flow_stopped: bool
+    stopped_by: str
+    flow_stopped_count: int
+    flow_stopped_since_ns: int
+    flow_stopped_for_s: float
+    flow_stopped_seconds: float
+    enforced: bool
+    held_by: str
+    depth_msgs: int
+    depth_bytes: int
+    ready_msgs: int
+    unsettled_msgs: int
+    peak_msgs: int
+    peak_bytes: int
+    promised_msgs: int
+    promised_bytes: int
+    parked_msgs: int
+    parked_bytes: int
+    overrun_msgs: int
+    late_msgs: int
+    revocations: int
+    producers: int
+    blocked_producers: int
+    consumers: int
+    subscriptions: int
+    rate_in: float
+    rate_out: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerView:
+    """A client's sender. ``blocked_since_ns`` is 0 unless it waits for credit, or for a parked message.
+
+    ``window`` is 0 where credit promises no room (anonymous relay, a node that rejects);
+    ``reserve_bytes`` is the size one credit reserves.
+    """
+
+    id: str
+    connection: str
+    container: str
+    peer: str
+    node: str
+    link: str
+    credit: int
+    window: int
+    withdrawn: int
+    parked: int
+    used: int
+    blocked_since_ns: int
+    presettled: bool
+    parked_bytes: int = 0
+    overrun: int = 0
+    late: int = 0
+    reserve_bytes: int = 1
+
+    @property
+    def blocked(self) -> bool:
+        """True if it waits."""
+        return self.blocked_since_ns > 0 or self.parked > 0
+
+    @classmethod
+    def of(
+        cls,
+        account: Account,
+        *,
+        id: str,  # noqa: A002 - the field's name
+        connection: str,
+        container: str,
+        peer: str,
+        node: str,
+        link: str,
+        presettled: bool,
+        credit: int | None = None,
+    ) -> ProducerView:
+        """A link's view from its account; ``credit`` where the link and not the ledger counts it."""
+        waits = account.waiting and account.outstanding == 0
+        return cls(
+            id=id,
+            connection=connection,
+            container=container,
+            peer=peer,
+            node=node,
+            link=link,
+            credit=account.outstanding if credit is None else credit,
+            window=account.window,
+            withdrawn=account.withdrawn,
+            parked=len(account.parked),
+            used=account.used,
+            blocked_since_ns=account.blocked_since_ns if waits or account.parked else 0,
+            presettled=presettled,
+            parked_bytes=account.parked_bytes,
+            overrun=account.overrun_count,
+            late=account.late_count,
+            reserve_bytes=account.reserve_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerView:
+    """A client's receiver; ``shut`` while its window is full and has not drained to ``reopen`` yet.
+
+    ``connection_limit`` is the limit over all consumers of its connection, 0 for none.
+    """
+
+    id: str
+    connection: str
+    container: str
+    peer: str
+    node: str
+    link: str
+    credit: int
+    unsettled: int
+    window_limit: int
+    shut: bool
+    delivered: int
+    settled: int
+    presettled: bool = False
+    reopen: int = 0
+    shut_count: int = 0
+    connection_limit: int = 0
+    connection_unsettled: int = 0
+    connection_shut: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        window: Window,
+        *,
+        id: str,  # noqa: A002 - the field's name
+        connection: str,
+        container: str,
+        peer: str,
+        node: str,
+        link: str,
+        credit: int,
+        delivered: int,
+        settled: int,
+        presettled: bool = False,
+    ) -> ConsumerView:
+        """A link's view from its window."""
+        shared = window.shared
+        return cls(
+            id=id,
+            connection=connection,
+            container=container,
+            peer=peer,
+            node=node,
+            link=link,
+            credit=credit,
+            unsettled=window.unsettled,
+            window_limit=window.limit,
+            shut=window.shut,
+            delivered=delivered,
+            settled=settled,
+            presettled=presettled,
+            reopen=window.reopen,
+            shut_count=window.shut_count,
+            connection_limit=0 if shared is None else shared.limit,
+            connection_unsettled=0 if shared is None else shared.unsettled,
+            connection_shut=shared is not None and shared.shut,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionView:
+    """A client's connection; messages are counted both ways."""
+
+    id: str
+    container: str
+    peer: str
+    opened_ns: int
+    sessions: int
+    links: int
+    messages_in: int
+    messages_out: int
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """The broker as a whole; ``memory_limit_bytes`` is 0 where there is none."""
+
+    name: str
+    version: str
+    pid: int
+    uptime_s: float
+    flow_control: bool
+    holds: tuple[str, ...]
+    policy_files: tuple[str, ...]
+    connections: int
+    producers: int
+    consumers: int
+    queues: int
+    topics: int
+    subscriptions: int
+    stopped_nodes: int
+    blocked_producers: int
+    depth_msgs: int
+    depth_bytes: int
+    promised_msgs: int
+    parked_msgs: int
+    parked_bytes: int
+    memory_bytes: int
+    memory_limit_bytes: int
+    totals: Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything at one moment, without its links."""
+
+    broker: BrokerView
+    queues: tuple[QueueView, ...] = field(default=())
+
+
+class Links(Protocol):
+    """What the room that knows the wire shows of it; ``None`` asks for every node's links."""
+
+    def connections(self) -> list[ConnectionView]: ...
+
+    def producers(self, node_name: str | None) -> list[ProducerView]: ...
+
+    def consumers(self, node_name: str | None) -> list[ConsumerView]: ...
+
+
+def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
+    """A node as it stands; ``held_by`` names the operator's hold on it, empty for none."""
+    settings = node.settings
+    assert settings is not None
+    gates = [node.gate, *(part.gate for part in node.subscriptions)]
+    stopped = [gate for gate in gates if gate.closed]
+    since_ns = min((gate.closed_since_ns for gate in stopped), default=0)
+    accounts = (node.topic or node).ledger.accounts
+    return QueueView(
+        name=node.name,
+        kind=node.kind,
+        topic=None if node.topic is None else node.topic.name,
+        settings=settings,
+        counters=Counters.of(node),
+        flow_stopped=bool(stopped),
+        stopped_by=", ".join(_stopped_by(gates)),
+        flow_stopped_count=sum(gate.closed_count for gate in gates),
+        flow_stopped_since_ns=since_ns,
+        flow_stopped_for_s=(now_ns - since_ns) / SECOND_NS if stopped else 0.0,
+        flow_stopped_seconds=sum(_closed_ns(gate, now_ns) for gate in gates) / SECOND_NS,
+        enforced=all(gate.enforced for gate in gates),
+        held_by=held_by,
+        depth_msgs=sum(gate.depth_msgs for gate in gates),
+        depth_bytes=sum(gate.depth_bytes for gate in gates),
+        ready_msgs=node.queue.ready + sum(part.queue.ready for part in node.subscriptions),
+        unsettled_msgs=node.queue.acquired + sum(part.queue.acquired for part in node.subscriptions),
+        peak_msgs=max(gate.peak_msgs for gate in gates),
+        peak_bytes=max(gate.peak_bytes for gate in gates),
+        promised_msgs=node.gate.promised_msgs,
+        promised_bytes=node.gate.promised_bytes,
+        parked_msgs=node.ledger.parked_msgs,
+        parked_bytes=node.ledger.parked_bytes,
+        overrun_msgs=sum(account.overrun_count for account in node.ledger.accounts),
+        late_msgs=sum(account.late_count for account in node.ledger.accounts),
+        revocations=node.ledger.revoked_count,
+        producers=len(accounts),
+        blocked_producers=_blocked(node),
+        consumers=len(node.consumers) + sum(len(part.consumers) for part in node.subscriptions),
+        subscriptions=len(node.subscriptions),
+        rate_in=node.rate_in,
+        rate_out=node.rate_out + sum(part.rate_out for part in node.subscriptions),
+    )
+
+
+def _stopped_by(gates: list[Gate]) -> list[str]:
+    """The thresholds, or `operator`, that stop it, each once."""
+    return list(dict.fromkeys(bar.setting for gate in gates for bar in bars(gate)))
+
+
+def _closed_ns(gate: Gate, now_ns: int) -> int:
+    return gate.closed_total_ns + (now_ns - gate.closed_since_ns if gate.closed else 0)
+
+
+def _blocked(node: Node) -> int:
+    """Blocked links of the node; of a subscription, those its gate holds back."""
+    if node.topic is None:
+        return node.ledger.blocked()
+    return node.topic.ledger.blocked() if node.gate.closed else 0
