@@ -1,0 +1,32 @@
+"""The two servers that the client's tests talk to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.contenders import BARE, Running, free_port
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[Running]:
+    """The bare loop: queues and nothing else."""
+    with BARE.started() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def peer() -> Iterator[str]:
+    """The URL of a peer that answers by address; see client_peer.py."""
+    port = free_port()
+    script = Path(__file__).with_name("client_peer.py")
+    command = [sys.executable, str(script), str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield f"amqp://127.0.0.1:{port}"
+        process.terminate()

@@ -1,0 +1,121 @@
+"""The load generator against the bare loop: what it counts must be what happened."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from bench.contenders import Running, free_port
+from broker.client import codec
+from broker.client.link import Connection
+from broker.client.load import Job, Run
+from tests.wire.client_fixtures import bare, peer
+
+__all__ = ["bare", "peer"]  # fixtures
+
+pytestmark = pytest.mark.wire
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (1, 4)])
+@pytest.mark.parametrize("presettled", [False, True])
+def test_a_count_arrives_once_and_in_order(bare: Running, shape: tuple[int, int], presettled: bool) -> None:
+    senders, receivers = shape
+    job = Job(
+        bare.url,
+        f"count-{senders}-{receivers}-{presettled}",
+        senders=senders,
+        receivers=receivers,
+        count=20_001,
+        presettled=presettled,
+        durable=True,
+    )
+    result = Run(job).run()
+    assert (result["sent"], result["settled"], result["received"]) == (20_001, 20_001, 20_001)
+    faults = ("lost", "duplicated", "unordered", "foreign", "refused")
+    assert [result[name] for name in faults] == [0] * 5
+
+
+def test_a_rate_is_kept(bare: Running) -> None:
+    result = Run(Job(bare.url, "paced", senders=2, rate=1000, seconds=1, warmup=0.2, pid=bare.pid)).run()
+    assert isinstance(result["out_s"], int)
+    assert 900 <= result["out_s"] <= 1100
+    latency = result["latency_us"]
+    assert isinstance(latency, dict)
+    assert 0 < latency["p50"] <= latency["p99"] <= latency["max"] * 1.01
+
+
+def test_a_backlog_stays_below_its_limit(bare: Running) -> None:
+    seen: list[dict[str, object]] = []
+    Run(Job(bare.url, "closed", max_backlog=50, seconds=2, warmup=0), seen.append).run()
+    assert seen
+    assert all(isinstance(line["backlog"], int) and line["backlog"] <= 50 for line in seen)
+
+
+def test_what_another_run_left_behind_is_foreign(bare: Running) -> None:
+    with Connection(bare.url) as connection:
+        sender = connection.sender("left")
+        for size in (3, 200):
+            sender.send(codec.binary_body(bytes(size)))
+        sender.flush(5)
+    result = Run(Job(bare.url, "left", count=100)).run()
+    assert (result["received"], result["foreign"], result["lost"]) == (100, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "fault", "number"),
+    [("twice", "duplicated", 10), ("lossy", "lost", 10), ("swapped", "unordered", 10)],
+)
+def test_a_broken_broker_is_found_out(peer: str, address: str, fault: str, number: int) -> None:
+    result = Run(Job(peer, address, count=100, max_backlog=0, stall=1)).run()
+    found = {name: result[name] for name in ("duplicated", "lost", "unordered", "foreign")}
+    assert found == dict.fromkeys(found, 0) | {fault: number}
+
+
+def test_rejected_messages_are_not_lost_ones(peer: str) -> None:
+    result = Run(Job(peer, "picky", receivers=0, count=100)).run()
+    assert (result["sent"], result["settled"], result["refused"]) == (100, 100, 50)
+
+
+def test_the_process_speaks_json_lines(bare: Running) -> None:
+    job = {
+        "url": bare.url,
+        "address": "lines-%d",
+        "senders": 2,
+        "receivers": 2,
+        "seconds": 1.5,
+        "warmup": 0.1,
+    }
+    lines = _process(job, 0)
+    assert [line["second"] for line in lines[:-1]] == [1, 2]
+    assert lines[-1]["result"]["lost"] == 0
+    assert lines[-1]["result"]["messages"] > 0
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        ({"url": "127.0.0.1:1", "bdoy": 3}, "unknown in the job: bdoy"),
+        ({"url": "127.0.0.1:1", "body": 3}, "body must be at least 32 bytes"),
+        ({"url": f"127.0.0.1:{free_port()}"}, "Connection refused"),
+    ],
+)
+def test_the_process_says_why_it_can_not(job: dict[str, object], reason: str) -> None:
+    (line,) = _process(job, 1)
+    assert reason in line["error"]
+
+
+def _process(job: dict[str, object], status: int) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "broker.client.load"],
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
