@@ -1,0 +1,166 @@
+"""What holds for one node, and which line of which file says so.
+
+A node takes each setting from the first of these that has it (FLOW §6):
+
+1. the arguments it was created with, then the policy whose pattern is its own name;
+2. the topics it is bound to: the policies that mean the topic and not the node itself;
+3. the policies that match the node, most specific pattern first;
+4. the broker's defaults.
+
+Kind and auto_create are never taken from a topic: a queue bound to a topic stays a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+
+from broker.flow.limits import (
+    BrokerDefaults,
+    NodeSettings,
+    SettingError,
+    complete,
+    from_arguments,
+    normalise,
+)
+from broker.flow.vocabulary import Value
+from broker.policy.match import Pattern
+from broker.yamlsource import Place
+
+ARGUMENT = "argument"
+CAPABILITY = "capability"
+
+_NONE: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting under the name ``NodeSettings`` gives it, and where it was set."""
+
+    name: str
+    value: Value
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What one file says about the addresses of a pattern; ``auto_create`` is None where it says nothing."""
+
+    pattern: Pattern
+    settings: tuple[Setting, ...]
+    auto_create: bool | None
+    auto_create_origin: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The settings of one node. ``origins`` has a word on each of them, and on ``auto_create``."""
+
+    settings: NodeSettings
+    origins: dict[str, str]
+    auto_create: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySet:
+    """Every policy, most specific first. Replaced as a whole, never changed."""
+
+    policies: tuple[Policy, ...] = ()
+
+    @classmethod
+    def of(cls, policies: Iterable[Policy]) -> PolicySet:
+        return cls(tuple(sorted(policies, key=lambda policy: policy.pattern.rank)))
+
+    def matching(self, address: str) -> list[Policy]:
+        """The policies for an address, most specific first."""
+        return [policy for policy in self.policies if policy.pattern.matches(address)]
+
+    def effective(
+        self,
+        address: str,
+        arguments: Mapping[str, object] = _NONE,
+        defaults: BrokerDefaults | None = None,
+        parents: Sequence[str] = (),
+        capability: str = "",
+        auto_create: bool = True,
+    ) -> Effective:
+        """What holds for a node of this name, created with these arguments and bound to these topics.
+
+        ``capability`` is the kind a client's terminus asks for, where no policy has a word on it;
+        ``auto_create`` the broker's own setting. SettingError, naming both origins, on a contradiction.
+        """
+        matching = self.matching(address)
+        chosen = _chosen([_from_arguments(arguments), *self._layers(matching, address, parents)])
+        if capability in ("queue", "topic"):
+            chosen.setdefault("kind", Setting("kind", capability, CAPABILITY))
+        settings, origins = _completed(address, chosen, defaults or BrokerDefaults())
+        created, origins["auto_create"] = _auto_create(matching, auto_create)
+        return Effective(settings, origins, created)
+
+    def _layers(
+        self, matching: list[Policy], address: str, parents: Sequence[str]
+    ) -> Iterable[Iterable[Setting]]:
+        for policy in matching:
+            if policy.pattern.literal:
+                yield policy.settings
+        for parent in parents:
+            for policy in self.matching(parent):
+                if not policy.pattern.matches(address):
+                    yield _inherited(policy, parent)
+        for policy in matching:
+            yield policy.settings
+
+
+def _from_arguments(arguments: Mapping[str, object]) -> list[Setting]:
+    given = normalise(from_arguments(arguments))
+    return [Setting(name, item.value, ARGUMENT) for name, item in given.items()]
+
+
+def _inherited(policy: Policy, topic: str) -> list[Setting]:
+    return [
+        Setting(setting.name, setting.value, f"{setting.origin} (by topic {topic})")
+        for setting in policy.settings
+        if setting.name != "kind"
+    ]
+
+
+def _chosen(layers: Iterable[Iterable[Setting]]) -> dict[str, Setting]:
+    chosen: dict[str, Setting] = {}
+    for layer in layers:
+        for setting in layer:
+            chosen.setdefault(setting.name, setting)
+    return chosen
+
+
+def _completed(
+    address: str, chosen: Mapping[str, Setting], defaults: BrokerDefaults
+) -> tuple[NodeSettings, dict[str, str]]:
+    try:
+        completed = complete({name: setting.value for name, setting in chosen.items()}, defaults)
+    except SettingError as error:
+        raise _with_origins(address, error, chosen) from None
+    origins = {}
+    for field in fields(NodeSettings):
+        setting, note = chosen.get(field.name), completed.notes.get(field.name, "")
+        origins[field.name] = _origin(setting, note)
+    return completed.settings, origins
+
+
+def _origin(setting: Setting | None, note: str) -> str:
+    if setting is None:
+        return note
+    return f"{setting.origin} ({note})" if note else setting.origin
+
+
+def _with_origins(address: str, error: SettingError, chosen: Mapping[str, Setting]) -> SettingError:
+    places = [f"{name} from {chosen[name].origin}" for name in error.names if name in chosen]
+    return SettingError(f"{address}: {error.reason} ({', '.join(places)})", *error.names)
+
+
+def _auto_create(matching: list[Policy], default: bool) -> tuple[bool, str]:
+    for policy in matching:
+        if policy.auto_create is not None:
+            return policy.auto_create, policy.auto_create_origin
+    return default, "default"

@@ -1,0 +1,62 @@
+"""Which addresses a pattern means, and which of two patterns is the more specific.
+
+An address is words between dots. `*` stands for one word; at the end, `>` stands for one word or more
+(as in EMS) and `#` for any number, none included (as in AMQP 0-10). Everything else is literal.
+
+Of the patterns that match one address, the most specific is the one that is more literal at the first
+word in which they differ: a literal word, or the end, before `*`, before `>`, before `#`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+ONE = "*"
+REST = (">", "#")
+
+_RANK = {ONE: 1, ">": 2, "#": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A parsed pattern; sort by ``rank`` for the most specific first."""
+
+    text: str
+    words: tuple[str, ...] = field(repr=False)
+    rank: tuple[int, ...] = field(repr=False)
+
+    def matches(self, address: str) -> bool:
+        words = address.split(".")
+        last = self.words[-1]
+        if last not in REST:
+            return len(words) == len(self.words) and _same(self.words, words)
+        head = self.words[:-1]
+        least = len(head) + (last == ">")
+        return len(words) >= least and _same(head, words)
+
+    @property
+    def literal(self) -> bool:
+        """Whether it means one address only."""
+        return not any(self.rank)
+
+
+def parse_pattern(text: str) -> Pattern:
+    """The pattern; ValueError with the reason if it is none."""
+    words = tuple(text.split("."))
+    for position, word in enumerate(words):
+        _check_word(word, last=position == len(words) - 1)
+    return Pattern(text, words, (*(_RANK.get(word, 0) for word in words), 0))
+
+
+def _check_word(word: str, last: bool) -> None:
+    if not word:
+        raise ValueError("a pattern is words between dots, and none of them may be empty")
+    if word in REST and not last:
+        raise ValueError(f"{word!r} stands for the rest and must be the last word")
+    for mark in (ONE, *REST):
+        if mark in word and word != mark:
+            raise ValueError(f"{mark!r} stands for whole words only, not for a part of {word!r}")
+
+
+def _same(pattern: tuple[str, ...], words: list[str]) -> bool:
+    return all(mine in (ONE, theirs) for mine, theirs in zip(pattern, words, strict=False))

@@ -1,0 +1,63 @@
+"""What a policy file may say: its keys, as the parser, the JSON Schema and the documentation see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker import fields
+from broker.fields import Field, Flag, Schema
+from broker.flow.limits import FIELDS
+from broker.policy.match import Pattern, parse_pattern
+from broker.units import show
+
+# A rough shape for editors; the parser says precisely what is wrong.
+_PATTERN = r"^(([^.*>#]+|\*)\.)*([^.*>#]+|\*|>|#)$"
+
+
+@dataclass(frozen=True, slots=True)
+class PatternType:
+    """Words between dots with wildcards."""
+
+    label = "pattern"
+
+    def parse(self, value: object) -> Pattern:
+        if not isinstance(value, str):
+            raise ValueError(f'expected a pattern in quotes such as "orders.>", not {show(value)}')
+        return parse_pattern(str(value))
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": _PATTERN}
+
+
+MATCH = Field(
+    "match",
+    PatternType(),
+    "required",
+    "The addresses it is for: '*' is one word, '>' at the end one or more, '#' at the end any number",
+)
+AUTO_CREATE = Field(
+    "auto_create",
+    Flag(),
+    "as the broker",
+    "Whether a client that attaches to an address nobody declared creates the node",
+)
+
+POLICY_FIELDS: Mapping[str, Field] = {"match": MATCH, "auto_create": AUTO_CREATE, **FIELDS}
+
+
+def policy_schema() -> Schema:
+    """The JSON Schema of a policy file."""
+    policy = {**fields.object_schema(POLICY_FIELDS.values()), "required": ["match"]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Sluice policy file",
+        "type": ["object", "null"],
+        "additionalProperties": False,
+        "properties": {"policies": {"type": ["array", "null"], "items": policy}},
+    }
+
+
+def policy_reference() -> str:
+    """Every key of a policy as a Markdown table."""
+    return fields.reference(POLICY_FIELDS.values())
