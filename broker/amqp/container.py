@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.amqp.management import ManagementNode
-from broker.amqp.peer import Peer, new_container_name
+from broker.amqp.peer import new_container_name
+from broker.amqp.roster import Roster
 from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink
 from broker.engine import Engine, Node
@@ -22,27 +23,33 @@ log = logging.getLogger("sluice.amqp")
 
 
 class Container:
-    """The AMQP face of a broker. ``peers`` holds every connection that has authenticated.
+    """The AMQP face of a broker. ``peers`` is the roster's set of connections.
 
     ``to_flush`` and ``answers`` are the reactor's: connections with output, consumers that wait
     for an answer to a drain.
     """
 
-    def __init__(self, engine: Engine, model: Model, settings: Settings) -> None:
+    def __init__(self, engine: Engine, model: Model, roster: Roster, settings: Settings) -> None:
         self.engine = engine
         self.model = model
+        self.peers = roster.peers
         self.settings = settings
         self.name = new_container_name()
-        self.peers: set[Peer] = set()
         self.to_flush: list[Wire] = []
         self.answers: list[ConsumerLink] = []
         self.replies: dict[str, Node] = {}
         self._numbers = itertools.count(1)
         self._management = ManagementNode(model)
+        model.on_delete = self.detach_all
+        model.on_change = self.rewindow
+
+    def next_number(self) -> int:
+        """A number nothing else of this run has."""
+        return next(self._numbers)
 
     def next_id(self, prefix: str) -> str:
         """A name no other connection, subscription or temporary node of this run has."""
-        return f"{prefix}{next(self._numbers)}"
+        return f"{prefix}{self.next_number()}"
 
     def resolve(self, address: str, wanted_kind: str | None) -> Node:
         """The node of an address; OperatorError (or NotFoundError) says why it can't be had."""
@@ -70,6 +77,16 @@ class Container:
             for link in list(peer.wire.links):
                 if link.node is node or (link.node is not None and link.node.topic is node):
                     peer.detach(link, "amqp:resource-deleted", f"'{node.name}' was deleted")
+
+    def rewindow(self, node: Node) -> None:
+        """A node has new settings: its consumers get their new windows."""
+        settings = node.settings
+        if settings is None:
+            return
+        for consumer in node.consumers:
+            if isinstance(consumer, ConsumerLink):
+                consumer.window.configure(settings.consumer_flow_limit, settings.consumer_flow_threshold)
+        self.engine.touch(node)
 
     def manage(self, request: bytes) -> None:
         """Answer a management request; a reply nobody waits for any more is dropped."""

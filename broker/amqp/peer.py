@@ -44,7 +44,8 @@ class Peer:
         self.container = container
         self.address = address
         self.user = user
-        self.id = container.next_id("c")
+        self.number = container.next_number()
+        self.id = f"c{self.number}"
         self.name = ""
         self.opened_ns = container.engine.now_ns
         self.sessions = 0

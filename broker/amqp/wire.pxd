@@ -13,7 +13,7 @@ cdef class Connection:
     cdef public object owner
     cdef public list to_flush
     cdef public bint flushing, blocked, failed, open
-    cdef public long received, sent, opened_ns
+    cdef public long received, sent, numbered
     cdef public set links
     cdef public list answers
 
@@ -35,7 +35,7 @@ cdef class ProducerLink(Port):
     cdef public Engine engine
     cdef public Node node
     cdef public Account account
-    cdef public str name
+    cdef public str id, name
     cdef public bint presettled, second, dead
     cdef public long open_credit, kept, max_size, partial_bytes, received
     cdef list chunks
@@ -62,7 +62,7 @@ cdef class ConsumerLink(Consumer):
     cdef public Engine engine
     cdef public Node node
     cdef public Window window
-    cdef public str name
+    cdef public str id, name
     cdef public bint presettled, dead, draining, echo
     cdef public long delivered, settled
     cdef long next_tag

@@ -38,6 +38,7 @@ class ProducerLink(Port):
     engine: Engine
     node: Node | None
     account: Account | None
+    id: str
     name: str
     presettled: bool
     second: bool
@@ -63,6 +64,7 @@ class RelayLink(ProducerLink):
         max_size: int,
         resolve: Callable[[str], Node],
     ) -> None: ...
+    def open_accounts(self) -> list[tuple[Node, Account]]: ...
 
 class SinkLink(ProducerLink):
     def __init__(
@@ -80,6 +82,7 @@ class ConsumerLink(Consumer):
     engine: Engine
     node: Node
     window: Window
+    id: str
     name: str
     presettled: bool
     dead: bool

@@ -242,6 +242,8 @@ cdef class ProducerLink(Port):
         self.engine = engine
         self.name = name
         self.max_size = max_size
+        connection.numbered += 1
+        self.id = f"{connection.owner.id}.{connection.numbered}"
         connection.links.add(self)
         pn_link_set_context(self.link, <void *>self)
 
@@ -532,6 +534,10 @@ cdef class RelayLink(ProducerLink):
                 self.engine.close_producer(node, account)
                 del self.accounts[address]
 
+    def open_accounts(self):
+        """The nodes it sent to and its account at each."""
+        return list(self.accounts.values())
+
     def close_accounts(self):
         for node, account in self.accounts.values():
             self.engine.close_producer(node, account)
@@ -569,6 +575,8 @@ cdef class ConsumerLink(Consumer):
         self.presettled = presettled
         self.slots = []
         self.free = []
+        connection.numbered += 1
+        self.id = f"{connection.owner.id}.{connection.numbered}"
         connection.links.add(self)
         pn_link_set_context(self.link, <void *>self)
 

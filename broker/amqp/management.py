@@ -1,0 +1,333 @@
+"""The `$management` node: requests in AMQP Management 1.0 (working draft 11), answered from the model.
+
+A request is a message with ``operation``, ``type`` and ``name`` as application properties and a
+reply-to; the answer goes there with ``statusCode``, ``statusDescription`` and the request's
+correlation-id (§3.2 of the draft). Nothing a peer sends can raise out of ``handle``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+
+from proton import Message, ProtonException, int32
+
+from broker.errors import ConflictError, NotFoundError, OperatorError
+from broker.manage.attributes import PREFIX, ROWS, names
+from broker.manage.model import Model
+
+ADDRESS = "$management"
+LARGEST_REQUEST = 1 << 20
+# A page is encoded on the reactor's thread: so many rows, and so many values, at most.
+MOST_ROWS = 1000
+MOST_CELLS = 20_000
+
+OK, CREATED, NO_CONTENT = 200, 201, 204
+BAD_REQUEST, NOT_FOUND, NOT_ALLOWED, CONFLICT = 400, 404, 405, 409
+FAILED, NOT_IMPLEMENTED = 500, 501
+
+BROKER = PREFIX + "broker"
+# What can be made, changed and removed; everything else can only be looked at.
+WRITABLE = {PREFIX + "queue": "queue", PREFIX + "topic": "topic"}
+REMOVABLE = (*WRITABLE, PREFIX + "subscription")
+LATER = tuple(PREFIX + kind for kind in ("binding", "bridge", "route", "policy", "session"))
+
+# What Proton's decoder raises, beside its own exception, on bytes that are no message of ours.
+MALFORMED = (ProtonException, ValueError, TypeError, KeyError, OverflowError, RecursionError, MemoryError)
+
+Body = Mapping[str, object] | list[object]
+NOTHING: Mapping[str, object] = MappingProxyType({})
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked, in plain values."""
+
+    operation: str
+    type: str | None
+    name: str | None
+    properties: Mapping[str, object]
+    body: object
+
+    def argument(self, key: str) -> object:
+        """An argument of an operation, from the body's map or the application properties."""
+        if isinstance(self.body, dict) and key in self.body:
+            return self.body[key]
+        return self.properties.get(key)
+
+    def text(self, key: str) -> str:
+        """An argument that is a text and must be there."""
+        value = self.name if key == "name" else self.argument(key)
+        if not isinstance(value, str) or not value:
+            raise OperatorError(f"{self.operation} needs '{key}'")
+        return value
+
+    def number(self, key: str, default: int) -> int:
+        """An argument that is a whole number, 0 or more."""
+        value = self.argument(key)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise OperatorError(f"{self.operation}: '{key}' must be a whole number, 0 or more")
+        return value
+
+    def attributes(self) -> dict[str, object]:
+        """The body of CREATE and UPDATE."""
+        if self.body is None:
+            return {}
+        if not isinstance(self.body, dict):
+            raise OperatorError(f"{self.operation} needs a map as its body")
+        return {str(key): value for key, value in self.body.items()}
+
+
+class StatusError(OperatorError):
+    """A refusal with a status of its own."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+Answer = tuple[int, Body]
+
+
+class ManagementNode:
+    """Answers requests one by one; the caller ends the engine's turn afterwards."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._operations: dict[str, Callable[[Request], Answer]] = {
+            "CREATE": self._create,
+            "READ": self._read,
+            "UPDATE": self._update,
+            "DELETE": self._delete,
+            "QUERY": self._query,
+            "GET-TYPES": self._get_types,
+            "GET-ATTRIBUTES": self._get_attributes,
+            "GET-OPERATIONS": self._get_operations,
+            "GET-MGMT-NODES": self._get_nodes,
+            "stop-producers": self._stop_producers,
+            "start-producers": self._start_producers,
+            "explain": self._explain,
+            "why": self._why,
+            "purge": self._purge,
+            "apply": self._apply,
+        }
+
+    def handle(self, data: bytes) -> tuple[str, bytes] | None:
+        """The reply-to and the encoded answer; None where there is nobody to answer, or no request at all."""
+        if len(data) > LARGEST_REQUEST:
+            return None
+        message = Message()
+        try:
+            message.decode(data)
+            reply_to = message.reply_to
+            request = _request(message)
+        except MALFORMED:
+            return None
+        if not reply_to:
+            return None
+        status, reason, body = self._answer(request)
+        return reply_to, _reply(message, reply_to, status, reason, body)
+
+    def _answer(self, request: Request) -> tuple[int, str, Body]:
+        """The status, its description and the body; a refusal has an empty body."""
+        try:
+            status, body = self._perform(request)
+        except StatusError as refusal:
+            return refusal.status, str(refusal), NOTHING
+        except NotFoundError as refusal:
+            return NOT_FOUND, str(refusal), NOTHING
+        except ConflictError as refusal:
+            return CONFLICT, str(refusal), NOTHING
+        except OperatorError as refusal:
+            return BAD_REQUEST, str(refusal), NOTHING
+        except Exception:
+            # A bug of ours: loud in the log, but it doesn't take the broker down.
+            log.exception("the management request %r failed", request.operation)
+            return FAILED, "internal error; the broker's log has the details", NOTHING
+        return status, "OK", body
+
+    def _perform(self, request: Request) -> Answer:
+        operation = self._operations.get(request.operation)
+        if operation is None:
+            raise StatusError(NOT_IMPLEMENTED, f"no operation '{request.operation}'")
+        if request.type in LATER:
+            raise StatusError(NOT_IMPLEMENTED, f"{request.type} is not available yet")
+        return operation(request)
+
+    # --- entities
+
+    def _create(self, request: Request) -> Answer:
+        type_ = _entity_type(request, WRITABLE)
+        name = request.text("name")
+        self._model.create(WRITABLE[type_], name, request.attributes())
+        return CREATED, self._model.read(type_, name)
+
+    def _read(self, request: Request) -> Answer:
+        type_ = _entity_type(request, ROWS)
+        if type_ == BROKER:
+            return OK, self._model.read(type_, request.name or "")
+        return OK, self._model.read(type_, _identity(request))
+
+    def _update(self, request: Request) -> Answer:
+        type_ = _entity_type(request, WRITABLE)
+        name = self._existing(type_, request)
+        self._model.update(name, request.attributes())
+        return OK, self._model.read(type_, name)
+
+    def _delete(self, request: Request) -> Answer:
+        type_ = _entity_type(request, REMOVABLE)
+        self._model.delete(self._existing(type_, request))
+        return NO_CONTENT, NOTHING
+
+    def _existing(self, type_: str, request: Request) -> str:
+        """The name, once it is sure that an entity of that very type bears it."""
+        name = _identity(request)
+        if self._model.find(name).kind != type_.removeprefix(PREFIX):
+            raise NotFoundError(f"no {type_.removeprefix(PREFIX)} named '{name}'")
+        return name
+
+    def _query(self, request: Request) -> Answer:
+        wanted = request.argument("attributeNames") or []
+        if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted):
+            raise OperatorError("QUERY: 'attributeNames' must be a list of names")
+        type_ = request.properties.get("entityType") or request.type
+        if type_ is not None:
+            type_ = _known(str(type_), ROWS)
+        count = min(request.number("count", MOST_ROWS), _rows_at_once(type_, wanted))
+        page = self._model.query(type_, wanted, request.number("offset", 0), count)
+        return OK, {
+            "attributeNames": list(page.attribute_names),
+            "results": [list(row) for row in page.results],
+            "total": page.total,
+        }
+
+    # --- the node itself
+
+    def _get_types(self, request: Request) -> Answer:
+        return OK, {type_: [] for type_ in _selected(request)}
+
+    def _get_attributes(self, request: Request) -> Answer:
+        return OK, {type_: names(type_) for type_ in _selected(request)}
+
+    def _get_operations(self, request: Request) -> Answer:
+        return OK, {type_: OPERATIONS[type_] for type_ in _selected(request)}
+
+    def _get_nodes(self, request: Request) -> Answer:
+        return OK, []
+
+    # --- the broker's own operations
+
+    def _stop_producers(self, request: Request) -> Answer:
+        return self._hold(request, True)
+
+    def _start_producers(self, request: Request) -> Answer:
+        return self._hold(request, False)
+
+    def _hold(self, request: Request, held: bool) -> Answer:
+        return OK, {"nodes": self._model.hold(request.text("target"), held)}
+
+    def _explain(self, request: Request) -> Answer:
+        return OK, _plain(asdict(self._model.explain(request.text("address"))))
+
+    def _why(self, request: Request) -> Answer:
+        return OK, {"answers": [asdict(why) for why in self._model.why(request.text("address"))]}
+
+    def _purge(self, request: Request) -> Answer:
+        return OK, {"purged": self._model.purge(request.text("name"))}
+
+    def _apply(self, request: Request) -> Answer:
+        if request.argument("text") is None:
+            return OK, {"changed": self._model.reload()}
+        file = request.argument("file")
+        return OK, {"changed": self._model.apply_text(request.text("text"), str(file or "request"))}
+
+
+NODE_OPERATIONS = ["READ", "CREATE", "UPDATE", "DELETE", "purge"]
+OPERATIONS: dict[str, list[str]] = {
+    **dict.fromkeys(ROWS, ["READ"]),
+    **dict.fromkeys(WRITABLE, NODE_OPERATIONS),
+    PREFIX + "subscription": ["READ", "DELETE", "purge"],
+    BROKER: ["READ", "stop-producers", "start-producers", "explain", "why", "purge", "apply"],
+}
+
+
+def _request(message: Message) -> Request:
+    properties = _plain(message.properties or {})
+    assert isinstance(properties, dict)
+    return Request(
+        operation=str(properties.get("operation") or ""),
+        type=_text(properties.get("type")),
+        name=_text(properties.get("name")),
+        properties=properties,
+        body=_plain(message.body),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _plain(value: object) -> object:
+    """AMQP's sized numbers, symbols and arrays as Python's own."""
+    if value is None or isinstance(value, bool):
+        return value
+    for plain in (str, int, float):
+        if isinstance(value, plain):
+            return plain(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value)
+
+
+def _entity_type(request: Request, allowed: Mapping[str, object] | tuple[str, ...]) -> str:
+    """The request's type, if its operation is there for it."""
+    if request.type is None:
+        raise OperatorError(f"{request.operation} needs a 'type'")
+    type_ = _known(request.type, ROWS)
+    if type_ not in allowed:
+        raise StatusError(NOT_ALLOWED, f"{request.operation} is not allowed on {type_}")
+    return type_
+
+
+def _known(type_: str, known: Mapping[str, object]) -> str:
+    if type_ in LATER:
+        raise StatusError(NOT_IMPLEMENTED, f"{type_} is not available yet")
+    if type_ not in known:
+        raise NotFoundError(f"no entity type '{type_}'; there are {', '.join(known)}")
+    return type_
+
+
+def _identity(request: Request) -> str:
+    identity = request.properties.get("identity")
+    return identity if isinstance(identity, str) and identity else request.text("name")
+
+
+def _selected(request: Request) -> list[str]:
+    """The types a GET- operation is about: one of them, or all."""
+    type_ = request.properties.get("entityType")
+    return list(ROWS) if type_ is None else [_known(str(type_), ROWS)]
+
+
+def _rows_at_once(type_: str | None, wanted: list[object]) -> int:
+    columns = len(wanted) or sum(len(names(each)) for each in ([type_] if type_ else ROWS))
+    return max(min(MOST_ROWS, MOST_CELLS // columns), 1)
+
+
+def _reply(request: Message, reply_to: str, status: int, reason: str, body: Body) -> bytes:
+    correlation = request.correlation_id
+    reply = Message(
+        address=reply_to,
+        properties={"statusCode": int32(status), "statusDescription": reason},
+        body=dict(body) if isinstance(body, Mapping) else body,
+    )
+    reply.correlation_id = request.id if correlation is None else correlation
+    encoded: bytes = reply.encode()
+    return encoded

@@ -1,0 +1,102 @@
+"""The live connections and their links, as the management model shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink
+from broker.engine import Node
+from broker.flow.ledger import Account
+from broker.manage.views import ConnectionView, ConsumerView, ProducerView
+
+if TYPE_CHECKING:
+    from broker.amqp.peer import Peer
+
+Link = TypeVar("Link", ProducerLink, ConsumerLink)
+
+
+class Roster:
+    """Every connection that has authenticated; implements ``manage.views.Links``."""
+
+    def __init__(self) -> None:
+        self.peers: set[Peer] = set()
+
+    def connections(self) -> list[ConnectionView]:
+        """One view a connection, oldest first."""
+        return [_connection_view(peer) for peer in sorted(self.peers, key=lambda peer: peer.number)]
+
+    def producers(self, node_name: str | None) -> list[ProducerView]:
+        """The producer links of one node, or of all; a relay shows once for each node it sent to."""
+        return [
+            _producer_view(peer, link, node, account)
+            for peer, link in self._links(ProducerLink)
+            for node, account in _accounts(link)
+            if node_name is None or node.name == node_name
+        ]
+
+    def consumers(self, node_name: str | None) -> list[ConsumerView]:
+        """The consumer links of one node, or of all."""
+        return [
+            _consumer_view(peer, link)
+            for peer, link in self._links(ConsumerLink)
+            if node_name is None or link.node.name == node_name
+        ]
+
+    def _links(self, kind: type[Link]) -> Iterator[tuple[Peer, Link]]:
+        for peer in sorted(self.peers, key=lambda peer: peer.number):
+            for link in peer.wire.links:
+                if isinstance(link, kind):
+                    yield peer, link
+
+
+def _accounts(link: ProducerLink) -> list[tuple[Node, Account]]:
+    if isinstance(link, RelayLink):
+        return link.open_accounts()
+    if link.node is None or link.account is None:
+        return []
+    return [(link.node, link.account)]
+
+
+def _connection_view(peer: Peer) -> ConnectionView:
+    return ConnectionView(
+        id=peer.id,
+        container=peer.name,
+        peer=peer.address,
+        opened_ns=peer.opened_ns,
+        sessions=peer.sessions,
+        links=len(peer.wire.links),
+        messages_in=peer.wire.received,
+        messages_out=peer.wire.sent,
+        user=peer.user,
+    )
+
+
+def _producer_view(peer: Peer, link: ProducerLink, node: Node, account: Account) -> ProducerView:
+    return ProducerView.of(
+        account,
+        id=link.id,
+        connection=peer.id,
+        container=peer.name,
+        peer=peer.address,
+        node=node.name,
+        link=link.name,
+        presettled=link.presettled,
+        credit=link.credit() if link.open_credit else None,
+    )
+
+
+def _consumer_view(peer: Peer, link: ConsumerLink) -> ConsumerView:
+    return ConsumerView.of(
+        link.window,
+        id=link.id,
+        connection=peer.id,
+        container=peer.name,
+        peer=peer.address,
+        node=link.node.name,
+        link=link.name,
+        credit=link.credit(),
+        delivered=link.delivered,
+        settled=link.settled,
+        presettled=link.presettled,
+    )

@@ -1,0 +1,68 @@
+"""`sluice serve`: run the broker, or only check its settings."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+
+DEFAULT_CONFIG = Path("etc/broker.yaml")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's flags; they stand above the environment (SLUICE_…), and that above the file."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"settings (default: {DEFAULT_CONFIG}, if it is there)")
+    parser.add_argument("--policies", action="append", metavar="PATH", help="a policy file or a folder of them; may repeat")
+    parser.add_argument("--listen", action="append", metavar="URL", help="amqp://host:port; may repeat")
+    parser.add_argument("--http", metavar="HOST:PORT", help="metrics and health, e.g. 127.0.0.1:8672")
+    parser.add_argument("--data", metavar="DIR", help="data directory")
+    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    parser.add_argument("--check", action="store_true", help="check settings and policies, say all that is wrong, and leave")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 after an orderly stop or a clean check, 1 when something was refused."""
+    from broker.errors import OperatorError
+    from broker.policy.load import load_policies
+    from broker.settings import Settings, load_settings
+
+    def load() -> Settings:
+        return load_settings(_config(args), os.environ, _flags(args))
+
+    try:
+        settings = load()
+        if args.check:
+            load_policies(settings.policies)
+            print("settings and policies are in order")
+            return 0
+        logging.basicConfig(
+            stream=sys.stderr,
+            level=settings.log_level.upper(),
+            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        )
+        from broker.server import serve
+
+        serve(settings, load)
+    except OperatorError as fault:
+        print(fault, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _config(args: argparse.Namespace) -> Path | None:
+    if args.config is not None:
+        return Path(args.config)
+    return DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None
+
+
+def _flags(args: argparse.Namespace) -> dict[str, object]:
+    given = {
+        "policies": args.policies,
+        "listen": args.listen,
+        "http": args.http,
+        "data": args.data,
+        "log_level": args.log_level,
+    }
+    return {name: value for name, value in given.items() if value is not None}

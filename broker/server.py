@@ -1,0 +1,185 @@
+"""The composition root: settings in, a running broker out; threads, signals and the clock are here.
+
+The reactor runs on the calling thread and owns the engine. The HTTP server has its own threads and
+asks the reactor for what it shows.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TypeVar
+
+from broker import __version__
+from broker.amqp.container import Container
+from broker.amqp.reactor import Reactor
+from broker.amqp.roster import Roster
+from broker.engine import Engine
+from broker.errors import ConfigError, OperatorError
+from broker.http.server import HttpServer
+from broker.manage.model import Model
+from broker.policy.load import load_policies
+from broker.settings import Settings
+
+log = logging.getLogger("sluice")
+
+SECOND_NS = 1_000_000_000
+# How long another thread waits for the reactor to answer.
+ASK_TIMEOUT = 5.0
+# The reactor's thread waits for the interpreter's lock at most this long while HTTP renders.
+SWITCH_INTERVAL = 0.0005
+
+Answer = TypeVar("Answer")
+
+
+class Server:
+    """One broker. ``start`` opens its ports, ``run`` serves until a signal or ``stop``."""
+
+    def __init__(self, settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
+        self.settings = settings
+        self._reload_settings = reload
+        self.engine = Engine(settings.flow.defaults.flow_control)
+        self.engine.now_ns = time.monotonic_ns()
+        roster = Roster()
+        self.model = Model(self.engine, load_policies(settings.policies), settings.flow.defaults, roster)
+        self.container = Container(self.engine, self.model, roster, settings)
+        self.reactor = Reactor(self.container)
+        self.http: HttpServer | None = None
+        self._stopping = False
+
+    def start(self) -> list[str]:
+        """Open every port; what is listened on, as URLs. OperatorError if one can't be had."""
+        opened: list[str] = []
+        for listener in self.settings.listeners:
+            port = self.reactor.listen(listener.host, listener.port, listener.allow_plain)
+            opened.append(f"amqp://{_bracketed(listener.host)}:{port}")
+        if self.settings.http is not None:
+            host, port = self.settings.http.host, self.settings.http.port
+            self.http = HttpServer(host, port, self.ask)
+            self.http.start()
+            opened.append(f"http://{_bracketed(host)}:{self.http.port}")
+        return opened
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT; SIGHUP reloads settings and policies."""
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        self._install_signals()
+        self._sample(time.monotonic_ns())
+        try:
+            self.reactor.run()
+        finally:
+            if self.http is not None:
+                self.http.stop()
+
+    def ask(self, question: Callable[[], Answer]) -> Answer:
+        """Run a function on the reactor's thread and wait for its answer; TimeoutError after 5 s."""
+        done = threading.Event()
+        answers: list[Answer] = []
+        faults: list[BaseException] = []
+
+        def answer() -> None:
+            try:
+                answers.append(question())
+            except Exception as fault:  # noqa: BLE001 - it is raised again where it was asked
+                faults.append(fault)
+            finally:
+                done.set()
+
+        self.reactor.post(answer)
+        if not done.wait(ASK_TIMEOUT):
+            raise TimeoutError("the broker's loop did not answer in time")
+        if faults:
+            raise faults[0]
+        return answers[0]
+
+    def reload(self) -> list[str]:
+        """Read settings and policies again and apply them; on any fault the old ones stay."""
+        settings = self._reload_settings() if self._reload_settings is not None else self.settings
+        problems = self.model.apply(load_policies(settings.policies), settings.flow.defaults)
+        if settings.flow.defaults.flow_control != self.engine.flow_control:
+            self.engine.switch_flow(settings.flow.defaults.flow_control)
+        return problems
+
+    def stop(self) -> None:
+        """Stop in order: accept nobody, take no more messages, let what is in flight settle, close."""
+        if self._stopping:
+            self.reactor.stop()
+            return
+        self._stopping = True
+        log.info("stopping: waiting for what is in flight")
+        self.reactor.stop_listening()
+        for node in list(self.engine.nodes.values()):
+            self.engine.hold(node, True)
+        deadline = time.monotonic_ns() + self.settings.limits.shutdown_timeout_ms * 1_000_000
+        self._wait_for_settlement(deadline)
+
+    def _wait_for_settlement(self, deadline_ns: int) -> None:
+        now_ns = time.monotonic_ns()
+        unsettled = sum(node.queue.acquired for node in self.engine.every_node())
+        if unsettled and now_ns < deadline_ns and self.container.peers:
+            self.reactor.at(now_ns + SECOND_NS // 50, lambda _: self._wait_for_settlement(deadline_ns))
+            return
+        self.reactor.close_peers("amqp:connection:forced", "the broker is shutting down")
+        self.reactor.at(now_ns + SECOND_NS // 10, lambda _: self._leave(now_ns + SECOND_NS))
+
+    def _leave(self, deadline_ns: int) -> None:
+        """Peers have the time of a round trip or two to answer our close."""
+        if self.reactor.guests and time.monotonic_ns() < deadline_ns:
+            self.reactor.at(time.monotonic_ns() + SECOND_NS // 50, lambda _: self._leave(deadline_ns))
+            return
+        self.reactor.stop()
+
+    def _install_signals(self) -> None:
+        def on_stop(_number: int, _frame: FrameType | None) -> None:
+            self.reactor.post(self.stop)
+
+        def on_reload(_number: int, _frame: FrameType | None) -> None:
+            self.reactor.post(self._reload_and_say)
+
+        signal.signal(signal.SIGTERM, on_stop)
+        signal.signal(signal.SIGINT, on_stop)
+        signal.signal(signal.SIGHUP, on_reload)
+
+    def _reload_and_say(self) -> None:
+        try:
+            problems = self.reload()
+        except (ConfigError, OperatorError) as fault:
+            log.error("reload refused, the old settings stay:\n%s", fault)
+            return
+        for problem in problems:
+            log.error("reload: %s", problem)
+        log.info("settings and policies reloaded")
+
+    def _sample(self, now_ns: int) -> None:
+        self.engine.sample(now_ns)
+        self.reactor.at(now_ns + SECOND_NS, self._sample)
+
+
+def serve(settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
+    """Run a broker in this process until it is told to stop; says on stderr what it listens on."""
+    _raise_descriptor_limit()
+    server = Server(settings, reload)
+    for url in server.start():
+        print(f"listening {url}", file=sys.stderr)
+    print(f"sluice {__version__} ready", file=sys.stderr, flush=True)
+    server.run()
+    print("sluice stopped", file=sys.stderr, flush=True)
+
+
+def _raise_descriptor_limit() -> None:
+    """Connections are descriptors: take as many as the system lets us have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
