@@ -233,7 +233,8 @@ class ManagementNode:
         return OK, {"nodes": self._model.hold(request.text("target"), held)}
 
     def _explain(self, request: Request) -> Answer:
-        return OK, _plain(asdict(self._model.explain(request.text("address"))))
+        explanation = asdict(self._model.explain(request.text("address")))
+        return OK, explanation | {"settings": list(explanation["settings"])}
 
     def _why(self, request: Request) -> Answer:
         return OK, {"answers": [asdict(why) for why in self._model.why(request.text("address"))]}
@@ -248,9 +249,10 @@ class ManagementNode:
         return OK, {"changed": self._model.apply_text(request.text("text"), str(file or "request"))}
 
 
+READ_ONLY = ["READ"]
 NODE_OPERATIONS = ["READ", "CREATE", "UPDATE", "DELETE", "purge"]
 OPERATIONS: dict[str, list[str]] = {
-    **dict.fromkeys(ROWS, ["READ"]),
+    **dict.fromkeys(ROWS, READ_ONLY),
     **dict.fromkeys(WRITABLE, NODE_OPERATIONS),
     PREFIX + "subscription": ["READ", "DELETE", "purge"],
     BROKER: ["READ", "stop-producers", "start-producers", "explain", "why", "purge", "apply"],

@@ -47,7 +47,9 @@ def _entity(kind: str, name: str = "name", identity: str = "name") -> Row:
     return {"name": _field(name), "identity": _field(identity), "type": _constant(PREFIX + kind)}
 
 
-SETTINGS: Row = {row.name: _field(f"settings.{row.name}") for row in fields(NodeSettings) if row.name != "kind"}
+SETTINGS: Row = {
+    row.name: _field(f"settings.{row.name}") for row in fields(NodeSettings) if row.name != "kind"
+}
 COUNTERS: Row = {name: _field(f"counters.{name}") for name in Counters.__slots__}
 
 NODE: Row = {

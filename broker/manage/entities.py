@@ -88,6 +88,9 @@ class Entities:
             if node is not None and node.kind == kind:
                 yield node
             return
+        if kind == "broker":
+            yield self._broker()
+            return
         for each, item in self._items(type_):
             if name in _keys(self._view(item), _rows(each, item)):
                 yield item
@@ -117,5 +120,3 @@ def _keys(view: object, rows: Row) -> tuple[object, ...]:
 
 def _absent(view: object, epoch_ns: int) -> object:
     return None
-
-

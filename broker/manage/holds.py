@@ -8,45 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from broker.errors import OperatorError
+from broker.policy.match import ONE, REST, Pattern, parse_pattern
+
 EVERYTHING = ">"
 
 
-def covers(pattern: str, other: str) -> bool:
-    """True if every name ``other`` matches is matched by ``pattern`` too; ``other`` may be a plain name.
-
-    `*` stands for one word, `>` or `#` for the rest (one word or more).
-    """
-    words, others = pattern.split("."), other.split(".")
-    for place, word in enumerate(words):
-        if word in (">", "#"):
-            return len(others) > place
-        if place >= len(others) or others[place] in (">", "#") or word not in ("*", others[place]):
-            return False
-    return len(words) == len(others)
-
-
 class Holds:
-    """Rules by pattern; ``patterns`` are those that stop, fit to be kept over a restart."""
+    """Rules by pattern; ``patterns`` are those that stop."""
 
     def __init__(self, rules: Iterable[tuple[str, bool]] = ()) -> None:
         self._rules: dict[str, bool] = {}
+        self._parsed: dict[str, Pattern | None] = {}
         for pattern, held in rules:
             self.put(pattern, held)
 
-    def put(self, pattern: str, held: bool) -> None:
-        """Stop or start what matches; rules that this one covers are forgotten."""
-        for other in [rule for rule in self._rules if covers(pattern, rule)]:
-            del self._rules[other]
-        if held or any(self._rules.values()):
-            self._rules[pattern] = held
-        if not any(self._rules.values()):
+    def put(self, target: str, held: bool) -> None:
+        """Stop or start what matches a name or a pattern; rules it covers are forgotten."""
+        pattern = parsed(target)
+        for rule in [rule for rule in self._rules if covers(target, pattern, rule)]:
+            del self._rules[rule], self._parsed[rule]
+        if held or self.patterns:
+            self._rules[target] = held
+            self._parsed[target] = pattern
+        if not self.patterns:
             self._rules.clear()
+            self._parsed.clear()
 
     def holding(self, name: str) -> str:
-        """The pattern that holds ``name``; empty if none does."""
-        for pattern, held in reversed(self._rules.items()):
-            if covers(pattern, name):
-                return pattern if held else ""
+        """The pattern that holds ``name``; empty if none does. The broker's own names are never held."""
+        if name.startswith("$"):
+            return ""
+        for rule, held in reversed(self._rules.items()):
+            if matches(rule, self._parsed[rule], name):
+                return rule if held else ""
         return ""
 
     @property
@@ -57,4 +52,29 @@ class Holds:
     @property
     def patterns(self) -> tuple[str, ...]:
         """The patterns that stop."""
-        return tuple(pattern for pattern, held in self._rules.items() if held)
+        return tuple(rule for rule, held in self._rules.items() if held)
+
+
+def parsed(target: str) -> Pattern | None:
+    """The pattern; None for a plain name, which may be anything a node may be called."""
+    if not any(word == ONE or word in REST for word in target.split(".")):
+        return None
+    try:
+        return parse_pattern(target)
+    except ValueError as fault:
+        raise OperatorError(f"'{target}': {fault}") from None
+
+
+def matches(target: str, pattern: Pattern | None, name: str) -> bool:
+    """True if the name is meant."""
+    return target == name if pattern is None else pattern.matches(name)
+
+
+def covers(target: str, pattern: Pattern | None, rule: str) -> bool:
+    """True if every name the other rule means is meant by this one too."""
+    if target == rule or pattern is None:
+        return target == rule
+    last, other = pattern.words[-1], rule.rpartition(".")[2]
+    # `#` means the bare stem as well, which only another `#` or everything does.
+    open_end = last in REST and (other == ">" or last == "#" or target == EVERYTHING)
+    return pattern.matches(rule) and (other not in REST or open_end)

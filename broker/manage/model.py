@@ -15,13 +15,22 @@ from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
 from broker.manage import why as reasons
 from broker.manage.entities import Entities, Page
-from broker.manage.holds import EVERYTHING, Holds
+from broker.manage.holds import EVERYTHING, Holds, matches, parsed
 from broker.manage.names import check_name
 from broker.manage.process import Process
 from broker.manage.totals import Totals
-from broker.manage.views import BrokerView, Links, QueueView, Snapshot, queue_view
+from broker.manage.views import (
+    BrokerView,
+    ConsumerView,
+    Links,
+    ProducerView,
+    QueueView,
+    Snapshot,
+    queue_view,
+)
 from broker.manage.why import Why
-from broker.policy.effective import Effective, PolicySet
+from broker.policy.effective import CAPABILITY, Effective, PolicySet
+from broker.policy.load import parse_policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,8 @@ class Model:
     """An engine, its policies and the links on it, under the verbs that operators know.
 
     ``on_delete`` is told of each node and subscription that went, to detach its links; ``on_change``
-    of each that has new settings, to give consumers their new windows.
+    of each that has new settings, to give consumers their new windows. ``load_policies`` reads the
+    policy files anew, where the broker has any.
     """
 
     def __init__(
@@ -64,6 +74,7 @@ class Model:
         links: Links,
         process: Process | None = None,
         holds: Holds | None = None,
+        auto_create: bool = True,
     ) -> None:
         self.engine = engine
         self.policies = policies
@@ -71,8 +82,10 @@ class Model:
         self.links = links
         self.process = process or Process()
         self.holds = holds or Holds()
+        self.auto_create = auto_create
         self.on_delete: Callable[[Node], None] = _ignore
         self.on_change: Callable[[Node], None] = _ignore
+        self.load_policies: Callable[[], PolicySet] | None = None
         self._totals = Totals()
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker)
 
@@ -87,14 +100,11 @@ class Model:
         if node is not None:
             return node
         check_name(address)
-        arguments: dict[str, object] = {}
-        effective = self._effective(address, arguments)
+        effective = self._effective(address, {}, wanted_kind or "")
         if not effective.auto_create:
-            raise NotFoundError(f"no queue or topic named '{address}', and no policy creates it")
-        if wanted_kind and not _is_set("kind", effective):
-            arguments["kind"] = wanted_kind
-            effective = self._effective(address, arguments)
-        return self._add(address, arguments, effective)
+            why = effective.origins["auto_create"]
+            raise NotFoundError(f"no queue or topic named '{address}', and auto_create is false ({why})")
+        return self._add(address, {}, effective)
 
     def create(
         self, kind: str, name: str, arguments: Mapping[str, object] | None = None, durable: bool | None = None
@@ -118,10 +128,8 @@ class Model:
         for key in from_arguments(dict.fromkeys(withdrawn, 0)):
             explicit.pop(key, None)
         explicit |= from_arguments({key: value for key, value in arguments.items() if value is not None})
-        effective = self._effective(name, explicit)
-        self.engine.change(node, effective.settings)
-        node.arguments = explicit
-        self._settled(node, effective)
+        effective = self._effective(name, explicit, _capability(node))
+        self._change(node, explicit, effective)
         return node
 
     def delete(self, name: str) -> Node:
@@ -166,12 +174,13 @@ class Model:
 
         It holds for nodes to come as well, until it is lifted.
         """
-        pattern = target or EVERYTHING
-        touched = Holds([(pattern, True)])
-        self.holds.put(pattern, held)
-        for node in self.engine.nodes.values():
+        wanted = target or EVERYTHING
+        pattern = parsed(wanted)
+        self.holds.put(wanted, held)
+        nodes = [node for node in self.engine.nodes.values() if matches(wanted, pattern, node.name)]
+        for node in nodes:
             self._hold(node)
-        return [name for name in self.engine.nodes if touched.holding(name)]
+        return [node.name for node in nodes if not _is_own(node)]
 
     def apply(self, policies: PolicySet, defaults: BrokerDefaults | None = None) -> list[str]:
         """New policies for every node, those that exist included: the names of those that changed.
@@ -186,10 +195,26 @@ class Model:
         changed = []
         for node, each in effective:
             if each.settings != node.settings:
-                self.engine.change(node, each.settings)
+                self._change(node, node.arguments, each)
                 changed.append(node.name)
-            self._settled(node, each)
+            node.origins = dict(each.origins)
         return changed
+
+    def apply_text(self, text: str, file: str) -> list[str]:
+        """Policies from a text in hand: they replace those of the same patterns, the others stay.
+
+        They hold until the policy files are read again. ConfigError with all that is wrong in them.
+        """
+        given = parse_policies(text, file)
+        patterns = {policy.pattern.text for policy in given.policies}
+        kept = [policy for policy in self.policies.policies if policy.pattern.text not in patterns]
+        return self.apply(PolicySet.of([*kept, *given.policies]))
+
+    def reload(self) -> list[str]:
+        """Read the policy files again and apply them."""
+        if self.load_policies is None:
+            raise OperatorError("this broker was started without policy files; name a file to apply")
+        return self.apply(self.load_policies())
 
     # --- seeing it
 
@@ -197,7 +222,7 @@ class Model:
         """Every setting at an address, its effective value and where it comes from."""
         check_name(address)
         node = self.engine.nodes.get(address)
-        effective = self._effective(address, {} if node is None else node.arguments)
+        effective = self._effective(address, {}) if node is None else self._now(node)
         settings = effective.settings
         return Explanation(
             address=address,
@@ -206,7 +231,7 @@ class Model:
             auto_create=effective.auto_create,
             held_by=self.holds.holding(address),
             settings=tuple(
-                Setting(row.name, getattr(settings, row.name), effective.origins.get(row.name, "default"))
+                Setting(row.name, getattr(settings, row.name), effective.origins[row.name])
                 for row in fields(NodeSettings)
             ),
         )
@@ -247,7 +272,7 @@ class Model:
             uptime_s=(self.engine.now_ns - self.process.started_ns) / SECOND_NS,
             flow_control=self.engine.flow_control,
             holds=self.holds.patterns,
-            policy_files=tuple(self.policies.files),
+            policy_files=tuple(dict.fromkeys(policy.place.file for policy in self.policies.policies)),
             connections=len(self.links.connections()),
             producers=sum(len(node.ledger.accounts) for node in owners),
             consumers=sum(len(node.consumers) for node in nodes),
@@ -268,8 +293,13 @@ class Model:
 
     # --- inside
 
-    def _effective(self, address: str, arguments: Mapping[str, object]) -> Effective:
-        return self.policies.effective(address, arguments, self.defaults)
+    def _effective(self, address: str, arguments: Mapping[str, object], capability: str = "") -> Effective:
+        return self.policies.effective(
+            address, arguments, self.defaults, capability=capability, auto_create=self.auto_create
+        )
+
+    def _now(self, node: Node) -> Effective:
+        return self._effective(node.name, node.arguments, _capability(node))
 
     def _add(self, name: str, arguments: dict[str, object], effective: Effective) -> Node:
         node = self.engine.create(name, effective.settings)
@@ -278,7 +308,9 @@ class Model:
         self._hold(node)
         return node
 
-    def _settled(self, node: Node, effective: Effective) -> None:
+    def _change(self, node: Node, arguments: dict[str, object], effective: Effective) -> None:
+        self.engine.change(node, effective.settings)
+        node.arguments = arguments
         node.origins = dict(effective.origins)
         for each in (node, *node.subscriptions):
             self.on_change(each)
@@ -297,10 +329,18 @@ class Model:
         effective: list[tuple[Node, Effective]] = []
         problems: list[str] = []
         for node in self.engine.nodes.values():
+            if _is_own(node):
+                continue
             try:
-                each = policies.effective(node.name, node.arguments, defaults)
+                each = policies.effective(
+                    node.name,
+                    node.arguments,
+                    defaults,
+                    capability=_capability(node),
+                    auto_create=self.auto_create,
+                )
             except OperatorError as refusal:
-                problems.append(f"'{node.name}': {refusal}")
+                problems.append(str(refusal))
                 continue
             if each.settings.kind != node.kind:
                 problems.append(f"'{node.name}' is a {node.kind} and can't become a {each.settings.kind}")
@@ -327,19 +367,20 @@ class Model:
         return [answer for answer in found if answer is not None]
 
     def _why_link(self, name: str) -> list[Why]:
-        nodes = {
-            link.node
-            for link in [*self.links.producers(None), *self.links.consumers(None)]
-            if name in (link.id, link.link) and link.node
-        }
+        links: list[ProducerView | ConsumerView] = [*self.links.producers(None), *self.links.consumers(None)]
+        nodes = {link.node for link in links if name in (link.id, link.link) and link.node}
         if not nodes:
             raise NotFoundError(f"no queue, topic, subscription or link named '{name}'")
         answers = [answer for node in sorted(nodes) for answer in self.why(node)]
-        return [answer for answer in answers if name in (answer.link_id, answer.link)] or [
-            reasons.idle_link(name, node) for node in sorted(nodes)
-        ]
+        mine = [answer for answer in answers if name in (answer.link_id, answer.link)]
+        return mine or [reasons.idle_link(name, self.find(node)) for node in sorted(nodes)]
 
 
-def _is_set(name: str, effective: Effective) -> bool:
-    """True if somebody set it, rather than nobody."""
-    return effective.origins.get(name, "default") != "default"
+def _capability(node: Node) -> str:
+    """The kind a client asked for when the node came to be, where that is what decided."""
+    return node.kind if node.origins.get("kind") == CAPABILITY else ""
+
+
+def _is_own(node: Node) -> bool:
+    """True for nodes of the broker's own, which no policy and no hold is about."""
+    return node.name.startswith("$")

@@ -44,5 +44,3 @@ def _counted(node: Node) -> Counters:
     if node.topic is None:
         return counters
     return replace(counters, received=0, received_bytes=0)
-
-

@@ -80,6 +80,12 @@ def of_node(node: Node, held_by: str) -> Why:
     return _why("node", node, reason, sentence)
 
 
+def idle_link(name: str, node: Node) -> Why:
+    """A link that waits for nothing but its client, or for messages."""
+    reason = _Reason(NOTHING, "", "", _bar_of(node.gate, COUNT))
+    return _why("link", node, reason, f"link '{name}' at '{node.name}' is neither blocked nor shut.")
+
+
 def span(seconds: float) -> str:
     """A length of time as people say it."""
     if seconds < 120:
@@ -230,8 +236,9 @@ def _consumer_reason(link: ConsumerView, node: Node) -> _Reason | None:
         frees = f"when {settle:,} of them are settled"
         return _Reason(WINDOW, text, frees, bar, settle / node.rate_out if alone else None)
     if link.connection_shut:
-        text = f"{link.connection_unsettled:,} messages unsettled on its connection, {CONNECTION} is {link.connection_limit:,}"
-        bar = Bar(CONNECTION, link.connection_unsettled, link.connection_limit, link.connection_limit)
+        unsettled, limit = link.connection_unsettled, link.connection_limit
+        text = f"{unsettled:,} messages unsettled on its connection, {CONNECTION} is {limit:,}"
+        bar = Bar(CONNECTION, unsettled, limit, limit)
         return _Reason(CONNECTION, text, "when one of them is settled", bar)
     if link.credit <= 0 and node.queue.ready > 0:
         text = f"its client gave no credit, {node.queue.ready:,} messages are ready"
@@ -243,7 +250,9 @@ def _node_reason(node: Node, held_by: str) -> _Reason:
     for part, gate in _gates(node):
         if gate.closed:
             return _closed(part, gate, held_by)
-    return _Reason(NOTHING, f"{node.kind} '{node.name}' is open, {_state(node)}", "", _bar_of(node.gate, COUNT))
+    return _Reason(
+        NOTHING, f"{node.kind} '{node.name}' is open, {_state(node)}", "", _bar_of(node.gate, COUNT)
+    )
 
 
 def _state(node: Node) -> str:
