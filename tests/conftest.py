@@ -1,0 +1,31 @@
+"""Shared by every tier: with SLUICE_PURE=1 the pure rooms are tested as plain Python, not compiled."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+PURE = ("broker.flow.", "broker.queues.", "broker.engine", "broker.message")
+
+
+class PureFinder:
+    """Finds the Python source of a pure room where a compiled module stands beside it."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The source's spec for a pure module; None for any other."""
+        if not name.startswith(PURE):
+            return None
+        source = Path(__file__).parent.parent.joinpath(*name.split(".")).with_suffix(".py")
+        return importlib.util.spec_from_file_location(name, source) if source.exists() else None
+
+
+if os.environ.get("SLUICE_PURE"):
+    sys.meta_path.insert(0, PureFinder())
