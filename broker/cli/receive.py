@@ -54,14 +54,14 @@ def run(args: argparse.Namespace) -> int:
     """Receives until the count, the timeout or an interrupt; the tally goes to stderr."""
     from broker.client.link import Connection
 
-    tally = Tally(time.monotonic())
-    try:
-        with Connection(args.broker) as connection:
-            receiver = connection.receiver(args.address, credit=args.credit, limit=args.count)
+    with Connection(args.broker) as connection:
+        receiver = connection.receiver(args.address, credit=args.credit, limit=args.count)
+        tally = Tally(time.monotonic())
+        try:
             _receive(args, connection, receiver, tally)
-    finally:
-        seconds = time.monotonic() - tally.begin_s
-        print(f"received {tally.taken:,} from {args.address} in {seconds:.3f} s", file=sys.stderr)
+        finally:
+            seconds = time.monotonic() - tally.begin_s
+            print(f"received {tally.taken:,} from {args.address} in {seconds:.3f} s", file=sys.stderr)
     return REFUSED if args.count and tally.taken < args.count else 0
 
 
