@@ -8,6 +8,7 @@ measures or with a display.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sys
 import time
@@ -277,6 +278,10 @@ def main() -> int:
     except SluiceError as error:
         write({"error": str(error)})
         return 1
+    except (BrokenPipeError, KeyboardInterrupt):
+        # Nobody reads the result any more; Python would complain once more while flushing at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 130
     return 0
 
 
