@@ -1,0 +1,133 @@
+"""A real broker in its own process, for tests that speak to it over real sockets."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+START_SECONDS = 20
+STOP_SECONDS = 15
+
+
+class RunningBroker:
+    """`sluice serve` on free loopback ports. ``log`` holds what it said on stderr so far."""
+
+    def __init__(self, folder: Path, config: str, policies: str, args: Sequence[str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.config_file = folder / "broker.yaml"
+        self.policy_file = folder / "policies.yaml"
+        self.config_file.write_text(config)
+        self.policy_file.write_text(policies or "policies: []\n")
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "broker.cli.main", "serve", "--config", str(self.config_file)),
+                *("--policies", str(self.policy_file), "--data", str(folder / "data")),
+                *("--listen", "amqp://127.0.0.1:0", "--http", "127.0.0.1:0", *args),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._await_ready()
+        self.port = int(self._find(r"listening amqp://127\.0\.0\.1:(\d+)"))
+        self.http_port = int(self._find(r"listening http://127\.0\.0\.1:(\d+)"))
+        self.url = f"amqp://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The broker's process id."""
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        """What the broker has said so far."""
+        return "\n".join(self.lines)
+
+    def wait_for_log(self, text: str, seconds: float = 10) -> None:
+        """Until the broker has said ``text``."""
+        wait_until(lambda: text in self.log, seconds, f"the log to say {text!r}:\n{self.log}")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send this broker, and nothing else, a signal."""
+        self.process.send_signal(number)
+
+    def stop(self) -> int:
+        """Stop in order; its exit status. A broker that doesn't stop is killed and fails the test."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            status = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            self._reader.join(5)
+            if self.process.stderr is not None:
+                self.process.stderr.close()
+        return status
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not any(re.search(r"\bready$", line) for line in self.lines):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                self.process.wait()
+                self._reader.join(5)
+                raise RuntimeError(f"the broker did not start:\n{self.log}")
+            time.sleep(0.01)
+
+    def _find(self, pattern: str) -> str:
+        found = re.search(pattern, self.log)
+        assert found is not None, self.log
+        return found[1]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """Until a condition holds; fails with what was waited for after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.005)
+
+
+StartBroker = Callable[..., RunningBroker]
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Start brokers with their own settings: ``start_broker(config="", policies="", args=())``."""
+    running: list[RunningBroker] = []
+
+    def start(config: str = "", policies: str = "", args: Sequence[str] = ()) -> RunningBroker:
+        broker = RunningBroker(tmp_path / f"broker{len(running)}", config, policies, args)
+        running.append(broker)
+        return broker
+
+    yield start
+    for broker in running:
+        broker.stop()
+        assert "Traceback" not in broker.log, broker.log
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker) -> RunningBroker:
+    """One broker with the defaults."""
+    return start_broker()
