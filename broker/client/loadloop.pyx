@@ -266,12 +266,6 @@ cdef class Loop:
         """Whether the broker has attached every link."""
         return all(self.peers[i].attached for i in range(self.count))
 
-    @property
-    def exhausted(self):
-        """Whether every sender has sent its quota."""
-        return all(self.peers[i].sent >= self.peers[i].quota
-                   for i in range(self.count) if self.peers[i].is_sender)
-
     def latency_us(self):
         """Percentiles from stamp to receipt, in microseconds; None without a measured message."""
         return percentiles(self.latency)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -44,8 +43,3 @@ def parse(text: str) -> BrokerUrl:
         None if parts.username is None else unquote(parts.username),
         None if parts.password is None else unquote(parts.password),
     )
-
-
-def default() -> str:
-    """The broker meant when none is named: SLUICE_BROKER, else the local one."""
-    return os.environ.get("SLUICE_BROKER", DEFAULT)
