@@ -22,7 +22,7 @@ ADDRESS = "$management"
 LARGEST_REQUEST = 1 << 20
 # A page is encoded on the reactor's thread: so many rows, and so many values, at most.
 MOST_ROWS = 1000
-MOST_CELLS = 20_000
+MOST_CELLS = 10_000
 
 OK, CREATED, NO_CONTENT = 200, 201, 204
 BAD_REQUEST, NOT_FOUND, NOT_ALLOWED, CONFLICT = 400, 404, 405, 409

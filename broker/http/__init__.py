@@ -1,1 +1,1 @@
-"""http."""
+"""HTTP: metrics and health for machines that watch; it asks the model and decides nothing."""

@@ -62,8 +62,8 @@ class Model:
     """An engine, its policies and the links on it, under the verbs that operators know.
 
     ``on_delete`` is told of each node and subscription that went, to detach its links; ``on_change``
-    of each that has new settings, to give consumers their new windows. ``load_policies`` reads the
-    policy files anew, where the broker has any.
+    of each that has new settings, to give consumers their new windows. ``on_reload`` reads
+    the broker's files anew and applies them.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Model:
         self.auto_create = auto_create
         self.on_delete: Callable[[Node], None] = _ignore
         self.on_change: Callable[[Node], None] = _ignore
-        self.load_policies: Callable[[], PolicySet] | None = None
+        self.on_reload: Callable[[], list[str]] | None = None
         self._totals = Totals()
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker)
 
@@ -211,10 +211,10 @@ class Model:
         return self.apply(PolicySet.of([*kept, *given.policies]))
 
     def reload(self) -> list[str]:
-        """Read the policy files again and apply them."""
-        if self.load_policies is None:
-            raise OperatorError("this broker was started without policy files; name a file to apply")
-        return self.apply(self.load_policies())
+        """Read settings and policies again and apply them: the names of the nodes that changed."""
+        if self.on_reload is None:
+            raise OperatorError("this broker was started without files to read again; name a file to apply")
+        return self.on_reload()
 
     # --- seeing it
 
