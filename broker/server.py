@@ -24,6 +24,7 @@ from broker.engine import Engine
 from broker.errors import ConfigError, OperatorError
 from broker.http.server import HttpServer
 from broker.manage.model import Model
+from broker.manage.process import Process
 from broker.policy.load import load_policies
 from broker.settings import Settings
 
@@ -47,7 +48,15 @@ class Server:
         self.engine = Engine(settings.flow.defaults.flow_control)
         self.engine.now_ns = time.monotonic_ns()
         roster = Roster()
-        self.model = Model(self.engine, load_policies(settings.policies), settings.flow.defaults, roster)
+        self.model = Model(
+            self.engine,
+            load_policies(settings.policies),
+            settings.flow.defaults,
+            roster,
+            Process(started_ns=self.engine.now_ns, epoch_ns=time.time_ns() - time.monotonic_ns()),
+            auto_create=settings.auto_create,
+        )
+        self.model.on_reload = self.reload
         self.container = Container(self.engine, self.model, roster, settings)
         self.reactor = Reactor(self.container)
         self.http: HttpServer | None = None
@@ -61,7 +70,7 @@ class Server:
             opened.append(f"amqp://{_bracketed(listener.host)}:{port}")
         if self.settings.http is not None:
             host, port = self.settings.http.host, self.settings.http.port
-            self.http = HttpServer(host, port, self.ask)
+            self.http = HttpServer(host, port, self.ask, self.model.snapshot)
             self.http.start()
             opened.append(f"http://{_bracketed(host)}:{self.http.port}")
         return opened
@@ -99,12 +108,16 @@ class Server:
         return answers[0]
 
     def reload(self) -> list[str]:
-        """Read settings and policies again and apply them; on any fault the old ones stay."""
+        """Read settings and policies again and apply them: the nodes that changed.
+
+        ConfigError or OperatorError on any fault; then the old ones stay.
+        """
         settings = self._reload_settings() if self._reload_settings is not None else self.settings
-        problems = self.model.apply(load_policies(settings.policies), settings.flow.defaults)
+        changed = self.model.apply(load_policies(settings.policies), settings.flow.defaults)
+        self.model.auto_create = settings.auto_create
         if settings.flow.defaults.flow_control != self.engine.flow_control:
             self.engine.switch_flow(settings.flow.defaults.flow_control)
-        return problems
+        return changed
 
     def stop(self) -> None:
         """Stop in order: accept nobody, take no more messages, let what is in flight settle, close."""
@@ -148,13 +161,11 @@ class Server:
 
     def _reload_and_say(self) -> None:
         try:
-            problems = self.reload()
+            changed = self.reload()
         except (ConfigError, OperatorError) as fault:
             log.error("reload refused, the old settings stay:\n%s", fault)
             return
-        for problem in problems:
-            log.error("reload: %s", problem)
-        log.info("settings and policies reloaded")
+        log.info("settings and policies reloaded, %d nodes changed", len(changed))
 
     def _sample(self, now_ns: int) -> None:
         self.engine.sample(now_ns)
