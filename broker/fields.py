@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Protocol
 
 from broker.units import (
@@ -150,6 +151,48 @@ class Word:
 
     def schema(self) -> Schema:
         return {"enum": list(self.words)}
+
+
+@dataclass(frozen=True, slots=True)
+class PathType:
+    """A path, from the working directory."""
+
+    label = "path"
+
+    def parse(self, value: object) -> Path:
+        if isinstance(value, Path):
+            return value
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError(f"expected a path, not {show(value)}")
+        return Path(value)
+
+    def schema(self) -> Schema:
+        return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """A list of one type; a text is one item, or several with commas between them."""
+
+    item: Type
+    minimum: int = 0
+
+    @property
+    def label(self) -> str:
+        return f"list of {self.item.label}"
+
+    def parse(self, value: object) -> tuple[object, ...]:
+        values = value.split(",") if isinstance(value, str) else value
+        values = [values] if isinstance(values, Path) else values
+        if not isinstance(values, (list, tuple)):
+            raise ValueError(f"expected a list, not {show(value)}")
+        if len(values) < self.minimum:
+            raise ValueError(f"expected at least {self.minimum}")
+        return tuple(self.item.parse(item.strip() if isinstance(item, str) else item) for item in values)
+
+    def schema(self) -> Schema:
+        listed: Schema = {"type": "array", "items": self.item.schema(), "minItems": self.minimum}
+        return {"anyOf": [listed, {"type": "string", "minLength": 1}]}
 
 
 def from_text(type_: Type, text: str) -> object:

@@ -265,7 +265,7 @@ def _check_when_full(words: Mapping[str, object], given: Mapping[str, Value]) ->
 
 def _reservable(largest: _Number, stop_bytes: int) -> _Number:
     """In strict reservation a credit larger than the threshold could never be granted."""
-    if stop_bytes == 0 or 0 < largest.value <= stop_bytes:
+    if stop_bytes == 0 or largest.value <= stop_bytes:
         return largest
     return _Number(stop_bytes, "lowered to flow_stop_size: byte_reservation is strict")
 

@@ -163,7 +163,7 @@ FIELDS = fields_table(
     ),
     Field("consumer_flow_threshold", Percent(), "50 %", "A full window reopens at this share of its limit"),
     Field("dispatch", Word(("fair", "fill"), later=("adaptive",)), "fair", "Which consumer is next"),
-    Field("max_message_size", Size(), "100 MB", "Largest message taken in; 0 means no limit"),
+    Field("max_message_size", Size(minimum=1), "100 MB", "Largest message taken in"),
 )
 
 # Declare arguments of Qpid's clients and tools, and the key each of them stands for.
@@ -228,13 +228,22 @@ def from_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
     for argument, value in arguments.items():
         if argument == "qpid.policy_type" and value == "none":
             continue
-        key = _argument_key(argument)
+        key = argument_key(argument)
         meant = _argument_value(argument, key, value)
         if key in settings and settings[key] != meant:
             raise SettingError(f"{argument} and {origin[key]} disagree", argument, origin[key])
         settings[key] = meant
         origin[key] = argument
     return settings
+
+
+def argument_key(argument: str) -> str:
+    """Our name for a declare argument. SettingError if there is none."""
+    key = ARGUMENTS.get(argument, argument)
+    if key in FIELDS or key in LATER:
+        return key
+    known = [*ARGUMENTS, *FIELDS]
+    raise SettingError(f"unknown argument {argument!r}{did_you_mean(argument, known)}", argument)
 
 
 def tell(name: str, value: Value) -> str:
@@ -255,14 +264,6 @@ def _rank(key: str, meaning: Mapping[str, Value]) -> int:
     if key not in SHORTHANDS:
         return 0
     return 2 if any(_is_implied(key, name, value) for name, value in meaning.items()) else 1
-
-
-def _argument_key(argument: str) -> str:
-    key = ARGUMENTS.get(argument, argument)
-    if key in FIELDS or key in LATER:
-        return key
-    known = [*ARGUMENTS, *FIELDS]
-    raise SettingError(f"unknown argument {argument!r}{did_you_mean(argument, known)}", argument)
 
 
 def _argument_value(argument: str, key: str, value: object) -> object:

@@ -1,0 +1,113 @@
+"""Where the broker listens: hosts, ports and what a client may do there.
+
+Parses and prints addresses; opens no socket and asks no resolver.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+
+from broker.fields import Schema
+from broker.units import show
+
+DEFAULT_PORT = 5672
+
+# A host is a name, an IPv4 address, or an IPv6 address in brackets; nothing is the same as 0.0.0.0.
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]*)(:(?P<port>[0-9]{1,5}))?", re.ASCII)
+_URL = re.compile(r"(?P<scheme>[a-z]+)://(?P<address>[^/?#]*)/?(\?allow_plain=(?P<plain>true|false))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{_bracketed(self.host)}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A port for AMQP. ``allow_plain``: a client may begin without a SASL header."""
+
+    host: str
+    port: int
+    allow_plain: bool
+
+    def __str__(self) -> str:
+        return f"amqp://{_bracketed(self.host)}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddressType:
+    """``host:port``."""
+
+    label = "host:port"
+
+    def parse(self, value: object) -> Address:
+        found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+        if found is None or found["port"] is None:
+            raise ValueError(f"expected host:port such as 127.0.0.1:8672 or [::1]:8672, not {show(value)}")
+        return _address(found)
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": r"^(\[[^\]]+\]|[A-Za-z0-9._-]*):[0-9]{1,5}$"}
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerType:
+    """``amqp://host:port``, with ``?allow_plain=`` where the default is not meant."""
+
+    label = "amqp://host:port"
+
+    def parse(self, value: object) -> Listener:
+        found = _URL.fullmatch(value) if isinstance(value, str) else None
+        if found is not None and found["scheme"] == "amqps":
+            raise ValueError("amqps:// is not available yet")
+        address = _ADDRESS.fullmatch(found["address"]) if found is not None else None
+        if found is None or address is None or found["scheme"] != "amqp":
+            raise ValueError(
+                "expected amqp://host:port such as amqp://127.0.0.1:5672 or amqp://[::1]:5672, "
+                f"with ?allow_plain=true or false if need be, not {show(value)}"
+            )
+        where = _address(address)
+        plain_too = found["plain"] == "true" if found["plain"] else is_loopback(where.host)
+        return Listener(where.host, where.port, plain_too)
+
+    def schema(self) -> Schema:
+        address = r"(\[[^\]]+\]|[A-Za-z0-9._-]*)(:[0-9]{1,5})?"
+        return {"type": "string", "pattern": f"^amqp://{address}/?(\\?allow_plain=(true|false))?$"}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _address(found: re.Match[str]) -> Address:
+    host = found["host"]
+    if host.startswith("["):
+        host = host[1:-1]
+        _check_ip6(host)
+    port = int(found["port"] or DEFAULT_PORT)
+    if port > 65_535:
+        raise ValueError(f"port {port} is beyond 65535")
+    return Address(host or "0.0.0.0", port)  # noqa: S104 — the operator wrote no host
+
+
+def _check_ip6(host: str) -> None:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        raise ValueError(f"{host!r} in brackets is no IPv6 address") from None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,343 @@
+"""The broker's own settings: flags over environment over file, checked as a whole and frozen.
+
+The table ``FIELDS`` is the source of the parser, of the JSON Schema and of the documentation. A dot in
+a field's name is a level in the file; in a variable it is an underscore after ``SLUICE_``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from broker import fields
+from broker.endpoints import DEFAULT_PORT, Address, AddressType, Listener, ListenerType
+from broker.errors import ConfigError, Problem
+from broker.fields import (
+    Count,
+    Duration,
+    Field,
+    Flag,
+    PathType,
+    Percent,
+    Schema,
+    Several,
+    Size,
+    Word,
+    from_text,
+)
+from broker.flow.limits import BrokerDefaults
+from broker.units import MB
+from broker.yamlsource import Block, Entry, Items, Node, Place, Scalar, plain, read_file
+
+__all__ = [
+    "FIELDS",
+    "Address",
+    "Flow",
+    "Limits",
+    "Listener",
+    "Settings",
+    "broker_reference",
+    "broker_schema",
+    "load_settings",
+]
+
+PREFIX = "SLUICE_"
+DEFAULT_POLICIES = Path("policies")
+DEFAULT_LISTENER = Listener("127.0.0.1", DEFAULT_PORT, allow_plain=True)
+DEFAULT_HTTP = Address("127.0.0.1", 8672)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client, and all of them, may take. 0 milliseconds means never."""
+
+    max_connections: int = 10_000
+    max_sessions: int = 64
+    max_links: int = 1024
+    max_frame_size: int = 65_536
+    max_message_size: int = 100 * MB
+    handshake_timeout_ms: int = 10_000
+    idle_timeout_ms: int = 60_000
+    shutdown_timeout_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Flow control as the broker's file sets it."""
+
+    defaults: BrokerDefaults = field(default_factory=BrokerDefaults)
+    connection_flow_limit: int = 1000
+    connection_flow_limit_enabled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything the broker is started with. ``origins`` says where each setting that was set comes from."""
+
+    listeners: tuple[Listener, ...] = (DEFAULT_LISTENER,)
+    http: Address = DEFAULT_HTTP
+    data: Path = Path("data")
+    policies: tuple[Path, ...] = ()
+    limits: Limits = Limits()
+    flow: Flow = field(default_factory=Flow)
+    auto_create: bool = True
+    log_level: str = "info"
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+_WINDOW = Count(minimum=1, maximum=(1 << 31) - 1)
+
+FIELDS = fields.table(
+    Field("listeners", Several(ListenerType(), 1), "amqp://127.0.0.1:5672", "Where AMQP clients connect"),
+    Field("http", AddressType(), "127.0.0.1:8672", "Where the console, the API and the metrics are served"),
+    Field("data", PathType(), "data", "Directory of everything that survives a restart"),
+    Field("policies", Several(PathType()), "policies, if it exists", "Policy files, or directories of them"),
+    Field("auto_create", Flag(), "true", "A node nobody declared is created when a client attaches to it"),
+    Field("log_level", Word(("debug", "info", "warning", "error")), "info", "The least that is logged"),
+    Field("limits.max_connections", Count(1, 1_000_000), "10000", "Most connections at once"),
+    Field("limits.max_sessions", Count(1, 65_536), "64", "Most sessions of one connection"),
+    Field("limits.max_links", Count(1, 1_000_000), "1024", "Most links of one session"),
+    # AMQP 1.0 §2.7.1: no peer may ask for frames below 512 bytes.
+    Field("limits.max_frame_size", Size(512, (1 << 32) - 1), "64 KB", "Largest frame taken in"),
+    Field("limits.max_message_size", Size(1), "100 MB", "Largest message, where a node says nothing else"),
+    Field("limits.handshake_timeout", Duration(1), "10 s", "How long a client may take until it has opened"),
+    Field("limits.idle_timeout", Duration(), "60 s", "A silent client is cut off; 0 means never"),
+    Field("limits.shutdown_timeout", Duration(), "10 s", "How long a stop waits for clients"),
+    Field("flow.flow_control", Flag(), "true", "false enforces no threshold on any node"),
+    Field(
+        "flow.default_flow_stop_threshold",
+        Percent(),
+        "80 %",
+        "Default stop threshold, of the hard limit; 0 together with the next: no defaults",
+    ),
+    Field("flow.default_flow_resume_threshold", Percent(), "70 %", "Default resume threshold, likewise"),
+    Field("flow.max_size", Size(), "100 MB", "Default hard limit of a node; 0 means none"),
+    Field("flow.producer_window", _WINDOW, "1000", "Most credit one producer link may hold"),
+    Field("flow.initial_credit", _WINDOW, "100", "First credit of a producer link"),
+    Field("flow.consumer_flow_limit", Count(), "1000", "Most unsettled messages of a consumer link; 0: none"),
+    Field("flow.consumer_flow_threshold", Percent(), "50 %", "A full window reopens at this share of it"),
+    Field("flow.connection_flow_limit", Count(1), "1000", "Most unsettled messages of one connection"),
+    Field("flow.connection_flow_limit_enabled", Flag(), "false", "Whether that limit holds"),
+)
+
+# Flags and variables also go by these names, which are the command line's.
+ALIASES = {"listen": "listeners"}
+
+# Variables of ours that are no settings.
+OTHER_VARIABLES = frozenset({"SLUICE_CONFIG", "SLUICE_PURE", "SLUICE_BROKER"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """A parsed value and where it was set."""
+
+    value: object
+    place: Place
+
+
+def load_settings(path: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
+    """The settings; ``path`` None is the file that SLUICE_CONFIG names, or none at all.
+
+    A flag that is None or an empty list was not given. ConfigError with all that is wrong anywhere.
+    """
+    problems: list[Problem] = []
+    file = path or (Path(environment["SLUICE_CONFIG"]) if environment.get("SLUICE_CONFIG") else None)
+    found: dict[str, _Set] = {}
+    if file is not None:
+        found |= _from_file(read_file(file, problems), problems)
+    found |= _from_environment(environment, problems)
+    found |= _from_flags(flags, problems)
+    problems += _contradictions(found)
+    if problems:
+        raise ConfigError(tuple(sorted(problems, key=lambda each: (each.line == 0, each.line, each.column))))
+    return _built(found)
+
+
+def broker_schema() -> Schema:
+    """The JSON Schema of the settings file."""
+    top = {name: row.schema() for name, row in FIELDS.items() if "." not in name}
+    for section in SECTIONS:
+        rows = [Field(_leaf(name), row.type, row.default, row.meaning) for name, row in _section(section)]
+        top[section] = {**fields.object_schema(rows), "type": ["object", "null"]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Sluice broker settings",
+        "type": ["object", "null"],
+        "additionalProperties": False,
+        "properties": top,
+    }
+
+
+def broker_reference() -> str:
+    """Every setting as a Markdown table."""
+    return fields.reference(FIELDS.values())
+
+
+SECTIONS = tuple(dict.fromkeys(name.partition(".")[0] for name in FIELDS if "." in name))
+_TOP = (*(name for name in FIELDS if "." not in name), *SECTIONS)
+
+
+def _section(section: str) -> list[tuple[str, Field]]:
+    return [(name, row) for name, row in FIELDS.items() if name.startswith(f"{section}.")]
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _from_file(root: Node | None, problems: list[Problem]) -> dict[str, _Set]:
+    if root is None or plain(root) is None:
+        return {}
+    if not isinstance(root, Block):
+        problems.append(root.place.problem("expected a mapping of settings"))
+        return {}
+    found: dict[str, _Set] = {}
+    for name, entry in _flat(root, problems):
+        value = _parsed(name, plain(entry.value), _item_place(entry.value), problems)
+        if value is not None:
+            found[name] = _Set(value, entry.place)
+    return found
+
+
+def _flat(root: Block, problems: list[Problem]) -> Iterator[tuple[str, Entry]]:
+    """Every known entry under its dotted name."""
+    for entry in root.entries:
+        if entry.key in SECTIONS:
+            yield from _inside(entry, problems)
+        elif entry.key in FIELDS and "." not in entry.key:
+            yield entry.key, entry
+        else:
+            problems.append(entry.place.problem(fields.unknown_key(entry.key, _TOP)))
+
+
+def _inside(section: Entry, problems: list[Problem]) -> Iterator[tuple[str, Entry]]:
+    if isinstance(section.value, Scalar) and section.value.value is None:
+        return
+    if not isinstance(section.value, Block):
+        problems.append(section.value.place.problem(f"expected the settings of {section.key!r}"))
+        return
+    for entry in section.value.entries:
+        name = f"{section.key}.{entry.key}"
+        if name in FIELDS:
+            yield name, entry
+        else:
+            known = [_leaf(name) for name, _ in _section(section.key)]
+            problems.append(entry.place.problem(fields.unknown_key(entry.key, known)))
+
+
+def _item_place(node: Node) -> Place:
+    """A list of one item is faulty where its item is."""
+    return node.items[0].place if isinstance(node, Items) and len(node.items) == 1 else node.place
+
+
+def _from_environment(environment: Mapping[str, str], problems: list[Problem]) -> dict[str, _Set]:
+    names = {name.replace(".", "_").upper(): name for name in FIELDS}
+    names |= {alias.upper(): name for alias, name in ALIASES.items()}
+    found: dict[str, _Set] = {}
+    for variable, text in sorted(environment.items()):
+        if not text or not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:
+            continue
+        name = names.get(variable.removeprefix(PREFIX))
+        if name is None:
+            problems += _misspelt(variable, names)
+        else:
+            _take(name, text, Place(variable), found, problems)
+    return found
+
+
+def _misspelt(variable: str, names: Mapping[str, str]) -> list[Problem]:
+    """Only near misses are faults: orchestrators add variables such as SLUICE_SERVICE_PORT of their own."""
+    close = get_close_matches(variable.removeprefix(PREFIX), names, n=1, cutoff=0.8)
+    return [Place(variable).problem(f"unknown variable (did you mean '{PREFIX}{name}'?)") for name in close]
+
+
+def _from_flags(flags: Mapping[str, object], problems: list[Problem]) -> dict[str, _Set]:
+    found: dict[str, _Set] = {}
+    for flag, given in flags.items():
+        place = Place("--" + flag.replace("_", "-"))
+        name = ALIASES.get(flag, flag)
+        if given is None or given in ([], ()):
+            continue
+        if name in FIELDS:
+            _take(name, given, place, found, problems)
+        else:
+            problems.append(place.problem(fields.unknown_key(flag, [*ALIASES, *FIELDS])))
+    return found
+
+
+def _take(name: str, given: object, place: Place, found: dict[str, _Set], problems: list[Problem]) -> None:
+    typed = from_text(FIELDS[name].type, given) if isinstance(given, str) else given
+    value = _parsed(name, typed, place, problems)
+    if value is not None:
+        found[name] = _Set(value, place)
+
+
+def _parsed(name: str, value: object, place: Place, problems: list[Problem]) -> object | None:
+    try:
+        return FIELDS[name].type.parse(value)
+    except ValueError as error:
+        problems.append(place.problem(f"{_leaf(name)}: {error}"))
+        return None
+
+
+def _contradictions(found: Mapping[str, _Set]) -> list[Problem]:
+    pairs = (
+        ("flow.default_flow_resume_threshold", "flow.default_flow_stop_threshold"),
+        ("flow.initial_credit", "flow.producer_window"),
+    )
+    problems = []
+    for name, bound in pairs:
+        if name in found and bound in found and _whole(found, name) > _whole(found, bound):
+            value, limit = found[name].value, found[bound].value
+            text = f"{_leaf(name)} {value} is more than {_leaf(bound)} {limit} ({found[bound].place})"
+            problems.append(found[name].place.problem(text))
+    return problems
+
+
+def _whole(found: Mapping[str, _Set], name: str) -> int:
+    value = found[name].value
+    assert isinstance(value, int)
+    return value
+
+
+def _built(found: Mapping[str, _Set]) -> Settings:
+    values = {name: item.value for name, item in found.items()}
+    origins = {name: str(item.place) for name, item in found.items()}
+    top = {name: value for name, value in values.items() if "." not in name}
+    if "policies" not in top and DEFAULT_POLICIES.is_dir():
+        top["policies"] = (DEFAULT_POLICIES,)
+    return Settings(**top, limits=_limits(values), flow=_flow(values, origins), origins=origins)  # type: ignore[arg-type]
+
+
+def _limits(values: Mapping[str, object]) -> Limits:
+    named = {_leaf(name): value for name, value in values.items() if name.startswith("limits.")}
+    timed = {f"{name}_ms" if name.endswith("_timeout") else name: value for name, value in named.items()}
+    return Limits(**timed)  # type: ignore[arg-type]
+
+
+def _flow(values: Mapping[str, object], origins: Mapping[str, str]) -> Flow:
+    """Flow settings; a threshold nobody set gives way to one that somebody did (FLOW §2, rule 1)."""
+    named = {_leaf(name): value for name, value in values.items() if name.startswith("flow.")}
+    places = {_leaf(name): place for name, place in origins.items() if name.startswith("flow.")}
+    own = {name: named.pop(name) for name in list(named) if name.startswith("connection_")}
+    if "limits.max_message_size" in values:
+        named["max_message_size"] = values["limits.max_message_size"]
+        places["max_message_size"] = origins["limits.max_message_size"]
+    _give_way(named, "default_flow_resume_threshold", "default_flow_stop_threshold")
+    _give_way(named, "initial_credit", "producer_window")
+    return Flow(BrokerDefaults(**named, places=places), **own)  # type: ignore[arg-type]
+
+
+def _give_way(named: dict[str, object], lower: str, upper: str) -> None:
+    """Where one of a pair is set, clamp the default of the other."""
+    clamp: Callable[[Sequence[int]], int] = min if upper in named else max
+    given, default = (upper, lower) if upper in named else (lower, upper)
+    if given in named and default not in named:
+        number = named[given]
+        assert isinstance(number, int)
+        named[default] = clamp((number, getattr(_DEFAULTS, default)))
+
+
+_DEFAULTS = BrokerDefaults()

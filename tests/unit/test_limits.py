@@ -1,0 +1,472 @@
+"""From what someone set to the effective settings of a node (FLOW §2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.errors import OperatorError
+from broker.flow.limits import BrokerDefaults, NodeSettings, SettingError, from_arguments, resolve
+from broker.flow.vocabulary import FIELDS, argument_key
+from broker.units import KB, MB
+
+DEFAULTS = BrokerDefaults()
+NO_DEFAULTS = BrokerDefaults(default_flow_stop_threshold=0, default_flow_resume_threshold=0)
+
+
+def resolved(defaults: BrokerDefaults = DEFAULTS, **explicit: object) -> NodeSettings:
+    return resolve(explicit, defaults)
+
+
+def counts(settings: NodeSettings) -> tuple[int, int, int]:
+    return settings.max_count, settings.flow_stop_count, settings.flow_resume_count
+
+
+def sizes(settings: NodeSettings) -> tuple[int, int, int]:
+    return settings.max_size, settings.flow_stop_size, settings.flow_resume_size
+
+
+def refusal(defaults: BrokerDefaults = DEFAULTS, **explicit: object) -> str:
+    with pytest.raises(SettingError) as refused:
+        resolve(explicit, defaults)
+    return refused.value.reason
+
+
+# The table's defaults
+
+
+def test_a_node_that_sets_nothing_has_the_defaults() -> None:
+    assert resolved() == NodeSettings(
+        kind="queue",
+        durable=False,
+        max_count=0,
+        max_size=100 * MB,
+        flow_control=True,
+        flow_stop_count=0,
+        flow_resume_count=0,
+        flow_stop_size=80 * MB,
+        flow_resume_size=70 * MB,
+        enforce_flow="always",
+        producer_window=1000,
+        initial_credit=100,
+        byte_reservation="expected",
+        when_full="block",
+        reject_after_ms=0,
+        overflow="reject",
+        consumer_flow_limit=1000,
+        consumer_flow_threshold=50,
+        dispatch="fair",
+        max_message_size=100 * MB,
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "stop", "resume"),
+    [
+        (1000, 800, 700),
+        (1, 1, 1),  # 0.8 rounds up; 0.7 truncated is 0, which means equal to stop
+        (2, 2, 1),  # 1.6 and 1.4
+        (3, 2, 2),  # 2.4 and 2.1
+        (7, 6, 4),  # 5.6 and 4.9
+    ],
+)
+def test_stop_is_80_percent_rounded_and_resume_70_truncated(limit: int, stop: int, resume: int) -> None:
+    assert counts(resolved(max_count=limit)) == (limit, stop, resume)
+
+
+def test_a_half_is_rounded_up() -> None:
+    half = BrokerDefaults(default_flow_stop_threshold=50, default_flow_resume_threshold=50)
+    assert counts(resolved(half, max_count=5)) == (5, 3, 2)
+
+
+def test_a_tiny_share_is_still_a_threshold() -> None:
+    tenth = BrokerDefaults(default_flow_stop_threshold=10, default_flow_resume_threshold=5)
+    assert counts(resolved(tenth, max_count=4)) == (4, 1, 1)
+
+
+def test_sizes_take_units_and_scale_alike() -> None:
+    assert sizes(resolved(max_size="10 MB")) == (10 * MB, 8 * MB, 7 * MB)
+
+
+def test_no_hard_limit_means_no_default_thresholds() -> None:
+    assert sizes(resolved(max_size=0)) == (0, 0, 0)
+
+
+def test_both_percentages_0_disable_defaults_and_nothing_else() -> None:
+    assert counts(resolved(NO_DEFAULTS, max_count=1000)) == (1000, 0, 0)
+    assert counts(resolved(NO_DEFAULTS, max_count=1000, flow_stop_count=900)) == (1000, 900, 900)
+    assert counts(resolved(NO_DEFAULTS, max_count=10, flow_stop_count=9, flow_resume_count=5)) == (10, 9, 5)
+
+
+def test_the_policy_of_the_design() -> None:
+    assert counts(resolved(max_count=1000, flow_stop_count=900, flow_resume_count=500)) == (1000, 900, 500)
+
+
+# Rule 1: explicit against explicit, explicit against default
+
+
+@pytest.mark.parametrize("stop", [999, 1000])
+def test_stop_may_equal_the_hard_limit_and_resume_may_equal_stop(stop: int) -> None:
+    settings = resolved(max_count=1000, flow_stop_count=stop, flow_resume_count=stop)
+    assert counts(settings) == (1000, stop, stop)
+
+
+def test_stop_above_the_hard_limit_is_refused_with_both_numbers() -> None:
+    assert refusal(max_count=1000, flow_stop_count=1001) == "flow_stop_count 1001 is more than max_count 1000"
+    assert refusal(max_size="1MB", flow_stop_size="2MB") == "flow_stop_size 2 MB is more than max_size 1 MB"
+
+
+def test_resume_above_stop_is_refused_with_both_numbers() -> None:
+    assert refusal(flow_stop_count=900, flow_resume_count=901) == (
+        "flow_resume_count 901 is more than flow_stop_count 900"
+    )
+
+
+def test_resume_above_the_hard_limit_is_refused_though_stop_is_a_default() -> None:
+    assert refusal(max_count=100, flow_resume_count=101) == "flow_resume_count 101 is more than max_count 100"
+
+
+def test_a_default_resume_gives_way_to_a_lower_stop() -> None:
+    assert counts(resolved(max_count=1000, flow_stop_count=500)) == (1000, 500, 500)
+
+
+def test_a_default_stop_gives_way_to_a_higher_resume() -> None:
+    assert counts(resolved(max_count=1000, flow_resume_count=950)) == (1000, 950, 950)
+
+
+def test_the_default_hard_limit_gives_way_to_higher_thresholds() -> None:
+    assert sizes(resolved(flow_stop_size="200MB")) == (200 * MB, 200 * MB, 140 * MB)
+    assert sizes(resolved(flow_resume_size="200MB")) == (200 * MB, 200 * MB, 200 * MB)
+
+
+def test_resume_0_means_equal_to_stop() -> None:
+    assert counts(resolved(max_count=1000, flow_resume_count=0)) == (1000, 800, 800)
+    assert counts(resolved(max_count=1000, flow_stop_count=900, flow_resume_count=0)) == (1000, 900, 900)
+
+
+def test_a_stop_without_a_hard_limit_resumes_where_it_stops() -> None:
+    assert counts(resolved(flow_stop_count=900)) == (0, 900, 900)
+
+
+def test_a_resume_without_any_stop_is_refused() -> None:
+    assert refusal(flow_resume_count=500) == (
+        "flow_resume_count 500 needs a flow_stop_count: there is no default one, max_count is not set"
+    )
+
+
+def test_stop_0_disables_a_unit_whatever_resume_says() -> None:
+    settings = resolved(max_count=1000, flow_stop_count=0, flow_resume_count=2000, flow_stop_size=0)
+    assert counts(settings) == (1000, 0, 0)
+    assert sizes(settings) == (100 * MB, 0, 0)
+
+
+# The switches and the shorthand
+
+
+def test_flow_control_false_switches_one_node_off() -> None:
+    assert resolved(flow_control=False).flow_control is False
+
+
+def test_the_broker_switch_is_above_the_node() -> None:
+    assert resolved(BrokerDefaults(flow_control=False), flow_control=True).flow_control is False
+
+
+@pytest.mark.parametrize("empty", [{}, None, ""])
+def test_flow_control_without_a_value_stops_at_256_KB(empty: object) -> None:
+    settings = resolved(flow_control=empty)
+    assert sizes(settings) == (100 * MB, 256 * KB, 256 * KB)
+    assert settings.flow_control is True
+
+
+def test_flow_control_with_a_size_stops_and_resumes_there() -> None:
+    assert sizes(resolved(flow_control="60MB")) == (100 * MB, 60 * MB, 60 * MB)
+
+
+def test_a_resume_spelled_out_holds_before_the_shorthand() -> None:
+    assert sizes(resolved(flow_control="60MB", flow_resume_size="40MB")) == (100 * MB, 60 * MB, 40 * MB)
+
+
+def test_the_shorthand_may_not_disagree_with_a_stop_size() -> None:
+    assert refusal(flow_control="60MB", flow_stop_size="50MB") == (
+        "flow_control '60MB' and flow_stop_size '50MB' disagree"
+    )
+
+
+# Ring queues, rule 10
+
+
+def test_ring_queues_have_no_thresholds_by_default() -> None:
+    settings = resolved(overflow="ring", max_count=1000)
+    assert counts(settings) == (1000, 0, 0)
+    assert sizes(settings) == (100 * MB, 0, 0)
+
+
+def test_ring_queues_keep_the_thresholds_they_are_given() -> None:
+    assert counts(resolved(overflow="ring", max_count=1000, flow_stop_count=900)) == (1000, 900, 700)
+
+
+# when_full, rule 7
+
+
+@pytest.mark.parametrize(
+    ("explicit", "word", "after_ms"),
+    [
+        ({"when_full": "reject"}, "reject", 0),
+        ({"when_full": {"reject_after": "3s"}}, "reject_after", 3000),
+        ({"when_full": "reject_after: 3s"}, "reject_after", 3000),
+        ({"when_full": "reject_after 500 ms"}, "reject_after", 500),
+        ({"reject_after": "3s"}, "reject_after", 3000),
+        ({"when_full": "reject_after", "reject_after": "3s"}, "reject_after", 3000),
+        ({"send_fail_if_no_space": True}, "reject", 0),
+        ({"send_fail_if_no_space": False}, "block", 0),
+        ({"send_fail_if_no_space_after_timeout": 3000}, "reject_after", 3000),
+        ({"send_fail_if_no_space_after_timeout": 0}, "block", 0),
+        ({"send_fail_if_no_space": False, "send_fail_if_no_space_after_timeout": 3000}, "reject_after", 3000),
+        ({"send_fail_if_no_space": True, "send_fail_if_no_space_after_timeout": 0}, "reject", 0),
+        ({"send_fail_if_no_space": True, "when_full": "reject"}, "reject", 0),
+    ],
+)
+def test_what_a_send_meets_in_every_dialect(explicit: dict[str, Any], word: str, after_ms: int) -> None:
+    settings = resolve(explicit, DEFAULTS)
+    assert (settings.when_full, settings.reject_after_ms) == (word, after_ms)
+
+
+@pytest.mark.parametrize(
+    ("explicit", "reason"),
+    [
+        ({"when_full": "reject_after"}, "when_full: reject_after needs a time, such as reject_after: 3s"),
+        ({"when_full": "block", "reject_after": "3s"}, "disagree"),
+        ({"send_fail_if_no_space": True, "send_fail_if_no_space_after_timeout": 3000}, "disagree"),
+        (
+            {"when_full": {"reject_after": "3s", "more": 1}},
+            "expected 'block', 'reject' or 'reject_after', not a mapping",
+        ),
+        ({"reject_after": 0}, "must be at least 1, not 0"),
+    ],
+)
+def test_contradictory_or_incomplete_answers_are_refused(explicit: dict[str, Any], reason: str) -> None:
+    assert reason in refusal(**explicit)
+
+
+# Credit
+
+
+def test_the_first_credit_fits_the_window() -> None:
+    assert resolved(producer_window=50).initial_credit == 50
+    assert resolved(initial_credit=2000).producer_window == 2000
+    assert (
+        refusal(initial_credit=20, producer_window=10) == "initial_credit 20 is more than producer_window 10"
+    )
+
+
+def test_strict_reservation_bounds_a_message_by_the_threshold() -> None:
+    assert resolved(byte_reservation="strict", flow_stop_size="1MB").max_message_size == MB
+    assert resolved(byte_reservation="strict", flow_stop_size=0).max_message_size == 100 * MB
+    assert (
+        resolved(byte_reservation="strict", flow_stop_size="1MB", flow_control=False).max_message_size
+        == 100 * MB
+    )
+    assert resolved(flow_stop_size="1MB").max_message_size == 100 * MB
+
+
+# What is refused, and how
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("flow_stop_cuont", 1, "unknown key 'flow_stop_cuont' (did you mean 'flow_stop_count'?)"),
+        ("flow-stop-count", 1, "unknown key 'flow-stop-count' (did you mean 'flow_stop_count'?)"),
+        ("colour", "red", "unknown key 'colour'"),
+        ("memory_limit", 1, "'memory_limit' is not available yet"),
+        ("max_count", -1, "max_count: must be at least 0, not -1"),
+        ("max_count", True, "max_count: expected a whole number, not true"),
+        ("max_count", "1000", "max_count: expected a whole number, not '1000'"),
+        ("max_count", 1 << 60, f"max_count: must be at most {1 << 50}, not {1 << 60}"),
+        ("durable", "yes", "durable: expected true or false, not 'yes'"),
+        ("durable", 1, "durable: expected true or false, not 1"),
+        (
+            "overflow",
+            "rign",
+            "overflow: expected 'reject', 'ring' or 'drop_newest', not 'rign' (did you mean 'ring'?)",
+        ),
+        (
+            "overflow",
+            "page",
+            "overflow: 'page' is not available yet; expected 'reject', 'ring' or 'drop_newest'",
+        ),
+        (
+            "overflow",
+            "dead_letter",
+            "overflow: 'dead_letter' is not available yet; expected 'reject', 'ring' or 'drop_newest'",
+        ),
+        ("dispatch", "adaptive", "dispatch: 'adaptive' is not available yet; expected 'fair' or 'fill'"),
+        ("flow_control", "fast", "flow_control: expected true, false or a size such as 60MB, not 'fast'"),
+        (
+            "consumer_flow_threshold",
+            101,
+            "consumer_flow_threshold: expected a whole percentage from 0 to 100 such as 50%, not 101",
+        ),
+        ("max_message_size", 0, "max_message_size: must be at least 1, not 0"),
+    ],
+)
+def test_a_wrong_key_or_value_is_refused_with_what_was_expected(key: str, value: object, reason: str) -> None:
+    explicit: dict[str, Any] = {key: value}
+    assert refusal(**explicit) == reason
+
+
+def test_a_refusal_is_the_operator_s_and_names_its_keys() -> None:
+    with pytest.raises(OperatorError) as refused:
+        resolve({"max_count": 1, "flow_stop_count": 2}, DEFAULTS)
+    assert isinstance(refused.value, SettingError)
+    assert refused.value.names == ("flow_stop_count", "max_count")
+
+
+# Declare arguments
+
+
+def test_qpid_arguments_are_our_settings() -> None:
+    assert from_arguments(
+        {
+            "qpid.flow_stop_size": "60MB",
+            "qpid.flow_resume_size": 1000,
+            "qpid.flow_stop_count": "900",
+            "qpid.flow_resume_count": 500,
+            "qpid.max_count": 1000,
+            "qpid.max_size": 104857600,
+            "qpid.policy_type": "ring",
+            "durable": "true",
+        }
+    ) == {
+        "flow_stop_size": "60MB",
+        "flow_resume_size": 1000,
+        "flow_stop_count": 900,
+        "flow_resume_count": 500,
+        "max_count": 1000,
+        "max_size": 104857600,
+        "overflow": "ring",
+        "durable": True,
+    }
+
+
+def test_arguments_in_our_own_words_pass_unchanged() -> None:
+    ours = {"max_count": 5, "when_full": "reject"}
+    assert from_arguments(from_arguments(ours)) == ours
+
+
+@pytest.mark.parametrize(("word", "ours"), [("reject", "reject"), ("ring", "ring"), ("ring_strict", "ring")])
+def test_policy_types(word: str, ours: str) -> None:
+    assert from_arguments({"qpid.policy_type": word}) == {"overflow": ours}
+
+
+def test_policy_type_none_leaves_it_to_the_broker() -> None:
+    assert from_arguments({"qpid.policy_type": "none"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (
+            {"qpid.flow_stop_cuont": 1},
+            "unknown argument 'qpid.flow_stop_cuont' (did you mean 'qpid.flow_stop_count'?)",
+        ),
+        ({"x-foo": 1}, "unknown argument 'x-foo'"),
+        ({"qpid.max_count": 1, "max_count": 2}, "max_count and qpid.max_count disagree"),
+        ({"qpid.policy_type": "page"}, "qpid.policy_type: expected one of none, reject, ring"),
+    ],
+)
+def test_other_arguments_are_refused(arguments: dict[str, object], reason: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        from_arguments(arguments)
+    assert refused.value.reason.startswith(reason)
+
+
+def test_an_argument_s_own_name_can_be_asked() -> None:
+    assert argument_key("qpid.policy_type") == "overflow"
+    assert argument_key("max_count") == "max_count"
+
+
+# The law
+
+_numbers = st.one_of(st.integers(0, 50), st.integers(0, 1 << 50))
+_explicit = st.fixed_dictionaries(
+    {},
+    optional={
+        "max_count": _numbers,
+        "max_size": _numbers,
+        "flow_stop_count": _numbers,
+        "flow_resume_count": _numbers,
+        "flow_stop_size": _numbers,
+        "flow_resume_size": _numbers,
+        "flow_control": st.one_of(st.booleans(), _numbers.filter(bool)),
+        "overflow": st.sampled_from(["reject", "ring", "drop_newest"]),
+        "producer_window": st.integers(1, 2000),
+        "initial_credit": st.integers(1, 2000),
+        "byte_reservation": st.sampled_from(["expected", "strict"]),
+        "max_message_size": st.integers(1, 1 << 40),
+    },
+)
+
+
+@st.composite
+def _defaults(draw: st.DrawFn) -> BrokerDefaults:
+    stop = draw(st.integers(0, 100))
+    return BrokerDefaults(
+        default_flow_stop_threshold=stop,
+        default_flow_resume_threshold=draw(st.integers(0, stop)),
+        max_size=draw(_numbers),
+        producer_window=draw(st.integers(1, 2000)),
+        initial_credit=draw(st.integers(1, 2000)),
+    )
+
+
+@given(_explicit, _defaults())
+def test_thresholds_are_in_order_or_the_declaration_is_refused(
+    explicit: dict[str, Any], defaults: BrokerDefaults
+) -> None:
+    try:
+        settings = resolve(explicit, defaults)
+    except SettingError as error:
+        refused = error
+    else:
+        in_order(settings)
+        return
+    assert set(refused.names) <= set(FIELDS)
+    assert set(refused.names) & set(explicit) or "flow_control" in explicit
+
+
+def in_order(settings: NodeSettings) -> None:
+    for hard, stop, resume in (counts(settings), sizes(settings)):
+        assert 0 <= resume <= stop
+        assert (resume == 0) == (stop == 0)
+        assert hard == 0 or stop <= hard
+    assert 1 <= settings.initial_credit <= settings.producer_window
+    if settings.byte_reservation == "strict" and settings.flow_stop_size and settings.flow_control:
+        assert settings.max_message_size <= settings.flow_stop_size
+
+
+@given(_explicit, _defaults())
+def test_what_was_set_is_what_holds(explicit: dict[str, Any], defaults: BrokerDefaults) -> None:
+    try:
+        settings = resolve(explicit, defaults)
+    except SettingError:
+        return
+    for name in (
+        "max_count",
+        "max_size",
+        "flow_stop_count",
+        "flow_stop_size",
+        "producer_window",
+        "initial_credit",
+    ):
+        if name in explicit:
+            assert getattr(settings, name) == explicit[name]
+
+
+@given(_numbers, _defaults())
+def test_a_hard_limit_alone_is_never_refused(limit: int, defaults: BrokerDefaults) -> None:
+    settings = resolve({"max_count": limit}, defaults)
+    assert counts(settings)[0] == limit

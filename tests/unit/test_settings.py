@@ -1,0 +1,278 @@
+"""The broker's own settings: file, environment, flags, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from broker.errors import ConfigError
+from broker.flow.limits import BrokerDefaults
+from broker.settings import (
+    FIELDS,
+    Address,
+    Limits,
+    Listener,
+    Settings,
+    broker_reference,
+    broker_schema,
+    load_settings,
+)
+from broker.units import MB
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def from_yaml(text: str, environment: dict[str, str] | None = None, **flags: object) -> Settings:
+    path = Path("broker.yaml")
+    path.write_text(text)
+    return load_settings(path, environment or {}, flags)
+
+
+def complaints(text: str = "", environment: dict[str, str] | None = None, **flags: object) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        from_yaml(text, environment, **flags)
+    return str(refused.value).split("\n")
+
+
+def test_nothing_set_is_every_default() -> None:
+    settings = load_settings(None, {}, {})
+    assert settings == Settings()
+    assert settings.listeners == (Listener("127.0.0.1", 5672, allow_plain=True),)
+    assert settings.http == Address("127.0.0.1", 8672)
+    assert settings.limits == Limits(10_000, 64, 1024, 65_536, 100 * MB, 10_000, 60_000, 10_000)
+    assert settings.flow.defaults == BrokerDefaults()
+    assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (1000, False)
+    assert settings.policies == ()
+
+
+def test_the_policies_directory_is_taken_if_it_exists() -> None:
+    Path("policies").mkdir()
+    assert load_settings(None, {}, {}).policies == (Path("policies"),)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "limits:\nflow:\n", "---\n"])
+def test_an_empty_file_or_section_sets_nothing(text: str) -> None:
+    assert from_yaml(text) == Settings()
+
+
+def test_the_shipped_file_says_the_defaults() -> None:
+    shipped = load_settings(ROOT / "etc" / "broker.yaml", {}, {})
+    assert shipped == load_settings(None, {}, {"policies": ["policies"]})
+
+
+def test_every_setting_can_stand_in_a_file() -> None:
+    settings = from_yaml(
+        """
+        listeners: [amqp://0.0.0.0:5673, "amqp://[::1]:0"]
+        http: "[::]:80"
+        data: /var/lib/sluice
+        policies: [a.yaml, more]
+        auto_create: false
+        log_level: debug
+        limits: {max_connections: 5, max_sessions: 6, max_links: 7, max_frame_size: 4KB,
+                 max_message_size: 1 MB, handshake_timeout: 2s, idle_timeout: 0, shutdown_timeout: 500 ms}
+        flow: {flow_control: false, default_flow_stop_threshold: 60%, default_flow_resume_threshold: 50,
+               max_size: 1GB, producer_window: 9, initial_credit: 8, consumer_flow_limit: 7,
+               consumer_flow_threshold: 6%, connection_flow_limit: 5, connection_flow_limit_enabled: true}
+        """
+    )
+    assert settings.listeners == (Listener("0.0.0.0", 5673, False), Listener("::1", 0, True))
+    assert settings.http == Address("::", 80)
+    assert (settings.data, settings.policies) == (Path("/var/lib/sluice"), (Path("a.yaml"), Path("more")))
+    assert (settings.auto_create, settings.log_level) == (False, "debug")
+    assert settings.limits == Limits(5, 6, 7, 4096, MB, 2000, 0, 500)
+    assert settings.flow.defaults == BrokerDefaults(False, 60, 50, 1024 * MB, 7, 6, 9, 8, MB)
+    assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (5, True)
+    assert set(settings.origins) == set(FIELDS)
+
+
+def test_flags_beat_the_environment_which_beats_the_file() -> None:
+    text = "log_level: debug\nhttp: 127.0.0.1:1\ndata: file\n"
+    environment = {"SLUICE_HTTP": "127.0.0.1:2", "SLUICE_DATA": "variable"}
+    settings = from_yaml(text, environment, data="flag", http=None, listen=[])
+    assert (settings.log_level, settings.http.port, settings.data) == ("debug", 2, Path("flag"))
+    assert settings.origins == {"log_level": "broker.yaml:1:1", "http": "SLUICE_HTTP", "data": "--data"}
+
+
+def test_variables_and_flags_are_text() -> None:
+    settings = load_settings(
+        None,
+        {
+            "SLUICE_LIMITS_MAX_CONNECTIONS": "5",
+            "SLUICE_AUTO_CREATE": "false",
+            "SLUICE_LISTEN": "amqp://127.0.0.1:1, amqp://127.0.0.1:2",
+            "SLUICE_FLOW_DEFAULT_FLOW_STOP_THRESHOLD": "90%",
+            "SLUICE_LOG_LEVEL": "",
+        },
+        {"policies": (Path("p"),)},
+    )
+    assert settings.limits.max_connections == 5
+    assert settings.auto_create is False
+    assert [listener.port for listener in settings.listeners] == [1, 2]
+    assert settings.flow.defaults.default_flow_stop_threshold == 90
+    assert settings.policies == (Path("p"),)
+
+
+def test_the_file_may_be_named_by_a_variable() -> None:
+    Path("elsewhere.yaml").write_text("log_level: error\n")
+    assert load_settings(None, {"SLUICE_CONFIG": "elsewhere.yaml"}, {}).log_level == "error"
+
+
+@pytest.mark.parametrize(
+    ("url", "listener"),
+    [
+        ("amqp://127.0.0.1:5672", Listener("127.0.0.1", 5672, True)),
+        ("amqp://localhost", Listener("localhost", 5672, True)),
+        ("amqp://[::1]:5671/", Listener("::1", 5671, True)),
+        ("amqp://:0", Listener("0.0.0.0", 0, False)),
+        ("amqp://broker.example:5672", Listener("broker.example", 5672, False)),
+        ("amqp://0.0.0.0:5672?allow_plain=true", Listener("0.0.0.0", 5672, True)),
+        ("amqp://127.0.0.1:5672?allow_plain=false", Listener("127.0.0.1", 5672, False)),
+    ],
+)
+def test_listeners_allow_no_sasl_only_on_this_machine_or_when_told(url: str, listener: Listener) -> None:
+    assert load_settings(None, {}, {"listen": [url]}).listeners == (listener,)
+    jsonschema.validate({"listeners": [url]}, broker_schema())
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("127.0.0.1:5672", "expected amqp://host:port"),
+        ("http://127.0.0.1:5672", "expected amqp://host:port"),
+        ("amqp://::1:5672", "expected amqp://host:port"),
+        ("amqp://127.0.0.1:5672?plain=true", "expected amqp://host:port"),
+        ("amqp://[fe80]:1", "'fe80' in brackets is no IPv6 address"),
+        ("amqp://127.0.0.1:65536", "port 65536 is beyond 65535"),
+        ("amqps://127.0.0.1:5671", "amqps:// is not available yet"),
+    ],
+)
+def test_other_listeners_are_refused(url: str, reason: str) -> None:
+    assert complaints(listen=[url])[0].startswith(f"--listen: listeners: {reason}")
+
+
+def test_addresses_print_as_they_are_written() -> None:
+    assert str(Listener("::1", 5672, True)) == "amqp://[::1]:5672"
+    assert str(Address("127.0.0.1", 80)) == "127.0.0.1:80"
+
+
+def test_all_that_is_wrong_is_told_at_once_with_its_place() -> None:
+    text = """\
+listners: [amqp://127.0.0.1:5672]
+http: nowhere
+limits:
+  max_conections: 5
+  max_frame_size: 511
+auto_create: yes
+flow: 5
+log_level: loud
+log_level: info
+limits.max_links: 5
+"""
+    assert complaints(text, {"SLUICE_LIMITS_MAX_LINK": "1", "SLUICE_DATA": "d"}, polices="x", http="h") == [
+        "broker.yaml:1:1: unknown key 'listners' (did you mean 'listeners'?)",
+        "broker.yaml:2:7: http: expected host:port such as 127.0.0.1:8672 or [::1]:8672, not 'nowhere'",
+        "broker.yaml:4:3: unknown key 'max_conections' (did you mean 'max_connections'?)",
+        "broker.yaml:5:19: max_frame_size: must be at least 512, not 511",
+        "broker.yaml:6:14: YAML reads a bare 'yes' as a truth value: "
+        "write true or false, or put the word in quotes",
+        "broker.yaml:7:7: expected the settings of 'flow'",
+        "broker.yaml:8:12: log_level: expected 'debug', 'info', 'warning' or 'error', not 'loud'",
+        "broker.yaml:9:1: duplicate key 'log_level' (first in line 8)",
+        "broker.yaml:10:1: unknown key 'limits.max_links'",
+        "SLUICE_LIMITS_MAX_LINK: unknown variable (did you mean 'SLUICE_LIMITS_MAX_LINKS'?)",
+        "--polices: unknown key 'polices' (did you mean 'policies'?)",
+        "--http: http: expected host:port such as 127.0.0.1:8672 or [::1]:8672, not 'h'",
+    ]
+
+
+def test_variables_that_orchestrators_add_are_no_misspelling() -> None:
+    environment = {
+        "SLUICE_PORT": "tcp://10.0.0.1:5672",
+        "SLUICE_SERVICE_HOST": "10.0.0.1",
+        "SLUICE_PURE": "1",
+    }
+    assert load_settings(None, environment, {}) == Settings()
+
+
+def test_a_file_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^nowhere\.yaml: cannot be read: No such file or directory$"):
+        load_settings(Path("nowhere.yaml"), {}, {})
+
+
+def test_percentages_that_contradict_each_other_are_refused() -> None:
+    text = "flow:\n  default_flow_stop_threshold: 50%\n  default_flow_resume_threshold: 60%\n"
+    assert complaints(text) == [
+        "broker.yaml:3:3: default_flow_resume_threshold 60 is more than "
+        "default_flow_stop_threshold 50 (broker.yaml:2:3)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "resume"),
+    [
+        ("default_flow_stop_threshold: 50", 50, 50),
+        ("default_flow_stop_threshold: 90", 90, 70),
+        ("default_flow_stop_threshold: 0", 0, 0),
+        ("default_flow_resume_threshold: 90", 90, 90),
+        ("default_flow_resume_threshold: 0", 80, 0),
+    ],
+)
+def test_a_default_percentage_gives_way_to_the_one_that_is_set(text: str, stop: int, resume: int) -> None:
+    defaults = from_yaml(f"flow: {{{text}}}").flow.defaults
+    assert (defaults.default_flow_stop_threshold, defaults.default_flow_resume_threshold) == (stop, resume)
+
+
+def test_the_default_first_credit_gives_way_to_a_smaller_window() -> None:
+    assert from_yaml("flow: {producer_window: 10}").flow.defaults.initial_credit == 10
+
+
+@pytest.mark.parametrize("text", ["- a\n", "word\n", "5\n"])
+def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
+    assert complaints(text) == ["broker.yaml:1:1: expected a mapping of settings"]
+
+
+# The schema and the reference come from the same table
+
+
+def test_the_schema_takes_the_shipped_file() -> None:
+    schema = broker_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(yaml.safe_load((ROOT / "etc" / "broker.yaml").read_text()), schema)
+    jsonschema.validate(None, schema)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"listners": []},
+        {"listeners": []},
+        {"listeners": ["http://x:1"]},
+        {"http": "nowhere"},
+        {"limits": {"max_connections": "many"}},
+        {"limits": {"max_frame_size": 511}},
+        {"limits": {"max_conections": 5}},
+        {"flow": {"default_flow_stop_threshold": "101%"}},
+        {"flow": {"max_size": "10 TB"}},
+        {"log_level": "loud"},
+        [],
+    ],
+)
+def test_schema_and_parser_refuse_the_same(wrong: Any) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, broker_schema())
+    assert complaints(yaml.safe_dump(wrong))
+
+
+def test_the_reference_has_a_row_for_every_setting() -> None:
+    rows = broker_reference().splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == list(FIELDS)
