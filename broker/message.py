@@ -142,10 +142,14 @@ def header_end(data: bytes) -> int:
 
 def header_fields(data: bytes) -> list[bytes]:
     """The header's fields, each as it was encoded: durable, priority, ttl, first-acquirer, delivery-count."""
-    if section_code(data, 0) != HEADER:
-        return []
-    start = _after_descriptor(data, 0)
+    return list_fields(data, _after_descriptor(data, 0)) if section_code(data, 0) == HEADER else []
+
+
+def list_fields(data: bytes, start: int) -> list[bytes]:
+    """The elements of the encoded list at ``start``, each as it was encoded; none if it isn't whole."""
     end = skip_value(data, start, len(data), 0)
+    if end < 0:
+        return []
     at = _first_field(data, start)
     fields: list[bytes] = []
     while 0 <= at < end:

@@ -149,6 +149,7 @@ class Peer:
         session: Session = event.session
         session.incoming_capacity = SESSION_FRAMES * self.container.settings.limits.max_frame_size
         session.open()
+        session.sluice_channel = self.wire.book.begun.pop(0) if self.wire.book.begun else -1
         self.sessions += 1
 
     def _on_attach(self, event: Event) -> None:
@@ -269,7 +270,7 @@ class Peer:
         presettled = link.remote_snd_settle_mode == Link.SND_SETTLED
         window = Window(limit, threshold, self.window)
         consumer = ConsumerLink(
-            self.wire, handle, self.container.engine, node, window, link.name, presettled
+            self.wire, handle, self.container.engine, node, window, link.name, presettled, link.session.sluice_channel
         )
         link.source.copy(link.remote_source)
         link.source.address = address

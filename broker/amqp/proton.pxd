@@ -32,6 +32,7 @@ cdef extern from *:
     extern int pn_link_credit(void *), pn_link_queued(void *), pn_link_drained(void *);
     extern ssize_t pn_link_recv(void *, char *, size_t), pn_link_send(void *, const char *, size_t);
     extern size_t pn_session_outgoing_bytes(void *);
+    extern size_t pn_session_get_incoming_capacity(void *);
     extern void pn_session_set_incoming_capacity(void *, size_t);
     extern void *pn_delivery(void *, pn_bytes_t), *pn_delivery_link(void *);
     extern pn_bytes_t pn_delivery_tag(void *);
@@ -82,6 +83,7 @@ cdef extern from *:
     ssize_t pn_link_recv(void *link, char *start, size_t size)
     ssize_t pn_link_send(void *link, const char *start, size_t size)
     size_t pn_session_outgoing_bytes(void *session)
+    size_t pn_session_get_incoming_capacity(void *session)
     void pn_session_set_incoming_capacity(void *session, size_t capacity)
     void *pn_delivery(void *link, pn_bytes_t tag)
     void *pn_delivery_link(void *delivery)

@@ -1,3 +1,4 @@
+from broker.amqp.frames cimport Direction
 from broker.engine cimport Engine, Node
 from broker.flow.ledger cimport Account, Port
 from broker.flow.window cimport Window
@@ -12,7 +13,9 @@ cdef class Connection:
     cdef public object control
     cdef public object owner
     cdef public list to_flush
-    cdef public bint flushing, blocked, failed, open
+    cdef public bint flushing, blocked
+    cdef public Direction incoming, outgoing
+    cdef public object book
     cdef public long received, sent, numbered
     cdef public set links
     cdef public list answers
@@ -22,6 +25,7 @@ cdef class Connection:
     cpdef bint pump_out(self) except -1
     cpdef object events(self)
     cdef object on_flow(self, void *link)
+    cdef object repeat_flow(self, void *link)
 
 cdef class Held:
     cdef void *delivery
@@ -64,7 +68,8 @@ cdef class ConsumerLink(Consumer):
     cdef public Window window
     cdef public str id, name
     cdef public bint presettled, dead, draining, echo
-    cdef public long delivered, settled
+    cdef public long delivered, settled, drained
+    cdef public int channel
     cdef long next_tag
     cdef list slots
     cdef list free

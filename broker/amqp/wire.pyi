@@ -1,5 +1,6 @@
 from typing import Any, Callable
 
+from broker.amqp.answers import Ledgerbook
 from broker.engine import Engine, Node
 from broker.flow.ledger import Account, Port
 from broker.flow.window import Window
@@ -10,6 +11,7 @@ class Connection:
     owner: Any
     links: set[ProducerLink | ConsumerLink]
     blocked: bool
+    book: Ledgerbook
     received: int
     sent: int
     def __init__(
@@ -98,7 +100,10 @@ class ConsumerLink(Consumer):
         window: Window,
         name: str,
         presettled: bool,
+        channel: int,
     ) -> None: ...
+    def delivery_count(self) -> int: ...
+    def link_credit(self) -> int: ...
     def answer_drain(self) -> bool: ...
     def close(self) -> None: ...
     def shut(self) -> None: ...

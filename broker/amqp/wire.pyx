@@ -8,9 +8,10 @@ the engine asks of its ports.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker cimport codes
+from broker.amqp.frames cimport Direction
 from broker.amqp.proton cimport *
 from broker.engine cimport Engine, Node
 from broker.flow.ledger cimport Account, Port
@@ -19,6 +20,7 @@ from broker.queues.dispatch cimport Consumer
 from broker.queues.queue cimport Entry
 
 from broker import message as _message
+from broker.amqp.answers import Ledgerbook
 
 import cproton_ffi as _proton
 
@@ -65,7 +67,9 @@ cdef class Connection:
         self.to_flush = to_flush
         self.answers = answers
         self.links = set()
-        self.open = True
+        self.incoming = Direction()
+        self.outgoing = Direction()
+        self.book = Ledgerbook(self.incoming, self.outgoing)
 
     cdef object touch(self):
         if not self.flushing:
@@ -82,6 +86,9 @@ cdef class Connection:
         cdef ssize_t at = 0
         cdef ssize_t n
         cdef const char *start = PyBytes_AS_STRING(data)
+        self.incoming.watch(<const uint8_t *>start, size)
+        if self.incoming.rare:
+            self.book.read_incoming()
         while at < size:
             n = pn_transport_push(self.transport, start + at, size - at)
             if n <= 0:
@@ -107,8 +114,12 @@ cdef class Connection:
                 pn_transport_close_tail(self.transport)
                 self.events()
                 return False
+            self.incoming.watch(<const uint8_t *>pn_transport_tail(self.transport), n)
+            if self.incoming.rare:
+                self.book.read_incoming()
             pn_transport_process(self.transport, n)
             self.events()
+            self.book.echo = False
             if n < capacity:
                 return True
             reads += 1
@@ -137,6 +148,9 @@ cdef class Connection:
                 pn_transport_close_tail(self.transport)
                 self.events()
                 return False
+            self.outgoing.watch(<const uint8_t *>pn_transport_head(self.transport), n)
+            if self.outgoing.rare:
+                self.book.read_outgoing()
             pn_transport_pop(self.transport, n)
 
     cpdef object events(self):
@@ -170,16 +184,35 @@ cdef class Connection:
     cdef object on_flow(self, void *link):
         cdef void *context = pn_link_get_context(link)
         cdef ConsumerLink consumer
-        if context == NULL or not pn_link_is_sender(link):
+        if context == NULL:
+            return
+        if not pn_link_is_sender(link):
+            if self.book.echo:
+                self.repeat_flow(link)
             return
         consumer = <ConsumerLink>context
         if consumer.dead:
             return
-        if pn_link_get_drain(link) and not consumer.draining:
+        if (pn_link_get_drain(link) or self.book.echo) and not consumer.draining:
             consumer.draining = True
+            consumer.echo = self.book.echo
             self.answers.append(consumer)
         if consumer.node.queue.ready > 0:
             consumer.engine.touch(consumer.node)
+
+    cdef object repeat_flow(self, void *link):
+        """Make Proton send this receiver's flow state: a session that needs a flow takes a link along."""
+        pn_session_set_incoming_capacity(pn_link_session(link), pn_session_get_incoming_capacity(pn_link_session(link)))
+        pn_link_flow(link, 0)
+        self.touch()
+
+    def send_performative(self, int channel, bytes performative):
+        """Write a frame of our own between Proton's."""
+        cdef pn_bytes_t frame
+        frame.size = len(performative)
+        frame.start = PyBytes_AS_STRING(performative)
+        pn_framing_send_amqp(self.transport, channel, frame)
+        self.touch()
 
     def tick(self, long now_ms):
         """Let Proton mind its idle timeouts; when to call again in ms, 0 for never."""
@@ -563,8 +596,9 @@ cdef class ConsumerLink(Consumer):
     """A link on which the broker sends. An unsettled message has a slot; its delivery tag is the slot."""
 
     def __init__(self, Connection connection, size_t link, Engine engine, Node node, Window window, str name,
-                 bint presettled):
+                 bint presettled, int channel):
         Consumer.__init__(self)
+        self.channel = channel
         self.connection = connection
         self.link = <void *>link
         self.session = pn_link_session(self.link)
@@ -685,10 +719,27 @@ cdef class ConsumerLink(Consumer):
             if self.capacity() > 0 and self.node.queue.ready > 0 and self.node.queue.picky == 0:
                 self.engine.touch(self.node)
                 return False
-            pn_link_drained(self.link)
+            self.drained += pn_link_drained(self.link)
             self.connection.touch()
         self.draining = False
+        if self.echo and not self.dead:
+            self.echo = False
+            self.answer_echo()
         return True
+
+    def answer_echo(self):
+        """Tell the peer this link's flow state, with how many messages are available to it."""
+        answer = self.connection.book.flow_frame(self.channel, self)
+        if answer is not None:
+            self.connection.send_performative(answer[0], answer[1])
+
+    def delivery_count(self):
+        """The link's delivery-count on the wire: what was sent, and credit that was drained."""
+        return self.delivered - pn_link_queued(self.link) + self.drained
+
+    def link_credit(self):
+        """The link-credit that goes with ``delivery_count``."""
+        return pn_link_credit(self.link) + pn_link_queued(self.link)
 
     cpdef object close(self):
         """The link is gone: what it held goes back to its place, as a failed delivery."""

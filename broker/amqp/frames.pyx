@@ -1,0 +1,120 @@
+"""Follows the frames of one direction of a connection, beside Proton.
+
+Proton doesn't say that a peer asked for an echo, and neither reports nor offers `available`; to
+answer, one needs numbers it keeps to itself (transfer counts, channels, handles). They all stand in
+the frames, so this file reads them there: a transfer costs a comparison and an increment, the few
+begin, attach and flow frames are kept whole in ``rare`` for Python to read.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcpy
+
+cdef enum:
+    BEGIN = 0x11
+    ATTACH = 0x12
+    FLOW = 0x13
+    TRANSFER = 0x14
+    # A rare frame larger than this is not kept; its link gets no answers.
+    MOST_KEPT = 4096
+
+
+cdef class Direction:
+    """One direction. ``lost`` once a frame couldn't be followed: the counts are no longer to be used."""
+
+    def __cinit__(self):
+        cdef int i
+        for i in range(CHANNELS):
+            self.transfers[i] = 0
+        self.held = 0
+        self.wanted = 0
+        self.skip = 8  # the protocol header
+        self.rare = []
+
+    def transfer_count(self, int channel):
+        """Transfer frames seen on a channel since its session began."""
+        return self.transfers[channel] if 0 <= channel < CHANNELS else 0
+
+    def restart(self, int channel):
+        """A session begins on a channel."""
+        if 0 <= channel < CHANNELS:
+            self.transfers[channel] = 0
+
+    cdef object watch(self, const uint8_t *at, long size):
+        """Follow the next ``size`` bytes."""
+        cdef long taken
+        while size > 0 and not self.lost:
+            if self.skip > 0:
+                taken = min(self.skip, size)
+                self.skip -= taken
+            elif self.wanted > 0:
+                taken = min(self.wanted, size)
+                self.gathered.extend(at[:taken])
+                self.wanted -= taken
+                if self.wanted == 0:
+                    self.rare.append(bytes(self.gathered))
+            elif self.held == 0 and size >= PREFIX:
+                taken = self.begin_frame(at, size)
+            else:
+                # Only where a read or write ends within a frame's first bytes.
+                self.prefix[self.held] = at[0]
+                self.held += 1
+                taken = 1
+                if self.held == PREFIX or (self.held >= 8 and self.held >= frame_size(self.prefix)):
+                    self.held = 0
+                    self.replay()
+            at += taken
+            size -= taken
+
+    cdef object replay(self):
+        """The prefix is complete: begin the frame with it, then go on behind it."""
+        cdef long have = min(<long>PREFIX, frame_size(self.prefix)) if frame_size(self.prefix) >= 8 else PREFIX
+        cdef long used = self.begin_frame(self.prefix, have)
+        cdef long taken
+        if self.wanted > 0 and used < have:
+            taken = min(self.wanted, have - used)
+            self.gathered.extend((<const uint8_t *>self.prefix)[used:used + taken])
+            self.wanted -= taken
+            if self.wanted == 0:
+                self.rare.append(bytes(self.gathered))
+        elif self.skip > 0:
+            self.skip -= min(self.skip, have - used)
+
+    cdef long begin_frame(self, const uint8_t *at, long size) except -1:
+        """A frame starts at ``at``; how many of its bytes were used up by looking."""
+        cdef long whole = frame_size(at)
+        cdef long offset = at[4] * 4
+        cdef int channel = (at[6] << 8) | at[7]
+        cdef int code = 0
+        if whole < 8 or offset < 8 or offset > whole:
+            self.lost = True
+            return size
+        if at[5] == 0 and whole > offset:
+            code = performative(at, offset)
+        if code < 0:
+            self.lost = True
+            return size
+        if code == TRANSFER:
+            if channel < CHANNELS:
+                self.transfers[channel] += 1
+        elif code == BEGIN or code == ATTACH or code == FLOW:
+            if whole <= MOST_KEPT:
+                self.gathered = bytearray()
+                self.wanted = whole
+                return 0
+        self.skip = whole
+        return 0
+
+
+cdef inline long frame_size(const uint8_t *at) noexcept:
+    return (<long>at[0] << 24) | (at[1] << 16) | (at[2] << 8) | at[3]
+
+
+cdef inline int performative(const uint8_t *at, long offset) noexcept:
+    """The performative's code; -1 where it stands beyond the prefix or in a form not followed."""
+    if offset + 10 > PREFIX or at[offset] != 0:
+        return -1
+    if at[offset + 1] == 0x53:
+        return at[offset + 2]
+    if at[offset + 1] == 0x80:
+        return at[offset + 9]
+    return -1
