@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from broker.engine import SECOND_NS, Engine, Node
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
+from broker.flow.vocabulary import ARGUMENTS
 from broker.manage import why as reasons
 from broker.manage.entities import Entities, Page
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
@@ -123,11 +124,10 @@ class Model:
     def update(self, name: str, arguments: Mapping[str, object]) -> Node:
         """Change settings at runtime; None takes an argument back, so that the policy's holds again."""
         node = self.engine.node(name)
-        explicit = dict(node.arguments)
-        withdrawn = [key for key, value in arguments.items() if value is None]
-        for key in from_arguments(dict.fromkeys(withdrawn, 0)):
-            explicit.pop(key, None)
-        explicit |= from_arguments({key: value for key, value in arguments.items() if value is not None})
+        explicit = {**node.arguments, **from_arguments(_without_none(arguments))}
+        for key in arguments.keys() - _without_none(arguments).keys():
+            if explicit.pop(ARGUMENTS.get(key, key), None) is None:
+                raise OperatorError(f"'{name}' has no argument {key!r} to take back")
         effective = self._effective(name, explicit, _capability(node))
         self._change(node, explicit, effective)
         return node
@@ -374,6 +374,10 @@ class Model:
         answers = [answer for node in sorted(nodes) for answer in self.why(node)]
         mine = [answer for answer in answers if name in (answer.link_id, answer.link)]
         return mine or [reasons.idle_link(name, self.find(node)) for node in sorted(nodes)]
+
+
+def _without_none(arguments: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in arguments.items() if value is not None}
 
 
 def _capability(node: Node) -> str:

@@ -1,0 +1,54 @@
+"""Questions that several verbs ask a broker: listings, page by page, and its own operations."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from broker.errors import SluiceError
+
+if TYPE_CHECKING:
+    from broker.client.request import Management
+
+PREFIX = "org.sluice."
+BROKER = PREFIX + "broker"
+
+Row = dict[str, object]
+
+
+class AnswerError(SluiceError):
+    """The broker's answer is not what this version understands."""
+
+
+def connect(args: argparse.Namespace) -> Management:
+    """The broker the arguments mean; Proton is loaded only now."""
+    from broker.client.request import Management
+
+    return Management(args.broker)
+
+
+def rows(management: Management, kind: str, attributes: Sequence[str]) -> list[Row]:
+    """These attributes of every entity of a kind; the broker answers in pages."""
+    found: list[Row] = []
+    while True:
+        response = management.call(
+            "QUERY", type=PREFIX + kind, body={"attributeNames": list(attributes)}, offset=len(found)
+        )
+        page = fields(response.body)
+        results = cast("list[list[object]]", page["results"])
+        found += [dict(zip(attributes, result, strict=True)) for result in results]
+        if not results or len(found) >= cast("int", page["total"]):
+            return found
+
+
+def operation(management: Management, name: str, **arguments: object) -> Row:
+    """The map one of the broker's own operations answers with."""
+    return fields(management.call(name, type=BROKER, body=arguments).body)
+
+
+def fields(body: object) -> Row:
+    """A response's map; AnswerError if it is none."""
+    if not isinstance(body, dict):
+        raise AnswerError("the broker's answer is not a map")
+    return body

@@ -1,0 +1,225 @@
+"""Show and change queues, topics and policies of a running broker, in qpid-config's words.
+
+sluice config                            what the broker has
+sluice config queues|exchanges [FILTER]  its queues, or its topics
+sluice config list                       both
+sluice config add queue|topic NAME [SETTINGS]
+sluice config set queue|topic NAME [SETTINGS]
+sluice config del queue|topic NAME
+sluice config apply [FILE]               policies of a file; without one, the broker reads its own again
+sluice config explain ADDRESS            every setting there, and where it comes from
+
+SETTINGS are --durable, --max-queue-count N, --max-queue-size N, --limit-policy none|reject|ring,
+--flow-stop-size N, --flow-resume-size N, --flow-stop-count N, --flow-resume-count N and, for every
+other setting, --argument KEY=VALUE. `set` with an empty VALUE takes a setting back, so that the
+policies' holds again. Sizes take a unit, as in 10MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.cli import arguments, ask, explain, table
+from broker.cli.main import UsageError
+from broker.cli.table import Column, limit, number, printable, size_limit, text
+
+if TYPE_CHECKING:
+    Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
+
+# qpid-config's flags and the settings they stand for.
+FLAGS = {
+    "--max-queue-count": "max_count",
+    "--max-queue-size": "max_size",
+    "--limit-policy": "qpid.policy_type",
+    "--flow-stop-size": "flow_stop_size",
+    "--flow-resume-size": "flow_resume_size",
+    "--flow-stop-count": "flow_stop_count",
+    "--flow-resume-count": "flow_resume_count",
+}
+LIMIT_POLICIES = ("none", "reject", "ring")
+LARGEST_FILE = 1 << 20
+
+COLUMNS: tuple[Column, ...] = (
+    text("name", "name"),
+    text("kind", "kind"),
+    text("dur", "durable"),
+    number("max", "max_count", show=limit),
+    number("max size", "max_size", show=size_limit),
+    text("overflow", "overflow"),
+    number("stop/resume", "flow_stop_count", "flow_resume_count", show=limit),
+    number("stop/resume size", "flow_stop_size", "flow_resume_size", show=size_limit),
+    text("stopped", "flowStopped"),
+    number("msg", "depth_msgs"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One sub-command each; -b and --json may stand before or after it."""
+    arguments.add_broker(parser)
+    arguments.add_json(parser)
+    parser.set_defaults(verb=_overview)
+    verbs = parser.add_subparsers(metavar="COMMAND", title="commands")
+    for name, kinds in (("queues", ("queue",)), ("exchanges", ("topic",)), ("list", ("queue", "topic"))):
+        listing = _verb(verbs, name, _list, f"list {name if name != 'list' else 'queues and topics'}")
+        listing.add_argument("filter", nargs="?", metavar="FILTER", help="a name; * and ? are wildcards")
+        listing.set_defaults(kinds=kinds)
+    for name, verb, what in (("add", _add, "create"), ("set", _set, "change")):
+        _settings(_node_verb(verbs, name, verb, f"{what} a queue or a topic"))
+    _node_verb(verbs, "del", _del, "remove a queue or a topic with its messages")
+    for name in ("bind", "unbind"):
+        binding = _verb(verbs, name, _bind, "not available yet")
+        binding.add_argument("topic", metavar="TOPIC")
+        binding.add_argument("queue", metavar="QUEUE")
+        binding.add_argument("key", nargs="?", metavar="KEY")
+    _verb(verbs, "apply", _apply, "apply policies").add_argument("file", nargs="?", metavar="FILE")
+    _verb(verbs, "explain", explain.run, "where settings come from").add_argument(
+        "address", metavar="ADDRESS"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the sub-command."""
+    verb: Callable[[argparse.Namespace], int] = args.verb
+    return verb(args)
+
+
+def _verb(
+    verbs: Verbs, name: str, verb: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+    # Suppressed: a default here would undo what stood before the sub-command.
+    parser.add_argument("-b", "--broker", metavar="URL", default=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+    parser.set_defaults(verb=verb)
+    return parser
+
+
+def _node_verb(
+    verbs: Verbs, name: str, verb: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    parser = _verb(verbs, name, verb, text)
+    parser.add_argument("kind", choices=("queue", "topic"))
+    parser.add_argument("name", metavar="NAME")
+    return parser
+
+
+def _settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--durable", action="store_true", default=None)
+    for flag, name in FLAGS.items():
+        choices = LIMIT_POLICIES if flag == "--limit-policy" else None
+        parser.add_argument(flag, dest=name, metavar=None if choices else "N", choices=choices)
+    parser.add_argument("--argument", type=arguments.pair, action="append", default=[], metavar="KEY=VALUE")
+
+
+def settings(args: argparse.Namespace) -> dict[str, object]:
+    """The arguments of CREATE and UPDATE; texts, which the broker reads. UsageError if one stands twice."""
+    given: dict[str, object] = {
+        name: value for name in FLAGS.values() if (value := getattr(args, name)) is not None
+    }
+    if args.durable:
+        given["durable"] = True
+    for key, value in args.argument:
+        if key in given:
+            raise UsageError(f"{key} is given twice")
+        given[key] = value
+    return given
+
+
+def _overview(args: argparse.Namespace) -> int:
+    with ask.connect(args) as management:
+        broker = ask.fields(management.call("READ", type=ask.BROKER, name="broker").body)
+    if args.json:
+        print(table.as_json(broker))
+        return 0
+    for name in (
+        "version",
+        "queues",
+        "topics",
+        "subscriptions",
+        "connections",
+        "depth_msgs",
+        "stopped_nodes",
+        "holds",
+    ):
+        print(f"{name:<14} {table.word(broker.get(name))}")
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    wanted = table.attributes(COLUMNS)
+    with ask.connect(args) as management:
+        found = [row for kind in args.kinds for row in ask.rows(management, kind, wanted)]
+    shown = [row for row in found if _is_wanted(str(row["name"]), args.filter)]
+    print(table.as_json(shown) if args.json else table.plain(COLUMNS, shown))
+    return 0
+
+
+def _is_wanted(name: str, pattern: str | None) -> bool:
+    if pattern is None:
+        return not name.startswith("$")
+    return fnmatchcase(name, pattern)
+
+
+def _add(args: argparse.Namespace) -> int:
+    return _change(args, "CREATE", "created")
+
+
+def _set(args: argparse.Namespace) -> int:
+    if not settings(args):
+        raise UsageError("set needs a setting; --help lists them")
+    return _change(args, "UPDATE", "changed")
+
+
+def _change(args: argparse.Namespace, operation: str, done: str) -> int:
+    given = settings(args)
+    if operation == "UPDATE":  # where null takes a setting back
+        given = {name: None if value == "" else value for name, value in given.items()}
+    with ask.connect(args) as management:
+        response = management.call(operation, type=ask.PREFIX + args.kind, name=args.name, attributes=given)
+    return _done(args, done, ask.fields(response.body))
+
+
+def _del(args: argparse.Namespace) -> int:
+    with ask.connect(args) as management:
+        management.call("DELETE", type=ask.PREFIX + args.kind, name=args.name)
+    return _done(args, "deleted", {"name": args.name, "kind": args.kind})
+
+
+def _done(args: argparse.Namespace, done: str, entity: ask.Row) -> int:
+    print(table.as_json(entity) if args.json else f"{done} {args.kind} {printable(args.name)}")
+    return 0
+
+
+def _bind(args: argparse.Namespace) -> int:
+    with ask.connect(args) as management:
+        management.call("CREATE", type=ask.PREFIX + "binding", name=f"{args.topic}/{args.queue}")
+    return 0
+
+
+def _apply(args: argparse.Namespace) -> int:
+    with ask.connect(args) as management:
+        given = {} if args.file is None else {"text": _policies(args.file), "file": args.file}
+        answer = ask.operation(management, "apply", **given)
+    changed = answer["changed"]
+    assert isinstance(changed, list)
+    text = ", ".join(printable(str(name)) for name in changed) or "nothing that exists"
+    print(table.as_json(answer) if args.json else f"applied; changed: {text}")
+    return 0
+
+
+def _policies(name: str) -> str:
+    """The file's text, which must fit into a request."""
+    try:
+        raw = sys.stdin.buffer.read(LARGEST_FILE) if name == "-" else Path(name).read_bytes()
+        if len(raw) >= LARGEST_FILE - 4096:
+            raise UsageError(f"{name}: larger than a request may be")
+        return raw.decode()
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name}: {error}") from error

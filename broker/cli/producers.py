@@ -1,0 +1,41 @@
+"""Stop or start the producers of a queue or topic, of all that match a pattern, or of all.
+
+A stop stands above every threshold and holds for queues and topics to come as well, until a start
+lifts it. In a pattern, * is one word and > (or #), at the end, the rest: 'orders.>'.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import cast
+
+from broker.cli import arguments, ask, table
+from broker.cli.main import UsageError
+from broker.cli.table import printable
+
+EVERYTHING = ">"
+DONE = {"stop": "stopped", "start": "started"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's own arguments."""
+    parser.add_argument("action", choices=tuple(DONE))
+    parser.add_argument("target", nargs="?", metavar="ADDRESS|PATTERN")
+    parser.add_argument("--all", action="store_true", help="every queue and topic")
+    arguments.add_broker(parser)
+    arguments.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Names what is concerned at present."""
+    if bool(args.target) == args.all:
+        raise UsageError("name an address or a pattern, or say --all")
+    target = args.target or EVERYTHING
+    with ask.connect(args) as management:
+        answer = ask.operation(management, f"{args.action}-producers", target=target)
+    if args.json:
+        print(table.as_json(answer))
+        return 0
+    names = [printable(str(name)) for name in cast("list[object]", answer["nodes"])]
+    print(f"producers {DONE[args.action]} at {len(names)} nodes" + "".join(f"\n  {name}" for name in names))
+    return 0

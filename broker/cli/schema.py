@@ -1,0 +1,31 @@
+"""Print the JSON Schema of the policy files or of the broker's own settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's own arguments."""
+    parser.add_argument(
+        "what", nargs="?", choices=("policies", "broker"), default="policies", help="(default: policies)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Needs no broker."""
+    print(json.dumps(_policies() if args.what == "policies" else _broker(), indent=2))
+    return 0
+
+
+def _policies() -> dict[str, object]:
+    from broker.policy.schema import policy_schema
+
+    return policy_schema()
+
+
+def _broker() -> dict[str, object]:
+    from broker.settings import broker_schema
+
+    return broker_schema()

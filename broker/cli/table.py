@@ -1,0 +1,137 @@
+"""Tables as plain text, and names made safe for a terminal."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.units import format_size
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+# Controls, formats (which turn the direction of text), surrogates and separators of lines.
+UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+# Attributes that, where true, mean that somebody waits.
+ALARMING = ("flowStopped", "blocked", "shut")
+
+Row = Mapping[str, object]
+
+
+def printable(text: str) -> str:
+    """The text with everything a terminal might obey shown as an escape."""
+    return "".join(
+        character.encode("unicode_escape").decode()
+        if unicodedata.category(character) in UNSAFE
+        else character
+        for character in text
+    )
+
+
+def word(value: object) -> str:
+    """A value as a cell shows it: yes and no, numbers with separators, nothing as '-'."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return printable(", ".join(map(str, value))) or "-"
+    return printable(str(value))
+
+
+def limit(value: object) -> str:
+    """A limit or threshold, where 0 means none."""
+    return word(value) if value else "-"
+
+
+def size(value: object) -> str:
+    """Bytes, rounded to a unit."""
+    if not isinstance(value, int):
+        return word(value)
+    amount, units = float(value), ("B", "KB", "MB", "GB")
+    for unit in units:
+        if amount < 1024 or unit == units[-1]:
+            return f"{amount:,.0f} {unit}" if unit == "B" else f"{amount:,.1f} {unit}"
+        amount /= 1024
+    return word(value)
+
+
+def size_limit(value: object) -> str:
+    """A limit in bytes as it was set, where 0 means none."""
+    return format_size(value) if isinstance(value, int) and value else "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its heading, the attributes it is made of and how they become a cell."""
+
+    title: str
+    names: tuple[str, ...]
+    show: Callable[[object], str] = word
+    right: bool = True
+
+    def cell(self, row: Row) -> str:
+        """What stands in a row."""
+        return "/".join(self.show(row.get(name)) for name in self.names)
+
+
+def text(title: str, name: str) -> Column:
+    """A column of words, set left."""
+    return Column(title, (name,), right=False)
+
+
+def number(title: str, *names: str, show: Callable[[object], str] = word) -> Column:
+    """A column of numbers, set right; several stand with a slash between them."""
+    return Column(title, names, show)
+
+
+def attributes(columns: Sequence[Column]) -> list[str]:
+    """What to ask for, each once."""
+    return list(dict.fromkeys(name for column in columns for name in column.names))
+
+
+def plain(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+    """The table without any terminal's help."""
+    cells = [
+        [column.title for column in columns],
+        *([column.cell(row) for column in columns] for row in rows),
+    ]
+    widths = [max(map(len, each)) for each in zip(*cells, strict=True)]
+    lines = [_line(columns, line, widths) for line in cells]
+    rule = "-" * max(map(len, lines))
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def rich(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> RichTable:
+    """The table for a terminal; what flow control has stopped stands out."""
+    from rich.table import Table
+    from rich.text import Text
+
+    found = Table(title=title, title_justify="left")
+    for column in columns:
+        found.add_column(column.title, justify="right" if column.right else "left")
+    for row in rows:
+        style = "bold red" if any(row.get(name) for name in ALARMING) else ""
+        found.add_row(*(Text(column.cell(row)) for column in columns), style=style)
+    return found
+
+
+def as_json(value: object) -> str:
+    """JSON; anything a terminal might obey is escaped by ASCII."""
+    return json.dumps(value, indent=2, default=str)
+
+
+def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        cell.rjust(width) if column.right else cell.ljust(width)
+        for column, cell, width in zip(columns, cells, widths, strict=True)
+    ]
+    return "  ".join(padded).rstrip()
