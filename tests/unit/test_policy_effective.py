@@ -1,0 +1,174 @@
+"""What holds for one node, and where each of its settings comes from (FLOW §6)."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.flow.limits import BrokerDefaults, NodeSettings, SettingError
+from broker.policy.effective import Policy, PolicySet, Setting
+from broker.policy.load import parse_policies
+from broker.policy.match import parse_pattern
+from broker.units import MB
+from broker.yamlsource import Place
+
+POLICIES = parse_policies(
+    """\
+policies:
+  - match: ">"
+    max_count: 10
+    producer_window: 50
+  - match: "orders.>"
+    max_count: 1000
+    flow_stop_count: 900
+  - match: "orders.eu"
+    flow_resume_count: 500
+    auto_create: false
+  - match: "prices"
+    kind: topic
+    max_count: 77
+    dispatch: fill
+""",
+    "p.yaml",
+)
+
+
+def test_each_setting_comes_from_the_most_specific_policy_that_has_it() -> None:
+    found = POLICIES.effective("orders.eu")
+    settings = found.settings
+    assert (settings.max_count, settings.flow_stop_count, settings.flow_resume_count) == (1000, 900, 500)
+    assert found.origins["max_count"] == "p.yaml:6:5"
+    assert found.origins["flow_stop_count"] == "p.yaml:7:5"
+    assert found.origins["flow_resume_count"] == "p.yaml:9:5"
+    assert found.origins["producer_window"] == "p.yaml:4:5"
+    assert found.origins["initial_credit"] == "default lowered to producer_window"
+    assert found.origins["flow_stop_size"] == "default (80 % of max_size)"
+    assert found.origins["max_size"] == "default"
+
+
+def test_every_setting_has_an_origin() -> None:
+    for address in ("orders.eu", "prices", "x"):
+        names = {field.name for field in fields(NodeSettings)} | {"auto_create"}
+        assert set(POLICIES.effective(address).origins) == names
+        assert "" not in POLICIES.effective(address).origins.values()
+
+
+def test_arguments_beat_every_policy_in_qpid_s_words_too() -> None:
+    found = POLICIES.effective("orders.eu", {"qpid.max_count": "2000", "flow_resume_count": 600})
+    assert (found.settings.max_count, found.settings.flow_resume_count) == (2000, 600)
+    assert found.origins["max_count"] == found.origins["flow_resume_count"] == "argument"
+    assert found.origins["flow_stop_count"] == "p.yaml:7:5"
+
+
+def test_the_broker_s_defaults_name_their_line() -> None:
+    places = {"max_size": "etc/broker.yaml:3:5", "default_flow_stop_threshold": "etc/broker.yaml:4:5"}
+    defaults = BrokerDefaults(max_size=10 * MB, default_flow_stop_threshold=90, places=places)
+    found = PolicySet().effective("a", {}, defaults)
+    assert (found.settings.max_size, found.settings.flow_stop_size) == (10 * MB, 9 * MB)
+    assert found.origins["max_size"] == "etc/broker.yaml:3:5"
+    assert found.origins["flow_stop_size"] == "etc/broker.yaml:4:5 (90 % of max_size)"
+    assert found.origins["flow_resume_size"] == "default (70 % of max_size)"
+
+
+def test_a_queue_takes_from_its_topic_what_it_does_not_set() -> None:
+    found = POLICIES.effective("alice", parents=["prices"])
+    assert (found.settings.max_count, found.settings.dispatch) == (77, "fill")
+    assert found.origins["max_count"] == "p.yaml:13:5 (by topic prices)"
+    assert found.origins["producer_window"] == "p.yaml:4:5"
+
+
+def test_a_queue_bound_to_a_topic_stays_a_queue() -> None:
+    assert POLICIES.effective("prices").settings.kind == "topic"
+    assert POLICIES.effective("alice", parents=["prices"]).settings.kind == "queue"
+
+
+def test_arguments_and_the_queue_s_own_policy_beat_its_topic() -> None:
+    own = parse_policies(
+        "policies: [{match: alice, max_count: 5}, {match: prices, max_count: 7, dispatch: fill}]", "p.yaml"
+    )
+    assert own.effective("alice", parents=["prices"]).settings.max_count == 5
+    assert own.effective("bob", parents=["prices"]).settings.max_count == 7
+    assert own.effective("bob", {"max_count": 3}, parents=["prices"]).settings.max_count == 3
+
+
+def test_a_policy_for_both_topic_and_queue_says_nothing_about_the_topic() -> None:
+    found = POLICIES.effective("orders.us", parents=["weather"])
+    assert found.settings.max_count == 1000
+
+
+def test_kind_is_the_policy_s_then_the_capability_s_then_queue() -> None:
+    topic = POLICIES.effective("prices", capability="queue")
+    assert (topic.settings.kind, topic.origins["kind"]) == ("topic", "p.yaml:12:5")
+    asked = POLICIES.effective("alice", capability="topic")
+    assert (asked.settings.kind, asked.origins["kind"]) == ("topic", "capability")
+    plain = POLICIES.effective("alice")
+    assert (plain.settings.kind, plain.origins["kind"]) == ("queue", "default")
+
+
+def test_auto_create_is_the_policy_s_then_the_broker_s() -> None:
+    assert POLICIES.effective("orders.eu").auto_create is False
+    assert POLICIES.effective("orders.eu").origins["auto_create"] == "p.yaml:10:5"
+    assert POLICIES.effective("orders.us").auto_create is True
+    assert POLICIES.effective("orders.us", auto_create=False).auto_create is False
+
+
+def test_a_contradiction_that_merging_made_names_both_origins() -> None:
+    with pytest.raises(SettingError) as refused:
+        POLICIES.effective("orders.eu", {"max_count": 800})
+    assert str(refused.value) == (
+        "orders.eu: flow_stop_count 900 is more than max_count 800 "
+        "(flow_stop_count from p.yaml:7:5, max_count from argument)"
+    )
+
+
+def test_a_shorthand_is_merged_key_by_key() -> None:
+    policies = parse_policies(
+        "policies:\n- {match: '>', flow_control: 60MB}\n- {match: a, flow_resume_size: 40MB}\n", "p.yaml"
+    )
+    found = policies.effective("a")
+    assert (found.settings.flow_stop_size, found.settings.flow_resume_size) == (60 * MB, 40 * MB)
+    assert found.origins["flow_stop_size"] == "p.yaml:2:16"
+    assert policies.effective("b").origins["flow_resume_size"] == "p.yaml:2:16 (0: equal to flow_stop_size)"
+
+
+def test_a_value_that_another_setting_changed_says_so() -> None:
+    policies = parse_policies(
+        "policies: [{match: a, byte_reservation: strict, flow_stop_size: 1MB, max_message_size: 2MB}]", "p"
+    )
+    found = policies.effective("a")
+    assert found.settings.max_message_size == MB
+    assert (
+        found.origins["max_message_size"] == "p:1:70 (lowered to flow_stop_size: byte_reservation is strict)"
+    )
+
+
+def test_the_global_switch_is_named_where_it_overrides_a_node() -> None:
+    defaults = BrokerDefaults(flow_control=False, places={"flow_control": "etc/broker.yaml:9:3"})
+    found = PolicySet().effective("a", {"flow_control": True}, defaults)
+    assert found.settings.flow_control is False
+    assert (
+        found.origins["flow_control"] == "argument (switched off for the whole broker: etc/broker.yaml:9:3)"
+    )
+
+
+_patterns = st.lists(
+    st.sampled_from(["a", "*", "a.b", "a.*", "a.>", "a.#", "*.b", "*.*", ">", "#"]), unique=True
+)
+
+
+@given(_patterns, st.sampled_from(["a", "a.b", "a.b.c", "b.b"]))
+def test_the_first_match_by_rank_wins_whatever_the_order_of_the_files(texts: list[str], address: str) -> None:
+    def policy(index: int, text: str) -> Policy:
+        setting = Setting("max_count", index + 1, text)
+        return Policy(parse_pattern(text), (setting,), None, "", Place("p", index + 1, 1))
+
+    made = [policy(index, text) for index, text in enumerate(texts)]
+    forward, backward = PolicySet.of(made), PolicySet.of(reversed(made))
+    origin = forward.effective(address).origins["max_count"]
+    assert origin == backward.effective(address).origins["max_count"]
+    matching = [p.pattern for p in made if p.pattern.matches(address)]
+    best = min(matching, key=lambda pattern: pattern.rank).text if matching else "default (none)"
+    assert origin == best
