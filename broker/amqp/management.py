@@ -331,5 +331,4 @@ def _reply(request: Message, reply_to: str, status: int, reason: str, body: Body
         body=dict(body) if isinstance(body, Mapping) else body,
     )
     reply.correlation_id = request.id if correlation is None else correlation
-    encoded: bytes = reply.encode()
-    return encoded
+    return bytes(reply.encode())

@@ -132,7 +132,7 @@ def settings(args: argparse.Namespace) -> dict[str, object]:
 
 def _overview(args: argparse.Namespace) -> int:
     with ask.connect(args) as management:
-        broker = ask.fields(management.call("READ", type=ask.BROKER, name="broker").body)
+        broker = ask.entity(management, "READ", "broker", "broker")
     if args.json:
         print(table.as_json(broker))
         return 0
@@ -180,13 +180,13 @@ def _change(args: argparse.Namespace, operation: str, done: str) -> int:
     if operation == "UPDATE":  # where null takes a setting back
         given = {name: None if value == "" else value for name, value in given.items()}
     with ask.connect(args) as management:
-        response = management.call(operation, type=ask.PREFIX + args.kind, name=args.name, attributes=given)
-    return _done(args, done, ask.fields(response.body))
+        entity = ask.entity(management, operation, args.kind, args.name, given)
+    return _done(args, done, entity)
 
 
 def _del(args: argparse.Namespace) -> int:
     with ask.connect(args) as management:
-        management.call("DELETE", type=ask.PREFIX + args.kind, name=args.name)
+        ask.entity(management, "DELETE", args.kind, args.name)
     return _done(args, "deleted", {"name": args.name, "kind": args.kind})
 
 
@@ -197,7 +197,7 @@ def _done(args: argparse.Namespace, done: str, entity: ask.Row) -> int:
 
 def _bind(args: argparse.Namespace) -> int:
     with ask.connect(args) as management:
-        management.call("CREATE", type=ask.PREFIX + "binding", name=f"{args.topic}/{args.queue}")
+        ask.entity(management, "CREATE", "binding", f"{args.topic}/{args.queue}")
     return 0
 
 

@@ -37,5 +37,5 @@ def run(args: argparse.Namespace) -> int:
         print(table.as_json(answer))
         return 0
     names = [printable(str(name)) for name in cast("list[object]", answer["nodes"])]
-    print(f"producers {DONE[args.action]} at {len(names)} nodes" + "".join(f"\n  {name}" for name in names))
+    print(f"producers {DONE[args.action]}: {', '.join(names) or 'none at present'}")
     return 0

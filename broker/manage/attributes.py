@@ -36,7 +36,9 @@ def _same(*names: str) -> Row:
 def _when(path: str, view: object, epoch_ns: int) -> str | None:
     """A moment in ISO 8601, or nothing where it never came."""
     at_ns = attrgetter(path)(view)
-    return datetime.fromtimestamp((epoch_ns + at_ns) / SECOND_NS, UTC).isoformat() if at_ns else None
+    if not at_ns:
+        return None
+    return datetime.fromtimestamp((epoch_ns + at_ns) / SECOND_NS, UTC).isoformat(timespec="milliseconds")
 
 
 def _constant(value: object) -> Reader:

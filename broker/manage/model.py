@@ -276,7 +276,7 @@ class Model:
             connections=len(self.links.connections()),
             producers=sum(len(node.ledger.accounts) for node in owners),
             consumers=sum(len(node.consumers) for node in nodes),
-            queues=sum(node.kind == "queue" for node in nodes),
+            queues=sum(node.kind == "queue" and not _is_own(node) for node in nodes),
             topics=sum(node.is_topic for node in nodes),
             subscriptions=sum(node.topic is not None for node in nodes),
             stopped_nodes=sum(node.gate.closed for node in nodes),

@@ -14,7 +14,7 @@ from broker.flow.gate import Gate
 from broker.flow.ledger import IDLE_NS
 from broker.manage.bars import COUNT, OPERATOR, SIZE, Bar, bars
 from broker.manage.views import ConsumerView, ProducerView
-from broker.units import format_size
+from broker.units import KB, SIZE_UNITS, format_size
 
 # What a link waits for, beyond the settings that bars name.
 PROMISED = "promised"  # the gate is open, but other producers hold its room
@@ -168,20 +168,34 @@ def _closed(node: Node, gate: Gate, held_by: str) -> _Reason:
 def _bar_text(bar: Bar, held_by: str) -> str:
     if bar.setting == OPERATOR:
         return f"an operator (producers stopped for '{held_by}')" if held_by else "an operator"
-    return f"{bar.setting} ({_amount(bar.setting, bar.depth)} queued of {_amount(bar.setting, bar.stop)})"
+    return f"{bar.setting} ({_filled(bar)})"
 
 
 def _below(thresholds: Iterable[Bar]) -> str:
     words = [
-        f"below {bar.setting.replace('stop', 'resume')} {_amount(bar.setting, bar.resume)}"
-        f" ({_amount(bar.setting, bar.excess)} to go)"
+        f"below {bar.setting.replace('stop', 'resume')} {_number(bar.setting, bar.resume)}"
+        f" ({_number(bar.setting, bar.excess)} to go)"
         for bar in thresholds
     ]
     return "when the depth is " + " and ".join(words)
 
 
-def _amount(setting: str, number: int) -> str:
-    return format_size(number) if setting == SIZE else f"{number:,} messages"
+def _filled(bar: Bar) -> str:
+    """`50 of 100 messages queued`."""
+    unit = "" if bar.setting == SIZE else " messages"
+    return f"{_number(bar.setting, bar.depth)} of {_number(bar.setting, bar.stop)}{unit} queued"
+
+
+def _number(setting: str, number: int) -> str:
+    return about(number) if setting == SIZE else f"{number:,}"
+
+
+def about(size: int) -> str:
+    """Bytes in the unit that reads best, rounded unless it is exact."""
+    if size < KB or size % KB == 0:
+        return format_size(size)
+    unit = next(unit for unit in ("GB", "MB", "KB") if size >= SIZE_UNITS[unit])
+    return f"{size / SIZE_UNITS[unit]:.1f} {unit}"
 
 
 def _seconds(bar: Bar, node: Node) -> float:
@@ -205,16 +219,16 @@ def _crowded(link: ProducerView, node: Node, gate: Gate) -> _Reason:
     if too_large and gate.room(1) > 0:
         bar = Bar(SIZE, gate.depth_bytes, gate.stop_bytes, gate.resume_bytes)
         text = (
-            f"{name} is open, but its messages of about {format_size(link.reserve_bytes)} are larger than"
-            f" the {format_size(max(left, 0))} left below flow_stop_size {format_size(gate.stop_bytes)}"
+            f"{name} is open, but its messages of about {about(link.reserve_bytes)} are larger than"
+            f" the {about(max(left, 0))} left below flow_stop_size {about(gate.stop_bytes)}"
         )
         return _Reason(TOO_LARGE, text, f"when so much has left, or '{node.name}' is empty", bar)
     setting = SIZE if too_large else COUNT
     bar = _bar_of(gate, setting)
     text = (
         f"{name} is open, but its room is promised to other producers:"
-        f" {_amount(setting, bar.depth)} queued and {gate.promised_msgs:,} credits"
-        f" reach {setting} {_amount(setting, bar.stop)}"
+        f" {_number(setting, bar.depth)} queued and {gate.promised_msgs:,} credits"
+        f" reach {setting} {_number(setting, bar.stop)}"
     )
     frees = f"when they use it, or lose it for lying idle (after {IDLE_NS // 1_000_000} ms)"
     return _Reason(PROMISED, text, frees, bar)
@@ -267,7 +281,7 @@ def _state(node: Node) -> str:
 
 
 def _room_text(bar: Bar) -> str:
-    return f"{_amount(bar.setting, bar.depth)} queued of {bar.setting} {_amount(bar.setting, bar.stop)}"
+    return f"{_filled(bar)} ({bar.setting})"
 
 
 def _eta_text(reason: _Reason) -> str:
