@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import OperatorError
@@ -464,6 +464,25 @@ def test_what_was_set_is_what_holds(explicit: dict[str, Any], defaults: BrokerDe
     ):
         if name in explicit:
             assert getattr(settings, name) == explicit[name]
+
+
+_few = st.integers(0, 20)
+
+
+@settings(max_examples=500)
+@given(_few, _few, st.one_of(st.none(), _few), st.integers(0, 100))
+def test_a_default_beside_an_explicit_threshold_keeps_the_order(
+    hard: int, stop: int, resume: int | None, percent: int
+) -> None:
+    defaults = BrokerDefaults(default_flow_stop_threshold=100, default_flow_resume_threshold=percent)
+    explicit: dict[str, Any] = {"max_count": hard, "flow_stop_count": stop, "flow_resume_count": resume}
+    in_range = (hard == 0 or stop <= hard) and (stop == 0 or (resume or 0) <= stop)
+    if resume is None:
+        del explicit["flow_resume_count"]
+    if in_range or stop == 0:
+        in_order(resolve(explicit, defaults))
+    else:
+        assert "is more than" in refusal(**explicit)
 
 
 @given(_numbers, _defaults())
