@@ -60,7 +60,7 @@ class Contender:
 
     def _await_ready(self, process: subprocess.Popen[bytes], log: Path) -> None:
         deadline = time.monotonic() + START_S
-        while "ready" not in log.read_text(errors="replace").splitlines():
+        while not any(line.endswith("ready") for line in log.read_text(errors="replace").splitlines()):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise BenchError(f"{self.name} did not start: {log.read_text(errors='replace').strip()}")
             time.sleep(0.02)
