@@ -1,0 +1,166 @@
+"""The gate: hysteresis in two units, an operator's hand above both, room for one message when empty."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker import codes
+from broker.flow.gate import OPEN, STOPPED, Gate
+
+pytestmark = pytest.mark.flow
+
+NOW = 1_000
+
+
+def gate(
+    stop_msgs: int = 0, resume_msgs: int = 0, stop_bytes: int = 0, resume_bytes: int = 0, strict: int = 0
+) -> Gate:
+    made = Gate("orders")
+    made.configure(stop_msgs, resume_msgs, stop_bytes, resume_bytes, strict, NOW)
+    return made
+
+
+def enter(subject: Gate, count: int, size: int = 10) -> list[bool]:
+    return [subject.enter(size, NOW) for _ in range(count)]
+
+
+def leave(subject: Gate, count: int, size: int = 10) -> list[bool]:
+    return [subject.leave(size, NOW) for _ in range(count)]
+
+
+def test_it_starts_open_stops_when_full_and_opens_strictly_below_resume() -> None:
+    subject = gate(stop_msgs=10, resume_msgs=5)
+    assert subject.state == OPEN
+    assert enter(subject, 10) == [False] * 9 + [True]
+    assert (subject.state, subject.closed_count, subject.room(1)) == (STOPPED, 1, 0)
+    assert leave(subject, 5) == [False] * 5
+    assert (subject.depth_msgs, subject.state) == (5, STOPPED)
+    assert leave(subject, 1) == [True]
+    assert (subject.state, subject.room(1)) == (OPEN, 6)
+
+
+def test_resume_0_is_equal_to_stop() -> None:
+    subject = gate(stop_msgs=10)
+    enter(subject, 10)
+    assert leave(subject, 1) == [True]
+
+
+def test_both_units_must_be_below_resume() -> None:
+    subject = gate(stop_msgs=10, resume_msgs=8, stop_bytes=100, resume_bytes=50)
+    enter(subject, 10, 10)
+    leave(subject, 4, 10)
+    assert (subject.depth_msgs, subject.depth_bytes, subject.state) == (6, 60, STOPPED)
+    leave(subject, 2, 10)
+    assert (subject.depth_bytes, subject.state) == (40, OPEN)
+
+
+def test_bytes_stop_it_when_one_more_message_would_not_fit() -> None:
+    subject = gate(stop_bytes=1000, resume_bytes=500, strict=300)
+    assert enter(subject, 3, 300) == [False, False, True]
+
+
+def test_promises_take_room() -> None:
+    subject = gate(stop_msgs=100)
+    subject.promise(60, 600)
+    enter(subject, 10)
+    assert subject.room(10) == 30
+    subject.promise(-60, -600)
+    assert subject.room(10) == 90
+
+
+def test_an_empty_node_has_room_for_one_message_however_large() -> None:
+    subject = gate(stop_bytes=100)
+    assert subject.room(10_000) == 1
+    subject.promise(1, 10_000)
+    assert subject.room(10_000) == 0
+    assert subject.excess_msgs() == 0
+
+
+def test_lowered_thresholds_say_what_to_take_back() -> None:
+    subject = gate(stop_msgs=100)
+    subject.promise(80, 800)
+    enter(subject, 10)
+    subject.configure(50, 0, 0, 0, 0, NOW)
+    assert subject.excess_msgs() == 40
+    subject.configure(5, 0, 0, 0, 0, NOW)
+    assert (subject.state, subject.excess_msgs()) == (STOPPED, 80)
+
+
+def test_an_operators_hand_is_above_every_threshold() -> None:
+    subject = gate()
+    assert subject.hold(True, NOW)
+    assert (subject.state, subject.room(1)) == (STOPPED, 0)
+    subject.enforce(False, NOW)
+    assert subject.state == STOPPED
+    assert subject.hold(False, NOW)
+    assert (subject.state, subject.room(1)) == (OPEN, codes.UNBOUNDED)
+
+
+def test_lifting_the_hand_from_a_full_node_leaves_it_stopped() -> None:
+    subject = gate(stop_msgs=1)
+    enter(subject, 1)
+    assert not subject.hold(True, NOW)
+    assert not subject.hold(False, NOW)
+    assert (subject.state, subject.closed_count) == (STOPPED, 1)
+
+
+def test_not_enforced_means_no_threshold() -> None:
+    subject = gate(stop_msgs=1)
+    enter(subject, 1)
+    assert subject.enforce(False, NOW)
+    assert subject.room(1) == codes.UNBOUNDED
+    enter(subject, 5)
+    assert subject.state == OPEN
+    assert subject.enforce(True, NOW)
+    assert subject.state == STOPPED
+
+
+def test_stopped_time_is_counted() -> None:
+    subject = gate(stop_msgs=1)
+    subject.enter(10, 1_000)
+    assert subject.closed_since_ns == 1_000
+    subject.leave(10, 6_000)
+    assert subject.closed_total_ns == 5_000
+
+
+THRESHOLDS = st.tuples(st.integers(0, 20), st.integers(0, 100))
+
+
+@given(
+    msgs=THRESHOLDS, size=st.tuples(st.integers(0, 500), st.integers(0, 100)),
+    steps=st.lists(st.integers(-1, 60), max_size=120),
+)  # fmt: skip
+def test_stopped_and_open_as_the_specification_says(
+    msgs: tuple[int, int], size: tuple[int, int], steps: list[int]
+) -> None:
+    """FLOW §2 rule 2 after every step: −1 takes the oldest message out, any other number puts one in."""
+    stop_msgs, resume_msgs = msgs[0], msgs[0] * msgs[1] // 100
+    stop_bytes, resume_bytes = size[0], size[0] * size[1] // 100
+    subject = gate(stop_msgs, resume_msgs, stop_bytes, resume_bytes)
+    inside: list[int] = []
+    changes = 0
+    for step in steps:
+        was = subject.closed
+        if step >= 0:
+            inside.append(step)
+            told = subject.enter(step, NOW)
+        elif inside:
+            told = subject.leave(inside.pop(0), NOW)
+        else:
+            continue
+        assert told == (subject.closed != was)
+        changes += subject.closed and not was
+        assert (subject.depth_msgs, subject.depth_bytes) == (len(inside), sum(inside))
+        below = (not stop_msgs or len(inside) < subject.resume_msgs) and (
+            not stop_bytes or sum(inside) < subject.resume_bytes
+        )
+        above = (stop_msgs and len(inside) >= stop_msgs) or (stop_bytes and sum(inside) > stop_bytes)
+        if above:
+            assert subject.closed
+        elif below and step < 0:
+            assert not subject.closed
+        elif step < 0:
+            assert subject.closed == was
+    assert subject.closed_count == changes
