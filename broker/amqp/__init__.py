@@ -8,17 +8,15 @@ first and with its symbols visible.
 
 from __future__ import annotations
 
+import ctypes
 import os
-import sys
+
+import cproton_ffi
 
 from broker.errors import OperatorError
 
-_flags = sys.getdlopenflags()
-sys.setdlopenflags(os.RTLD_GLOBAL | os.RTLD_NOW)
-try:
-    import cproton_ffi  # noqa: F401 - for its symbols
-finally:
-    sys.setdlopenflags(_flags)
+# Promoting it works whether or not somebody has imported Proton before.
+ctypes.CDLL(cproton_ffi.__file__, mode=os.RTLD_GLOBAL | os.RTLD_NOW)
 
 try:
     from broker.amqp import wire as _wire  # noqa: F401 - a missing symbol must be said here

@@ -324,11 +324,13 @@ def _rows_at_once(type_: str | None, wanted: list[object]) -> int:
 
 
 def _reply(request: Message, reply_to: str, status: int, reason: str, body: Body) -> bytes:
-    correlation = request.correlation_id
+    correlation = request.id if request.correlation_id is None else request.correlation_id
+    if isinstance(correlation, memoryview):
+        correlation = bytes(correlation)  # Proton reads a binary id as a view and writes a view as null
     reply = Message(
         address=reply_to,
         properties={"statusCode": int32(status), "statusDescription": reason},
         body=dict(body) if isinstance(body, Mapping) else body,
     )
-    reply.correlation_id = request.id if correlation is None else correlation
+    reply.correlation_id = correlation
     return bytes(reply.encode())

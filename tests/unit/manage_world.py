@@ -1,0 +1,143 @@
+"""A real engine and model with fake links, for the tests of manage, http and the management node."""
+
+from __future__ import annotations
+
+from broker.engine import Engine, Node
+from broker.flow.ledger import Account, Port
+from broker.flow.limits import BrokerDefaults
+from broker.flow.window import Window
+from broker.manage.model import Model
+from broker.manage.process import Process
+from broker.manage.views import ConnectionView, ConsumerView, ProducerView
+from broker.policy.effective import PolicySet
+from broker.policy.load import parse_policies
+from broker.queues.dispatch import Consumer
+from broker.queues.queue import Entry
+
+SECOND = 1_000_000_000
+# Monotonic time doesn't start at 0, and 0 means never.
+BEGIN = 100 * SECOND
+
+
+class FakePort(Port):
+    """A producer link that takes whatever credit it is given."""
+
+    def grant(self, msgs: int) -> None:
+        pass
+
+    def revoke(self, msgs: int) -> None:
+        pass
+
+    def admit(self, parked: object, size: int) -> None:
+        pass
+
+
+class FakeConsumer(Consumer):
+    """A consumer with credit without end and a window; it keeps what it was sent."""
+
+    def __init__(self, window: Window, credit: int = 1_000_000) -> None:
+        super().__init__()
+        self.window = window
+        self.credit = credit
+        self.held: list[Entry] = []
+
+    def capacity(self) -> int:
+        return min(self.window.room(), self.credit)
+
+    def send(self, entry: Entry) -> None:
+        self.window.sent()
+        self.credit -= 1
+        self.in_flight += 1
+        self.held.append(entry)
+
+
+class FakeLinks:
+    """Connections and links as the room that knows the wire would show them."""
+
+    def __init__(self) -> None:
+        self.open: list[ConnectionView] = []
+        self.senders: list[tuple[str, str, Account]] = []
+        self.receivers: list[tuple[str, str, FakeConsumer]] = []
+
+    def connections(self) -> list[ConnectionView]:
+        return self.open
+
+    def producers(self, node_name: str | None) -> list[ProducerView]:
+        return [
+            ProducerView.of(
+                account,
+                id=f"c1/{link}",
+                connection="c1",
+                container="app",
+                peer="127.0.0.1:4000",
+                node=node,
+                link=link,
+                presettled=False,
+            )
+            for node, link, account in self.senders
+            if node_name in (None, node)
+        ]
+
+    def consumers(self, node_name: str | None) -> list[ConsumerView]:
+        return [
+            ConsumerView.of(
+                consumer.window,
+                id=f"c1/{link}",
+                connection="c1",
+                container="app",
+                peer="127.0.0.1:4000",
+                node=node,
+                link=link,
+                credit=consumer.credit,
+                delivered=0,
+                settled=0,
+            )
+            for node, link, consumer in self.receivers
+            if node_name in (None, node)
+        ]
+
+
+class World:
+    """An engine at ``BEGIN`` whose model knows these policies."""
+
+    def __init__(self, policies: str = "", defaults: BrokerDefaults | None = None) -> None:
+        self.engine = Engine()
+        self.engine.begin_turn(BEGIN)
+        self.links = FakeLinks()
+        known = parse_policies(policies, "policies.yaml") if policies else PolicySet()
+        process = Process(pid=42, started_ns=BEGIN - 5 * SECOND, memory=lambda: 1 << 20)
+        self.model = Model(self.engine, known, defaults or BrokerDefaults(), self.links, process)
+
+    def queue(self, name: str = "orders", **arguments: object) -> Node:
+        return self.model.create("queue", name, arguments)
+
+    def producer(self, node: Node, link: str = "s1") -> Account:
+        """A producer link that got its first grant, if there was room."""
+        account = self.engine.open_producer(node, FakePort(), True)
+        self.links.senders.append((node.name, link, account))
+        self.engine.end_turn()
+        return account
+
+    def consumer(self, node: Node, limit: int = 0, credit: int = 1_000_000, link: str = "r1") -> FakeConsumer:
+        consumer = FakeConsumer(Window(limit, 50, None), credit)
+        self.engine.add_consumer(node, consumer)
+        self.links.receivers.append((node.name, link, consumer))
+        self.engine.end_turn()
+        return consumer
+
+    def fill(self, node: Node, account: Account, count: int, size: int = 10) -> None:
+        """``count`` messages sent on the link's credit, which is renewed as they go."""
+        for _ in range(count):
+            assert account.outstanding > 0
+            self.engine.arrive(node, account, bytes(size), False, False)
+            self.engine.end_turn()
+
+    def put(self, node: Node, count: int, size: int = 10) -> None:
+        """``count`` messages from nobody in particular."""
+        for _ in range(count):
+            self.engine.put(node, bytes(size), False)
+        self.engine.end_turn()
+
+    def at(self, seconds: float) -> None:
+        """Another turn, so long after the beginning."""
+        self.engine.begin_turn(BEGIN + int(seconds * SECOND))

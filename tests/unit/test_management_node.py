@@ -1,0 +1,214 @@
+"""The management node: AMQP requests in, AMQP answers out, and nothing a peer sends can raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from proton import Message, symbol, uint
+
+from broker.amqp.management import LARGEST_REQUEST, ManagementNode
+from tests.unit.manage_world import World
+
+QUEUE = "org.sluice.queue"
+BROKER = "org.sluice.broker"
+
+
+class Client:
+    """Sends requests to a node and reads the answers."""
+
+    def __init__(self, world: World) -> None:
+        self.node = ManagementNode(world.model)
+
+    def call(self, operation: str, body: Any = None, **properties: Any) -> tuple[int, str, Any]:
+        request = Message(
+            properties={"operation": operation, **properties}, body=body, reply_to="back", id="7"
+        )
+        return answered(self.node.handle(bytes(request.encode())))
+
+
+def answered(reply: tuple[str, bytes] | None) -> tuple[int, str, Any]:
+    """Status, description and body."""
+    assert reply is not None
+    message = Message()
+    message.decode(reply[1])
+    assert message.properties is not None
+    return int(message.properties["statusCode"]), str(message.properties["statusDescription"]), message.body
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    return Client(world)
+
+
+def test_a_queue_is_created_read_changed_and_deleted(world: World, client: Client) -> None:
+    status, _, body = client.call("CREATE", {"qpid.flow_stop_count": uint(10)}, type=QUEUE, name="orders")
+    assert (status, body["flow_stop_count"], body["type"]) == (201, 10, QUEUE)
+    assert client.call("READ", {}, type=QUEUE, name="orders")[2]["flow_stop_count"] == 10
+    assert client.call("UPDATE", {"flow_stop_count": 5}, type=QUEUE, name="orders")[2]["flow_stop_count"] == 5
+    assert client.call("DELETE", type=QUEUE, identity="orders")[:2] == (204, "OK")
+    assert world.engine.nodes == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "operation", "properties"),
+    [
+        (400, "CREATE", {"type": QUEUE}),
+        (400, "CREATE", {"name": "x"}),
+        (400, "CREATE", {"type": QUEUE, "name": "$x"}),
+        (404, "CREATE", {"type": "org.sluice.nonsense", "name": "x"}),
+        (405, "CREATE", {"type": "org.sluice.connection", "name": "x"}),
+        (405, "DELETE", {"type": BROKER, "name": "sluice"}),
+        (405, "UPDATE", {"type": "org.sluice.link", "name": "x"}),
+        (409, "CREATE", {"type": QUEUE, "name": "orders"}),
+        (404, "READ", {"type": QUEUE, "name": "nobody"}),
+        (404, "DELETE", {"type": "org.sluice.topic", "name": "orders"}),
+        (404, "UPDATE", {"type": QUEUE, "name": "nobody"}),
+        (501, "CREATE", {"type": "org.sluice.binding", "name": "x"}),
+        (501, "EXPLODE", {"type": QUEUE, "name": "orders"}),
+        (501, "", {}),
+        (400, "why", {"type": BROKER}),
+        (404, "why", {"type": BROKER, "address": "nobody"}),
+        (400, "stop-producers", {"type": BROKER, "target": 7}),
+        (400, "QUERY", {"entityType": QUEUE, "offset": -1}),
+        (400, "QUERY", {"entityType": QUEUE, "count": "ten"}),
+        (400, "apply", {"type": BROKER}),
+    ],
+)
+def test_a_refusal_has_its_status_and_a_reason(
+    world: World, client: Client, status: int, operation: str, properties: dict[str, object]
+) -> None:
+    world.queue("orders")
+    found, reason, body = client.call(operation, {}, **properties)
+    assert (found, body) == (status, {})
+    assert reason
+    assert list(world.engine.nodes) == ["orders"]
+
+
+def test_a_body_that_is_no_map_is_refused(client: Client) -> None:
+    assert client.call("CREATE", "max_count=5", type=QUEUE, name="x")[0] == 400
+
+
+def test_query_pages_through_more_than_one_answer_holds(world: World, client: Client) -> None:
+    for number in range(1200):
+        world.queue(f"q{number}")
+    names: list[str] = []
+    while True:
+        wanted = {"attributeNames": ["name"]}
+        status, _, body = client.call("QUERY", wanted, entityType=QUEUE, offset=len(names))
+        assert (status, body["attributeNames"], body["total"]) == (200, ["name"], 1200)
+        if not body["results"]:
+            break
+        assert len(body["results"]) <= 1000
+        names += [row[0] for row in body["results"]]
+    assert names == [f"q{number}" for number in range(1200)]
+
+
+def test_a_wide_query_is_answered_in_smaller_pages(world: World, client: Client) -> None:
+    for number in range(300):
+        world.queue(f"q{number}")
+    body = client.call("QUERY", {}, type=QUEUE, count=10**9)[2]
+    assert 100 < len(body["results"]) < 300
+    assert body["total"] == 300
+
+
+def test_the_node_describes_itself(client: Client) -> None:
+    assert QUEUE in client.call("GET-TYPES")[2]
+    attributes = client.call("GET-ATTRIBUTES", entityType=QUEUE)[2]
+    assert list(attributes) == [QUEUE]
+    assert "flowStopped" in attributes[QUEUE]
+    assert "why" in client.call("GET-OPERATIONS")[2][BROKER]
+    assert client.call("GET-MGMT-NODES")[2] == []
+
+
+def test_the_brokers_own_operations(world: World, client: Client) -> None:
+    node = world.queue("orders", flow_stop_count=2)
+    world.fill(node, world.producer(node), 2)
+    assert client.call("stop-producers", {"target": "orders"}, type=BROKER)[2] == {"nodes": ["orders"]}
+    assert client.call("start-producers", {}, type=BROKER, target=">")[2] == {"nodes": ["orders"]}
+    [why] = client.call("why", {"address": "orders"}, type=BROKER)[2]["answers"]
+    assert (why["cause"], why["depth"], why["eta_s"]) == ("flow_stop_count", 2, None)
+    found = client.call("explain", {"address": "orders"}, type=BROKER)[2]
+    assert {"name": "flow_stop_count", "value": 2, "origin": "argument"} in found["settings"]
+    assert client.call("purge", {}, type=QUEUE, name="orders")[2] == {"purged": 2}
+    text = 'policies: [{match: "orders", max_count: 9}]'
+    assert client.call("apply", {"text": text, "file": "f.yaml"}, type=BROKER)[2] == {"changed": ["orders"]}
+    status, reason, _ = client.call("apply", {"text": "policies: [{}]", "file": "f.yaml"}, type=BROKER)
+    assert (status, reason.startswith("f.yaml:1:")) == (400, True)
+
+
+def test_the_broker_says_who_it_is(client: Client) -> None:
+    body = client.call("READ", type=BROKER, name="whatever")[2]
+    assert (body["pid"], body["memory_bytes"], body["uptime_s"], body["connections"]) == (42, 1 << 20, 5.0, 0)
+
+
+@pytest.mark.parametrize("correlation", [None, 0, "c", b"bytes"])
+def test_the_answer_bears_the_correlation_id_or_else_the_message_id(client: Client, correlation: Any) -> None:
+    request = Message(properties={"operation": "GET-TYPES"}, reply_to="back", id="7")
+    if correlation is not None:
+        request.correlation_id = correlation
+    reply = client.node.handle(bytes(request.encode()))
+    assert reply is not None
+    assert reply[0] == "back"
+    message = Message()
+    message.decode(reply[1])
+    found = message.correlation_id
+    expected = "7" if correlation is None else correlation
+    assert (bytes(found) if isinstance(found, memoryview) else found) == expected
+
+
+def test_without_a_reply_to_nobody_is_answered(client: Client) -> None:
+    assert client.node.handle(bytes(Message(properties={"operation": "GET-TYPES"}).encode())) is None
+
+
+def test_what_is_too_large_or_no_message_is_not_answered(client: Client) -> None:
+    assert client.node.handle(bytes(LARGEST_REQUEST + 1)) is None
+    assert client.node.handle(b"\x00\x53\x77") is None
+    assert client.node.handle(b"") is None
+
+
+def test_a_bug_of_ours_is_answered_and_logged(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(name: str) -> int:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(world.model, "purge", broken)
+    assert client.call("purge", {}, name="orders")[0] == 500
+    assert "RuntimeError: broken" in caplog.text
+
+
+def test_a_body_nested_beyond_sense_raises_nothing(client: Client) -> None:
+    head = bytes(Message(properties={"operation": "READ"}, reply_to="back").encode())
+    for depth in (50, 5_000, 100_000):
+        body = b"\x45"
+        for _ in range(depth if depth < 1000 else 200):
+            body = b"\xd0" + (len(body) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x01" + body
+        client.node.handle(head + b"\x00\x53\x77" + body)
+        client.node.handle(head + b"\x00\x53\x77" + b"\xd0\x00\x00\x00\x05\x00\x00\x00\x01" * depth)
+
+
+@given(st.binary(max_size=300))
+def test_bytes_at_random_raise_nothing(data: bytes) -> None:
+    ManagementNode(World().model).handle(data)
+
+
+@given(st.data())
+def test_a_request_with_some_bytes_changed_raises_nothing(data: st.DataObject) -> None:
+    request = Message(
+        properties={"operation": "CREATE", "type": symbol(QUEUE), "name": "orders", "n": 1.5},
+        body={"max_count": 10, "list": [1, "two", None, b"x"], "map": {"a": True}},
+        reply_to="back",
+        id="7",
+    )
+    encoded = bytearray(request.encode())
+    for _ in range(data.draw(st.integers(1, 8))):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    ManagementNode(World().model).handle(bytes(encoded))
