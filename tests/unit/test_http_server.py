@@ -1,0 +1,163 @@
+"""The HTTP server over a real socket: paths, methods, and clients that misbehave."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from broker.errors import OperatorError
+from broker.http import server as module
+from broker.http.server import HttpServer
+from tests.unit.manage_world import World
+
+Answer = TypeVar("Answer")
+
+
+class Reactor:
+    """Answers at once, unless it is told not to."""
+
+    def __init__(self) -> None:
+        self.fault: Exception | None = None
+        self.ready = True
+
+    def ask(self, question: Callable[[], Answer], /) -> Answer:
+        if self.fault is not None:
+            raise self.fault
+        return question()
+
+
+@pytest.fixture
+def reactor() -> Reactor:
+    return Reactor()
+
+
+@pytest.fixture
+def server(reactor: Reactor) -> Iterator[HttpServer]:
+    world = World()
+    world.queue("orders")
+    found = HttpServer("127.0.0.1", 0, reactor.ask, world.model.snapshot, lambda: reactor.ready)
+    found.start()
+    yield found
+    found.stop()
+
+
+def get(server: HttpServer, path: str, method: str = "GET") -> tuple[int, str, bytes]:
+    """Status, content type and body."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, response.headers["Content-Type"], response.read()
+    finally:
+        connection.close()
+
+
+def raw(server: HttpServer, request: bytes) -> bytes:
+    """What comes back until the server closes."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as client:
+        client.sendall(request)
+        found = b""
+        try:
+            while part := client.recv(65536):
+                found += part
+        except ConnectionResetError:
+            return found
+        return found
+
+
+def test_metrics(server: HttpServer) -> None:
+    status, content_type, body = get(server, "/metrics?x=1")
+    assert (status, content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert b'sluice_queue_depth_messages{queue="orders"} 0.0' in body
+
+
+def test_health_and_readiness(server: HttpServer, reactor: Reactor) -> None:
+    assert get(server, "/healthz")[::2] == (200, b"ok\n")
+    assert get(server, "/readyz")[::2] == (200, b"ready\n")
+    reactor.ready = False
+    assert get(server, "/healthz")[0] == 200
+    assert get(server, "/readyz")[0] == 503
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+def test_a_loop_that_does_not_answer_is_a_503(server: HttpServer, reactor: Reactor, path: str) -> None:
+    reactor.fault = TimeoutError("no answer")
+    assert get(server, path)[0] == 503
+
+
+def test_a_bug_of_ours_is_a_500_without_its_details(server: HttpServer, reactor: Reactor) -> None:
+    reactor.fault = RuntimeError("secret")
+    status, _, body = get(server, "/metrics")
+    assert (status, body) == (500, b"internal error\n")
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/../etc/passwd", "/METRICS"])
+def test_other_paths_are_not_found(server: HttpServer, path: str) -> None:
+    assert get(server, path)[0] == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_other_methods_are_not_allowed(server: HttpServer, method: str) -> None:
+    assert get(server, "/metrics", method)[0] == 405
+    assert b"Allow: GET, HEAD" in raw(server, method.encode() + b" /metrics HTTP/1.0\r\n\r\n")
+
+
+def test_head_has_no_body(server: HttpServer) -> None:
+    status, _, body = get(server, "/healthz", "HEAD")
+    assert (status, body) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET / HTTP/1.0\r\n" + b"a: b\r\n" * 10_000 + b"\r\n", b"431"),
+        (b"GET / HTTP/1.0\r\na: " + b"b" * 100_000 + b"\r\n\r\n", b"431"),
+        (b"GET /" + b"x" * 100_000 + b" HTTP/1.0\r\n\r\n", b"4"),
+        (b"NONSENSE\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"400"),
+    ],
+)
+def test_what_is_no_request_of_ours_is_refused(server: HttpServer, request_: bytes, status: bytes) -> None:
+    found = raw(server, request_)
+    assert status in found[:16] or found == b""
+    assert get(server, "/healthz")[0] == 200
+
+
+def test_a_client_that_dawdles_is_cut_off(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REQUEST_S", 0.2)
+    begin = time.monotonic()
+    assert raw(server, b"GET /healthz HTTP/1.0\r\nSlow: ") == b""
+    assert time.monotonic() - begin < module.PAUSE_S
+
+
+def test_one_client_too_many_is_turned_away(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_CLIENTS", 1)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as first:
+        first.sendall(b"GET /healthz HTTP/1.0\r\n")
+        assert raw(server, b"") == b""
+        first.sendall(b"\r\n")
+        assert first.recv(100).startswith(b"HTTP/1.0 200")
+
+
+def test_stop_closes_the_port_and_ends_the_threads(server: HttpServer) -> None:
+    port = server.port
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+        server.stop()
+        assert client.recv(1) == b""
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+    server.stop()
+    assert not any(thread.name == "http" for thread in threading.enumerate())
+
+
+def test_a_port_in_use_is_said_plainly(server: HttpServer, reactor: Reactor) -> None:
+    second = HttpServer("127.0.0.1", server.port, reactor.ask, World().model.snapshot)
+    with pytest.raises(OperatorError, match=f"127.0.0.1:{server.port}"):
+        second.start()
+    assert second.port == 0
