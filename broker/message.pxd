@@ -2,11 +2,13 @@ cimport cython
 
 # The constants of message.py under names of their own, so that both stand side by side.
 cdef long MALFORMED, DURABLE, HAS_HEADER
-cdef long HEADER, ANNOTATIONS, BODY_FIRST, BODY_LAST, FOOTER, MAX_DEPTH
+cdef long HEADER, ANNOTATIONS, PROPERTIES, DATA, SEQUENCE, AMQP_VALUE, BODY_FIRST, BODY_LAST, FOOTER
+cdef long MAX_DEPTH, MAX_UINT
 
 @cython.locals(end=long, at=long, last=long, bits=long, code=long, start=long)
 cpdef long scan(bytes data)
 cdef bint _may_follow(long last, long code)
+cdef bint _is_typed(long code, long constructor)
 @cython.locals(left=long)
 cpdef long section_code(bytes data, long at)
 cdef long _after_descriptor(bytes data, long at)

@@ -13,6 +13,10 @@ HAS_HEADER = 2
 
 HEADER = 0x70
 ANNOTATIONS = 0x72
+PROPERTIES = 0x73
+DATA = 0x75
+SEQUENCE = 0x76
+AMQP_VALUE = 0x77
 BODY_FIRST = 0x75
 BODY_LAST = 0x77
 FOOTER = 0x78
@@ -27,13 +31,15 @@ _SYMBOLS = {
     b"amqp:amqp-value:*": 0x77,
     b"amqp:footer:map": 0x78,
 }
+MAX_UINT = 0xFFFFFFFF
 # How deep described values may nest in an amqp-value before a message is refused.
 MAX_DEPTH = 32
 
 
 def scan(data: bytes) -> int:
-    """Walk the sections (§3.2): they must be whole, known, in order and hold a body.
+    """Walk the sections (§3.2): they must be whole, known, of their type and in order.
 
+    The body may be missing, though §3.2 asks for one: Proton's clients leave it out where it is None.
     Returns the bits above; costs a few comparisons a section, whatever the body's size.
     """
     end = len(data)
@@ -46,20 +52,29 @@ def scan(data: bytes) -> int:
             return MALFORMED
         start = _after_descriptor(data, at)
         at = skip_value(data, start, end, 0)
-        if at < 0:
+        if at < 0 or not _is_typed(code, data[start]):
             return MALFORMED
         if code == HEADER:
             bits = HAS_HEADER | _durable(data, start, at)
         last = code
-    return bits if last >= BODY_FIRST else MALFORMED
+    return bits if last > 0 else MALFORMED
+
+
+def _is_typed(code: int, constructor: int) -> bool:
+    """Whether a section's value is the list, map or binary that §3.2 says it is."""
+    if code == AMQP_VALUE:
+        return True
+    if code == DATA:
+        return constructor in (0xA0, 0xB0)
+    if code in (HEADER, PROPERTIES, SEQUENCE):
+        return constructor in (0x45, 0xC0, 0xD0)
+    return constructor in (0xC1, 0xD1)
 
 
 def _may_follow(last: int, code: int) -> bool:
     """Sections come in order and once; data and amqp-sequence sections may repeat, kinds don't mix."""
     if code >= BODY_FIRST and code <= BODY_LAST and last >= BODY_FIRST:
         return last == code and code < BODY_LAST
-    if code == FOOTER:
-        return last >= BODY_FIRST and last <= BODY_LAST
     return last < code
 
 
@@ -71,7 +86,7 @@ def section_code(data: bytes, at: int) -> int:
     if data[at + 1] == 0x53:
         return data[at + 2]
     if data[at + 1] == 0x80 and left >= 10:
-        return int.from_bytes(data[at + 2 : at + 10], "big") if data[at + 2 : at + 9] == bytes(7) else MALFORMED
+        return data[at + 9] if data[at + 2 : at + 9] == bytes(7) else MALFORMED
     if data[at + 1] == 0xA3 and left >= 3 + data[at + 2]:
         name = data[at + 3 : at + 3 + data[at + 2]]
         return _SYMBOLS.get(name, MALFORMED)
@@ -174,7 +189,8 @@ def with_delivery(data: bytes, delivery_count: int, redelivered: bool, incoming_
     fields = header_fields(data)
     while len(fields) < 5:
         fields.append(_NULL)
-    count = delivery_count + (incoming_count or _uint(fields[4]))
+    # A sender may have put any number there; the field can't say more than its last one.
+    count = min(delivery_count + (incoming_count or _uint(fields[4])), MAX_UINT)
     if redelivered:
         fields[3] = _FALSE
     fields[4] = _encode_uint(count)

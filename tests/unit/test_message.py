@@ -1,0 +1,220 @@
+"""Sections as they come from a wire: checked without a crash, agreeing with Proton, header rewritten only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from proton import Message, symbol
+
+from broker import message
+from broker.message import scan
+
+# Written out: compiled, these are C constants without a name in Python.
+MALFORMED = -1
+DURABLE = 1
+HAS_HEADER = 2
+
+EMPTY = b"\x00\x53\x77\x40"
+
+
+def encoded(**fields: Any) -> bytes:
+    return bytes(Message(**fields).encode())
+
+
+def decoded(data: bytes) -> Message:
+    made = Message()
+    made.decode(data)
+    return made
+
+
+# --- sections
+
+
+@pytest.mark.parametrize(
+    ("data", "bits"),
+    [
+        (EMPTY, 0),
+        (b"\x00\x53\x75\xa0\x01x", 0),
+        (b"\x00\x53\x75\xa0\x01x\x00\x53\x75\xb0\x00\x00\x00\x01y", 0),
+        (b"\x00\x53\x76\x45\x00\x53\x76\x45", 0),
+        (b"\x00\x53\x70\x45" + EMPTY, HAS_HEADER),
+        # Proton leaves out a body of None.
+        (b"\x00\x53\x70\x45", HAS_HEADER),
+        (b"\x00\x53\x70\xc0\x02\x01\x41" + EMPTY, HAS_HEADER | DURABLE),
+        (b"\x00\x53\x70\xc0\x02\x01\x42" + EMPTY, HAS_HEADER),
+        (b"\x00\x53\x70\xc0\x03\x01\x56\x01" + EMPTY, HAS_HEADER | DURABLE),
+        (b"\x00\x53\x70\xd0\x00\x00\x00\x05\x00\x00\x00\x01\x41" + EMPTY, HAS_HEADER | DURABLE),
+        (b"\x00\x80\x00\x00\x00\x00\x00\x00\x00\x70\x45" + EMPTY, HAS_HEADER),
+        (b"\x00\xa3\x10amqp:header:list\x45" + EMPTY, HAS_HEADER),
+        (EMPTY + b"\x00\x53\x78\xc1\x01\x00", 0),
+        # An amqp-value may be described itself.
+        (b"\x00\x53\x77\x00\x53\x01\x40", 0),
+    ],
+)
+def test_whole_messages(data: bytes, bits: int) -> None:
+    assert scan(data) == bits
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "no section"),
+        (b"hello", "no descriptor"),
+        (b"\x00", "half a descriptor"),
+        (b"\x00\x53\x77", "no value"),
+        (b"\x00\x53\x75\xa0\x05abc", "a body cut off"),
+        (b"\x00\x53\x75\xb0\xff\xff\xff\xffabc", "a size beyond the message"),
+        (b"\x00\x53\x75\xa0", "no size"),
+        (EMPTY + b"\x00", "bytes behind the body"),
+        (EMPTY + EMPTY, "two amqp-values"),
+        (b"\x00\x53\x75\xa0\x00" + EMPTY, "two kinds of body"),
+        (EMPTY + b"\x00\x53\x70\x45", "header behind the body"),
+        (b"\x00\x53\x72\xc1\x01\x00\x00\x53\x70\x45" + EMPTY, "header behind the annotations"),
+        (b"\x00\x53\x70\x45\x00\x53\x70\x45" + EMPTY, "two headers"),
+        (b"\x00\x53\x78\xc1\x01\x00" + EMPTY, "a body behind the footer"),
+        (b"\x00\x53\x75\x40", "data that is no binary"),
+        (b"\x00\x53\x72\x45" + EMPTY, "annotations that are no map"),
+        (b"\x00\x53\x79\x40", "an unknown section"),
+        (b"\x00\x80\x00\x00\x00\x01\x00\x00\x00\x70\x45" + EMPTY, "another domain's descriptor"),
+        (b"\x00\xa3\x04nope\x45" + EMPTY, "an unknown name"),
+        (b"\x00\xa3\xff", "a name cut off"),
+        (b"\x00\x53\x77\x3f", "an undefined constructor"),
+        (b"\x00\x53\x77" + b"\x00\x53\x01" * 40 + b"\x40", "described too deeply"),
+    ],
+)
+def test_malformed_messages(data: bytes, why: str) -> None:
+    assert scan(data) == MALFORMED, why
+
+
+# --- agreeing with Proton
+
+KEYS = st.text(st.characters(codec="ascii", min_codepoint=33), min_size=1, max_size=8)
+PLAIN = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.text(max_size=20), st.binary()
+)
+BODIES = st.recursive(
+    PLAIN,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(KEYS, inner, max_size=4)),
+    max_leaves=10,
+)
+MESSAGES = st.fixed_dictionaries(
+    {"body": BODIES, "inferred": st.booleans()},
+    optional={
+        "durable": st.booleans(),
+        "priority": st.integers(0, 255),
+        "ttl": st.integers(0, 4_000_000),
+        "first_acquirer": st.booleans(),
+        "delivery_count": st.integers(0, 2**32 - 1),
+        "id": st.one_of(st.text(max_size=20), st.integers(0, 2**63)),
+        "address": st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=300),
+        "subject": st.text(max_size=20),
+        "annotations": st.dictionaries(KEYS.map(symbol), PLAIN, max_size=4),
+        "properties": st.dictionaries(KEYS, PLAIN, max_size=4),
+    },
+)
+
+
+@given(fields=MESSAGES)
+def test_whatever_proton_encodes_is_whole(fields: dict[str, Any]) -> None:
+    data = encoded(**fields)
+    bits = scan(data)
+    assert bits != MALFORMED
+    assert bool(bits & DURABLE) == decoded(data).durable
+    assert message.address_of(data) == (fields.get("address") or "")
+    # Cut anywhere, it is refused or still a message to Proton as well.
+    for end in range(len(data)):
+        if scan(data[:end]) != MALFORMED:
+            decoded(data[:end])
+
+
+@given(fields=MESSAGES, count=st.integers(0, 300), redelivered=st.booleans())
+def test_only_the_header_changes(fields: dict[str, Any], count: int, redelivered: bool) -> None:
+    before = encoded(**fields)
+    after = message.with_delivery(before, count, redelivered)
+    assert scan(after) != MALFORMED
+    assert after[message.header_end(after) :] == before[message.header_end(before) :]
+    one, other = decoded(before), decoded(after)
+    assert (one.durable, one.priority, one.ttl) == (other.durable, other.priority, other.ttl)
+    assert other.delivery_count == min(one.delivery_count + count, 2**32 - 1)
+    assert other.first_acquirer == (one.first_acquirer and not redelivered)
+
+
+def test_fields_behind_the_fifth_are_kept() -> None:
+    data = b"\x00\x53\x70\xc0\x09\x07\x41\x40\x40\x40\x43\xa1\x01x" + b"\x40" + EMPTY
+    data = data.replace(b"\xc0\x09\x07", b"\xc0\x0a\x07")
+    assert scan(data) == HAS_HEADER | DURABLE
+    after = message.with_delivery(data, 2, True)
+    assert message.header_fields(after) == [
+        b"\x41",
+        b"\x40",
+        b"\x40",
+        b"\x42",
+        b"\x52\x02",
+        b"\xa1\x01x",
+        b"\x40",
+    ]
+
+
+def test_annotations_are_replaced_in_their_place() -> None:
+    merged = b"\xc1\x05\x02\xa3\x01k\x41"
+    plain = encoded(body="x", durable=True)
+    once = message.with_annotations(plain, merged)
+    assert decoded(once).annotations == {symbol("k"): True}
+    assert message.annotations_of(once) == merged
+    assert message.annotations_of(plain) == b""
+    again = message.with_annotations(once, b"\xc1\x05\x02\xa3\x01n\x42")
+    assert decoded(again).annotations == {symbol("n"): False}
+    assert (decoded(again).body, decoded(again).durable) == ("x", True)
+
+
+# --- hostile bytes
+
+PIECES = st.sampled_from(
+    [
+        *(b"\x00\x53", b"\x70", b"\x71", b"\x72", b"\x73", b"\x74", b"\x75", b"\x77", b"\x78"),
+        *(b"\xa0", b"\xa1\x02", b"\xb0\x00\x00\x00", b"\xc0", b"\xd0", b"\xc1", b"\x45", b"\x40", b"\xff"),
+        *(b"\x00\x80" + bytes(7), b"\x00\xa3"),
+    ]
+)
+HOSTILE = st.one_of(
+    st.binary(max_size=60),
+    st.lists(st.one_of(PIECES, st.binary(max_size=3)), max_size=14).map(b"".join),
+    st.builds(lambda noise: noise + EMPTY, st.lists(PIECES, max_size=8).map(b"".join)),
+)
+
+
+def touch_all(data: bytes) -> None:
+    """Everything that is ever done to a message that was let in."""
+    message.address_of(data)
+    message.annotations_of(data)
+    assert scan(message.with_delivery(data, 1, True)) != MALFORMED
+    assert scan(message.with_annotations(data, b"\xc1\x01\x00")) != MALFORMED
+
+
+@settings(max_examples=1000)
+@given(data=HOSTILE)
+def test_hostile_bytes_are_refused_or_can_be_handled(data: bytes) -> None:
+    if scan(data) != MALFORMED:
+        touch_all(data)
+
+
+@given(fields=MESSAGES, at=st.integers(0, 400), byte=st.integers(0, 255))
+def test_a_message_with_one_wrong_byte(fields: dict[str, Any], at: int, byte: int) -> None:
+    data = bytearray(encoded(**fields))
+    data[at % len(data)] = byte
+    if scan(bytes(data)) != MALFORMED:
+        touch_all(bytes(data))
+
+
+def test_a_delivery_count_at_its_end_stays_there() -> None:
+    """delivery-count is a uint (§3.2.1); the header's sender may have put anything in it."""
+    data = encoded(body="x", delivery_count=2**32 - 1)
+    assert decoded(message.with_delivery(data, 1, True)).delivery_count == 2**32 - 1
+
+
+@pytest.mark.parametrize("body", [b"\x40", b"\x41", b"\xa1\x03abc", b"\xc1\x01\x00", b"\xf0\x00\x00\x00\x00"])
+def test_a_header_that_is_no_list_is_refused(body: bytes) -> None:
+    assert scan(b"\x00\x53\x70" + body + EMPTY) == MALFORMED
