@@ -27,6 +27,8 @@ MOST_CLIENTS = 32
 # A whole request, and a pause within it.
 REQUEST_S = 10.0
 PAUSE_S = 5.0
+# How often the server looks whether it is to stop, and who takes too long.
+TICK_S = 0.2
 
 PLAIN = "text/plain; charset=utf-8"
 Answer = TypeVar("Answer")
@@ -65,7 +67,9 @@ class HttpServer:
             raise OperatorError(
                 f"can't listen for HTTP on {host}:{port}: {fault.strerror or fault}"
             ) from fault
-        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(TICK_S,), name="http", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -142,7 +146,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Twice a second: who takes too long is cut off."""
+        """Every tick: who takes too long is cut off."""
         self.cut(REQUEST_S)
 
     def cut(self, older_than_s: float) -> None:

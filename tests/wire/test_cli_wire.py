@@ -1,0 +1,132 @@
+"""The management verbs as an operator types them, against a running broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.wire.conftest import RunningBroker
+
+pytestmark = pytest.mark.wire
+
+
+def sluice(broker: RunningBroker, *words: str, status: int = 0) -> str:
+    """What it prints; on stderr if it is refused."""
+    done = subprocess.run(
+        [sys.executable, "-m", "broker.cli.main", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"SLUICE_BROKER": broker.url},
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+def parsed(broker: RunningBroker, *words: str) -> Any:
+    """What it prints with --json."""
+    return json.loads(sluice(broker, *words, "--json"))
+
+
+def test_a_queue_from_creation_to_deletion(broker: RunningBroker) -> None:
+    assert (
+        sluice(broker, "config", "add", "queue", "orders", "--max-queue-count", "10")
+        == "created queue orders\n"
+    )
+    assert sluice(broker, "config", "add", "topic", "news") == "created topic news\n"
+    assert [row["name"] for row in parsed(broker, "config", "queues")] == ["orders"]
+    assert [row["name"] for row in parsed(broker, "config", "exchanges")] == ["news"]
+    assert "orders" in sluice(broker, "config", "list", "ord*")
+    sluice(broker, "config", "set", "queue", "orders", "--flow-stop-count", "5", "--flow-resume-count", "2")
+    settings = {row["name"]: row for row in parsed(broker, "explain", "orders")["settings"]}
+    assert settings["flow_stop_count"] == {"name": "flow_stop_count", "value": 5, "origin": "argument"}
+    assert sluice(broker, "config", "del", "queue", "orders") == "deleted queue orders\n"
+    assert parsed(broker, "config", "queues") == []
+
+
+def test_refusals_exit_1_with_the_reason(broker: RunningBroker) -> None:
+    sluice(broker, "config", "add", "queue", "orders")
+    assert "'orders' exists already" in sluice(broker, "config", "add", "queue", "orders", status=1)
+    both = ("--flow-stop-count", "5", "--flow-resume-count", "9")
+    refusal = sluice(broker, "config", "add", "queue", "x", *both, status=1)
+    assert "flow_resume_count 9 is more than flow_stop_count 5" in refusal
+    assert "control characters" in sluice(broker, "config", "add", "queue", "a\x1b[31m", status=1)
+    assert "not available yet" in sluice(broker, "config", "bind", "news", "orders", status=1)
+    assert "nobody" in sluice(broker, "why", "nobody", status=1)
+
+
+def test_a_blocked_producer_in_stat_and_why(broker: RunningBroker) -> None:
+    sluice(broker, "config", "add", "queue", "orders", "--flow-stop-count", "3")
+    sending = subprocess.Popen(
+        [sys.executable, "-m", "broker.cli.main", "send", "orders", "--count", "4", "-b", broker.url],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not any(row["blocked"] for row in parsed(broker, "stat", "-f")["senders"]):
+            assert sending.poll() is None
+        [flow] = parsed(broker, "stat", "-f")["flow"]
+        assert (flow["flowStopped"], flow["depth_msgs"], flow["flow_stop_count"]) == (True, 3, 3)
+        sentence = sluice(broker, "why", "orders")
+        assert "is stopped by flow_stop_count (3 of 3 messages queued), nothing leaves it" in sentence
+        sluice(
+            broker, "config", "set", "queue", "orders", "--flow-stop-count", "10", "--flow-resume-count", "10"
+        )
+        assert "4 accepted" in sending.communicate(timeout=30)[0]
+    finally:
+        sending.kill()
+        sending.wait()
+
+
+def test_producers_stop_and_start(broker: RunningBroker) -> None:
+    sluice(broker, "config", "add", "queue", "orders.eu")
+    assert sluice(broker, "producers", "stop", "orders.>") == "producers stopped: orders.eu\n"
+    assert "stopped by an operator (producers stopped for 'orders.>')" in sluice(broker, "why", "orders.eu")
+    stuck = sluice(broker, "send", "orders.us", "--timeout", "500ms", status=1)
+    assert "no credit" in stuck
+    assert "orders.eu" in sluice(broker, "producers", "start", "--all")
+    assert "1 accepted" in sluice(broker, "send", "orders.us", "--timeout", "10s")
+
+
+def test_policies_are_applied_from_a_file(broker: RunningBroker, tmp_path: Path) -> None:
+    sluice(broker, "config", "add", "queue", "orders")
+    file = tmp_path / "orders.yaml"
+    file.write_text("policies:\n  - match: orders\n    flow_stop_count: 7\n")
+    assert sluice(broker, "config", "apply", str(file)) == "applied; changed: orders\n"
+    assert f"{file}:3:5" in sluice(broker, "explain", "orders")
+    file.write_text("policies:\n  - match: orders\n    flow_stop_cuont: 7\n")
+    assert f"{file}:3:5: unknown key 'flow_stop_cuont'" in sluice(
+        broker, "config", "apply", str(file), status=1
+    )
+
+
+@pytest.mark.parametrize("flag", ["-g", "-c", "-q", "-u", "-f"])
+def test_every_view_prints_as_a_table_and_as_json(broker: RunningBroker, flag: str) -> None:
+    assert sluice(broker, "stat", flag)
+    assert parsed(broker, "stat", flag)
+
+
+def test_an_unreachable_broker_is_said_in_one_line(broker: RunningBroker) -> None:
+    words = ("stat", "-q", "-b", "amqp://127.0.0.1:1")
+    assert len(sluice(broker, *words, status=1).splitlines()) == 1
+
+
+def test_watch_repeats_until_interrupted(broker: RunningBroker) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "broker.cli.main", "stat", "-q", "--watch", "100ms", "-b", broker.url],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as watching:
+        assert watching.stdout is not None
+        seen = 0
+        while seen < 3:
+            seen += watching.stdout.readline() == "Queues\n"
+        watching.send_signal(2)
+        watching.stdout.read()
+    assert watching.returncode == 130
