@@ -1,4 +1,4 @@
-"""Compiles the message path: the pure rooms as they stand, and the one file that calls Proton's C functions."""
+"""Compiles the message path: the pure rooms as they stand, and what calls Proton's C functions."""
 
 from pathlib import Path
 

@@ -21,7 +21,11 @@ from broker.queues.queue import Entry, Queue
 if TYPE_CHECKING:
     from broker.flow.limits import NodeSettings
 
-_OVERFLOW = {"reject": codes.OVERFLOW_REJECT, "ring": codes.OVERFLOW_RING, "drop_newest": codes.OVERFLOW_DROP_NEWEST}
+_OVERFLOW = {
+    "reject": codes.OVERFLOW_REJECT,
+    "ring": codes.OVERFLOW_RING,
+    "drop_newest": codes.OVERFLOW_DROP_NEWEST,
+}
 
 _WHEN_FULL = {"block": codes.FULL_BLOCK, "reject": codes.FULL_REJECT, "reject_after": codes.FULL_REJECT_AFTER}
 
@@ -191,7 +195,9 @@ class Engine:
                 earliest = due
         return earliest
 
-    def _arrive_unpromised(self, node: Node, account: Account, data: bytes, durable: bool, settled: bool) -> int:
+    def _arrive_unpromised(
+        self, node: Node, account: Account, data: bytes, durable: bool, settled: bool
+    ) -> int:
         """A message on credit that promised no room: an anonymous relay, or a node that rejects."""
         account.used += 1
         account.last_used_ns = self.now_ns

@@ -183,10 +183,16 @@ def serve(settings: Settings, reload: Callable[[], Settings] | None = None) -> N
     _raise_descriptor_limit()
     server = Server(settings, reload)
     for url in server.start():
-        print(f"listening {url}", file=sys.stderr)
-    print(f"sluice {__version__} ready", file=sys.stderr, flush=True)
+        _say(f"listening {url}")
+    _say(f"sluice {__version__} ready")
     server.run()
-    print("sluice stopped", file=sys.stderr, flush=True)
+    _say("sluice stopped")
+
+
+def _say(text: str) -> None:
+    """What whoever started the broker waits for, whatever the log level."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def _raise_descriptor_limit() -> None:
@@ -198,5 +204,3 @@ def _raise_descriptor_limit() -> None:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-

@@ -8,15 +8,26 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cproton_ffi import ffi, lib
-from proton import Collector, Condition, Connection, Data, Delivery, Endpoint, Link, Session, Terminus, Transport
+from proton import (
+    Collector,
+    Condition,
+    Connection,
+    Data,
+    Delivery,
+    Endpoint,
+    Link,
+    Session,
+    Terminus,
+    Transport,
+)
 from proton._events import Event
 
 from broker import __version__, message
-from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink, SinkLink
 from broker.amqp.wire import Connection as Wire
+from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink, SinkLink
 from broker.engine import Node
 from broker.errors import NotFoundError, OperatorError, PeerError
 from broker.flow.window import Window, connection_window
@@ -26,6 +37,8 @@ if TYPE_CHECKING:
     from broker.amqp.container import Container
 
 log = logging.getLogger("sluice.amqp")
+
+Given = TypeVar("Given")
 
 # Frames of incoming window a session has; they are consumed as they arrive, so this bounds what a
 # peer may have under way, not what the broker holds.
@@ -78,7 +91,7 @@ class Peer:
         """Handle one of Proton's events; the message path never comes here."""
         handler = _HANDLERS.get(kind)
         if handler is not None:
-            handler(self, Event.wrap(ffi.cast("pn_event_t *", event)))
+            handler(self, Event.wrap(ffi.cast("pn_event_t *", event)))  # type: ignore[no-untyped-call]
 
     # --- what the wire asks for
 
@@ -95,8 +108,8 @@ class Peer:
 
     def annotate(self, delivery: int, entry: Entry) -> None:
         """Merge the annotations of a `modified` outcome into the message's (AMQP 1.0 §3.4.5)."""
-        remote = Delivery.wrap(ffi.cast("pn_delivery_t *", delivery)).remote
-        added = remote.annotations
+        wrapped = Delivery.wrap(ffi.cast("pn_delivery_t *", delivery))  # type: ignore[no-untyped-call]
+        added = wrapped.remote.annotations
         if not added:
             return
         if entry.extra is None:
@@ -146,14 +159,14 @@ class Peer:
         log.info("%s: open from %s, container '%s', user %s", self.id, self.address, self.name, self.user)
 
     def _on_begin(self, event: Event) -> None:
-        session: Session = event.session
+        session = _given(event.session)
         session.incoming_capacity = SESSION_FRAMES * self.container.settings.limits.max_frame_size
         session.open()
         session.sluice_channel = self.wire.book.begun.pop(0) if self.wire.book.begun else -1
         self.sessions += 1
 
     def _on_attach(self, event: Event) -> None:
-        link: Link = event.link
+        link = _given(event.link)
         if link.state & Endpoint.LOCAL_ACTIVE:
             return
         try:
@@ -167,14 +180,14 @@ class Peer:
             self._refuse(link, fault)
 
     def _on_detach(self, event: Event) -> None:
-        link: Link = event.link
+        link = _given(event.link)
         self._drop(link)
         if link.state & Endpoint.LOCAL_ACTIVE:
             link.close()
         link.free()
 
     def _on_end(self, event: Event) -> None:
-        session: Session = event.session
+        session = _given(event.session)
         for link in self._links_of(session):
             self._drop(link)
         self.sessions -= 1
@@ -203,11 +216,15 @@ class Peer:
         handle = _address_of(link._impl)
         port: ProducerLink
         if target.address == MANAGEMENT:
-            port = SinkLink(self.wire, handle, self.container.engine, link.name, 1 << 20, self.container.manage)
+            port = SinkLink(
+                self.wire, handle, self.container.engine, link.name, 1 << 20, self.container.manage
+            )
             self._open_producer(link, port, target.address)
             port.start_open(MANAGEMENT_CREDIT)
         elif not target.address and not target.dynamic:
-            port = RelayLink(self.wire, handle, self.container.engine, link.name, limit, self._resolve_relayed)
+            port = RelayLink(
+                self.wire, handle, self.container.engine, link.name, limit, self._resolve_relayed
+            )
             self._open_producer(link, port, None)
             port.start_open(OPEN_CREDIT)
         else:
@@ -215,7 +232,7 @@ class Peer:
 
     def _attach_to_node(self, link: Link, handle: int, limit: int) -> None:
         target = link.remote_target
-        node = self._dynamic_node(link) if target.dynamic else self._resolve(target.address, target)
+        node = self._dynamic_node(link) if target.dynamic else self._resolve(target.address or "", target)
         engine = self.container.engine
         if node.settings is not None:
             limit = min(limit, node.settings.max_message_size)
@@ -270,7 +287,14 @@ class Peer:
         presettled = link.remote_snd_settle_mode == Link.SND_SETTLED
         window = Window(limit, threshold, self.window)
         consumer = ConsumerLink(
-            self.wire, handle, self.container.engine, node, window, link.name, presettled, link.session.sluice_channel
+            self.wire,
+            handle,
+            self.container.engine,
+            node,
+            window,
+            link.name,
+            presettled,
+            link.session.sluice_channel,
         )
         link.source.copy(link.remote_source)
         link.source.address = address
@@ -295,7 +319,9 @@ class Peer:
 
     def _resolve_relayed(self, address: str) -> Node:
         if not address:
-            raise PeerError("amqp:invalid-field", "a message on an anonymous link needs 'to' in its properties")
+            raise PeerError(
+                "amqp:invalid-field", "a message on an anonymous link needs 'to' in its properties"
+            )
         try:
             return self.container.resolve(address, None)
         except OperatorError as fault:
@@ -350,6 +376,13 @@ class Peer:
                 links.append(link)
             link = link.next(0)
         return links
+
+
+def _given(subject: Given | None) -> Given:
+    """What an event is about; Proton always says it for the events we handle."""
+    if subject is None:
+        raise RuntimeError("Proton sent an event without its subject")
+    return subject
 
 
 def _count_links(session: Session) -> int:

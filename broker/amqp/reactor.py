@@ -253,7 +253,9 @@ class Reactor:
 
         self.at(now_ns + 100 * MILLISECOND_NS, resume)
 
-    def _welcome(self, sock: socket.socket, address: tuple[str, int], listener: Listener, now_ns: int) -> None:
+    def _welcome(
+        self, sock: socket.socket, address: tuple[str, int], listener: Listener, now_ns: int
+    ) -> None:
         limits = self.container.settings.limits
         if len(self.guests) >= limits.max_connections:
             log.warning("refused %s: %d connections are open", address[0], len(self.guests))

@@ -1,4 +1,5 @@
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from broker.amqp.answers import Ledgerbook
 from broker.engine import Engine, Node
@@ -49,7 +50,9 @@ class ProducerLink(Port):
     kept: int
     max_size: int
     received: int
-    def __init__(self, connection: Connection, link: int, engine: Engine, name: str, max_size: int) -> None: ...
+    def __init__(
+        self, connection: Connection, link: int, engine: Engine, name: str, max_size: int
+    ) -> None: ...
     def start_open(self, credit: int) -> None: ...
     def fail(self, condition: str, text: str) -> None: ...
     def shut(self) -> None: ...

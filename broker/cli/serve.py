@@ -13,13 +13,19 @@ DEFAULT_CONFIG = Path("etc/broker.yaml")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's flags; they stand above the environment (SLUICE_…), and that above the file."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help=f"settings (default: {DEFAULT_CONFIG}, if it is there)")
-    parser.add_argument("--policies", action="append", metavar="PATH", help="a policy file or a folder of them; may repeat")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help=f"settings (default: {DEFAULT_CONFIG}, if it is there)"
+    )
+    parser.add_argument(
+        "--policies", action="append", metavar="PATH", help="a policy file or a folder of them; may repeat"
+    )
     parser.add_argument("--listen", action="append", metavar="URL", help="amqp://host:port; may repeat")
     parser.add_argument("--http", metavar="HOST:PORT", help="metrics and health, e.g. 127.0.0.1:8672")
     parser.add_argument("--data", metavar="DIR", help="data directory")
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
-    parser.add_argument("--check", action="store_true", help="check settings and policies, say all that is wrong, and leave")
+    parser.add_argument(
+        "--check", action="store_true", help="check settings and policies, say all that is wrong, and leave"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -46,7 +46,13 @@ class Gate:
         self.closed_total_ns = 0
 
     def configure(
-        self, stop_msgs: int, resume_msgs: int, stop_bytes: int, resume_bytes: int, strict_bytes: int, now_ns: int
+        self,
+        stop_msgs: int,
+        resume_msgs: int,
+        stop_bytes: int,
+        resume_bytes: int,
+        strict_bytes: int,
+        now_ns: int,
     ) -> bool:
         """Take new thresholds; true if the gate opened or closed by it.
 

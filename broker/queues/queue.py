@@ -95,7 +95,9 @@ class Queue:
             return self.acquire()
         entry = self.cursor
         while entry is not None:
-            if entry.state == codes.READY and not (entry.extra is not None and consumer in entry.extra.not_for):
+            if entry.state == codes.READY and not (
+                entry.extra is not None and consumer in entry.extra.not_for
+            ):
                 self._take(entry)
                 return entry
             entry = entry.next

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.property.world import MS, World
+from tests.property.world import MS, Producer, World
 
 pytestmark = pytest.mark.flow
 
@@ -23,25 +24,25 @@ pytestmark = pytest.mark.flow
 def test_every_producer_that_wants_to_send_does(stop: int, count: int, busy: int, seed: int) -> None:
     """Whoever wakes up after idling gets a message through, beside busy ones that take all they can."""
     world = World(flow_stop_count=stop)
-    taker = world.consume(1000)
+    world.consume(1000)
     producers = [world.open() for _ in range(count)]
     world.turn()
     chooser = random.Random(seed)
     eager = producers[: min(busy, count)]
     for _ in range(50):
-        step(world, eager, taker)
+        step(world, eager)
     for waking in chooser.sample(producers, min(5, count)):
         before = waking.accepted
         turns = 0
         while waking.accepted == before:
-            step(world, [*eager, waking], taker)
+            step(world, [*eager, waking])
             turns += 1
             # A resting link is probed at least once per round of all of them, every 100 ms.
             assert turns < 50 + 120 * count, f"{waking.name} starves"
         world.check()
 
 
-def step(world: World, sending: list[object], taker: object) -> None:
+def step(world: World, sending: Sequence[Producer]) -> None:
     """1 ms: who may send does, everything is consumed."""
     for producer in world.producers:
         producer.hear()
@@ -62,10 +63,10 @@ def test_one_busy_producer_beside_idle_ones_has_most_of_the_room() -> None:
         world.turn(MS // 10)
     busy = world.open()
     for _ in range(300):
-        step(world, [busy], world.takers[0])
+        step(world, [busy])
     before = busy.accepted
     for _ in range(300):
-        step(world, [busy], world.takers[0])
+        step(world, [busy])
     assert (busy.accepted - before) / 300 > 350
 
 
@@ -75,6 +76,6 @@ def test_equal_producers_share_a_gate_fairly() -> None:
     world.consume(1000)
     producers = [world.open() for _ in range(50)]
     for _ in range(400):
-        step(world, producers, world.takers[0])
+        step(world, producers)
     sent = [producer.accepted for producer in producers]
     assert sum(sent) ** 2 / (len(sent) * sum(n * n for n in sent)) > 0.95

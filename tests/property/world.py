@@ -116,7 +116,6 @@ class World:
         return producer
 
     def close(self, producer: Producer) -> None:
-        producer.accepted -= 0
         self.engine.close_producer(self.node, producer.account)
         self.producers.remove(producer)
         self.gone.append(producer)
