@@ -11,6 +11,7 @@ cdef class Gate:
     cdef public long typical_bytes, peak_msgs, peak_bytes
     cdef public long closed_count, closed_since_ns, closed_total_ns
 
+    @cython.locals(raised=bint)
     cpdef bint configure(self, long stop_msgs, long resume_msgs, long stop_bytes, long resume_bytes,
                          long strict_bytes, long now_ns)
     cpdef bint enforce(self, bint enforced, long now_ns)
@@ -30,3 +31,5 @@ cdef class Gate:
     cdef bint _reconsider(self, long now_ns)
     @cython.locals(closed=bint)
     cdef bint _settle_state(self, long now_ns)
+
+cdef bint _is_raised(long before, long after)

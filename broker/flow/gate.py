@@ -56,13 +56,18 @@ class Gate:
     ) -> bool:
         """Take new thresholds; true if the gate opened or closed by it.
 
-        ``strict_bytes`` is the size one credit reserves, or 0 where it is learned.
+        A raised stop threshold lets waiting producers in at once, even above the resume threshold:
+        whoever raises it means to (FLOW §2 rule 9). ``strict_bytes`` is the size one credit
+        reserves, or 0 where it is learned.
         """
+        raised = _is_raised(self.stop_msgs, stop_msgs) or _is_raised(self.stop_bytes, stop_bytes)
         self.stop_msgs = stop_msgs
         self.resume_msgs = resume_msgs or stop_msgs
         self.stop_bytes = stop_bytes
         self.resume_bytes = resume_bytes or stop_bytes
         self.strict_bytes = strict_bytes
+        if self.full and raised:
+            self.full = self._is_full()
         return self._reconsider(now_ns)
 
     def enforce(self, enforced: bool, now_ns: int) -> bool:
@@ -189,3 +194,8 @@ class Gate:
     def state(self) -> str:
         """``open`` or ``stopped``."""
         return STOPPED if self.closed else OPEN
+
+
+def _is_raised(before: int, after: int) -> bool:
+    """Whether a stop threshold went up; 0 is the highest, for it is none."""
+    return before > 0 and (after == 0 or after > before)

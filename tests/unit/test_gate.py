@@ -164,3 +164,15 @@ def test_stopped_and_open_as_the_specification_says(
         elif step < 0:
             assert subject.closed == was
     assert subject.closed_count == changes
+
+
+def test_raising_the_stop_threshold_opens_at_once() -> None:
+    """FLOW §2 rule 9: who waits is let in without a consumer, though depth is above resume."""
+    gate = Gate("orders")
+    gate.configure(10, 5, 0, 0, 0, 1)
+    for _ in range(10):
+        gate.enter(1, 2)
+    assert gate.closed
+    assert not gate.configure(10, 6, 0, 0, 0, 3), "the same stop threshold: still above resume"
+    assert gate.configure(12, 5, 0, 0, 0, 4)
+    assert gate.room(1) == 2
