@@ -20,7 +20,7 @@ cdef class Node:
     cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
     cdef public object deadlines
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified
-    cdef public long refused, dropped, unrouted, sampled_in, sampled_out
+    cdef public long refused, dropped, unrouted, overrun, sampled_in, sampled_out
     cdef public double rate_in, rate_out
 
 @cython.final

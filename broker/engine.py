@@ -72,6 +72,7 @@ class Node:
         self.refused = 0
         self.dropped = 0
         self.unrouted = 0
+        self.overrun = 0
         self.sampled_in = 0
         self.sampled_out = 0
         self.rate_in = 0.0
@@ -114,6 +115,7 @@ class Engine:
             if not settled:
                 return codes.PARK
             account.overrun_count += 1
+            node.overrun += 1
             return self.put(node, data, durable)
         return codes.OVERSENT
 
@@ -206,6 +208,7 @@ class Engine:
             return self.put(node, data, durable)
         if settled:
             account.overrun_count += 1
+            node.overrun += 1
             return self.put(node, data, durable)
         if node.when_full == codes.FULL_REJECT:
             node.refused += 1

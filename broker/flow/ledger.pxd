@@ -59,7 +59,7 @@ cdef class Ledger:
     cdef object _learn(self, Account account)
     @cython.locals(size=long, gate=Gate)
     cdef object _grant(self, Account account, long msgs)
-    cdef object _withdraw(self, Account account, long msgs)
+    cdef object _withdraw(self, Account account, long msgs, long now_ns)
     cdef object _return(self, Account account, long msgs)
     @cython.locals(account=Account, need=long, freed=long, offset=long, count=long)
     cdef bint _reclaim(self, long now_ns) except -1

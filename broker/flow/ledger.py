@@ -316,16 +316,15 @@ class Ledger:
         The longest idle lose theirs first; all of them stay in line for more.
         """
         excess = self._excess()
-        if excess <= 0:
-            return
-        for account in sorted(self.accounts, key=lambda a: a.last_used_ns):
-            if excess <= 0:
-                break
-            taken = min(excess, account.outstanding)
-            if taken > 0:
-                self._withdraw(account, taken)
-                self.wait(account, now_ns)
-                excess -= taken
+        while excess > 0:
+            for account in sorted(self.accounts, key=lambda a: a.last_used_ns):
+                taken = min(excess, account.outstanding)
+                if taken > 0:
+                    self._withdraw(account, taken, now_ns)
+                    self.wait(account, now_ns)
+                    excess -= taken
+            # Links reserve different sizes a credit: too few bytes may have come back for the count.
+            excess = self._excess()
 
     def blocked(self) -> int:
         """How many producer links have no credit and wait for some, or wait with a parked message."""
@@ -427,8 +426,10 @@ class Ledger:
                 gate.promise(msgs, size)
         account.port.grant(msgs)
 
-    def _withdraw(self, account: Account, msgs: int) -> None:
+    def _withdraw(self, account: Account, msgs: int, now_ns: int) -> None:
         self._return(account, msgs)
+        if account.outstanding == 0 and account.waiting:
+            account.blocked_since_ns = now_ns
         account.withdrawn += msgs
         self.revoked_count += 1
         account.port.revoke(msgs)
@@ -463,7 +464,7 @@ class Ledger:
         taken = min(account.outstanding - keep, need)
         if taken <= 0:
             return 0
-        self._withdraw(account, taken)
+        self._withdraw(account, taken, now_ns)
         if account.outstanding == 0 and not account.waiting:
             self._rest(account)
         return taken
