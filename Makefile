@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+# The pure rooms' own tests, which run both compiled and as plain Python.
+PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py limits.py queue.py dispatch.py message.py)
 SOURCES := $(shell find broker -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
 .PHONY: run install dev test test-clients lint bench soak clean
@@ -29,8 +31,8 @@ $(VENV)/.dev: $(VENV)/.built requirements-dev.lock
 	touch $@
 
 test: dev
-	$(BIN)/python -m pytest tests
-	SLUICE_PURE=1 $(BIN)/python -m pytest tests/unit tests/property
+	$(BIN)/python -m pytest tests -m "not soak"
+	SLUICE_PURE=1 $(BIN)/python -m pytest -q -m "not soak" $(PURE)
 
 lint: dev
 	$(BIN)/ruff check .

@@ -32,7 +32,7 @@ cdef class Engine:
     cdef public set restless
     cdef public object on_gate
 
-    @cython.locals(size=long, verdict=long)
+    @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, Account account, bytes data, bint durable, bint settled) except -1
     @cython.locals(gate=Gate, size=long, entry=Entry)
     cpdef long put(self, Node node, bytes data, bint durable) except -1

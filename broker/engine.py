@@ -108,9 +108,11 @@ class Engine:
             return self._arrive_unpromised(node, account, data, durable, settled)
         verdict = account.use(size, self.now_ns)
         if verdict == codes.TAKEN:
+            code = self.put(node, data, durable)
+            # Only now does the depth tell how much room is left to promise.
             if account.outstanding <= account.low:
                 account.ledger.renew(account, self.now_ns)
-            return self.put(node, data, durable)
+            return code
         if verdict == codes.LATE:
             if not settled:
                 return codes.PARK

@@ -75,6 +75,7 @@ class Peer:
         limit = flow.connection_flow_limit if flow.connection_flow_limit_enabled else 0
         self.window: Window | None = connection_window(limit) if limit else None
         self.temporary: dict[int, Node] = {}
+        self.on_open: Callable[[], None] = _ignore
         self.management_replies: dict[str, ConsumerLink] = {}
         self.wire = Wire(
             fd,
@@ -136,6 +137,16 @@ class Peer:
             self.connection.close()
         self.wire.mark()
 
+    def input_ended(self) -> None:
+        """Nothing more can be read: unless it closed or Proton said why itself, the peer is told so."""
+        if self.transport.condition is None and not self.connection.state & Endpoint.REMOTE_CLOSED:
+            self.close("amqp:decode-error", "a frame could not be decoded")
+
+    @property
+    def is_open(self) -> bool:
+        """True once the peer has opened its connection."""
+        return not self.connection.state & Endpoint.REMOTE_UNINIT
+
     def shut_links(self) -> None:
         """Every link is gone: requeue, give back credit, forget what was temporary."""
         for link in list(self.wire.links):
@@ -156,6 +167,7 @@ class Peer:
         self.connection.offered_capabilities = [RELAY]
         self.connection.properties = {"product": "sluice", "version": __version__}
         self.connection.open()
+        self.on_open()
         log.info("%s: open from %s, container '%s', user %s", self.id, self.address, self.name, self.user)
 
     def _on_begin(self, event: Event) -> None:
@@ -212,6 +224,8 @@ class Peer:
         target = link.remote_target
         if target.type == Terminus.COORDINATOR:
             raise PeerError("amqp:not-implemented", "transactions are not available")
+        if target.type == Terminus.UNSPECIFIED:
+            raise PeerError("amqp:invalid-field", "a target is needed; one without an address is the relay")
         limit = self.container.settings.limits.max_message_size
         handle = _address_of(link._impl)
         port: ProducerLink
@@ -404,6 +418,10 @@ def _wanted_kind(terminus: Terminus) -> str | None:
         if kind in wanted:
             return kind
     return None
+
+
+def _ignore() -> None:
+    """Nobody waits for this connection to open."""
 
 
 def _address_of(impl: object) -> int:

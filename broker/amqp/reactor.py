@@ -154,14 +154,14 @@ class Reactor:
         guest = self.guests.get(fd)
         if guest is not None:
             peer = guest.peer
-            if peer is None or guest.ending:
-                self._on_handshake(guest, mask)
-                return
             try:
-                if mask & select.EPOLLOUT:
+                if peer is not None and mask & select.EPOLLOUT:
                     self._unblocked(peer)
-                if mask & ~select.EPOLLOUT and not peer.wire.pump_in():
+                if peer is None or guest.ending:
+                    self._on_handshake(guest, mask)
+                elif mask & ~select.EPOLLOUT and not peer.wire.pump_in():
                     guest.ending = True
+                    peer.input_ended()
             except Exception as fault:  # noqa: BLE001 - one connection's bug is that connection's end
                 self._crash(guest, fault)
         elif fd in self.listeners:
@@ -208,7 +208,7 @@ class Reactor:
         if not alive:
             self._linger(guest)
         elif guest.ending and not wire.blocked:
-            self._close(guest)
+            self._linger(guest)
         elif wire.blocked != guest.armed:
             guest.armed = wire.blocked
             self.epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if guest.armed else 0))
@@ -269,7 +269,7 @@ class Reactor:
         self.epoll.register(guest.fd, select.EPOLLIN)
 
         def expire(_: int) -> None:
-            if guest.peer is None and not guest.closed:
+            if not guest.closed and (guest.peer is None or not guest.peer.is_open):
                 log.info("%s: no AMQP connection within the time for it", guest.address)
                 self._close(guest)
 
@@ -309,6 +309,7 @@ class Reactor:
         if handshake is None:
             return
         peer = Peer(self.container, guest.fd, guest.address, handshake.user)
+        peer.on_open = lambda: self.at(self.engine.now_ns, lambda now: self._tick(guest, now))
         guest.peer = peer
         guest.handshake = None
         self.container.peers.add(peer)
@@ -317,10 +318,9 @@ class Reactor:
         except Exception as fault:  # noqa: BLE001 - one connection's bug is that connection's end
             self._crash(guest, fault)
         peer.wire.mark()
-        self._tick(guest, time.monotonic_ns())
 
     def _tick(self, guest: Guest, now_ns: int) -> None:
-        """Idle timeouts both ways; Proton says when it wants to be asked again."""
+        """Idle timeouts both ways, known once the peer has opened; Proton says when to ask it again."""
         if guest.closed or guest.ending or guest.peer is None:
             return
         following = guest.peer.wire.tick(now_ns // MILLISECOND_NS)

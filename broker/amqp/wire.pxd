@@ -52,6 +52,7 @@ cdef class ProducerLink(Port):
     cdef object renew_open(self)
     cdef object release_held(self, Held held, long code)
     cdef object whole(self, void *delivery, bytes data)
+    cdef bint may_begin(self)
     cdef object malformed(self, void *delivery, long size, bint settled)
     cdef object aborted(self, void *delivery)
     cdef object after_unused(self)

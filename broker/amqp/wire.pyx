@@ -122,7 +122,8 @@ cdef class Connection:
             self.events()
             self.book.echo = False
             if n < capacity:
-                return True
+                # Proton hears no more after a frame it can't decode; nothing else would tell us.
+                return pn_transport_capacity(self.transport) >= 0
             reads += 1
         return True
 
@@ -349,6 +350,9 @@ cdef class ProducerLink(Port):
         if pn_delivery_partial(delivery):
             self.partial_bytes += pending
             if self.chunks is None:
+                if not self.may_begin():
+                    self.oversent()
+                    return
                 self.chunks = []
             self.chunks.append(data)
             return
@@ -358,6 +362,12 @@ cdef class ProducerLink(Port):
             self.chunks = None
             self.partial_bytes = 0
         self.whole(delivery, data)
+
+    cdef bint may_begin(self):
+        """Whether the peer was ever allowed the message whose first piece came: memory goes with credit."""
+        if self.open_credit > 0:
+            return pn_link_credit(self.link) > 0
+        return self.account is None or self.account.outstanding + self.account.withdrawn > 0
 
     cdef object whole(self, void *delivery, bytes data):
         cdef bint settled = pn_delivery_settled(delivery)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.property.world import MS, World
 
@@ -86,7 +93,18 @@ class FlowWalk(RuleBasedStateMachine):
             self.world.check()
 
 
-FlowWalk.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
-)
 TestFlowWalk = FlowWalk.TestCase
+TestFlowWalk.settings = settings(
+    max_examples=400, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.mark.soak
+def test_a_long_walk() -> None:
+    """The same laws over fifty times as many walks."""
+    run_state_machine_as_test(
+        FlowWalk,
+        settings=settings(
+            max_examples=20_000, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
