@@ -28,7 +28,7 @@ class Window:
     def configure(self, limit: int, threshold: int) -> None:
         """Take a new limit and threshold in percent; a window that fits again opens."""
         self.limit = limit
-        self.reopen = max(limit * threshold // 100, 0)
+        self.reopen = max(min(limit * threshold // 100, limit - 1), 0)
         self.shut = limit > 0 and self.unsettled >= limit
 
     def room(self) -> int:
@@ -62,6 +62,4 @@ class Window:
 
 def connection_window(limit: int) -> Window:
     """The window over all consumer links of a connection: shut at the limit, open below it."""
-    window = Window(limit, 100, None)
-    window.reopen = limit - 1
-    return window
+    return Window(limit, 100, None)
