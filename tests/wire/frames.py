@@ -1,0 +1,293 @@
+"""AMQP 1.0 frames made by hand, and a peer that says whatever it is told to, well-formed or not.
+
+Field lists are the specification's (part 2, §2.7); fields left out at the end are absent on the wire.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from proton import Data
+
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+
+OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
+SASL_MECHANISMS, SASL_INIT, SASL_RESPONSE, SASL_OUTCOME = 0x40, 0x41, 0x43, 0x44
+ERROR, ACCEPTED, REJECTED, RELEASED, MODIFIED = 0x1D, 0x24, 0x25, 0x26, 0x27
+SOURCE, TARGET, COORDINATOR = 0x28, 0x29, 0x30
+SENDER, RECEIVER = False, True
+# What a message of one string looks like.
+BODY = b"\x00\x53\x77\xa1\x02hi"
+
+
+class Symbol(str):
+    """A string that is encoded as a symbol."""
+
+
+class UByte(int):
+    """A number that is encoded as a ubyte, such as a settle mode."""
+
+
+class ULong(int):
+    """A number that is encoded as a ulong, such as max-message-size."""
+
+
+@dataclass
+class Described:
+    """A composite value: its descriptor and its fields."""
+
+    code: int
+    fields: Sequence[object] = ()
+
+
+def encode(value: object) -> bytes:
+    """One value; plain numbers become uints."""
+    match value:
+        case None:
+            return b"\x40"
+        case bool():
+            return b"\x41" if value else b"\x42"
+        case UByte():
+            return b"\x50" + bytes((value,))
+        case ULong():
+            return b"\x80" + value.to_bytes(8, "big")
+        case int():
+            return b"\x70" + value.to_bytes(4, "big")
+        case Symbol():
+            return b"\xb3" + len(value).to_bytes(4, "big") + value.encode()
+        case str():
+            return b"\xb1" + len(value.encode()).to_bytes(4, "big") + value.encode()
+        case bytes():
+            return b"\xb0" + len(value).to_bytes(4, "big") + value
+        case list() | tuple():
+            items = b"".join(encode(item) for item in value)
+            return b"\xd0" + struct.pack(">II", len(items) + 4, len(value)) + items
+        case Described():
+            return b"\x00\x53" + bytes((value.code,)) + encode(list(value.fields))
+    raise TypeError(f"cannot encode {value!r}")
+
+
+def frame(body: bytes, *, channel: int = 0, kind: int = 0, doff: int = 2, size: int | None = None) -> bytes:
+    """A frame; ``doff`` and ``size`` may lie."""
+    return struct.pack(">IBBH", len(body) + 8 if size is None else size, doff, kind, channel) + body
+
+
+def performative(code: int, *fields: object, payload: bytes = b"", channel: int = 0, kind: int = 0) -> bytes:
+    """A frame with a performative and what follows it."""
+    return frame(encode(Described(code, fields)) + payload, channel=channel, kind=kind)
+
+
+def transfer(
+    number: int,
+    payload: bytes = BODY,
+    *,
+    handle: int = 0,
+    settled: bool = False,
+    more: bool = False,
+    aborted: bool = False,
+) -> bytes:
+    """One transfer frame of delivery ``number``."""
+    tag = number.to_bytes(4, "big")
+    state = (None, None, None)
+    return performative(TRANSFER, handle, number, tag, 0, settled, more, *state, aborted, payload=payload)
+
+
+@dataclass
+class Frame:
+    """A frame that was read: its performative's code and fields, None where absent."""
+
+    code: int
+    fields: list[object]
+    payload: bytes
+
+    def field(self, index: int) -> object:
+        """A field; None if it is absent."""
+        return self.fields[index] if index < len(self.fields) else None
+
+    @property
+    def condition(self) -> str | None:
+        """The condition of the error that a detach, end or close carries."""
+        error = self.field(2 if self.code == DETACH else 0)
+        return str(error.value[0]) if error is not None else None  # type: ignore[attr-defined]
+
+
+class RawPeer:
+    """A socket that speaks frames. ``log`` holds every frame it has read so far."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.log: list[Frame] = []
+        self.empty_frames = 0
+        # The broker numbers links on its side as it likes.
+        self._handles: dict[int, object] = {}
+        # How many transfers the session's window allows in all (§2.5.6).
+        self.window_end = 0
+        self._buffer = b""
+        self._ended = False
+
+    def send(self, *pieces: bytes) -> None:
+        """Write bytes; a broker that has hung up is no error here."""
+        try:
+            for piece in pieces:
+                self.socket.sendall(piece)
+        except OSError:
+            self._ended = True
+
+    # --- the ordinary beginnings
+
+    def authenticate(self) -> RawPeer:
+        """SASL ANONYMOUS, and the AMQP headers on both sides."""
+        self.send(SASL_HEADER, performative(SASL_INIT, Symbol("ANONYMOUS"), kind=1), AMQP_HEADER)
+        assert self.read_bytes(8) == SASL_HEADER
+        assert self.expect(SASL_OUTCOME)
+        return self
+
+    def open(self, idle_ms: int | None = None, max_frame: int = 65_536) -> RawPeer:
+        """Open a connection."""
+        self.authenticate()
+        self.send(performative(OPEN, "raw", None, max_frame, 100, idle_ms))
+        assert self.read_bytes(8) == AMQP_HEADER
+        self.expect(OPEN)
+        return self
+
+    def begin(self, window: int = 10_000) -> RawPeer:
+        """Begin a session on channel 0."""
+        self.send(performative(BEGIN, None, 0, window, window, 1000))
+        self.expect(BEGIN)
+        return self
+
+    def attach_sender(self, address: str | None, name: str = "out", handle: int = 0, mode: int = 2) -> Frame:
+        """Attach a link to send on; what the broker answered. ``mode`` 1 is pre-settled, 2 mixed."""
+        target = Described(TARGET, [address])
+        self.send(
+            performative(
+                ATTACH, name, handle, SENDER, UByte(mode), UByte(0), Described(SOURCE), target, None, None, 0
+            )
+        )
+        return self._attached(handle)
+
+    def attach_receiver(self, address: str | None, name: str = "in", handle: int = 1, mode: int = 2) -> Frame:
+        """Attach a link to receive on; what the broker answered."""
+        source = Described(SOURCE, [address])
+        self.send(
+            performative(ATTACH, name, handle, RECEIVER, UByte(mode), UByte(0), source, Described(TARGET))
+        )
+        return self._attached(handle)
+
+    def give_credit(self, credit: int, handle: int = 1, *, drain: bool = False, count: int = 0) -> None:
+        """A flow frame for a link to receive on, of which ``count`` deliveries are known."""
+        self.send(performative(FLOW, 0, 10_000, 0, 10_000, handle, count, credit, None, drain))
+
+    def await_credit(self, handle: int = 0) -> int:
+        """The link-credit of the next flow frame for a handle that gives any."""
+        while True:
+            found = self.expect(FLOW)
+            credit = found.field(6)
+            if found.field(4) == self._handles[handle] and isinstance(credit, int) and credit > 0:
+                return int(credit)
+
+    def _attached(self, handle: int) -> Frame:
+        answer = self.expect(ATTACH)
+        self._handles[handle] = answer.field(1)
+        return answer
+
+    # --- reading
+
+    def expect(self, code: int, seconds: float = 10) -> Frame:
+        """The next frame of that kind; the ones before it are only logged."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = self._read_frame(deadline)
+            if found is None:
+                break
+            if found.code == code:
+                return found
+        raise AssertionError(f"no {code:#x} came; the last ones were {self.log[-5:]}")
+
+    def read_bytes(self, count: int, seconds: float = 10) -> bytes:
+        """So many bytes, or fewer if the broker hangs up before."""
+        self._fill(count, time.monotonic() + seconds)
+        taken, self._buffer = self._buffer[:count], self._buffer[count:]
+        return taken
+
+    def await_end(self, seconds: float = 10) -> None:
+        """Until the broker has hung up; frames that come before are logged."""
+        deadline = time.monotonic() + seconds
+        while self._read_frame(deadline) is not None:
+            pass
+        assert self._ended, f"the connection was still open after {seconds} s"
+
+    @property
+    def is_ended(self) -> bool:
+        """True once the broker was seen to hang up."""
+        return self._ended
+
+    def _read_frame(self, deadline: float) -> Frame | None:
+        while True:
+            if not self._fill(4, deadline):
+                return None
+            size = int.from_bytes(self._buffer[:4], "big")
+            if not self._fill(size, deadline):
+                return None
+            whole, self._buffer = self._buffer[:size], self._buffer[size:]
+            if len(whole) > whole[4] * 4:
+                break
+            self.empty_frames += 1
+        found = _decode(whole[whole[4] * 4 :])
+        self.log.append(found)
+        self._follow_window(found)
+        return found
+
+    def _follow_window(self, found: Frame) -> None:
+        if found.code == BEGIN:
+            self.window_end = _number(found.field(2))
+        elif found.code == FLOW:
+            self.window_end = _number(found.field(0)) + _number(found.field(1))
+
+    def _fill(self, count: int, deadline: float) -> bool:
+        while len(self._buffer) < count and not self._ended:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self.socket.settimeout(left)
+            try:
+                data = self.socket.recv(65_536)
+            except TimeoutError:
+                return False
+            except OSError:
+                data = b""
+            self._ended = not data
+            self._buffer += data
+        return len(self._buffer) >= count
+
+    def close(self) -> None:
+        """Close the socket without a word."""
+        self.socket.close()
+
+    def __enter__(self) -> RawPeer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _decode(body: bytes) -> Frame:
+    data = Data()
+    used = data.decode(body)
+    data.rewind()
+    data.next()
+    described = data.get_object()
+    return Frame(int(described.descriptor), list(described.value), body[used:])
