@@ -140,10 +140,10 @@ def _durable(data: bytes, start: int, end: int) -> int:
 
 
 def _first_field(data: bytes, start: int) -> int:
-    """Where a list's first element stands; -1 for an empty list or another type."""
-    if data[start] == 0xC0 and start + 3 < len(data) and data[start + 2] > 0:
+    """Where a list's or map's first element stands; -1 for an empty one or another type."""
+    if data[start] in (0xC0, 0xC1) and start + 3 < len(data) and data[start + 2] > 0:
         return start + 3
-    if data[start] == 0xD0:
+    if data[start] in (0xD0, 0xD1):
         return start + 9
     return MALFORMED
 
@@ -161,7 +161,7 @@ def header_fields(data: bytes) -> list[bytes]:
 
 
 def list_fields(data: bytes, start: int) -> list[bytes]:
-    """The elements of the encoded list at ``start``, each as it was encoded; none if it isn't whole."""
+    """The elements of the encoded list or map at ``start``, as they were encoded; none if it isn't whole."""
     end = skip_value(data, start, len(data), 0)
     if end < 0:
         return []
@@ -270,6 +270,24 @@ def with_annotations(data: bytes, merged: bytes) -> bytes:
             break
         at = following
     return data[:at] + b"\x00\x53\x72" + merged + data[at:]
+
+
+def merged_maps(present: bytes, added: bytes) -> bytes:
+    """Two encoded maps in one; a key of both has ``added``'s value. Values pass through as they are."""
+    pairs: dict[bytes, bytes] = {}
+    for encoded in (present, added):
+        items = list_fields(encoded, 0) if encoded else []
+        for key, value in zip(items[::2], items[1::2], strict=False):
+            pairs[_short_symbol(key)] = value
+    body = b"".join(key + value for key, value in pairs.items())
+    return b"\xd1" + (len(body) + 4).to_bytes(4, "big") + (2 * len(pairs)).to_bytes(4, "big") + body
+
+
+def _short_symbol(key: bytes) -> bytes:
+    """One encoding for a symbol that could have two, so that equal keys are equal bytes."""
+    if key[0] == 0xB3 and len(key) - 5 < 256:
+        return b"\xa3" + bytes((len(key) - 5,)) + key[5:]
+    return key
 
 
 def annotations_of(data: bytes) -> bytes:

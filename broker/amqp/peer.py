@@ -15,8 +15,6 @@ from proton import (
     Collector,
     Condition,
     Connection,
-    Data,
-    Delivery,
     Endpoint,
     Link,
     Session,
@@ -109,18 +107,14 @@ class Peer:
 
     def annotate(self, delivery: int, entry: Entry) -> None:
         """Merge the annotations of a `modified` outcome into the message's (AMQP 1.0 §3.4.5)."""
-        wrapped = Delivery.wrap(ffi.cast("pn_delivery_t *", delivery))  # type: ignore[no-untyped-call]
-        added = wrapped.remote.annotations
+        remote = lib.pn_delivery_remote(ffi.cast("pn_delivery_t *", delivery))
+        added = _encoded(lib.pn_disposition_annotations(remote))
         if not added:
             return
         if entry.extra is None:
             entry.extra = Extra()
-        merged: dict[object, object] = {}
         present = entry.extra.annotations or message.annotations_of(entry.data)
-        if present:
-            merged.update(_decode(present))
-        merged.update(added)
-        entry.extra.annotations = _encode(merged)
+        entry.extra.annotations = message.merged_maps(present, added)
 
     def crash(self, fault: BaseException) -> None:
         """A bug of ours on this connection: log it, end this connection, harm no other."""
@@ -157,7 +151,7 @@ class Peer:
         self.shut_links()
         self.transport.unbind()
         self.connection.free()
-        self.wire.owner = None
+        self.wire.forget()
 
     # --- Proton's events
 
@@ -428,20 +422,13 @@ def _address_of(impl: object) -> int:
     return int(ffi.cast("uintptr_t", impl))
 
 
-def _decode(encoded: bytes) -> dict[object, object]:
-    data = Data()
-    data.decode(encoded)
-    data.rewind()
-    data.next()
-    value = data.get_object()
-    return value if isinstance(value, dict) else {}
-
-
-def _encode(value: dict[object, object]) -> bytes:
-    data = Data()
-    data.put_object(value)
-    encoded: bytes = data.encode()
-    return encoded
+def _encoded(data: Any) -> bytes:
+    """What a pn_data_t holds, as it stands on the wire; empty for nothing."""
+    size = lib.pn_data_encoded_size(data)
+    if size <= 0:
+        return b""
+    buffer = ffi.new("char[]", size)
+    return bytes(ffi.buffer(buffer, lib.pn_data_encode(data, buffer, size)))
 
 
 _HANDLERS: dict[int, Callable[[Peer, Event], None]] = {

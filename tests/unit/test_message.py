@@ -218,3 +218,13 @@ def test_a_delivery_count_at_its_end_stays_there() -> None:
 @pytest.mark.parametrize("body", [b"\x40", b"\x41", b"\xa1\x03abc", b"\xc1\x01\x00", b"\xf0\x00\x00\x00\x00"])
 def test_a_header_that_is_no_list_is_refused(body: bytes) -> None:
     assert scan(b"\x00\x53\x70" + body + EMPTY) == MALFORMED
+
+
+def test_maps_are_merged_without_looking_into_them() -> None:
+    """The same key in its long form is the same key; a symbol that isn't ASCII passes through."""
+    present = b"\xc1\x0a\x04\xa3\x01k\x41\xa3\x02\xc3\xa4\x40"
+    added = b"\xd1\x00\x00\x00\x0b\x00\x00\x00\x02\xb3\x00\x00\x00\x01k\x42"
+    merged = message.merged_maps(present, added)
+    assert message.list_fields(merged, 0) == [b"\xa3\x01k", b"\x42", b"\xa3\x02\xc3\xa4", b"\x40"]
+    assert message.merged_maps(b"", added).endswith(b"\xa3\x01k\x42")
+    assert message.merged_maps(b"", b"") == b"\xd1\x00\x00\x00\x04\x00\x00\x00\x00"

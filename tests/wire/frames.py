@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from proton import Data
 
@@ -289,5 +290,5 @@ def _decode(body: bytes) -> Frame:
     used = data.decode(body)
     data.rewind()
     data.next()
-    described = data.get_object()
+    described: Any = data.get_object()
     return Frame(int(described.descriptor), list(described.value), body[used:])
