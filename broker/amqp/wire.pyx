@@ -228,6 +228,11 @@ cdef class Connection:
         """True when both directions are done."""
         return bool(pn_transport_closed(self.transport))
 
+    def forget(self):
+        """Let go of whoever handles this connection, so that no cycle waits for the collector."""
+        self.control = None
+        self.owner = None
+
     def skip_event(self):
         """Drop the event whose handling failed, so that it isn't met again."""
         pn_collector_pop(self.collector)
