@@ -127,6 +127,7 @@ class RawPeer:
         self.empty_frames = 0
         # The broker numbers links on its side as it likes.
         self._handles: dict[int, object] = {}
+        self._limits: dict[object, int] = {}
         # How many transfers the session's window allows in all (§2.5.6).
         self.window_end = 0
         self._buffer = b""
@@ -181,9 +182,9 @@ class RawPeer:
         )
         return self._attached(handle)
 
-    def give_credit(self, credit: int, handle: int = 1, *, drain: bool = False, count: int = 0) -> None:
-        """A flow frame for a link to receive on, of which ``count`` deliveries are known."""
-        self.send(performative(FLOW, 0, 10_000, 0, 10_000, handle, count, credit, None, drain))
+    def give_credit(self, credit: int, handle: int = 1, *, drain: bool = False, echo: bool = False) -> None:
+        """A flow frame for a link to receive on that has received nothing yet."""
+        self.send(performative(FLOW, 0, 10_000, 0, 10_000, handle, 0, credit, None, drain, echo))
 
     def await_credit(self, handle: int = 0) -> int:
         """The link-credit of the next flow frame for a handle that gives any."""
@@ -197,6 +198,10 @@ class RawPeer:
         answer = self.expect(ATTACH)
         self._handles[handle] = answer.field(1)
         return answer
+
+    def may_send(self, handle: int = 0) -> int:
+        """How many deliveries a link may have sent in all, as far as its peer has heard."""
+        return self._limits.get(self._handles[handle], 0)
 
     # --- reading
 
@@ -250,6 +255,8 @@ class RawPeer:
             self.window_end = _number(found.field(2))
         elif found.code == FLOW:
             self.window_end = _number(found.field(0)) + _number(found.field(1))
+            if found.field(6) is not None:
+                self._limits[found.field(4)] = _number(found.field(5)) + _number(found.field(6))
 
     def _fill(self, count: int, deadline: float) -> bool:
         while len(self._buffer) < count and not self._ended:
