@@ -1,0 +1,1 @@
+"""EXAMPLES: programs against a running broker, made of the client a user has too."""
