@@ -313,6 +313,7 @@ class Peer:
         link.rcv_settle_mode = link.remote_rcv_settle_mode
         link.max_message_size = self.container.settings.limits.max_message_size
         link.open()
+        consumer.shares = self.window is not None
         self.container.engine.add_consumer(node, consumer)
 
     def _resolve(self, address: str, terminus: Terminus) -> Node:

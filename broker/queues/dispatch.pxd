@@ -3,6 +3,7 @@ from broker.queues.queue cimport Entry, Queue
 
 cdef class Consumer:
     cdef public long in_flight, load, left
+    cdef public bint shares
     cpdef long capacity(self) except -1
     cpdef object send(self, Entry entry)
 

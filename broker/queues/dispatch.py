@@ -12,10 +12,14 @@ from broker.queues.queue import Entry, Queue
 
 
 class Consumer:
-    """A taker of messages; the room that knows the wire implements ``capacity`` and ``send``."""
+    """A taker of messages; the room that knows the wire implements ``capacity`` and ``send``.
+
+    ``shares`` is true where what others are sent lowers its capacity too (one window over a connection).
+    """
 
     def __init__(self) -> None:
         self.in_flight = 0
+        self.shares = False
         # Only while a discipline deals: what it would hold then, and what it may still be sent.
         self.load = 0
         self.left = 0
@@ -52,6 +56,9 @@ def fair(queue: Queue, consumers: list[Consumer], start: int) -> None:
         for other in takers:
             if other.load < taker.load:
                 taker = other
+        if taker.shares and taker.capacity() <= 0:
+            takers.remove(taker)
+            continue
         entry = queue.acquire_for(taker)
         if entry is not None:
             taker.send(entry)

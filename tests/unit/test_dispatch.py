@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.flow.window import connection_window
 from broker.queues.dispatch import DISCIPLINES, Consumer, fair, fill, only
 from broker.queues.queue import Entry, Queue
 
@@ -57,6 +58,26 @@ def test_the_turn_breaks_ties() -> None:
         fair(queue_of(1), list(takers), turn)
         firsts.append([len(taker.got) for taker in takers])
     assert firsts == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def test_consumers_that_share_a_window_never_pass_it_together() -> None:
+    window = connection_window(10)
+
+    class Sharer(Taker):
+        def capacity(self) -> int:
+            return min(self.room, window.room())
+
+        def send(self, entry: Entry) -> None:
+            super().send(entry)
+            window.sent()
+
+    for discipline in DISCIPLINES.values():
+        window = connection_window(10)
+        sharers = [Sharer(100), Sharer(100)]
+        for sharer in sharers:
+            sharer.shares = True
+        discipline(queue_of(50), list(sharers), 0)
+        assert sum(len(sharer.got) for sharer in sharers) == 10
 
 
 def test_fill_gives_the_next_in_turn_all_it_may_take() -> None:
