@@ -26,7 +26,7 @@ cdef class Node:
 @cython.final
 cdef class Engine:
     cdef public dict nodes
-    cdef public bint flow_control
+    cdef public bint flow_control, winding_down
     cdef public long now_ns, sampled_ns
     cdef public list dirty
     cdef public set restless

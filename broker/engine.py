@@ -98,6 +98,7 @@ class Engine:
         self.restless: set[Node] = set()
         self.on_gate: Callable[[Node, int], None] | None = None
         self.sampled_ns = 0
+        self.winding_down = False
 
     # --- the message path
 
@@ -184,7 +185,7 @@ class Engine:
             self.dirty = []
             for node in nodes:
                 node.dirty = False
-                if node.queue.ready > 0 and node.consumers:
+                if node.queue.ready > 0 and node.consumers and not self.winding_down:
                     self._dispatch(node)
                 self._deal(node)
 
@@ -426,6 +427,12 @@ class Engine:
             self._gate_changed(node)
         node.ledger.overpromised = True
         self.touch(node)
+
+    def wind_down(self) -> None:
+        """Take no more from producers and send no more to consumers; what is out may still settle."""
+        self.winding_down = True
+        for node in self.nodes.values():
+            self.hold(node, True)
 
     def switch_flow(self, enabled: bool) -> None:
         """The global switch: with ``False`` no threshold is enforced anywhere."""

@@ -133,8 +133,7 @@ class Server:
         self._stopping = True
         log.info("stopping: waiting for what is in flight")
         self.reactor.stop_listening()
-        for node in list(self.engine.nodes.values()):
-            self.engine.hold(node, True)
+        self.engine.wind_down()
         deadline = time.monotonic_ns() + self.settings.limits.shutdown_timeout_ms * 1_000_000
         self._wait_for_settlement(deadline)
 

@@ -26,6 +26,7 @@ cdef class Connection:
     cpdef object events(self)
     cdef object on_flow(self, void *link)
     cdef object repeat_flow(self, void *link)
+    cdef object reconsider(self)
 
 cdef class Held:
     cdef void *delivery

@@ -228,6 +228,12 @@ cdef class Connection:
         """True when both directions are done."""
         return bool(pn_transport_closed(self.transport))
 
+    cdef object reconsider(self):
+        """The connection's window has room again: every link on it may have something to send."""
+        for link in self.links:
+            if isinstance(link, ConsumerLink) and (<ConsumerLink>link).node.queue.ready > 0:
+                (<ConsumerLink>link).engine.touch((<ConsumerLink>link).node)
+
     def forget(self):
         """Let go of whoever handles this connection, so that no cycle waits for the collector."""
         self.control = None
@@ -698,6 +704,8 @@ cdef class ConsumerLink(Consumer):
         self.in_flight -= 1
         self.settled += 1
         self.window.settled()
+        if self.window.shared is not None:
+            self.connection.reconsider()
         if state == STATE_ACCEPTED or state == 0 or state == STATE_RECEIVED:
             # Settled without an outcome counts as accepted, as with qpidd and Artemis.
             self.engine.acknowledge(self.node, entry)
@@ -770,6 +778,8 @@ cdef class ConsumerLink(Consumer):
         self.slots = []
         self.free = []
         self.in_flight = 0
+        if self.window.shared is not None:
+            self.connection.reconsider()
 
     def shut(self):
         """The link is gone; its node stops sending to it."""

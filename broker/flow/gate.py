@@ -162,6 +162,11 @@ class Gate:
             return True
         if self.stop_bytes == 0 or self.depth_msgs == 0:
             return False
+        # Below the resume threshold the gate is open, whatever size is expected next: a link whose
+        # messages don't fit waits for room, others go on. Where both thresholds are one, only the
+        # expected size can tell that nothing more fits.
+        if self.depth_bytes < self.resume_bytes < self.stop_bytes:
+            return False
         return self.depth_bytes + self.unit_bytes() > self.stop_bytes
 
     def _is_drained(self) -> bool:

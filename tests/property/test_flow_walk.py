@@ -70,9 +70,15 @@ class FlowWalk(RuleBasedStateMachine):
         takers = self.world.takers
         self.world.drop(takers[which % len(takers)])
 
-    @rule(stop=COUNTS, size=st.sampled_from([0, 300, 5000]))
-    def limits(self, stop: int, size: int) -> None:
-        self.world.change(flow_stop_count=stop, flow_stop_size=size)
+    @rule(stop=COUNTS, size=st.sampled_from([0, 300, 5000]), part=st.sampled_from([0.3, 0.7, 1.0]))
+    def limits(self, stop: int, size: int, part: float) -> None:
+        resume = max(int(stop * part), 1)
+        self.world.change(
+            flow_stop_count=stop,
+            flow_resume_count=resume,
+            flow_stop_size=size,
+            flow_resume_size=int(size * part),
+        )
 
     @rule(held=st.booleans())
     def operator(self, held: bool) -> None:

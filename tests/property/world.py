@@ -192,10 +192,9 @@ class World:
         if not gate.enforced:
             assert not gate.full
             return
-        below = (not gate.stop_msgs or gate.depth_msgs < gate.resume_msgs) and (
-            not gate.stop_bytes or gate.depth_bytes < gate.resume_bytes
-        )
-        if below:
+        below_msgs = not gate.stop_msgs or gate.depth_msgs < gate.resume_msgs
+        below_bytes = not gate.stop_bytes or gate.depth_bytes < gate.resume_bytes < gate.stop_bytes
+        if below_msgs and below_bytes:
             assert not gate.full
         if gate.stop_msgs and gate.depth_msgs >= gate.stop_msgs:
             assert gate.full
