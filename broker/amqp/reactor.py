@@ -205,9 +205,7 @@ class Reactor:
         except Exception as fault:  # noqa: BLE001 - one connection's bug is that connection's end
             self._crash(guest, fault)
             return
-        if not alive:
-            self._linger(guest)
-        elif guest.ending and not wire.blocked:
+        if not alive or (guest.ending and not wire.blocked):
             self._linger(guest)
         elif wire.blocked != guest.armed:
             guest.armed = wire.blocked

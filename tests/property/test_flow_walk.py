@@ -111,6 +111,9 @@ def test_a_long_walk() -> None:
     run_state_machine_as_test(
         FlowWalk,
         settings=settings(
-            max_examples=20_000, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=20_000,
+            stateful_step_count=80,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )
