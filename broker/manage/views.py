@@ -312,7 +312,7 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         promised_bytes=node.gate.promised_bytes,
         parked_msgs=node.ledger.parked_msgs,
         parked_bytes=node.ledger.parked_bytes,
-        overrun_msgs=sum(account.overrun_count for account in node.ledger.accounts),
+        overrun_msgs=node.overrun,
         late_msgs=sum(account.late_count for account in node.ledger.accounts),
         revocations=node.ledger.revoked_count,
         producers=len(accounts),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from proton import Data
 
@@ -143,14 +143,14 @@ class RawPeer:
 
     # --- the ordinary beginnings
 
-    def authenticate(self) -> RawPeer:
+    def authenticate(self) -> Self:
         """SASL ANONYMOUS, and the AMQP headers on both sides."""
         self.send(SASL_HEADER, performative(SASL_INIT, Symbol("ANONYMOUS"), kind=1), AMQP_HEADER)
         assert self.read_bytes(8) == SASL_HEADER
         assert self.expect(SASL_OUTCOME)
         return self
 
-    def open(self, idle_ms: int | None = None, max_frame: int = 65_536) -> RawPeer:
+    def open(self, idle_ms: int | None = None, max_frame: int = 65_536) -> Self:
         """Open a connection."""
         self.authenticate()
         self.send(performative(OPEN, "raw", None, max_frame, 100, idle_ms))
@@ -158,7 +158,7 @@ class RawPeer:
         self.expect(OPEN)
         return self
 
-    def begin(self, window: int = 10_000) -> RawPeer:
+    def begin(self, window: int = 10_000) -> Self:
         """Begin a session on channel 0."""
         self.send(performative(BEGIN, None, 0, window, window, 1000))
         self.expect(BEGIN)
@@ -278,7 +278,7 @@ class RawPeer:
         """Close the socket without a word."""
         self.socket.close()
 
-    def __enter__(self) -> RawPeer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
