@@ -72,9 +72,9 @@ class Peer:
         flow = settings.flow
         limit = flow.connection_flow_limit if flow.connection_flow_limit_enabled else 0
         self.window: Window | None = connection_window(limit) if limit else None
+        self.attached: dict[int, ProducerLink | ConsumerLink] = {}
         self.temporary: dict[int, Node] = {}
         self.on_open: Callable[[], None] = _ignore
-        self.management_replies: dict[str, ConsumerLink] = {}
         self.wire = Wire(
             fd,
             _address_of(self.transport._impl),
@@ -96,12 +96,10 @@ class Peer:
 
     def detach(self, link: ProducerLink | ConsumerLink, condition: str, text: str) -> None:
         """Detach a link with an error; the connection and its other links go on."""
-        link.shut()
-        proton_link = self._find(link.handle())
-        self.temporary.pop(link.handle(), None)
-        if proton_link is not None:
-            proton_link.condition = Condition(condition, text)
-            proton_link.close()
+        self._gone(link)
+        proton_link = Link.wrap(ffi.cast("pn_link_t *", link.handle()))  # type: ignore[no-untyped-call]
+        proton_link.condition = Condition(condition, text)
+        proton_link.close()
         log.info("%s: detached '%s': %s: %s", self.id, link.name, condition, text)
         self.wire.mark()
 
@@ -176,7 +174,7 @@ class Peer:
         if link.state & Endpoint.LOCAL_ACTIVE:
             return
         try:
-            if _count_links(link.session) > self.container.settings.limits.max_links:
+            if _count_links(link.session, 1) > self.container.settings.limits.max_links:
                 raise PeerError("amqp:resource-limit-exceeded", "too many links in this session")
             if link.is_sender:
                 self._attach_consumer(link)
@@ -187,6 +185,7 @@ class Peer:
 
     def _on_detach(self, event: Event) -> None:
         link = _given(event.link)
+        _count_links(link.session, -1)
         self._drop(link)
         if link.state & Endpoint.LOCAL_ACTIVE:
             link.close()
@@ -253,6 +252,7 @@ class Peer:
             port.start_open(OPEN_CREDIT)
 
     def _open_producer(self, link: Link, port: ProducerLink, address: str | None) -> None:
+        self.attached[port.handle()] = port
         link.source.copy(link.remote_source)
         link.target.copy(link.remote_target)
         if address is not None:
@@ -304,6 +304,7 @@ class Peer:
             presettled,
             link.session.sluice_channel,
         )
+        self.attached[handle] = consumer
         link.source.copy(link.remote_source)
         link.source.address = address
         link.source.dynamic = link.remote_source.dynamic
@@ -357,25 +358,16 @@ class Peer:
     # --- links end
 
     def _drop(self, link: Link) -> None:
-        handle = _address_of(link._impl)
-        for candidate in self.wire.links:
-            if candidate.handle() == handle:
-                self._gone(candidate)
-                return
+        attached = self.attached.get(_address_of(link._impl))
+        if attached is not None:
+            self._gone(attached)
 
     def _gone(self, link: ProducerLink | ConsumerLink) -> None:
+        self.attached.pop(link.handle(), None)
         link.shut()
         node = self.temporary.pop(link.handle(), None)
         if node is not None:
             self.container.forget_temporary(node)
-
-    def _find(self, handle: int) -> Link | None:
-        link = self.connection.link_head(0)
-        while link is not None:
-            if _address_of(link._impl) == handle:
-                return link
-            link = link.next(0)
-        return None
 
     def _links_of(self, session: Session) -> list[Link]:
         links: list[Link] = []
@@ -394,10 +386,10 @@ def _given(subject: Given | None) -> Given:
     return subject
 
 
-def _count_links(session: Session) -> int:
-    attrs = session
-    attrs.sluice_links = getattr(attrs, "sluice_links", 0) + 1
-    count: int = attrs.sluice_links
+def _count_links(session: Session, change: int) -> int:
+    """How many links a session has, one more or one less than before."""
+    count: int = getattr(session, "sluice_links", 0) + change
+    session.sluice_links = count
     return count
 
 

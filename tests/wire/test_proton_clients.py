@@ -511,3 +511,17 @@ def test_dispatch(start_broker: StartBroker, dispatch: str, shares: list[int]) -
             peer.expect(FLOW)
         got = [sum(frame.code == TRANSFER for frame in peer.log) for peer in (one, other)]
         assert sorted(got) == shares
+
+
+def test_a_session_may_attach_and_detach_for_ever(start_broker: StartBroker) -> None:
+    """The limit is on links at a time; one that was refused or detached doesn't count."""
+    broker = start_broker("limits:\n  max_links: 5\n")
+    connection = BlockingConnection(broker.url)
+    for _ in range(20):
+        connection.create_sender("orders").close()
+    kept = [connection.create_sender("orders", name=f"s{n}") for n in range(5)]
+    with pytest.raises(LinkDetached, match="too many links"):
+        connection.create_sender("orders", name="one too many")
+    kept[0].close()
+    connection.create_sender("orders", name="again").close()
+    connection.close()
