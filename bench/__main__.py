@@ -15,7 +15,8 @@ from itertools import product
 
 from bench import report
 from bench.contenders import CONTENDERS, BenchError
-from bench.scenarios import FULL, QUICK, SCENARIOS, Figures, Pace
+from bench.measuring import Figures, Pace
+from bench.scenarios import FULL, OURS_ONLY, QUICK, SCENARIOS
 from broker.errors import SluiceError
 
 
@@ -46,6 +47,8 @@ def measured(args: argparse.Namespace) -> dict[str, dict[str, list[Figures]]]:
     found: dict[str, dict[str, list[Figures]]] = defaultdict(lambda: defaultdict(list))
     rounds = range(args.rounds or (1 if args.quick else 3))
     for scenario, number, name in product(args.only or SCENARIOS, rounds, args.contender or CONTENDERS):
+        if scenario in OURS_ONLY and name != "ours":
+            continue
         try:
             with CONTENDERS[name].started() as running:
                 figures = SCENARIOS[scenario](running, pace_of(args))
@@ -53,7 +56,7 @@ def measured(args: argparse.Namespace) -> dict[str, dict[str, list[Figures]]]:
             print(f"{scenario}, {name}: {error}", file=sys.stderr)
             continue
         found[name][scenario].append(figures)
-        shown = ", ".join(f"{key} {value:,.1f}" for key, value in figures.items())
+        shown = ", ".join(f"{key} {value:,.{1 if value >= 10 else 2}f}" for key, value in figures.items())
         print(f"{scenario} {number + 1}/{len(rounds)} {name}: {shown}", file=sys.stderr)
     return found
 

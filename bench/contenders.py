@@ -15,10 +15,18 @@ from pathlib import Path
 START_S = 30.0
 STOP_S = 15.0
 
-# The backlog scenario fills a queue on purpose: no threshold may stop it.
+# The backlog scenario fills a queue on purpose: no threshold may stop it. The flow scenario compares
+# queues with and without one.
 POLICIES = """policies:
   - match: "backlog"
     kind: queue
+    flow_control: false
+    max_size: 1 GB
+  - match: "flow.thousand.*"
+    flow_stop_count: 1000
+  - match: "flow.hundred.*"
+    flow_stop_count: 100
+  - match: "flow.none.*"
     flow_control: false
     max_size: 1 GB
 """
@@ -84,17 +92,10 @@ def _ours(port: int, directory: Path) -> list[str]:
     policies = directory / "policies"
     policies.mkdir()
     (policies / "bench.yaml").write_text(POLICIES)
-    sluice = Path(sys.executable).parent / "sluice"
     return [
-        *(str(sluice), "serve", "--listen", f"amqp://127.0.0.1:{port}"),
-        *(
-            "--http",
-            f"127.0.0.1:{free_port()}",
-            "--policies",
-            str(policies),
-            "--data",
-            str(directory / "data"),
-        ),
+        *(sys.executable, "-m", "broker.cli.main", "serve", "--listen", f"amqp://127.0.0.1:{port}"),
+        *("--http", f"127.0.0.1:{free_port()}", "--policies", str(policies)),
+        *("--data", str(directory / "data")),
     ]
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bench.scenarios import TARGETS, Figures, Target
+from bench.measuring import Figures
+from bench.scenarios import TARGETS, Target
 
 # figures[contender][scenario] holds one entry a round
 Measured = Mapping[str, Mapping[str, Sequence[Figures]]]

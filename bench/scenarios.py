@@ -6,72 +6,42 @@ A scenario measures one started contender and returns named figures; a target ju
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from bench import flow
 from bench.contenders import BenchError, Running
-from broker.cli.bench import measure
+from bench.measuring import BODY, Figures, Pace, Scenario, load, number
 from broker.client.link import Connection
 from broker.client.load import Usage
 
-Figures = dict[str, float]
-
-BODY = 100
 OVERHEAD = 5  # bytes around a body of less than 256: the data section's descriptor and size
 IDLE_CONNECTIONS = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How long to measure, and how much to pile up."""
-
-    seconds: float
-    warmup: float
-    backlog: int
-    connections: int
 
 
 FULL = Pace(seconds=8, warmup=2, backlog=1_000_000, connections=IDLE_CONNECTIONS)
 QUICK = Pace(seconds=2, warmup=1, backlog=200_000, connections=500)
 
-Scenario = Callable[[Running, Pace], Figures]
-
-
-def _load(running: Running, pace: Pace, **job: object) -> Mapping[str, object]:
-    given = {
-        "url": running.url,
-        "pid": running.pid,
-        "seconds": pace.seconds,
-        "warmup": pace.warmup,
-        "body": BODY,
-    }
-    result = measure(given | job)
-    wrong = {name: result[name] for name in ("lost", "duplicated", "unordered", "refused") if result[name]}
-    if wrong or result["stalled"]:
-        raise BenchError(f"the run is void: {wrong or 'nothing moved'}")
-    return result
-
 
 def _throughput(**job: object) -> Scenario:
     def scenario(running: Running, pace: Pace) -> Figures:
-        result = _load(running, pace, **job)
-        return {"rate": _number(result["out_s"]), "cpu_us": _number(result["broker_cpu_us"])}
+        result = load(running, pace, **job)
+        return {"rate": number(result["out_s"]), "cpu_us": number(result["broker_cpu_us"])}
 
     return scenario
 
 
 def _latency(running: Running, pace: Pace) -> Figures:
-    latency = _load(running, pace, rate=2000)["latency_us"]
+    latency = load(running, pace, rate=2000)["latency_us"]
     assert isinstance(latency, dict)
     return {"p50_us": latency["p50"], "p99_us": latency["p99"]}
 
 
 def _backlog(running: Running, pace: Pace) -> Figures:
     """Memory a queued message takes beyond its encoded size."""
-    _load(running, pace, address="warm", count=10_000)
+    load(running, pace, address="warm", count=10_000)
     before = _rss(running)
-    _load(running, pace, address="backlog", receivers=0, count=pace.backlog)
+    load(running, pace, address="backlog", receivers=0, count=pace.backlog)
     return {"bytes": (_rss(running) - before) / pace.backlog - BODY - OVERHEAD}
 
 
@@ -99,11 +69,6 @@ def _rss(running: Running) -> int:
     return usage.rss_bytes
 
 
-def _number(value: object) -> float:
-    assert isinstance(value, int | float)
-    return float(value)
-
-
 SCENARIOS: dict[str, Scenario] = {
     "plain": _throughput(),
     "kib": _throughput(body=1024),
@@ -112,7 +77,10 @@ SCENARIOS: dict[str, Scenario] = {
     "latency": _latency,
     "backlog": _backlog,
     "idle": _idle,
+    "flow": flow.scenario,
 }
+# The bare loop grants what it likes: there is nothing to compare.
+OURS_ONLY = {"flow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,4 +109,14 @@ TARGETS = (
     Target("latency", "p99_us", "p99 at 2,000/s, µs", False, 230),
     Target("backlog", "bytes", "memory per queued message, B", False, 150),
     Target("idle", "kib", "memory per idle connection, KiB", False, 48),
+    Target("flow", "alone", "1 producer, flow_stop_count 1000, msg/s", True, None),
+    Target("flow", "awake_part", "beside 999 idle ones that read, of that", True, 0.90),
+    Target("flow", "asleep_part", "beside 999 idle ones that don't, of that", True, 0.90),
+    Target("flow", "paced_50_part", "stop 100, window 50 at 9,000/s, of no stop", True, 0.98),
+    Target("flow", "paced_15_part", "stop 100, window 15 at 9,000/s, of no stop", True, 0.98),
+    Target("flow", "slow_part", "stop 100, both flat out, of the consumer's 20,000/s", True, 0.98),
+    Target("flow", "slow_even", "the slower of both, of the faster", True, 0.90),
+    Target("flow", "free_50_part", "stop 100, window 50, free consumer, of no stop", True, None),
+    Target("flow", "free_15_part", "stop 100, window 15, free consumer, of no stop", True, None),
+    Target("flow", "peak", "deepest the queue with stop 100 ever was", False, 100),
 )
