@@ -161,6 +161,8 @@ cdef class Connection:
         cdef void *link
         cdef void *delivery
         cdef void *context
+        cdef ProducerLink producer
+        cdef ConsumerLink consumer
         cdef int kind
         while True:
             event = pn_collector_peek(self.collector)
@@ -174,9 +176,12 @@ cdef class Connection:
                 if context == NULL:
                     drop_delivery(link, delivery)
                 elif pn_link_is_sender(link):
-                    (<ConsumerLink>context).on_updated(delivery)
+                    consumer = <ConsumerLink>context
+                    consumer.on_updated(delivery)
                 else:
-                    (<ProducerLink>context).on_delivery(delivery)
+                    # A name of its own keeps the link alive if it is detached while it is handled.
+                    producer = <ProducerLink>context
+                    producer.on_delivery(delivery)
             elif kind == EVENT_FLOW:
                 self.on_flow(pn_event_link(event))
             else:
