@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from statistics import median
 
 from bench.clients import beside
 from bench.contenders import Running
@@ -20,6 +21,7 @@ from broker.cli.bench import measure
 from broker.client.request import Management
 
 IDLE_LINKS = 999
+SLICES = 5
 WINDOWS = (50, 15)
 CONSUMER_RATE = 20_000.0
 PRODUCER_RATE = 9_000.0
@@ -32,13 +34,24 @@ def scenario(running: Running, pace: Pace) -> Figures:
 
 
 def _idle(running: Running, pace: Pace) -> Figures:
-    alone = _busy(running, pace, "flow.thousand.alone")
+    # In short slices by turns, each judged by its neighbour: a machine with other work to do changes
+    # its speed from one second to the next.
+    short = replace(pace, seconds=pace.seconds / 4, warmup=0.5)
+    url, count = running.url, str(IDLE_LINKS)
     # Few connections where they are looked after; one each where they sleep, as blocking clients have.
-    with beside("idle", running.url, "flow.thousand.awake", str(IDLE_LINKS), "9", "awake"):
-        awake = _busy(running, pace, "flow.thousand.awake")
-    with beside("idle", running.url, "flow.thousand.asleep", str(IDLE_LINKS), str(IDLE_LINKS), "asleep"):
-        asleep = _busy(running, pace, "flow.thousand.asleep")
-    return {"alone": alone, "awake_part": awake / alone, "asleep_part": asleep / alone}
+    with (
+        beside("idle", url, "flow.thousand.awake", count, "9", "awake"),
+        beside("idle", url, "flow.thousand.asleep", count, count, "asleep"),
+    ):
+        slices = [
+            [_busy(running, short, f"flow.thousand.{kind}") for kind in ("alone", "awake", "asleep")]
+            for _ in range(SLICES)
+        ]
+    return {
+        "alone": median(alone for alone, _, _ in slices),
+        "awake_part": median(awake / alone for alone, awake, _ in slices),
+        "asleep_part": median(asleep / alone for alone, _, asleep in slices),
+    }
 
 
 def _busy(running: Running, pace: Pace, address: str) -> float:
