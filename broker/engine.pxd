@@ -47,7 +47,7 @@ cdef class Engine:
     cpdef long next_deadline(self) except -1
     @cython.locals(ledger=Ledger)
     cdef long _arrive_unpromised(self, Node node, Account account, bytes data, bint durable, bint settled) except -1
-    cpdef object park(self, Node node, Account account, object message, long size)
+    cpdef object park(self, Node node, Account account, object message, long size, bint settled)
     @cython.locals(subscription=Node)
     cdef long _publish(self, Node topic, bytes data, bint durable) except -1
     @cython.locals(gate=Gate, oldest=Entry)

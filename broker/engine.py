@@ -115,11 +115,10 @@ class Engine:
                 account.ledger.renew(account, self.now_ns)
             return code
         if verdict == codes.LATE:
-            if not settled:
-                return codes.PARK
-            account.overrun_count += 1
-            node.overrun += 1
-            return self.put(node, data, durable)
+            if settled:
+                account.overrun_count += 1
+                node.overrun += 1
+            return codes.PARK
         return codes.OVERSENT
 
     def put(self, node: Node, data: bytes, durable: bool) -> int:
@@ -189,6 +188,12 @@ class Engine:
                     self._dispatch(node)
                 self._deal(node)
 
+    def recover(self) -> None:
+        """After ``end_turn`` raised: every node may be touched again; the next turn goes on."""
+        self.dirty = []
+        for node in self.every_node():
+            node.dirty = False
+
     def next_deadline(self) -> int:
         """When a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
         earliest = 0
@@ -210,18 +215,22 @@ class Engine:
         if not ledger.line and ledger.room(len(data)) > 0:
             return self.put(node, data, durable)
         if settled:
+            # It can't be refused any more, so it waits whatever `when_full` says.
             account.overrun_count += 1
             node.overrun += 1
-            return self.put(node, data, durable)
+            return codes.PARK
         if node.when_full == codes.FULL_REJECT:
             node.refused += 1
             return codes.REFUSED
         return codes.PARK
 
-    def park(self, node: Node, account: Account, message: object, size: int) -> None:
-        """Keep what arrive() answered PARK to, until there is room or `reject_after` is over."""
+    def park(self, node: Node, account: Account, message: object, size: int, settled: bool) -> None:
+        """Keep what arrive() answered PARK to, until there is room or `reject_after` is over.
+
+        A pre-settled message has no deadline: nobody could be told that it was refused.
+        """
         account.park(message, size, self.now_ns)
-        if node.when_full == codes.FULL_REJECT_AFTER and account.window_max == 0:
+        if node.when_full == codes.FULL_REJECT_AFTER and account.window_max == 0 and not settled:
             node.deadlines.append((self.now_ns + node.reject_after_ns, account, message))
         self.restless.add(node)
         self.touch(node)

@@ -181,7 +181,7 @@ class Reactor:
         container = self.container
         for _ in range(ROUNDS):
             if self.engine.dirty:
-                self.engine.end_turn()
+                self._end_turn()
             if container.answers:
                 self._answer()
             if not container.to_flush:
@@ -190,6 +190,13 @@ class Reactor:
             container.to_flush.clear()
             for wire in wires:
                 self._flush(wire.fd)
+
+    def _end_turn(self) -> None:
+        try:
+            self.engine.end_turn()
+        except Exception:
+            log.exception("a turn failed; the broker goes on with the next")
+            self.engine.recover()
 
     def _answer(self) -> None:
         """Drains whose messages are not all written yet are asked again in the next turn."""

@@ -31,8 +31,9 @@ cdef class Connection:
 cdef class Held:
     cdef void *delivery
     cdef bytes data
-    cdef bint durable
+    cdef bint durable, settled
     cdef Node node
+    cdef Account account
 
 cdef class ProducerLink(Port):
     cdef void *link
@@ -51,6 +52,7 @@ cdef class ProducerLink(Port):
                         Node node, Account account)
     cdef object outcome(self, void *delivery, long code)
     cdef object renew_open(self)
+    cdef object close_account(self, Node node, Account account)
     cdef object release_held(self, Held held, long code)
     cdef object whole(self, void *delivery, bytes data)
     cdef bint may_begin(self)

@@ -310,6 +310,8 @@ cdef class ProducerLink(Port):
         cdef Held held = parked
         cdef long code = self.engine.put(held.node, held.data, held.durable)
         self.release_held(held, code)
+        if self.dead and not held.account.parked:
+            self.engine.close_producer(held.node, held.account)
 
     cpdef object refuse(self, object parked):
         self.release_held(parked, codes.REFUSED)
@@ -420,13 +422,18 @@ cdef class ProducerLink(Port):
             return
         elif code == codes.PARK:
             held = Held()
-            held.delivery = delivery
             held.data = data
             held.durable = durable
             held.node = node
+            held.account = account
+            held.settled = settled
             self.kept += 1
-            pn_delivery_set_context(delivery, <void *>held)
-            self.engine.park(node, account, held, len(data))
+            if settled:
+                pn_delivery_settle(delivery)
+            else:
+                held.delivery = delivery
+                pn_delivery_set_context(delivery, <void *>held)
+            self.engine.park(node, account, held, len(data), settled)
         elif settled:
             # Nothing can be told of a pre-settled message, so the link ends rather than lose it silently.
             pn_delivery_settle(delivery)
@@ -523,7 +530,20 @@ cdef class ProducerLink(Port):
 
     def close_accounts(self):
         if self.account is not None:
-            self.engine.close_producer(self.node, self.account)
+            self.close_account(self.node, self.account)
+
+    cdef object close_account(self, Node node, Account account):
+        """Pre-settled messages are the broker's since they came: parked ones keep their place in line."""
+        cdef Held held
+        for parked, _ in list(account.parked):
+            held = parked
+            if not held.settled:
+                account.unpark(held)
+        if account.parked and not node.deleted:
+            account.ledger.orphan(account, self.engine.now_ns)
+            self.engine.touch(node)
+        else:
+            self.engine.close_producer(node, account)
 
     def credit(self):
         """The credit that stands, as Proton counts it."""
@@ -600,7 +620,7 @@ cdef class RelayLink(ProducerLink):
 
     def close_accounts(self):
         for node, account in self.accounts.values():
-            self.engine.close_producer(node, account)
+            self.close_account(node, account)
         self.accounts.clear()
 
 

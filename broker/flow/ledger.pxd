@@ -38,6 +38,7 @@ cdef class Ledger:
     cdef public bint overpromised
 
     @cython.locals(gate=Gate)
+    cpdef object orphan(self, Account account, long now_ns)
     cpdef void release(self, long msgs, long reserve_bytes)
     @cython.locals(room=long, gate=Gate)
     cpdef long room(self, long reserve_bytes)

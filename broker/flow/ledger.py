@@ -224,6 +224,15 @@ class Ledger:
             account.next_parked()
         self.accounts.remove(account)
 
+    def orphan(self, account: Account, now_ns: int) -> None:
+        """The link is gone, but what it parked was pre-settled and is the broker's: it keeps its
+        place in line; the account gets no credit any more. The caller closes it when it is empty.
+        """
+        self._return(account, account.outstanding)
+        account.withdrawn = 0
+        account.window_max = account.window = account.low = 0
+        self.wait(account, now_ns)
+
     def release(self, msgs: int, reserve_bytes: int) -> None:
         """Give back the reservation of ``msgs`` credits of ``reserve_bytes`` each in every gate."""
         self.promised_msgs -= msgs
@@ -351,15 +360,15 @@ class Ledger:
         budget = self.room(1)
         while self.line and budget > 0:
             account = self.line.popleft()
+            account.waiting = False
             budget -= self._admit_parked(account, budget)
             if account.parked:
+                account.waiting = True
                 self.line.appendleft(account)
                 break
             if account.wants() > 0:
                 askers.append(account)
                 budget -= 1
-            else:
-                account.waiting = False
         if askers:
             self._deal_credit(askers, now_ns)
 
@@ -384,14 +393,14 @@ class Ledger:
             if msgs <= 0:
                 account.passed_over += 1
                 held_back = held_back or account.passed_over > PATIENCE
+                account.waiting = True
                 unserved.append(account)
                 continue
             account.passed_over = 0
             self._grant(account, msgs)
             if account.outstanding <= account.low and account.wants() > 0:
+                account.waiting = True
                 self.line.append(account)
-            else:
-                account.waiting = False
         self.line.extendleft(reversed(unserved))
 
     def _line_room_for(self, askers: list[Account]) -> int:

@@ -61,7 +61,7 @@ class Producer(Port):
         code = engine.arrive(node, self.account, data, False, settled)
         assert code != codes.OVERSENT
         if code == codes.PARK:
-            engine.park(node, self.account, data, len(data))
+            engine.park(node, self.account, data, len(data), settled)
         elif code == codes.ACCEPTED:
             self.accepted += 1
         else:

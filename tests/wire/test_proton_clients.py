@@ -516,7 +516,7 @@ def test_dispatch(start_broker: StartBroker, dispatch: str, shares: list[int]) -
 def test_a_session_may_attach_and_detach_for_ever(start_broker: StartBroker) -> None:
     """The limit is on links at a time; one that was refused or detached doesn't count."""
     broker = start_broker("limits:\n  max_links: 5\n")
-    connection = BlockingConnection(broker.url)
+    connection: Any = BlockingConnection(broker.url)
     for _ in range(20):
         connection.create_sender("orders").close()
     kept = [connection.create_sender("orders", name=f"s{n}") for n in range(5)]
