@@ -16,7 +16,7 @@ cdef class Connection:
     cdef public bint flushing, blocked
     cdef public Direction incoming, outgoing
     cdef public object book
-    cdef public long received, sent, numbered
+    cdef public long received, sent, numbered, handled
     cdef public set links
     cdef public list answers
 
