@@ -132,6 +132,9 @@ class Reactor:
         self.engine.begin_turn(now_ns)
         for fd, mask in ready:
             self._on_ready(fd, mask, now_ns)
+            # Dispatched while it is in the processor's cache (bench: 4+4).
+            if self.engine.dirty:
+                self._end_turn()
         if self._inbox:
             self._run_inbox()
         if self._timers and self._timers[0][0] <= now_ns:
