@@ -1,0 +1,13 @@
+cimport cython
+
+cdef class Shelf:
+    cpdef object append(self, long seq, long flags, long delivery_count, long expires_ms, bytes data)
+    cpdef object update(self, long seq, long flags, long delivery_count)
+    cpdef object forget(self, long seq)
+
+cdef class Store:
+    cdef public long group, synced, behind_bytes, stored_bytes
+    cdef public int bell
+    cdef public str state, reason
+    cpdef object seal(self)
+    cpdef long attend(self) except -1

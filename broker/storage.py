@@ -1,0 +1,79 @@
+"""The store's port: what the engine asks of whoever keeps messages when the process is gone.
+
+A store takes records in *groups*. What is handed over between two calls of ``seal`` is one group,
+written whole or not at all, in order; ``synced`` is the number of the last group that will survive.
+The reactor's thread calls everything here, and nothing here waits for a disk.
+"""
+
+from __future__ import annotations
+
+# Flags of a stored message.
+DURABLE = 1
+REDELIVERED = 2
+
+# What a store is in.
+WRITING = "writing"
+FULL = "full"  # no room: nothing is confirmed until there is; it goes on by itself
+FAILED = "failed"  # a write or a sync failed: nothing is confirmed any more until a restart
+
+
+class Shelf:
+    """One node's place in a store. Sequence numbers rise, and each is appended at most once."""
+
+    def append(self, seq: int, flags: int, delivery_count: int, expires_ms: int, data: bytes) -> None:
+        """Keep a message; ``expires_ms`` in milliseconds since the epoch, 0 for never."""
+        raise NotImplementedError
+
+    def update(self, seq: int, flags: int, delivery_count: int) -> None:
+        """A kept message was delivered in vain."""
+        raise NotImplementedError
+
+    def forget(self, seq: int) -> None:
+        """A kept message is done with."""
+        raise NotImplementedError
+
+
+class Store:
+    """Shelves and notes, and the groups they are written in.
+
+    ``group`` is the open group's number: what is handed over now survives once ``synced >= group``.
+    ``bell`` is a descriptor that becomes readable when ``synced`` or ``state`` changed; ``attend``
+    answers it. ``reason`` says in a sentence why ``state`` isn't ``writing``.
+    """
+
+    def __init__(self) -> None:
+        self.group = 1
+        self.synced = 0
+        self.behind_bytes = 0
+        self.stored_bytes = 0
+        self.bell = -1
+        self.state = WRITING
+        self.reason = ""
+
+    def shelve(self, name: str, definition: bytes) -> Shelf:
+        """A new, empty shelf under a name that no other bears."""
+        raise NotImplementedError
+
+    def redefine(self, shelf: Shelf, definition: bytes) -> None:
+        """Replace what was said of a shelf."""
+        raise NotImplementedError
+
+    def remove(self, shelf: Shelf) -> None:
+        """The shelf and every message on it are done with."""
+        raise NotImplementedError
+
+    def note(self, key: str, value: bytes) -> None:
+        """Keep a small fact, replacing what was noted under the key; empty bytes take it away."""
+        raise NotImplementedError
+
+    def seal(self) -> None:
+        """Close the open group, if anything is in it, and have it written."""
+        raise NotImplementedError
+
+    def attend(self) -> int:
+        """Answer the bell: take note of what the store's threads have done; the new ``synced``."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Write what is sealed, wait for it, mark the stop as clean and let go of every file."""
+        raise NotImplementedError
