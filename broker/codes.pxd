@@ -10,6 +10,7 @@ cdef enum:
     READY = 0
     ACQUIRED = 1
     GONE = 2
+    PENDING = 3
     TAKEN = 0
     LATE = 1
     VIOLATION = 2
@@ -17,6 +18,7 @@ cdef enum:
     REFUSED = 2
     PARK = 3
     OVERSENT = 4
+    STORING = 5
     OVERFLOW_REJECT = 0
     OVERFLOW_RING = 1
     OVERFLOW_DROP_NEWEST = 2

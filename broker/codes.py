@@ -12,6 +12,7 @@ UNBOUNDED = 1099511627776
 READY = 0
 ACQUIRED = 1
 GONE = 2
+PENDING = 3  # in its place, but not on disk yet: nobody may see it
 
 # What Account.use answers (flow/ledger.py).
 TAKEN = 0
@@ -23,6 +24,7 @@ ACCEPTED = 1  # in the node: settle it as accepted
 REFUSED = 2  # no room and no waiting: settle it as rejected, amqp:resource-limit-exceeded
 PARK = 3  # no room yet: the link parks it and settles when it is admitted
 OVERSENT = 4  # the peer sent what it had no credit for: detach it
+STORING = 5  # in the node; settle it as accepted once its group is on disk
 
 # `overflow` and `when_full`.
 OVERFLOW_REJECT = 0

@@ -3,25 +3,10 @@ cimport cython
 from broker cimport codes
 from broker.flow.gate cimport Gate
 from broker.flow.ledger cimport Account, Ledger, Port
+from broker.node cimport Node
+from broker.storing cimport Storing
 from broker.queues.dispatch cimport Consumer, fair, fill, only
 from broker.queues.queue cimport Entry, Queue
-
-@cython.final
-cdef class Node:
-    cdef public str name, kind
-    cdef public Gate gate
-    cdef public Ledger ledger
-    cdef public Queue queue
-    cdef public list consumers, subscriptions
-    cdef public Node topic
-    cdef public object settings
-    cdef public dict origins, arguments
-    cdef public bint dirty, deleted, by_turn, always_enforced, flow_control
-    cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
-    cdef public object deadlines
-    cdef public long received, received_bytes, delivered, accepted, rejected, released, modified
-    cdef public long refused, dropped, unrouted, overrun, sampled_in, sampled_out
-    cdef public double rate_in, rate_out
 
 @cython.final
 cdef class Engine:
@@ -31,10 +16,12 @@ cdef class Engine:
     cdef public list dirty
     cdef public set restless
     cdef public object on_gate
+    cdef public Storing storing
+    cdef public Gate disk
 
     @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, Account account, bytes data, bint durable, bint settled) except -1
-    @cython.locals(gate=Gate, size=long, entry=Entry)
+    @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint)
     cpdef long put(self, Node node, bytes data, bint durable) except -1
     cpdef object acknowledge(self, Node node, Entry entry)
     cpdef object reject(self, Node node, Entry entry)
@@ -48,10 +35,15 @@ cdef class Engine:
     @cython.locals(ledger=Ledger)
     cdef long _arrive_unpromised(self, Node node, Account account, bytes data, bint durable, bint settled) except -1
     cpdef object park(self, Node node, Account account, object message, long size, bint settled)
-    @cython.locals(subscription=Node)
+    @cython.locals(subscription=Node, code=long, answer=long)
     cdef long _publish(self, Node topic, bytes data, bint durable) except -1
     @cython.locals(gate=Gate, oldest=Entry)
     cdef bint _make_room(self, Node node, long size) except -1
+    cdef object _keep(self, Node node, Entry entry)
+    cdef object _forget(self, Node node, Entry entry)
+    cdef bint _may_serve(self, Node node)
+    cpdef object seal(self)
+    cpdef long wait_for_disk(self, object waiter) except -1
     cdef object _drop(self, Node node, Entry entry)
     cdef object _remove(self, Node node, Entry entry)
     @cython.locals(ledger=Ledger)

@@ -7,19 +7,22 @@ here knows a socket; links are ports.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from broker import codes
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import Gate
-from broker.flow.ledger import Account, Ledger, Port
+from broker.flow.ledger import Account, Port
+from broker.node import Node
 from broker.queues.dispatch import Consumer, fair, fill, only
-from broker.queues.queue import Entry, Queue
+from broker.queues.queue import Entry
+from broker.storage import FAILED, REDELIVERED, WRITING, Store
+from broker.storing import Storing, Waiter
 
 if TYPE_CHECKING:
     from broker.flow.limits import NodeSettings
+    from broker.storage import Shelf
 
 _OVERFLOW = {
     "reject": codes.OVERFLOW_REJECT,
@@ -31,66 +34,20 @@ _WHEN_FULL = {"block": codes.FULL_BLOCK, "reject": codes.FULL_REJECT, "reject_af
 
 SECOND_NS = 1_000_000_000
 
-
-class Node:
-    """A queue, a topic, or one subscription of a topic (a queue that belongs to it).
-
-    Counters are plain integers since the node came to be, read by whoever looks.
-    """
-
-    def __init__(self, name: str, kind: str) -> None:
-        self.name = name
-        self.kind = kind
-        self.gate = Gate(name)
-        self.ledger = Ledger(self.gate)
-        self.queue = Queue()
-        self.consumers: list[Consumer] = []
-        self.subscriptions: list[Node] = []
-        self.topic: Node | None = None
-        self.settings: NodeSettings | None = None
-        self.origins: dict[str, str] = {}
-        self.arguments: dict[str, object] = {}
-        self.dirty = False
-        self.deleted = False
-        self.by_turn = False
-        self.turn = 0
-        self.hard_msgs = codes.UNBOUNDED
-        self.hard_bytes = codes.UNBOUNDED
-        self.overflow = codes.OVERFLOW_REJECT
-        self.when_full = codes.FULL_BLOCK
-        self.reject_after_ns = 0
-        self.always_enforced = True
-        self.flow_control = True
-        self.deadlines: deque[tuple[int, Account, object]] = deque()
-        self.received = 0
-        self.received_bytes = 0
-        self.delivered = 0
-        self.accepted = 0
-        self.rejected = 0
-        self.released = 0
-        self.modified = 0
-        self.refused = 0
-        self.dropped = 0
-        self.unrouted = 0
-        self.overrun = 0
-        self.sampled_in = 0
-        self.sampled_out = 0
-        self.rate_in = 0.0
-        self.rate_out = 0.0
-
-    @property
-    def is_topic(self) -> bool:
-        """True for a topic, whose messages go to its subscriptions."""
-        return self.kind == "topic"
+# The store's note of a node whose messages may have been sent: any of them, or those up to a number.
+SENT = "sent/"
+SENT_ANY = b"*"
 
 
 class Engine:
     """Every node of the broker and the verbs that change them; one thread owns it.
 
-    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``.
+    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``. ``disk`` is the
+    gate of all durable nodes together: what is on disk against the store's limit, and held while the
+    store can't write. Without a store nothing is durable.
     """
 
-    def __init__(self, flow_control: bool = True) -> None:
+    def __init__(self, flow_control: bool = True, store: Store | None = None) -> None:
         self.nodes: dict[str, Node] = {}
         self.flow_control = flow_control
         self.now_ns = 0
@@ -99,6 +56,8 @@ class Engine:
         self.on_gate: Callable[[Node, int], None] | None = None
         self.sampled_ns = 0
         self.winding_down = False
+        self.storing = None if store is None else Storing(store)
+        self.disk = Gate("store")
 
     # --- the message path
 
@@ -112,7 +71,10 @@ class Engine:
             code = self.put(node, data, durable)
             # Only now does the depth tell how much room is left to promise.
             if account.outstanding <= account.low:
-                account.ledger.renew(account, self.now_ns)
+                if code == codes.STORING and self.storing is not None and self.storing.behind:
+                    account.ledger.wait(account, self.now_ns)
+                else:
+                    account.ledger.renew(account, self.now_ns)
             return code
         if verdict == codes.LATE:
             if settled:
@@ -122,7 +84,7 @@ class Engine:
         return codes.OVERSENT
 
     def put(self, node: Node, data: bytes, durable: bool) -> int:
-        """Enqueue a message that has room; ACCEPTED or REFUSED (at the hard limit)."""
+        """Enqueue a message that has room; ACCEPTED, STORING (not on disk yet) or REFUSED (at the hard limit)."""
         if node.subscriptions or node.kind == "topic":
             return self._publish(node, data, durable)
         gate = node.gate
@@ -135,15 +97,31 @@ class Engine:
                 return codes.ACCEPTED
             node.refused += 1
             return codes.REFUSED
-        entry = node.queue.append(data)
-        entry.durable = durable
+        keep = durable and node.shelf is not None
+        entry = node.queue.append(data, keep)
         node.received += 1
         node.received_bytes += size
         if gate.enter(size, self.now_ns):
             self._gate_changed(node)
+        if keep:
+            self._keep(node, entry)
+            return codes.STORING
         if not node.dirty:
             self.touch(node)
         return codes.ACCEPTED
+
+    def put_behind(self, node: Node, data: bytes) -> None:
+        """Enqueue a message nobody may see before all that was stored until now is on disk."""
+        if self.storing is None or not self.storing.store.open_records:
+            self.put(node, data, False)
+            return
+        entry = node.queue.append(data, True)
+        entry.durable = False
+        self.storing.delay(node, entry)
+        node.received += 1
+        node.received_bytes += len(data)
+        if node.gate.enter(len(data), self.now_ns):
+            self._gate_changed(node)
 
     def acknowledge(self, node: Node, entry: Entry) -> None:
         """A consumer took responsibility: the message is gone."""
@@ -162,6 +140,8 @@ class Engine:
         entry.redelivered = True
         if failed:
             entry.delivery_count += 1
+        if entry.durable and node.shelf is not None:
+            node.shelf.update(entry.seq, REDELIVERED, entry.delivery_count)
         node.queue.release(entry)
         self.touch(node)
 
@@ -185,7 +165,8 @@ class Engine:
             for node in nodes:
                 node.dirty = False
                 if node.queue.ready > 0 and node.consumers and not self.winding_down:
-                    self._dispatch(node)
+                    if node.shelf is None or self._may_serve(node):
+                        self._dispatch(node)
                 self._deal(node)
 
     def recover(self) -> None:
@@ -241,12 +222,16 @@ class Engine:
         topic.received_bytes += len(data)
         if not topic.subscriptions:
             topic.unrouted += 1
+        answer = codes.ACCEPTED
         for subscription in topic.subscriptions:
-            if self.put(subscription, data, durable) != codes.ACCEPTED:
+            code = self.put(subscription, data, durable)
+            if code == codes.STORING:
+                answer = codes.STORING
+            elif code != codes.ACCEPTED:
                 subscription.dropped += 1
         if not topic.dirty:
             self.touch(topic)
-        return codes.ACCEPTED
+        return answer
 
     def _make_room(self, node: Node, size: int) -> bool:
         """A ring drops its oldest ready messages; false if that doesn't help or isn't asked for."""
@@ -254,7 +239,7 @@ class Engine:
             return False
         gate = node.gate
         while gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes:
-            oldest = node.queue.oldest_ready()
+            oldest = node.queue.oldest()
             if oldest is None:
                 return False
             self._drop(node, oldest)
@@ -263,12 +248,16 @@ class Engine:
     def _drop(self, node: Node, entry: Entry) -> None:
         node.dropped += 1
         node.queue.drop(entry)
+        if entry.durable:
+            self._forget(node, entry)
         self._leave(node, len(entry.data))
 
     def _remove(self, node: Node, entry: Entry) -> None:
         if node.deleted:
             return
         node.queue.settle(entry)
+        if entry.durable:
+            self._forget(node, entry)
         self._leave(node, len(entry.data))
 
     def _leave(self, node: Node, size: int) -> None:
@@ -281,6 +270,26 @@ class Engine:
             ledger = node.topic.ledger
             if ledger.line or ledger.rest:
                 self.touch(node.topic)
+
+    def _keep(self, node: Node, entry: Entry) -> None:
+        size = len(entry.data)
+        node.kept_bytes += size
+        self.disk.depth_bytes += size
+        self.disk.depth_msgs += 1
+        if self.storing is not None:
+            self.storing.keep(node, entry, 0)
+
+    def _forget(self, node: Node, entry: Entry) -> None:
+        size = len(entry.data)
+        node.kept_bytes -= size
+        self.disk.depth_bytes -= size
+        self.disk.depth_msgs -= 1
+        if node.shelf is not None:
+            node.shelf.forget(entry.seq)
+
+    def _may_serve(self, node: Node) -> bool:
+        """Whether it is on disk that this node's messages may have been sent."""
+        return self.storing is not None and node.attended_group <= self.storing.store.synced
 
     def _dispatch(self, node: Node) -> None:
         consumers = node.consumers
@@ -296,6 +305,9 @@ class Engine:
     def _deal(self, node: Node) -> None:
         ledger = node.ledger
         if ledger.line or ledger.rest or ledger.overpromised:
+            if node.shelf is not None and self.storing is not None and self.storing.behind:
+                self.restless.add(node)
+                return
             ledger.settle_turn(self.now_ns)
             if ledger.line or ledger.rest:
                 self.restless.add(node)
@@ -328,6 +340,44 @@ class Engine:
         if self.on_gate is not None:
             self.on_gate(node, self.now_ns)
 
+    # --- the disk
+
+    def seal(self) -> None:
+        """Have what this turn stored written; the reactor calls it whenever a turn's part is done."""
+        if self.storing is not None:
+            self.storing.seal()
+
+    def wait_for_disk(self, waiter: Waiter) -> int:
+        """The open group, whose writing the link will be told of."""
+        if self.storing is None:
+            raise RuntimeError("nothing is stored without a store")
+        self.storing.wait(waiter)
+        return self.storing.store.group
+
+    def attend_store(self) -> None:
+        """The store's bell rang: groups are on disk, or its state changed."""
+        if self.storing is None:
+            return
+        was_behind = self.storing.behind
+        for node in self.storing.attend():
+            self.touch(node)
+        if was_behind and not self.storing.behind:
+            for node in self.restless:
+                self.touch(node)
+        store = self.storing.store
+        if self.disk.held != (store.state != WRITING):
+            self._hold_disk(store.state)
+
+    def _hold_disk(self, state: str) -> None:
+        """Nothing can be kept: no durable node grants credit; none at all once the store has failed."""
+        self.disk.hold(state != WRITING, self.now_ns)
+        for node in self.nodes.values():
+            if state == FAILED and self.disk not in node.ledger.others:
+                node.ledger.attach_gate(self.disk, self.now_ns)
+            if self.disk in node.ledger.others:
+                node.ledger.overpromised = True
+                self.touch(node)
+
     # --- links come and go
 
     def open_producer(self, node: Node, port: Port, promised: bool) -> Account:
@@ -350,12 +400,16 @@ class Engine:
     def add_consumer(self, node: Node, consumer: Consumer) -> None:
         """A consumer attached."""
         node.consumers.append(consumer)
+        if node.shelf is not None and len(node.consumers) == 1:
+            self._mark(node, SENT_ANY)
         self._consumers_changed(node)
 
     def remove_consumer(self, node: Node, consumer: Consumer) -> None:
         """A consumer is gone; the caller has requeued what it held."""
         if consumer in node.consumers:
             node.consumers.remove(consumer)
+            if node.shelf is not None and not node.consumers and not node.deleted:
+                self._mark(node, b"%d" % node.suspect_seq if node.suspect_seq else b"")
         self._consumers_changed(node)
 
     def subscribe(self, topic: Node, name: str) -> Node:
@@ -388,14 +442,60 @@ class Engine:
             raise NotFoundError(f"no queue or topic named '{name}'")
         return node
 
-    def create(self, name: str, settings: NodeSettings) -> Node:
-        """A new node; ConflictError if the name is taken."""
+    def create(
+        self, name: str, settings: NodeSettings, definition: bytes = b"", shelf: Shelf | None = None
+    ) -> Node:
+        """A new node; ConflictError if the name is taken.
+
+        ``definition`` is what the store keeps of a durable one; ``shelf`` is where a recovered one stands.
+        """
         if name in self.nodes:
             raise ConflictError(f"'{name}' exists already")
         node = Node(name, settings.kind)
         self._apply(node, settings)
+        if shelf is not None:
+            self._set_on(node, shelf)
+        else:
+            self.define(node, definition)
         self.nodes[name] = node
         return node
+
+    def define(self, node: Node, definition: bytes) -> None:
+        """What is to be known of a durable node after a restart."""
+        if self.storing is None or node.settings is None or node.topic is not None:
+            return
+        if node.shelf is not None:
+            self.storing.store.redefine(node.shelf, definition)
+        elif node.settings.durable:
+            self._set_on(node, self.storing.store.shelve(node.name, definition))
+            if node.consumers:
+                self._mark(node, SENT_ANY)
+
+    def restore(self, node: Node, messages: Iterable[tuple[int, int, int, int, bytes]]) -> None:
+        """Messages that survived, in order: (seq, flags, delivery count, expiry, data). Before any link is there."""
+        for seq, flags, delivery_count, _, data in messages:
+            node.queue.next_seq = seq
+            entry = node.queue.append(data)
+            entry.durable = True
+            entry.delivery_count = delivery_count
+            entry.redelivered = bool(flags & REDELIVERED) or seq <= node.suspect_seq
+            size = len(data)
+            node.kept_bytes += size
+            self.disk.depth_bytes += size
+            self.disk.depth_msgs += 1
+            if node.gate.enter(size, self.now_ns):
+                self._gate_changed(node)
+
+    def _set_on(self, node: Node, shelf: Shelf) -> None:
+        node.shelf = shelf
+        node.ledger.attach_gate(self.disk, self.now_ns)
+
+    def _mark(self, node: Node, mark: bytes) -> None:
+        """Note that this node's messages may be sent, before one is; after a crash they are flagged."""
+        if self.storing is not None:
+            self.storing.store.note(SENT + node.name, mark)
+            node.attended_group = self.storing.store.group
+            self.touch(node)
 
     def change(self, node: Node, settings: NodeSettings) -> None:
         """New settings at runtime: what is promised beyond them is withdrawn, who waits is let in."""
@@ -414,9 +514,19 @@ class Engine:
             account.close()
         for subscription in list(node.subscriptions):
             self.unsubscribe(subscription)
+        self._clear_shelf(node)
         node.queue.clear()
         self.restless.discard(node)
         return node
+
+    def _clear_shelf(self, node: Node) -> None:
+        if node.shelf is None or self.storing is None:
+            return
+        self.disk.depth_bytes -= node.kept_bytes
+        self.disk.depth_msgs -= sum(entry.durable for entry in node.queue)
+        self.storing.store.remove(node.shelf)
+        self.storing.store.note(SENT + node.name, b"")
+        node.shelf = None
 
     def purge(self, node: Node) -> int:
         """Drop every ready message; how many there were."""

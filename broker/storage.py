@@ -36,7 +36,8 @@ class Shelf:
 class Store:
     """Shelves and notes, and the groups they are written in.
 
-    ``group`` is the open group's number: what is handed over now survives once ``synced >= group``.
+    ``group`` is the open group's number: what is handed over now survives once ``synced >= group``;
+    ``open_records`` is how much is in it. ``behind_bytes`` is what was handed over and isn't on disk.
     ``bell`` is a descriptor that becomes readable when ``synced`` or ``state`` changed; ``attend``
     answers it. ``reason`` says in a sentence why ``state`` isn't ``writing``.
     """
@@ -44,6 +45,7 @@ class Store:
     def __init__(self) -> None:
         self.group = 1
         self.synced = 0
+        self.open_records = 0
         self.behind_bytes = 0
         self.stored_bytes = 0
         self.bell = -1

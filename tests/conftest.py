@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-PURE = ("broker.flow.", "broker.queues.", "broker.engine", "broker.message")
+PURE = ("broker.flow.", "broker.queues.", "broker.engine", "broker.node", "broker.stor", "broker.message")
 
 
 class PureFinder:

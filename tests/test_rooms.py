@@ -25,7 +25,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-LEAVES = ("errors", "units", "message", "codes", "yamlsource", "fields")
+LEAVES = ("errors", "units", "message", "codes", "yamlsource", "fields", "storage", "records")
 VIEWS = ("manage.views", "manage.attributes", "manage.model", "manage.process")
 
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -38,29 +38,33 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "endpoints": LEAVES,
     "flow": LEAVES,
     "queues": LEAVES,
-    "engine": ("flow", "queues", *LEAVES),
+    "storage": (),
+    "records": LEAVES,
+    "node": ("flow", "queues", *LEAVES),
+    "storing": ("flow", "queues", "node", *LEAVES),
+    "engine": ("flow", "queues", "node", "storing", *LEAVES),
     "store": LEAVES,
     "policy": ("flow.limits", "flow.vocabulary", *LEAVES),
     "settings": ("flow.limits", "endpoints", *LEAVES),
     "security": LEAVES,
     "amqp": (
-        *("engine", "manage", "security", "settings", "flow.limits", "flow.window"),
+        *("engine", "node", "manage", "security", "settings", "flow.limits", "flow.window"),
         *("flow.ledger", "queues.dispatch", "queues.queue", *LEAVES),
     ),
-    "manage": ("engine", "policy", "flow", "queues", "store", *LEAVES),
+    "manage": ("engine", "node", "policy", "flow", "queues", "store", *LEAVES),
     "http": (*VIEWS, *LEAVES),
     "client": LEAVES,
     "cli": ("client", "server", "settings", "policy", *VIEWS, *LEAVES),
     "spark": (),
     "server": (
-        *("amqp", "http", "manage", "engine", "flow", "queues", "store", "policy", "security", "settings"),
-        *LEAVES,
+        *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store"),
+        *("policy", "security", "settings", *LEAVES),
     ),
 }
 # Only these files of the command line may reach the broker itself; all others speak to one over the wire.
 SERVING = {"cli.serve", "cli.schema"}
 PROTON_ROOMS = {"amqp", "client", "spark"}
-NO_CLOCK = {"flow", "queues", "engine", "message", "codes", "units"}
+NO_CLOCK = {"flow", "queues", "node", "storing", "engine", "storage", "message", "codes", "units"}
 CLOCKS = {"time", "datetime", "socket", "select", "threading", "os", "logging", "asyncio"}
 
 

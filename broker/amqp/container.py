@@ -12,8 +12,9 @@ from broker.amqp.peer import new_container_name
 from broker.amqp.roster import Roster
 from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink
-from broker.engine import Engine, Node
+from broker.engine import Engine
 from broker.flow.limits import resolve
+from broker.node import Node
 
 if TYPE_CHECKING:
     from broker.manage.model import Model
@@ -99,4 +100,5 @@ class Container:
         if node is None or node.is_topic:
             log.info("the management reply has nowhere to go: no node '%s'", reply_to)
             return
-        self.engine.put(node, reply, False)
+        # What the answer promises is on disk before anybody can read it.
+        self.engine.put_behind(node, reply)

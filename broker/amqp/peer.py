@@ -26,9 +26,9 @@ from proton._events import Event
 from broker import __version__, message
 from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink, SinkLink
-from broker.engine import Node
 from broker.errors import NotFoundError, OperatorError, PeerError
 from broker.flow.window import Window, connection_window
+from broker.node import Node
 from broker.queues.queue import Entry, Extra
 
 if TYPE_CHECKING:

@@ -74,6 +74,10 @@ class Reactor:
         self._inbox: deque[Callable[[], None]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.epoll.register(self._bell, select.EPOLLIN)
+        storing = self.engine.storing
+        self._store_bell = -1 if storing is None else storing.store.bell
+        if self._store_bell >= 0:
+            self.epoll.register(self._store_bell, select.EPOLLIN)
         self._running = True
 
     # --- for other threads
@@ -139,7 +143,10 @@ class Reactor:
             self._run_inbox()
         if self._timers and self._timers[0][0] <= now_ns:
             self._run_timers(now_ns)
+        # What came in is written while it is dispatched; what that settled is the next group.
+        self.engine.seal()
         self._finish_turn()
+        self.engine.seal()
 
     # --- one turn's parts
 
@@ -171,6 +178,8 @@ class Reactor:
             self._accept(self.listeners[fd], now_ns)
         elif fd == self._bell:
             os.eventfd_read(self._bell)
+        elif fd == self._store_bell:
+            self.engine.attend_store()
 
     def _unblocked(self, peer: Peer) -> None:
         peer.wire.blocked = False

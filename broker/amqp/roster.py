@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink
-from broker.engine import Node
 from broker.flow.ledger import Account
 from broker.manage.views import ConnectionView, ConsumerView, ProducerView
+from broker.node import Node
 
 if TYPE_CHECKING:
     from broker.amqp.peer import Peer

@@ -1,5 +1,6 @@
 from broker.amqp.frames cimport Direction
-from broker.engine cimport Engine, Node
+from broker.engine cimport Engine
+from broker.node cimport Node
 from broker.flow.ledger cimport Account, Port
 from broker.flow.window cimport Window
 from broker.queues.dispatch cimport Consumer
@@ -35,6 +36,17 @@ cdef class Held:
     cdef Node node
     cdef Account account
 
+cdef class Unwritten:
+    cdef void **deliveries
+    cdef long *groups
+    cdef long first, end, capacity
+
+    cdef object push(self, void *delivery, long group)
+    cdef object compact(self)
+    cdef void *pop(self, long group)
+    cdef object strike(self, void *delivery)
+    cdef object clear(self)
+
 cdef class ProducerLink(Port):
     cdef void *link
     cdef public Connection connection
@@ -45,6 +57,8 @@ cdef class ProducerLink(Port):
     cdef public bint presettled, second, dead
     cdef public long open_credit, kept, max_size, partial_bytes, received
     cdef list chunks
+    cdef Unwritten unwritten
+    cdef long group
 
     cdef object on_delivery(self, void *delivery)
     cdef object take(self, void *delivery, bytes data, bint durable, bint settled)
@@ -53,6 +67,8 @@ cdef class ProducerLink(Port):
     cdef object outcome(self, void *delivery, long code)
     cdef object renew_open(self)
     cdef object close_account(self, Node node, Account account)
+    cdef object until_stored(self, void *delivery)
+    cpdef object stored(self, long group)
     cdef object release_held(self, Held held, long code)
     cdef object whole(self, void *delivery, bytes data)
     cdef bint may_begin(self)
@@ -77,7 +93,12 @@ cdef class ConsumerLink(Consumer):
     cdef long next_tag
     cdef list slots
     cdef list free
+    cdef Unwritten unwritten
+    cdef long group
 
     cdef object on_updated(self, void *delivery)
+    cdef object confirm(self, void *delivery)
+    cdef object until_stored(self, void *delivery)
+    cpdef object stored(self, long group)
     cdef object settle_as(self, void *delivery, Entry entry, unsigned long state)
     cpdef object close(self)

@@ -2,9 +2,10 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.amqp.answers import Ledgerbook
-from broker.engine import Engine, Node
+from broker.engine import Engine
 from broker.flow.ledger import Account, Port
 from broker.flow.window import Window
+from broker.node import Node
 from broker.queues.dispatch import Consumer
 
 class Connection:

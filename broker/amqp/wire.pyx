@@ -8,12 +8,14 @@ the engine asks of its ports.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdlib cimport free, realloc
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker cimport codes
 from broker.amqp.frames cimport Direction
 from broker.amqp.proton cimport *
-from broker.engine cimport Engine, Node
+from broker.engine cimport Engine
+from broker.node cimport Node
 from broker.flow.ledger cimport Account, Port
 from broker.flow.window cimport Window
 from broker.queues.dispatch cimport Consumer
@@ -287,6 +289,57 @@ cdef class Held:
     """A message parked outside its node; its delivery stays unsettled until it is admitted."""
 
 
+cdef class Unwritten:
+    """Deliveries whose last word waits for the disk, in the order they came, each with its group."""
+
+    def __dealloc__(self):
+        free(self.deliveries)
+        free(self.groups)
+
+    cdef object push(self, void *delivery, long group):
+        if self.first > 0 and self.end == self.capacity:
+            self.compact()
+        if self.end == self.capacity:
+            self.capacity = max(self.capacity * 2, 64)
+            self.deliveries = <void **>realloc(self.deliveries, self.capacity * sizeof(void *))
+            self.groups = <long *>realloc(self.groups, self.capacity * sizeof(long))
+            if self.deliveries == NULL or self.groups == NULL:
+                raise MemoryError()
+        self.deliveries[self.end] = delivery
+        self.groups[self.end] = group
+        self.end += 1
+
+    cdef object compact(self):
+        cdef long i
+        for i in range(self.end - self.first):
+            self.deliveries[i] = self.deliveries[self.first + i]
+            self.groups[i] = self.groups[self.first + i]
+        self.end -= self.first
+        self.first = 0
+
+    cdef void *pop(self, long group):
+        """The oldest delivery of a group that is on disk; NULL if there is none."""
+        cdef void *delivery
+        while self.first < self.end and self.groups[self.first] <= group:
+            delivery = self.deliveries[self.first]
+            self.first += 1
+            if delivery != NULL:
+                return delivery
+        if self.first == self.end:
+            self.first = self.end = 0
+        return NULL
+
+    cdef object strike(self, void *delivery):
+        """The peer settled it itself: nothing is left to say."""
+        cdef long i
+        for i in range(self.first, self.end):
+            if self.deliveries[i] == delivery:
+                self.deliveries[i] = NULL
+
+    cdef object clear(self):
+        self.first = self.end = 0
+
+
 cdef class ProducerLink(Port):
     """A link on which the peer sends. ``open_credit`` above 0: credit that promises no room
     (a rejecting node, an anonymous relay), kept at that many less what is held unsettled."""
@@ -297,6 +350,7 @@ cdef class ProducerLink(Port):
         self.engine = engine
         self.name = name
         self.max_size = max_size
+        self.unwritten = Unwritten()
         connection.numbered += 1
         self.id = f"{connection.owner.id}.{connection.numbered}"
         connection.links.add(self)
@@ -319,6 +373,26 @@ cdef class ProducerLink(Port):
 
     cpdef object refuse(self, object parked):
         self.release_held(parked, codes.REFUSED)
+
+    cdef object until_stored(self, void *delivery):
+        """Its outcome is told once the group that holds the message is on disk."""
+        cdef long group = self.engine.storing.store.group
+        if self.group != group:
+            self.group = self.engine.wait_for_disk(self)
+        self.unwritten.push(delivery, group)
+
+    cpdef object stored(self, long group):
+        cdef void *delivery
+        if self.dead:
+            return
+        while True:
+            delivery = self.unwritten.pop(group)
+            if delivery == NULL:
+                break
+            pn_delivery_update(delivery, STATE_ACCEPTED)
+            if not self.second:
+                pn_delivery_settle(delivery)
+        self.connection.touch()
 
     cdef object release_held(self, Held held, long code):
         if held.delivery != NULL:
@@ -420,6 +494,11 @@ cdef class ProducerLink(Port):
                 pn_delivery_update(delivery, STATE_ACCEPTED)
                 if not self.second:
                     pn_delivery_settle(delivery)
+        elif code == codes.STORING:
+            if settled:
+                pn_delivery_settle(delivery)
+            else:
+                self.until_stored(delivery)
         elif code == codes.OVERSENT:
             pn_delivery_settle(delivery)
             self.oversent()
@@ -456,6 +535,9 @@ cdef class ProducerLink(Port):
         cdef void *condition
         if pn_delivery_settled(delivery):
             pn_delivery_settle(delivery)
+            return
+        if code == codes.STORING:
+            self.until_stored(delivery)
             return
         if code == codes.ACCEPTED:
             pn_delivery_update(delivery, STATE_ACCEPTED)
@@ -512,6 +594,8 @@ cdef class ProducerLink(Port):
             # Held: the peer no longer asks for the outcome, the message is still taken in its turn.
             (<Held>context).delivery = NULL
             pn_delivery_set_context(delivery, NULL)
+        else:
+            self.unwritten.strike(delivery)
         pn_delivery_settle(delivery)
 
     cdef object oversent(self):
@@ -528,6 +612,7 @@ cdef class ProducerLink(Port):
         """The link is gone: reservations go back, what was parked is forgotten."""
         self.dead = True
         self.chunks = None
+        self.unwritten.clear()
         pn_link_set_context(self.link, NULL)
         self.connection.links.discard(self)
         self.close_accounts()
@@ -660,6 +745,7 @@ cdef class ConsumerLink(Consumer):
         self.presettled = presettled
         self.slots = []
         self.free = []
+        self.unwritten = Unwritten()
         connection.numbered += 1
         self.id = f"{connection.owner.id}.{connection.numbered}"
         connection.links.add(self)
@@ -728,8 +814,13 @@ cdef class ConsumerLink(Consumer):
         tag = pn_delivery_tag(delivery)
         number = (<uint32_t *>tag.start)[0]
         entry = self.slots[number]
+        if entry is None:
+            # A second word on what waits to be confirmed: the peer forgets it before we have told it.
+            if pn_delivery_settled(delivery):
+                self.unwritten.strike(delivery)
+                self.confirm(delivery)
+            return
         self.slots[number] = None
-        self.free.append(number)
         self.in_flight -= 1
         self.settled += 1
         self.window.settled()
@@ -740,10 +831,37 @@ cdef class ConsumerLink(Consumer):
             self.engine.acknowledge(self.node, entry)
         else:
             self.settle_as(delivery, entry, state)
-        pn_delivery_settle(delivery)
-        self.connection.touch()
+        if entry.durable and not pn_delivery_settled(delivery):
+            self.until_stored(delivery)
+        else:
+            self.confirm(delivery)
+            self.connection.touch()
         if self.node.queue.ready > 0:
             self.engine.touch(self.node)
+
+    cdef object confirm(self, void *delivery):
+        """Settle on our side; its slot, and with it the tag, is free again."""
+        cdef pn_bytes_t tag = pn_delivery_tag(delivery)
+        self.free.append((<uint32_t *>tag.start)[0])
+        pn_delivery_settle(delivery)
+
+    cdef object until_stored(self, void *delivery):
+        """A peer that waits for our settlement gets it once what it settled is on disk."""
+        cdef long group = self.engine.storing.store.group
+        if self.group != group:
+            self.group = self.engine.wait_for_disk(self)
+        self.unwritten.push(delivery, group)
+
+    cpdef object stored(self, long group):
+        cdef void *delivery
+        if self.dead:
+            return
+        while True:
+            delivery = self.unwritten.pop(group)
+            if delivery == NULL:
+                break
+            self.confirm(delivery)
+        self.connection.touch()
 
     cdef object settle_as(self, void *delivery, Entry entry, unsigned long state):
         cdef void *remote = pn_delivery_remote(delivery)
@@ -806,6 +924,7 @@ cdef class ConsumerLink(Consumer):
                 self.engine.requeue(self.node, entry, True)
         self.slots = []
         self.free = []
+        self.unwritten.clear()
         self.in_flight = 0
         if self.window.shared is not None:
             self.connection.reconsider()

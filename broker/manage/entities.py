@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker.engine import Engine, Node
+from broker.engine import Engine
 from broker.errors import NotFoundError, OperatorError
 from broker.manage.attributes import CONSUMER, PREFIX, PRODUCER, ROWS, Row, names, shown
 from broker.manage.holds import Holds
 from broker.manage.views import BrokerView, Links, ProducerView, queue_view
+from broker.node import Node
 
 NODE_KINDS = ("queue", "topic", "subscription")
 

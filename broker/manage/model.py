@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from broker.engine import SECOND_NS, Engine, Node
+from broker.engine import SECOND_NS, Engine
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
 from broker.flow.vocabulary import ARGUMENTS
@@ -30,6 +30,7 @@ from broker.manage.views import (
     queue_view,
 )
 from broker.manage.why import Why
+from broker.node import Node
 from broker.policy.effective import CAPABILITY, Effective, PolicySet
 from broker.policy.load import parse_policies
 

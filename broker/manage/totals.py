@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from broker.engine import Node
 from broker.manage.views import Counters
+from broker.node import Node
 
 
 class Totals:

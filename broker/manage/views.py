@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from broker.engine import SECOND_NS, Node
+from broker.engine import SECOND_NS
 from broker.flow.gate import Gate
 from broker.flow.ledger import Account
 from broker.flow.limits import NodeSettings
 from broker.flow.window import Window
 from broker.manage.bars import bars
+from broker.node import Node
 
 
 @dataclass(frozen=True, slots=True)

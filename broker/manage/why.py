@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from broker.engine import SECOND_NS, Node
+from broker.engine import SECOND_NS
 from broker.flow.gate import Gate
 from broker.flow.ledger import IDLE_NS
 from broker.manage.bars import COUNT, OPERATOR, SIZE, Bar, bars
 from broker.manage.views import ConsumerView, ProducerView
+from broker.node import Node
 from broker.units import KB, SIZE_UNITS, format_size
 
 # What a link waits for, beyond the settings that bars name.

@@ -18,10 +18,13 @@ cdef class Entry:
 @cython.final
 cdef class Queue:
     cdef public Entry head, tail, cursor
-    cdef public long ready, acquired, next_seq, picky
+    cdef public Entry first_pending
+    cdef public long ready, acquired, next_seq, picky, pending
 
     @cython.locals(entry=Entry, tail=Entry)
-    cpdef Entry append(self, bytes data)
+    cpdef Entry append(self, bytes data, bint keep=*)
+    @cython.locals(entry=Entry)
+    cpdef object stored(self, long upto)
     @cython.locals(entry=Entry)
     cpdef Entry acquire(self)
     @cython.locals(entry=Entry)
@@ -29,9 +32,10 @@ cdef class Queue:
     cpdef object release(self, Entry entry)
     cpdef object settle(self, Entry entry)
     cpdef object drop(self, Entry entry)
-    cpdef Entry oldest_ready(self)
+    cpdef Entry oldest(self)
     @cython.locals(entry=Entry, following=Entry)
     cpdef object clear(self)
+    cdef object _hold_back(self, Entry entry, bint keep)
     cdef object _take(self, Entry entry)
     @cython.locals(following=Entry)
     cdef Entry _ready_after(self, Entry entry)

@@ -16,6 +16,8 @@ LIFE = {
     (codes.ACQUIRED, "release"): codes.READY,
     (codes.ACQUIRED, "settle"): codes.GONE,
     (codes.READY, "drop"): codes.GONE,
+    (codes.PENDING, "store"): codes.READY,
+    (codes.PENDING, "drop"): codes.GONE,
 }
 
 
@@ -26,7 +28,7 @@ class IllegalTransition(RuntimeError):  # noqa: N818 - a bug of ours, not an err
 class Entry:
     """One message in one queue: the encoded bytes, immutable and shared, and what is its own.
 
-    ``extra`` is None but for the few that were modified (``Extra``).
+    ``durable``: it is on the node's shelf. ``extra`` is None but for the few that were modified (``Extra``).
     """
 
     def __init__(self, data: bytes, seq: int) -> None:
@@ -54,7 +56,11 @@ class Extra:
 
 
 class Queue:
-    """A list of entries with a cursor: every entry before it is acquired."""
+    """A list of entries with a cursor: every entry before it is acquired.
+
+    Behind the last ready one stand the pending: the first of them waits for the disk and all that
+    came after it waits with it, so that nothing overtakes.
+    """
 
     def __init__(self) -> None:
         self.head: Entry | None = None
@@ -64,9 +70,11 @@ class Queue:
         self.acquired = 0
         self.next_seq = 1
         self.picky = 0
+        self.pending = 0
+        self.first_pending: Entry | None = None
 
-    def append(self, data: bytes) -> Entry:
-        """A new entry at the end."""
+    def append(self, data: bytes, keep: bool = False) -> Entry:
+        """A new entry at the end; one to ``keep`` on disk is pending until :meth:`stored`."""
         entry = Entry(data, self.next_seq)
         self.next_seq += 1
         tail = self.tail
@@ -76,10 +84,25 @@ class Queue:
             tail.next = entry
             entry.prev = tail
         self.tail = entry
+        if keep or self.pending > 0:
+            self._hold_back(entry, keep)
+            return entry
         if self.cursor is None:
             self.cursor = entry
         self.ready += 1
         return entry
+
+    def stored(self, upto: int) -> None:
+        """Every pending entry up to this sequence number is on disk: ready, with what stands between."""
+        entry = self.first_pending
+        while entry is not None and (entry.seq <= upto or not entry.durable):
+            entry.state = codes.READY
+            self.pending -= 1
+            self.ready += 1
+            if self.cursor is None:
+                self.cursor = entry
+            entry = entry.next
+        self.first_pending = entry
 
     def acquire(self) -> Entry | None:
         """The first ready entry, acquired; None when there is none."""
@@ -121,7 +144,13 @@ class Queue:
         self._unlink(entry)
 
     def drop(self, entry: Entry) -> None:
-        """A ready entry leaves without having been consumed."""
+        """An entry nobody holds leaves without having been consumed."""
+        if entry.state == codes.PENDING:
+            if entry is self.first_pending:
+                self.first_pending = entry.next
+            self.pending -= 1
+            self._unlink(entry)
+            return
         if entry.state != codes.READY:
             raise _illegal(entry, "drop")
         if entry is self.cursor:
@@ -137,27 +166,34 @@ class Queue:
             self.picky += 1
         entry.extra.not_for.add(consumer)
 
-    def oldest_ready(self) -> Entry | None:
-        """The entry that is next, left where it is."""
-        return self.cursor
+    def oldest(self) -> Entry | None:
+        """The first entry that nobody holds, left where it is."""
+        return self.cursor if self.cursor is not None else self.first_pending
 
     def clear(self) -> None:
         """Unlink everything, one by one: a long chain must not be freed recursively."""
         entry = self.head
-        self.head = self.tail = self.cursor = None
+        self.head = self.tail = self.cursor = self.first_pending = None
         while entry is not None:
             following = entry.next
             entry.prev = None
             entry.next = None
             entry.state = codes.GONE
             entry = following
-        self.ready = self.acquired = self.picky = 0
+        self.ready = self.acquired = self.picky = self.pending = 0
 
     def __iter__(self) -> Iterator[Entry]:
         entry = self.head
         while entry is not None:
             yield entry
             entry = entry.next
+
+    def _hold_back(self, entry: Entry, keep: bool) -> None:
+        entry.state = codes.PENDING
+        entry.durable = keep
+        self.pending += 1
+        if self.first_pending is None:
+            self.first_pending = entry
 
     def _take(self, entry: Entry) -> None:
         if entry.state != codes.READY:
@@ -195,5 +231,5 @@ class Queue:
 
 
 def _illegal(entry: Entry, verb: str) -> IllegalTransition:
-    state = ("ready", "acquired", "gone")[entry.state]
+    state = ("ready", "acquired", "gone", "pending")[entry.state]
     return IllegalTransition(f"cannot {verb} entry {entry.seq}: it is {state}")

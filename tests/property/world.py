@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from broker import codes
-from broker.engine import Engine, Node
+from broker.engine import Engine
 from broker.flow.ledger import Account, Port
 from broker.flow.limits import BrokerDefaults, resolve
+from broker.node import Node
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from broker.engine import Engine, Node
+from broker.engine import Engine
 from broker.flow.ledger import Account, Port
 from broker.flow.limits import BrokerDefaults
 from broker.flow.window import Window
 from broker.manage.model import Model
 from broker.manage.process import Process
 from broker.manage.views import ConnectionView, ConsumerView, ProducerView
+from broker.node import Node
 from broker.policy.effective import PolicySet
 from broker.policy.load import parse_policies
 from broker.queues.dispatch import Consumer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine import Node
 from broker.errors import ConfigError, ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults
+from broker.node import Node
 from broker.policy.load import parse_policies
 from tests.unit.manage_world import SECOND, World
 

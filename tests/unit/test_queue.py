@@ -133,7 +133,7 @@ class QueueWalk(RuleBasedStateMachine):
         ready = self.having(codes.READY)
         assert self.queue.ready == len(ready)
         assert self.queue.acquired == len(self.having(codes.ACQUIRED))
-        assert self.queue.oldest_ready() is (ready[0] if ready else None)
+        assert self.queue.oldest() is (ready[0] if ready else None)
 
 
 QueueWalk.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

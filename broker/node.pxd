@@ -1,0 +1,26 @@
+cimport cython
+
+from broker cimport codes
+from broker.flow.gate cimport Gate
+from broker.flow.ledger cimport Ledger
+from broker.queues.queue cimport Queue
+from broker.storage cimport Shelf
+
+@cython.final
+cdef class Node:
+    cdef public str name, kind
+    cdef public Gate gate
+    cdef public Ledger ledger
+    cdef public Queue queue
+    cdef public list consumers, subscriptions
+    cdef public Node topic
+    cdef public object settings
+    cdef public dict origins, arguments
+    cdef public Shelf shelf
+    cdef public long group, kept_seq, kept_bytes, attended_group, suspect_seq
+    cdef public bint dirty, deleted, by_turn, always_enforced, flow_control
+    cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
+    cdef public object deadlines
+    cdef public long received, received_bytes, delivered, accepted, rejected, released, modified
+    cdef public long refused, dropped, unrouted, overrun, sampled_in, sampled_out
+    cdef public double rate_in, rate_out

@@ -1,0 +1,80 @@
+"""A queue, a topic or a subscription: its flow, its messages and what is counted of them.
+
+Plain state; the engine alone changes it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from broker import codes
+from broker.flow.gate import Gate
+from broker.flow.ledger import Account, Ledger
+from broker.queues.dispatch import Consumer
+from broker.queues.queue import Queue
+from broker.storage import Shelf
+
+if TYPE_CHECKING:
+    from broker.flow.limits import NodeSettings
+
+
+class Node:
+    """A queue, a topic, or one subscription of a topic (a queue that belongs to it).
+
+    ``shelf`` is its place in the store, None unless it is durable; ``group`` the last group it put a
+    message in, ``kept_seq`` the last message it put there. Consumers are served once
+    ``attended_group`` is on disk. Up to ``suspect_seq`` every message may have been sent before a crash.
+    Counters are plain integers since the node came to be, read by whoever looks.
+    """
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.name = name
+        self.kind = kind
+        self.gate = Gate(name)
+        self.ledger = Ledger(self.gate)
+        self.queue = Queue()
+        self.consumers: list[Consumer] = []
+        self.subscriptions: list[Node] = []
+        self.topic: Node | None = None
+        self.settings: NodeSettings | None = None
+        self.origins: dict[str, str] = {}
+        self.arguments: dict[str, object] = {}
+        self.shelf: Shelf | None = None
+        self.group = 0
+        self.kept_seq = 0
+        self.kept_bytes = 0
+        self.attended_group = 0
+        self.suspect_seq = 0
+        self.dirty = False
+        self.deleted = False
+        self.by_turn = False
+        self.turn = 0
+        self.hard_msgs = codes.UNBOUNDED
+        self.hard_bytes = codes.UNBOUNDED
+        self.overflow = codes.OVERFLOW_REJECT
+        self.when_full = codes.FULL_BLOCK
+        self.reject_after_ns = 0
+        self.always_enforced = True
+        self.flow_control = True
+        self.deadlines: deque[tuple[int, Account, object]] = deque()
+        self.received = 0
+        self.received_bytes = 0
+        self.delivered = 0
+        self.accepted = 0
+        self.rejected = 0
+        self.released = 0
+        self.modified = 0
+        self.refused = 0
+        self.dropped = 0
+        self.unrouted = 0
+        self.overrun = 0
+        self.sampled_in = 0
+        self.sampled_out = 0
+        self.rate_in = 0.0
+        self.rate_out = 0.0
+
+    @property
+    def is_topic(self) -> bool:
+        """True for a topic, whose messages go to its subscriptions."""
+        return self.kind == "topic"

@@ -1,0 +1,80 @@
+"""Who waits for the disk: queues whose messages become ready, links whose outcomes may leave.
+
+Only this file knows which group of the store's holds what. It decides nothing about room or order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from broker.node import Node
+from broker.queues.queue import Entry
+from broker.storage import DURABLE, Store
+
+# Bytes handed over and not on disk yet, beyond which no more credit is granted to durable nodes: what
+# a slow disk writes in about a second. Pre-settled producers are held back by nothing else.
+BEHIND_BYTES = 64 << 20
+
+
+class Waiter(Protocol):
+    """A link with outcomes that may leave only once a group is on disk."""
+
+    def stored(self, group: int) -> None:
+        """Every group up to this one is on disk."""
+
+
+class Storing:
+    """The groups that are not on disk yet, oldest first, and who waits for each of them."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.nodes: list[Node] = []
+        self.waiters: list[Waiter] = []
+        self.groups: deque[tuple[int, list[tuple[Node, int]], list[Waiter]]] = deque()
+
+    def keep(self, node: Node, entry: Entry, expires_ms: int) -> None:
+        """Put a pending entry on its node's shelf; it is ready once the open group is on disk."""
+        shelf = node.shelf
+        if shelf is not None:
+            shelf.append(entry.seq, DURABLE, entry.delivery_count, expires_ms, entry.data)
+        self.delay(node, entry)
+
+    def delay(self, node: Node, entry: Entry) -> None:
+        """A pending entry is ready once the open group is on disk."""
+        node.kept_seq = entry.seq
+        if node.group != self.store.group:
+            node.group = self.store.group
+            self.nodes.append(node)
+
+    def wait(self, waiter: Waiter) -> None:
+        """Tell the link when the open group is on disk; it asks once a group."""
+        self.waiters.append(waiter)
+
+    def seal(self) -> None:
+        """Close the open group and have it written."""
+        if self.nodes or self.waiters:
+            kept = [(node, node.kept_seq) for node in self.nodes]
+            self.groups.append((self.store.group, kept, self.waiters))
+            self.nodes = []
+            self.waiters = []
+        self.store.seal()
+
+    def attend(self) -> list[Node]:
+        """Let go on who waited for what is on disk now: the nodes that have messages ready."""
+        synced = self.store.attend()
+        served: list[Node] = []
+        while self.groups and self.groups[0][0] <= synced:
+            group, kept, waiters = self.groups.popleft()
+            for node, seq in kept:
+                if not node.deleted:
+                    node.queue.stored(seq)
+                    served.append(node)
+            for waiter in waiters:
+                waiter.stored(group)
+        return served
+
+    @property
+    def behind(self) -> bool:
+        """True while more waits for the disk than should."""
+        return self.store.behind_bytes > BEHIND_BYTES
