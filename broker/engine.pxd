@@ -17,7 +17,8 @@ cdef class Engine:
     cdef public set restless
     cdef public object on_gate
     cdef public Storing storing
-    cdef public Gate disk
+    cdef public Gate disk, memory
+    cdef public long wanted_bytes, lend_ns
 
     @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, Account account, bytes data, bint durable, bint settled) except -1
@@ -54,6 +55,9 @@ cdef class Engine:
     cdef object _deal(self, Node node)
     @cython.locals(node=Node, ledger=Ledger, due=long)
     cdef object _wake_restless(self)
+    cdef bint _is_crowded(self, Account account)
+    @cython.locals(gate=Gate, node=Node)
+    cdef object _look_at_budgets(self)
     cdef object _refuse_overdue(self, Node node)
     @cython.locals(gate=Gate, owner=Node)
     cdef object _gate_changed(self, Node node)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from broker import codes
 from broker.errors import ConflictError, NotFoundError, OperatorError
-from broker.flow.gate import Gate
-from broker.flow.ledger import Account, Port
+from broker.flow.gate import HELD_BYTES, Gate
+from broker.flow.ledger import IDLE_NS, Account, Port
 from broker.node import Node
 from broker.queues.dispatch import Consumer, fair, fill, only
 from broker.queues.queue import Entry
@@ -44,7 +44,8 @@ class Engine:
 
     ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``. ``disk`` is the
     gate of all durable nodes together: what is on disk against the store's limit, and held while the
-    store can't write. Without a store nothing is durable.
+    store can't write. Without a store nothing is durable. ``memory`` is the gate of all message bytes
+    held in memory, each message with ``HELD_BYTES`` for its place. ``limit`` sets both limits.
     """
 
     def __init__(self, flow_control: bool = True, store: Store | None = None) -> None:
@@ -57,7 +58,11 @@ class Engine:
         self.sampled_ns = 0
         self.winding_down = False
         self.storing = None if store is None else Storing(store)
-        self.disk = Gate("store")
+        self.disk = Gate("store_limit")
+        self.memory = Gate("memory_limit")
+        # A node waits for room in a budget, of so many bytes at least; 0 for none.
+        self.wanted_bytes = 0
+        self.lend_ns = 0
 
     # --- the message path
 
@@ -101,6 +106,8 @@ class Engine:
         entry = node.queue.append(data, keep)
         node.received += 1
         node.received_bytes += size
+        self.memory.depth_bytes += size + HELD_BYTES
+        self.memory.depth_msgs += 1
         if gate.enter(size, self.now_ns):
             self._gate_changed(node)
         if keep:
@@ -120,6 +127,8 @@ class Engine:
         self.storing.delay(node, entry)
         node.received += 1
         node.received_bytes += len(data)
+        self.memory.depth_bytes += len(data) + HELD_BYTES
+        self.memory.depth_msgs += 1
         if node.gate.enter(len(data), self.now_ns):
             self._gate_changed(node)
 
@@ -159,6 +168,7 @@ class Engine:
 
     def end_turn(self) -> None:
         """Dispatch what is ready, then deal out room; admitted messages are dispatched as well."""
+        self._look_at_budgets()
         while self.dirty:
             nodes = self.dirty
             self.dirty = []
@@ -177,7 +187,7 @@ class Engine:
 
     def next_deadline(self) -> int:
         """When a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
-        earliest = 0
+        earliest = self.lend_ns if self.wanted_bytes else 0
         for node in self.restless:
             due = node.ledger.next_deadline()
             if node.deadlines and (due == 0 or node.deadlines[0][0] < due):
@@ -261,6 +271,8 @@ class Engine:
         self._leave(node, len(entry.data))
 
     def _leave(self, node: Node, size: int) -> None:
+        self.memory.depth_bytes -= size + HELD_BYTES
+        self.memory.depth_msgs -= 1
         if node.gate.leave(size, self.now_ns):
             self._gate_changed(node)
         ledger = node.ledger
@@ -311,6 +323,35 @@ class Engine:
             ledger.settle_turn(self.now_ns)
             if ledger.line or ledger.rest:
                 self.restless.add(node)
+            if ledger.line and self._is_crowded(ledger.line[0]):
+                wanted = ledger.line[0].reserve_bytes + HELD_BYTES
+                self.wanted_bytes = wanted if self.wanted_bytes == 0 else min(wanted, self.wanted_bytes)
+
+    def _is_crowded(self, account: Account) -> bool:
+        """Whether it is a budget that has no room for this link."""
+        size = account.reserve_bytes
+        return self.memory.room(size + HELD_BYTES) == 0 or self.disk.room(size) == 0
+
+    def _look_at_budgets(self) -> None:
+        """Budgets are shared by nodes that don't know of each other: who waits for one is woken here.
+
+        1. A budget that was overdrawn closes, one that has drained opens.
+        2. Once there is room for the smallest message that is waited for, every restless node is dealt.
+        3. Until then idle links of all nodes lose their credit (FLOW §2 rule 5 across nodes).
+        """
+        for gate in (self.memory, self.disk):
+            if gate.closed or (gate.stop_bytes and gate.depth_bytes >= gate.stop_bytes):
+                gate.look(self.now_ns)
+        if self.wanted_bytes == 0:
+            return
+        if self.memory.room(self.wanted_bytes) > 0 and self.disk.room(self.wanted_bytes) > 0:
+            self.wanted_bytes = 0
+            for node in self.restless:
+                self.touch(node)
+        elif self.now_ns >= self.lend_ns:
+            self.lend_ns = self.now_ns + IDLE_NS
+            for node in self.nodes.values():
+                node.ledger.lend(self.now_ns)
 
     def _wake_restless(self) -> None:
         for node in list(self.restless):
@@ -418,6 +459,7 @@ class Engine:
         subscription.topic = topic
         self._apply(subscription, _settings_of(topic))
         topic.subscriptions.append(subscription)
+        topic.ledger.copy(len(topic.subscriptions))
         topic.ledger.attach_gate(subscription.gate, self.now_ns)
         self.touch(topic)
         return subscription
@@ -429,7 +471,9 @@ class Engine:
             return
         subscription.deleted = True
         topic.subscriptions.remove(subscription)
+        topic.ledger.copy(len(topic.subscriptions))
         topic.ledger.detach_gate(subscription.gate)
+        self._release_memory(subscription)
         subscription.queue.clear()
         self.touch(topic)
 
@@ -452,6 +496,7 @@ class Engine:
         if name in self.nodes:
             raise ConflictError(f"'{name}' exists already")
         node = Node(name, settings.kind)
+        node.ledger.budget(self.memory)
         self._apply(node, settings)
         if shelf is not None:
             self._set_on(node, shelf)
@@ -480,6 +525,8 @@ class Engine:
             entry.delivery_count = delivery_count
             entry.redelivered = bool(flags & REDELIVERED) or seq <= node.suspect_seq
             size = len(data)
+            self.memory.depth_bytes += size + HELD_BYTES
+            self.memory.depth_msgs += 1
             node.kept_bytes += size
             self.disk.depth_bytes += size
             self.disk.depth_msgs += 1
@@ -515,9 +562,15 @@ class Engine:
         for subscription in list(node.subscriptions):
             self.unsubscribe(subscription)
         self._clear_shelf(node)
+        self._release_memory(node)
         node.queue.clear()
         self.restless.discard(node)
         return node
+
+    def _release_memory(self, node: Node) -> None:
+        """A node is gone with all it held."""
+        self.memory.depth_bytes -= node.gate.depth_bytes + node.gate.depth_msgs * HELD_BYTES
+        self.memory.depth_msgs -= node.gate.depth_msgs
 
     def _clear_shelf(self, node: Node) -> None:
         if node.shelf is None or self.storing is None:
@@ -552,6 +605,18 @@ class Engine:
         self.winding_down = True
         for node in self.nodes.values():
             self.hold(node, True)
+
+    def limit(self, memory_bytes: int, store_bytes: int) -> None:
+        """The budgets over all nodes (FLOW §4): message bytes in memory, durable ones on disk; 0 is none."""
+        for gate, limit in ((self.memory, memory_bytes), (self.disk, store_bytes)):
+            # Who waits for a budget goes on when a twentieth is free, not at every message that leaves.
+            gate.configure(0, 0, limit, limit - limit // 20, 0, self.now_ns)
+        self.wanted_bytes = self.wanted_bytes or 1
+
+    def note(self, key: str, value: bytes) -> None:
+        """Keep a small fact across restarts; empty bytes take it away. Nothing without a store."""
+        if self.storing is not None:
+            self.storing.store.note(key, value)
 
     def switch_flow(self, enabled: bool) -> None:
         """The global switch: with ``False`` no threshold is enforced anywhere."""

@@ -18,6 +18,7 @@ cdef class Gate:
     cpdef bint hold(self, bint held, long now_ns)
     cpdef bint enter(self, long size, long now_ns)
     cpdef bint leave(self, long size, long now_ns)
+    cpdef bint look(self, long now_ns)
     cpdef void promise(self, long msgs, long size)
     @cython.locals(room=long)
     cpdef long room(self, long reserve_bytes)

@@ -13,6 +13,9 @@ from broker import codes
 OPEN = "open"
 STOPPED = "stopped"
 
+# What a message holds in memory beside its bytes: its entry, the bytes object's head, rounding.
+HELD_BYTES = 128
+
 # (state, what happened) -> state. A pair that is absent changes nothing.
 TRANSITIONS = {(OPEN, "full"): STOPPED, (STOPPED, "drained"): OPEN}
 
@@ -102,6 +105,12 @@ class Gate:
             return False
         self.full = False
         return self._settle_state(now_ns)
+
+    def look(self, now_ns: int) -> bool:
+        """Its depth was counted directly (a budget's, in every node's turn); true if its state changed."""
+        if self.depth_bytes > self.peak_bytes:
+            self.peak_bytes = self.depth_bytes
+        return self._reconsider(now_ns)
 
     def promise(self, msgs: int, size: int) -> None:
         """Reserve room for ``msgs`` credits of ``size`` bytes in all; negative numbers give it back."""

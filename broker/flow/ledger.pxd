@@ -36,6 +36,8 @@ cdef class Ledger:
     cdef public long promised_msgs, parked_msgs, parked_bytes
     cdef public long reclaim_ns, probe_ns, used_total, used_at_probe, revoked_count, scan
     cdef public bint overpromised
+    cdef public Gate memory
+    cdef public long copies
 
     @cython.locals(gate=Gate)
     cpdef object orphan(self, Account account, long now_ns)
@@ -45,6 +47,11 @@ cdef class Ledger:
     @cython.locals(want=long)
     cpdef bint renew(self, Account account, long now_ns) except -1
     cpdef object wait(self, Account account, long now_ns)
+    cpdef object budget(self, Gate memory)
+    @cython.locals(before=long, held=long, account=Account)
+    cpdef object copy(self, long copies)
+    @cython.locals(freed=long, account=Account)
+    cpdef long lend(self, long now_ns) except -1
     cpdef object settle_turn(self, long now_ns)
     @cython.locals(deadline=long)
     cpdef long next_deadline(self)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 
 from broker import codes
-from broker.flow.gate import Gate
+from broker.flow.gate import HELD_BYTES, Gate
 from broker.flow.share import deal
 
 # A link that used nothing for so long while others wait sits on its credit (FLOW §2 rule 5). Longer
@@ -114,6 +114,8 @@ class Account:
         self.parked_bytes += size
         self.ledger.parked_msgs += 1
         self.ledger.parked_bytes += size
+        if self.ledger.memory is not None:
+            self.ledger.memory.depth_bytes += size + HELD_BYTES
         self.ledger.wait(self, now_ns)
 
     def unpark(self, message: object) -> bool:
@@ -151,6 +153,8 @@ class Account:
         self.parked_bytes -= size
         self.ledger.parked_msgs -= 1
         self.ledger.parked_bytes -= size
+        if self.ledger.memory is not None:
+            self.ledger.memory.depth_bytes -= size + HELD_BYTES
 
     @property
     def granted(self) -> int:
@@ -162,7 +166,8 @@ class Ledger:
     """All accounts of one address, dealing out the room of its gates.
 
     ``gate`` is the node's own; ``others`` are those a message to this address needs room in as well
-    (subscriptions of a topic, budgets). Room is the least of all of them, each reserved.
+    (subscriptions of a topic, the disk). Room is the least of all of them, each reserved. ``memory``
+    is the whole broker's budget of message bytes; a message at a topic is held ``copies`` times.
 
     How room is dealt, once a turn at most (``settle_turn``):
 
@@ -194,6 +199,8 @@ class Ledger:
         self.revoked_count = 0
         self.scan = 0
         self.overpromised = False
+        self.memory: Gate | None = None
+        self.copies = 1
 
     def open(self, port: Port, window_max: int, initial: int, now_ns: int) -> Account:
         """A new producer's account; its first grant comes at the end of the turn, if there is room."""
@@ -241,6 +248,8 @@ class Ledger:
         if self.others:
             for gate in self.others:
                 gate.promise(-msgs, -msgs * reserve_bytes)
+        if self.memory is not None:
+            self.memory.promise(-msgs, -msgs * self.copies * (reserve_bytes + HELD_BYTES))
 
     def misjudged(self, account: Account) -> None:
         """A message was larger than its credit had reserved: reserve more for what is still out."""
@@ -260,9 +269,32 @@ class Ledger:
         for account in self.accounts:
             gate.promise(-account.outstanding, -account.outstanding * account.reserve_bytes)
 
+    def budget(self, memory: Gate) -> None:
+        """Reserve from the broker's memory as well; before the first account is opened."""
+        self.memory = memory
+
+    def copy(self, copies: int) -> None:
+        """A message to this address is held so many times from now on, once at least."""
+        before = self.copies
+        self.copies = max(copies, 1)
+        if self.memory is not None:
+            for account in self.accounts:
+                held = account.outstanding * (account.reserve_bytes + HELD_BYTES)
+                self.memory.promise(0, (self.copies - before) * held)
+
+    def lend(self, now_ns: int) -> int:
+        """Take back what idle accounts hold, for others than ours; how much credit that was."""
+        freed = 0
+        for account in self.accounts:
+            if account.outstanding > 0 and now_ns - account.last_used_ns >= IDLE_NS:
+                freed += self._reclaim_from(account, account.outstanding, now_ns)
+        return freed
+
     def room(self, reserve_bytes: int) -> int:
         """Credit that may be promised now: the least room of all gates."""
         room = self.gate.room(reserve_bytes)
+        if self.memory is not None:
+            room = min(room, self.memory.room(self.copies * (reserve_bytes + HELD_BYTES)))
         if self.others:
             for gate in self.others:
                 room = min(room, gate.room(reserve_bytes))
@@ -344,7 +376,7 @@ class Ledger:
         return count
 
     def _may_open(self) -> bool:
-        if self.gate.closed:
+        if self.gate.closed or (self.memory is not None and self.memory.closed):
             return False
         return not any(gate.closed for gate in self.others)
 
@@ -421,6 +453,8 @@ class Ledger:
             self.gate.promise(0, change)
             for gate in self.others:
                 gate.promise(0, change)
+            if self.memory is not None:
+                self.memory.promise(0, change * self.copies)
 
     def _grant(self, account: Account, msgs: int) -> None:
         account.outstanding += msgs
@@ -433,6 +467,8 @@ class Ledger:
         if self.others:
             for gate in self.others:
                 gate.promise(msgs, size)
+        if self.memory is not None:
+            self.memory.promise(msgs, self.copies * (size + msgs * HELD_BYTES))
         account.port.grant(msgs)
 
     def _withdraw(self, account: Account, msgs: int, now_ns: int) -> None:
