@@ -7,6 +7,7 @@ credit given or taken back by a command goes out. A refused command changes noth
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -15,6 +16,7 @@ from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
 from broker.flow.vocabulary import ARGUMENTS
 from broker.manage import why as reasons
+from broker.manage.definitions import Definition
 from broker.manage.entities import Entities, Page
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
 from broker.manage.names import check_name
@@ -31,6 +33,7 @@ from broker.manage.views import (
 )
 from broker.manage.why import Why
 from broker.node import Node
+from broker.storage import Shelf
 from broker.policy.effective import CAPABILITY, Effective, PolicySet
 from broker.policy.load import parse_policies
 
@@ -54,6 +57,10 @@ class Explanation:
     auto_create: bool
     held_by: str
     settings: tuple[Setting, ...]
+
+
+# The store's note of the operators' holds.
+HOLDS = "holds"
 
 
 def _ignore(node: Node) -> None:
@@ -122,6 +129,22 @@ class Model:
             explicit["durable"] = durable
         return self._add(name, explicit, self._effective(name, explicit))
 
+    def restore(self, name: str, definition: bytes, shelf: Shelf) -> Node:
+        """A durable node as it was before the restart, empty. OperatorError if policies contradict it."""
+        known = Definition.decode(name, definition)
+        effective = self._effective(name, known.arguments, known.capability)
+        if effective.settings.kind != known.kind:
+            raise OperatorError(
+                f"'{name}' was a {known.kind} before the restart and can't become a {effective.settings.kind}"
+                f" ({effective.origins['kind']})"
+            )
+        return self._add(name, dict(known.arguments), effective, shelf)
+
+    def restore_holds(self, rules: bytes) -> None:
+        """The operators' holds as they were before the restart."""
+        for pattern, held in json.loads(rules) if rules else []:
+            self.holds.put(str(pattern), bool(held))
+
     def update(self, name: str, arguments: Mapping[str, object]) -> Node:
         """Change settings at runtime; None takes an argument back, so that the policy's holds again."""
         node = self.engine.node(name)
@@ -178,6 +201,7 @@ class Model:
         wanted = target or EVERYTHING
         pattern = parsed(wanted)
         self.holds.put(wanted, held)
+        self.engine.note(HOLDS, json.dumps(self.holds.rules).encode() if self.holds.rules else b"")
         nodes = [node for node in self.engine.nodes.values() if matches(wanted, pattern, node.name)]
         for node in nodes:
             self._hold(node)
@@ -302,8 +326,10 @@ class Model:
     def _now(self, node: Node) -> Effective:
         return self._effective(node.name, node.arguments, _capability(node))
 
-    def _add(self, name: str, arguments: dict[str, object], effective: Effective) -> Node:
-        node = self.engine.create(name, effective.settings)
+    def _add(
+        self, name: str, arguments: dict[str, object], effective: Effective, shelf: Shelf | None = None
+    ) -> Node:
+        node = self.engine.create(name, effective.settings, _definition(effective, arguments), shelf)
         node.arguments = arguments
         node.origins = dict(effective.origins)
         self._hold(node)
@@ -311,6 +337,8 @@ class Model:
 
     def _change(self, node: Node, arguments: dict[str, object], effective: Effective) -> None:
         self.engine.change(node, effective.settings)
+        if effective.settings.durable or node.shelf is not None:
+            self.engine.define(node, _definition(effective, arguments))
         node.arguments = arguments
         node.origins = dict(effective.origins)
         for each in (node, *node.subscriptions):
@@ -375,6 +403,12 @@ class Model:
         answers = [answer for node in sorted(nodes) for answer in self.why(node)]
         mine = [answer for answer in answers if name in (answer.link_id, answer.link)]
         return mine or [reasons.idle_link(name, self.find(node)) for node in sorted(nodes)]
+
+
+def _definition(effective: Effective, arguments: Mapping[str, object]) -> bytes:
+    kind = effective.settings.kind
+    asked = kind if effective.origins.get("kind") == CAPABILITY else ""
+    return Definition(kind, arguments, asked).encode()
 
 
 def _without_none(arguments: Mapping[str, object]) -> dict[str, object]:
