@@ -11,6 +11,8 @@ from libc.string cimport memcpy, memset
 
 from broker.errors import OperatorError
 
+Record = tuple
+
 MESSAGE = 1
 FORGET = 2
 UPDATE = 3
@@ -116,15 +118,17 @@ cdef class Buffer:
         return data
 
 
-def read(bytes blob):
-    """Every record as (kind, node, seq, flags, delivery_count, expires_ms, payload), in order.
+def read(bytes blob, long start=0, long end=-1):
+    """Every record of a range as (kind, node, seq, flags, delivery_count, expires_ms, payload), in order.
 
     DamagedRecord, with the offset, where one isn't what was written.
     """
     cdef const char *data = PyBytes_AS_STRING(blob)
-    cdef long end = PyBytes_GET_SIZE(blob), at = 0, following
+    cdef long at = start, following
     cdef const Head *head
     found = []
+    if end < 0:
+        end = PyBytes_GET_SIZE(blob)
     while at < end:
         following = next_record(data, at, end)
         if following < 0:

@@ -112,6 +112,13 @@ cdef class Journal:
             self.file_count -= 1
         pthread_mutex_unlock(&self.mutex)
 
+    def place(self):
+        """The file that is written and how far it is on disk."""
+        pthread_mutex_lock(&self.mutex)
+        place = (self.file, self.offset)
+        pthread_mutex_unlock(&self.mutex)
+        return place
+
     cdef object push(self, char *data, long size, long number, long records, long file):
         """A sealed group; its memory is ours from now on."""
         cdef Group *group = <Group *>malloc(sizeof(Group))

@@ -71,6 +71,16 @@ cdef class Extent:
         """Whether the message is live."""
         return self.holds(seq)
 
+    def drop_one(self, long seq):
+        """The message is not live any more."""
+        self.drop(seq)
+
+    def copy(self):
+        """The same as it is now."""
+        cdef Extent extent = Extent.of(self.first, self.last, self.place, self.bitmap())
+        extent.file = self.file
+        return extent
+
     def bitmap(self):
         """A bit for each number from ``first`` to ``last``, as bytes."""
         return PyBytes_FromStringAndSize(<char *>self.bits, (self.last - self.first + 8) >> 3)
@@ -174,6 +184,13 @@ cdef class DiskShelf(Shelf):
     def holder(self, long seq):
         """The extent in which this message is live, or None."""
         return self.extent_of(seq)
+
+    def extent_from(self, long first):
+        """The extent that begins with this number, or None."""
+        for extent in self.extents:
+            if extent.first == first:
+                return extent
+        return None
 
     def replace(self, list extents):
         """Other extents instead of those there are."""

@@ -1,0 +1,207 @@
+"""A checkpoint: what is live in old files of the journal moves to pages, and the files are free.
+
+Three steps, each on the thread that owns what it touches:
+
+1. ``take``, on the owner's: a picture of what is live and of what changed since the last time. It
+   may be written once every group that led to it is on disk.
+2. ``write``, on the keeper's: live messages are copied from the files to pages, the pages are synced,
+   and one transaction makes the directory say so. Until it is committed nothing has happened.
+3. ``adopt``, on the owner's: the shelves' extents are those of the pages from now on.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from broker.records import Buffer
+from broker.store.directory import Change, Directory, Meta, PageRow, ShelfRow
+from broker.store.faults import DamagedStore
+from broker.store.files import BLOCK_BYTES, JournalFiles
+from broker.store.journal import group_at
+from broker.store.pagefile import PageFile, Place
+from broker.store.shelves import DiskShelf, Extent, live_records
+
+# A page's records, so that with its head it fills whole blocks.
+PAGE_BYTES = (1 << 16) - 64
+
+
+class SyncFault(Exception):
+    """A sync failed: what is on disk nobody knows."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """The picture. ``old``: by file, by shelf, what is live there; it may be written once ``group`` is synced."""
+
+    group: int
+    files: range
+    meta: Meta
+    old: dict[int, dict[int, Extent]] = field(default_factory=dict)
+    updates: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    shelves: list[ShelfRow] = field(default_factory=list)
+    gone_shelves: list[int] = field(default_factory=list)
+    pages: list[PageRow] = field(default_factory=list)
+    gone_pages: list[tuple[int, int]] = field(default_factory=list)
+    freed: list[Place] = field(default_factory=list)
+    notes: dict[str, bytes] = field(default_factory=dict)
+    written: list[PageRow] = field(default_factory=list)
+
+
+def take(shelves: Iterable[DiskShelf], taken: Taken) -> None:
+    """Add to the picture what these shelves hold."""
+    for shelf in shelves:
+        if shelf.changed:
+            taken.shelves.append(ShelfRow(shelf.id, shelf.name, shelf.definition, shelf.last_seq))
+            shelf.changed = False
+        for extent in shelf.extents:
+            if extent.place is not None:
+                if extent.changed:
+                    _take_page(taken, shelf, extent)
+            elif extent.live and extent.file in taken.files:
+                taken.old.setdefault(extent.file, {})[shelf.id] = extent.copy()
+        if shelf.updates:
+            taken.updates |= {(shelf.id, seq): update for seq, update in shelf.updates.items()}
+
+
+def _take_page(taken: Taken, shelf: DiskShelf, extent: Extent) -> None:
+    extent.changed = False
+    if not extent.live:
+        taken.gone_pages.append((shelf.id, extent.first))
+        taken.freed.append(extent.place)
+        return
+    updates = tuple((seq, *update) for seq, update in shelf.updates.items() if extent.has(seq))
+    taken.pages.append(PageRow(shelf.id, extent.first, extent.last, extent.place, extent.bitmap(), updates))
+
+
+def write(taken: Taken, files: JournalFiles, pages: PageFile, directory: Directory) -> None:
+    """Make it so. OSError or lmdb.Error for want of room, and nothing has happened; SyncFault, DamagedStore."""
+    try:
+        for number in taken.files:
+            if number in taken.old:
+                _Copy(taken, files, pages).run(number)
+        if taken.written:
+            _sync(pages)
+        directory.write(
+            Change(
+                taken.meta,
+                taken.shelves,
+                taken.gone_shelves,
+                taken.pages + taken.written,
+                taken.gone_pages,
+                taken.notes,
+            )
+        )
+    except BaseException:
+        for row in taken.written:
+            pages.free(row.place)
+        taken.written.clear()
+        raise
+    for place in taken.freed:
+        pages.free(place)
+
+
+def _sync(pages: PageFile) -> None:
+    try:
+        pages.sync()
+    except OSError as fault:
+        raise SyncFault(f"{pages.path}: {fault.strerror}") from fault
+
+
+class _Copy:
+    """One file's live messages on their way to pages."""
+
+    def __init__(self, taken: Taken, files: JournalFiles, pages: PageFile) -> None:
+        self.taken = taken
+        self.files = files
+        self.pages = pages
+        self.buffers: dict[int, Buffer] = {}
+        self.seqs: dict[int, list[int]] = {}
+
+    def run(self, number: int) -> None:
+        data = self.files.read(number)
+        at = BLOCK_BYTES
+        live = self.taken.old[number]
+        while (group := group_at(data, at, number)) is not None and group.end >= 0:
+            live_records(data, group.start, group.end, live, self.taken.updates, self.buffer_for)
+            at = group.end if not group.is_last else -(-max(group.end, at + 1) // BLOCK_BYTES) * BLOCK_BYTES
+        for shelf in list(self.buffers):
+            self._flush(shelf)
+        self._check(number, live)
+
+    def buffer_for(self, shelf: int, seq: int, nbytes: int) -> Buffer:
+        """Where a shelf's next record goes."""
+        buffer = self.buffers.get(shelf)
+        if buffer is None:
+            buffer = self.buffers[shelf] = Buffer()
+            self.seqs[shelf] = []
+        elif buffer.count and buffer.size + nbytes > PAGE_BYTES:
+            self._flush(shelf)
+        self.seqs[shelf].append(seq)
+        return buffer
+
+    def _flush(self, shelf: int) -> None:
+        seqs = self.seqs[shelf]
+        if not seqs:
+            return
+        extent = Extent(seqs[0], 0)
+        for seq in seqs:
+            extent.add(seq)
+        place = self.pages.write(self.buffers[shelf].take())
+        updates = tuple(
+            (seq, *update) for seq in seqs if (update := self.taken.updates.get((shelf, seq))) is not None
+        )
+        self.taken.written.append(PageRow(shelf, seqs[0], seqs[-1], place, extent.bitmap(), updates))
+        self.seqs[shelf] = []
+
+    def _check(self, number: int, live: dict[int, Extent]) -> None:
+        """Every live message must have been there: the file is given up on the strength of this copy."""
+        wanted = sum(extent.live for extent in live.values())
+        copied = 0
+        for row in self.taken.written:
+            source = live.get(row.shelf)
+            if source is not None and source.first <= row.first <= source.last:
+                copied += Extent.of(row.first, row.last, None, row.bitmap).live
+        if copied != wanted:
+            what = f"{wanted - copied} of {wanted} messages can't be read back"
+            raise DamagedStore(self.files.path(number), 0, what)
+
+
+def adopt(taken: Taken, shelves: Iterable[DiskShelf]) -> None:
+    """The files of the picture are nobody's any more; what has left since then is left out."""
+    written: dict[int, list[PageRow]] = {}
+    for row in taken.written:
+        written.setdefault(row.shelf, []).append(row)
+    gone = {(shelf, first) for shelf, first in taken.gone_pages}
+    for shelf in shelves:
+        kept: list[Extent] = []
+        moved: list[Extent] = []
+        for extent in shelf.extents:
+            if extent.place is not None:
+                if (shelf.id, extent.first) not in gone:
+                    kept.append(extent)
+            elif extent.file in taken.files:
+                moved.append(extent)
+        rows = written.get(shelf.id, [])
+        if not moved and not rows and len(kept) == len(shelf.extents):
+            continue
+        pages = [_page(row, moved) for row in rows]
+        later = [extent for extent in shelf.extents if extent.place is None and extent.file not in taken.files]
+        shelf.replace(kept + pages + later)
+
+
+def _page(row: PageRow, moved: list[Extent]) -> Extent:
+    for extent in moved:
+        if extent.first <= row.first <= extent.last:
+            page: Extent = extent.part(row.first, row.last, row.place)
+            page.changed = page.bitmap() != row.bitmap
+            return page
+    raise RuntimeError(f"page {row.first} of shelf {row.shelf} comes from no file")
+
+
+def is_lack_of_room(fault: Exception) -> bool:
+    """Whether it may work again by itself once there is room."""
+    if isinstance(fault, OSError):
+        return fault.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "No space left" in str(fault) or "quota" in str(fault).lower()

@@ -1,0 +1,228 @@
+"""What outlives the journal, in LMDB: shelves, their pages, notes, and where the journal begins.
+
+One transaction is one checkpoint, synced when it is committed. Every value carries a checksum of its
+own, for the database has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from broker.errors import OperatorError
+from broker.records import crc32c
+from broker.store.faults import DamagedStore
+from broker.store.pagefile import Place
+
+VERSION = 1
+# Room in the address space, not on disk.
+MAP_BYTES = 64 << 30
+
+_SHELF = struct.Struct("<QH")
+_PAGE = struct.Struct("<QQQQI")
+_UPDATE = struct.Struct("<QBI")
+_META = struct.Struct("<IIQQQQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """``oldest`` is the first journal file that is needed, ``first_group`` the first group in it.
+
+    ``clean_group`` is the last group of an orderly stop, 0 while a broker runs or after a crash.
+    ``next_shelf`` is a number no shelf ever had: those that are gone may stand in the journal still.
+    """
+
+    oldest: int = 1
+    first_group: int = 1
+    clean_group: int = 0
+    runs: int = 0
+    next_shelf: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfRow:
+    """A shelf as it was at the last checkpoint."""
+
+    id: int
+    name: str
+    definition: bytes
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageRow:
+    """A page: the shelf, the numbers it spans, the bits of what is live, where its blob is."""
+
+    shelf: int
+    first: int
+    last: int
+    place: Place
+    bitmap: bytes
+    updates: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(slots=True)
+class Change:
+    """What one checkpoint writes; ``gone_pages`` are (shelf id, first number)."""
+
+    meta: Meta
+    shelves: list[ShelfRow] = field(default_factory=list)
+    gone_shelves: list[int] = field(default_factory=list)
+    pages: list[PageRow] = field(default_factory=list)
+    gone_pages: list[tuple[int, int]] = field(default_factory=list)
+    notes: dict[str, bytes] = field(default_factory=dict)
+
+
+class Directory:
+    """The database of one data directory. lmdb.Error passes through; its text names what went wrong."""
+
+    def __init__(self, path: Path, *, readonly: bool = False) -> None:
+        self.path = path
+        try:
+            self._env = lmdb.open(
+                str(path), False, MAP_BYTES, readonly=readonly, create=not readonly, mode=0o600, max_dbs=4
+            )
+        except lmdb.Error as fault:
+            raise DamagedStore(path, 0, f"the directory can't be opened ({fault})") from None
+        self._shelves = self._env.open_db(b"shelves", create=not readonly)
+        self._pages = self._env.open_db(b"pages", create=not readonly)
+        self._notes = self._env.open_db(b"notes", create=not readonly)
+        self._meta = self._env.open_db(b"meta", create=not readonly)
+
+    def meta(self) -> Meta:
+        """Where the journal begins. OperatorError if a newer version wrote it."""
+        with self._env.begin() as txn:
+            value = txn.get(b"meta", db=self._meta)
+        if value is None:
+            return Meta()
+        version, _, *rest = _META.unpack(self._open(value))
+        if version > VERSION:
+            raise OperatorError(
+                f"{self.path}: the store has format {version}, this broker reads up to {VERSION}:"
+                " start the version that wrote it, or a newer one"
+            )
+        return Meta(*rest)
+
+    def shelves(self) -> list[ShelfRow]:
+        """Every shelf."""
+        with self._env.begin(db=self._shelves) as txn:
+            return [self._shelf(bytes(key), self._open(value)) for key, value in txn.cursor()]
+
+    def pages(self) -> list[PageRow]:
+        """Every page, by shelf and number."""
+        with self._env.begin(db=self._pages) as txn:
+            return [self._page(bytes(key), self._open(value)) for key, value in txn.cursor()]
+
+    def notes(self) -> dict[str, bytes]:
+        """Every note."""
+        with self._env.begin(db=self._notes) as txn:
+            return dict(_note(self._open(value)) for _, value in txn.cursor())
+
+    def write(self, change: Change) -> None:
+        """One transaction, on disk when this returns."""
+        with self._env.begin(write=True) as txn:
+            for shelf in change.gone_shelves:
+                txn.delete(_key(shelf), db=self._shelves)
+            for shelf, first in change.gone_pages:
+                txn.delete(_key(shelf, first), db=self._pages)
+            for row in change.shelves:
+                txn.put(_key(row.id), _sealed(_shelf_value(row)), db=self._shelves)
+            for page in change.pages:
+                txn.put(_key(page.shelf, page.first), _sealed(_page_value(page)), db=self._pages)
+            for key, value in change.notes.items():
+                if value:
+                    txn.put(_note_key(key), _sealed(_note_value(key, value)), db=self._notes)
+                else:
+                    txn.delete(_note_key(key), db=self._notes)
+            meta = change.meta
+            value = (meta.oldest, meta.first_group, meta.clean_group, meta.runs, meta.next_shelf)
+            txn.put(b"meta", _sealed(_META.pack(VERSION, 0, *value)), db=self._meta)
+
+    def copy(self, path: Path) -> None:
+        """A consistent copy, while the original is in use."""
+        with path.open("wb") as file:
+            self._env.copyfd(file.fileno(), compact=True)
+
+    def stats(self) -> dict[str, int]:
+        """Bytes of the file that are in use, and rows."""
+        stat: dict[str, Any] = self._env.stat()
+        info: dict[str, Any] = self._env.info()
+        return {"directory_bytes": stat["psize"] * (info["last_pgno"] + 1)}
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._env.close()
+
+    def _open(self, value: bytes) -> bytes:
+        payload = bytes(value[4:])
+        if crc32c(payload) != int.from_bytes(value[:4], "little"):
+            raise DamagedStore(self.path, 0, "a row's checksum is wrong")
+        return payload
+
+    def _shelf(self, key: bytes, value: bytes) -> ShelfRow:
+        last_seq, length = _SHELF.unpack_from(value)
+        name_end = _SHELF.size + length
+        return ShelfRow(
+            int.from_bytes(key, "big"), value[_SHELF.size : name_end].decode(), value[name_end:], last_seq
+        )
+
+    def _page(self, key: bytes, value: bytes) -> PageRow:
+        last, offset, nbytes, bitmap_bytes, count = _PAGE.unpack_from(value)
+        at = _PAGE.size + bitmap_bytes
+        updates = tuple(_UPDATE.iter_unpack(value[at : at + count * _UPDATE.size]))
+        return PageRow(
+            int.from_bytes(key[:4], "big"),
+            int.from_bytes(key[4:], "big"),
+            last,
+            Place(offset, nbytes),
+            value[_PAGE.size : at],
+            updates,
+        )
+
+
+def _key(shelf: int, first: int | None = None) -> bytes:
+    return shelf.to_bytes(4, "big") + (b"" if first is None else first.to_bytes(8, "big"))
+
+
+def _note_key(key: str) -> bytes:
+    """LMDB's keys are short; a note's may hold a node's whole name."""
+    raw = key.encode()
+    return raw if len(raw) < 400 else b"#" + hashlib.sha256(raw).digest()
+
+
+def _note_value(key: str, value: bytes) -> bytes:
+    raw = key.encode()
+    return len(raw).to_bytes(4, "little") + raw + value
+
+
+def _note(payload: bytes) -> tuple[str, bytes]:
+    end = 4 + int.from_bytes(payload[:4], "little")
+    return payload[4:end].decode(), payload[end:]
+
+
+def _sealed(payload: bytes) -> bytes:
+    return crc32c(payload).to_bytes(4, "little") + payload
+
+
+def _shelf_value(row: ShelfRow) -> bytes:
+    name = row.name.encode()
+    return _SHELF.pack(row.last_seq, len(name)) + name + row.definition
+
+
+def _page_value(row: PageRow) -> bytes:
+    head = _PAGE.pack(row.last, row.place.offset, row.place.nbytes, len(row.bitmap), len(row.updates))
+    return head + row.bitmap + b"".join(_UPDATE.pack(*update) for update in row.updates)
+
+
+def rows_of(pages: Iterable[PageRow]) -> dict[int, list[PageRow]]:
+    """Pages by shelf, in order of their numbers."""
+    found: dict[int, list[PageRow]] = {}
+    for page in pages:
+        found.setdefault(page.shelf, []).append(page)
+    return found

@@ -1,0 +1,474 @@
+"""The store on disk: a journal for the groups, pages for what outlives it, a directory of the pages.
+
+The owner's thread hands over records and seals groups; the journal's thread writes and syncs them;
+the keeper, a third thread, prepares journal files and makes checkpoints. What the threads have done
+reaches the owner through ``attend``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import lmdb
+
+from broker.errors import OperatorError
+from broker.records import DEFINE, NOTE, REMOVE
+from broker.storage import FAILED, FULL, WRITING, Shelf
+from broker.store.checkpoint import SyncFault, Taken, adopt, is_lack_of_room, take, write
+from broker.store.directory import Change, Directory, Meta
+from broker.store.faults import DamagedStore, StoreInUse
+from broker.store.files import JournalFiles
+from broker.store.journal import Journal
+from broker.store.keeper import Keeper
+from broker.store.pagefile import PageFile, Place
+from broker.store.pages import StoredPage
+from broker.store.replay import Found, Message, Progress, Replayed, name_and, replay
+from broker.store.shelves import DiskShelf, Extent, Shelves
+
+log = logging.getLogger("sluice.store")
+
+LOCK = "lock"
+DIRECTORY = "directory.mdb"
+PAGES = "pages"
+
+LARGEST_FILE = 32 << 20
+SMALLEST_FILE = 1 << 20
+# Closed journal files after which their messages move to pages.
+CLOSED_FILES = 2
+
+Part = StoredPage | list[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What the keeper has done: a file prepared, or a checkpoint; ``fault`` is why it could not."""
+
+    prepared: int = 0
+    taken: Taken | None = None
+    fault: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredShelf:
+    """A shelf with what is on it, in order: pages to be loaded when they are needed, and messages.
+
+    ``last_seq`` is the highest number that was ever used on it.
+    """
+
+    shelf: Shelf
+    name: str
+    definition: bytes
+    last_seq: int
+    parts: list[Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What survived; ``clean`` if the last broker had stopped in order."""
+
+    clean: bool
+    notes: dict[str, bytes]
+    shelves: list[RecoveredShelf]
+
+
+class DiskStore(Shelves):
+    """A data directory, opened. OperatorError says why it can't be; nothing was changed then."""
+
+    def __init__(self, path: Path, file_bytes: int | None, progress: Progress | None) -> None:
+        super().__init__()
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(path)
+        try:
+            self._open(file_bytes, progress)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @classmethod
+    def open(
+        cls, path: Path, *, file_bytes: int | None = None, progress: Progress | None = None
+    ) -> DiskStore:
+        """Open a data directory and read what survived in it (``recovered``).
+
+        ``progress`` is told (done, total). DamagedStore where something is missing that had been
+        confirmed, StoreInUse where another broker has it.
+        """
+        return cls(path, file_bytes, progress)
+
+    def _open(self, file_bytes: int | None, progress: Progress | None) -> None:
+        self.file_bytes = file_bytes or _fitting_file(self.path)
+        self.files = JournalFiles(self.path, self.file_bytes)
+        self.directory = Directory(self.path / DIRECTORY)
+        found = replay(self.directory, self.files, progress)
+        self.pages = PageFile(self.path / PAGES)
+        rows = [*(page for each in found.shelves.values() for page in each.pages), *found.gone_pages]
+        self.pages.claim([page.place for page in rows])
+        self._adopt(found)
+        self._begin(found)
+
+    # --- the port
+
+    def shelve(self, name: str, definition: bytes) -> Shelf:
+        shelf = DiskShelf(self, self._next_shelf, name, definition, 0)
+        self._next_shelf += 1
+        self._shelves[shelf.id] = shelf
+        self.record(DEFINE, shelf.id, 0, name_and(name, definition))
+        return shelf
+
+    def redefine(self, shelf: Shelf, definition: bytes) -> None:
+        assert isinstance(shelf, DiskShelf)
+        if shelf.definition != definition:
+            shelf.definition = definition
+            shelf.changed = True
+            self.record(DEFINE, shelf.id, 0, name_and(shelf.name, definition))
+
+    def remove(self, shelf: Shelf) -> None:
+        assert isinstance(shelf, DiskShelf)
+        shelf.removed = True
+        del self._shelves[shelf.id]
+        self._gone.append(shelf)
+        self.record(REMOVE, shelf.id, 0, b"")
+
+    def note(self, key: str, value: bytes) -> None:
+        if self._notes.get(key, b"") == value and key:
+            return
+        self._notes[key] = value
+        self._changed_notes[key] = value
+        self.record(NOTE, 0, 0, name_and(key, value))
+
+    def attend(self) -> int:
+        _silence(self.bell)
+        self.synced = self.journal.synced
+        self.behind_bytes = self.journal.pending_bytes
+        while self._done:
+            self._finish(self._done.popleft())
+        if self._taken is not None and self._taken.group <= self.synced:
+            taken, self._taken = self._taken, None
+            self._keeper.ask(lambda: self._make(taken))
+        self._look_after_files()
+        self._judge()
+        return self.synced
+
+    def close(self) -> None:
+        self.seal()
+        self.journal.stop()
+        self._keeper.stop()
+        self._writer.join()
+        self.attend()
+        if self.state == WRITING and self.synced == self.group - 1:
+            taken = self._take(range(0), self.group - 1)
+            write(taken, self.files, self.pages, self.directory)
+        self._let_go()
+
+    def abandon(self) -> None:
+        """Let go of everything at once, as a crash would; for tests of what survives one."""
+        self.journal.stop()
+        self._keeper.stop()
+        self._writer.join()
+        self._let_go()
+
+    # --- for operators
+
+    def load(self, shelf: Shelf, page: StoredPage) -> bytes:
+        """A page's records as they were written; any thread may ask. DamagedStore, OSError."""
+        return self.pages.read(page.place)
+
+    def stats(self) -> dict[str, int]:
+        """Sizes in bytes, and what the journal's writer has measured; times in nanoseconds."""
+        journal = self.journal
+        return {
+            "journal_bytes": self.files.nbytes(),
+            "journal_file_bytes": self.file_bytes,
+            "page_bytes": self.pages.size_bytes,
+            "page_bytes_used": self.pages.used_bytes,
+            **self.directory.stats(),
+            "messages": sum(shelf.live() for shelf in self._shelves.values()),
+            "writes": journal.writes,
+            "groups": journal.groups,
+            "written_bytes": journal.written_bytes,
+            "sync_ns": journal.sync_ns,
+            "slowest_sync_ns": journal.slowest_ns,
+            "last_sync_ns": journal.last_ns,
+            "checkpoints": self.checkpoints,
+        }
+
+    def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
+        """Copy all of it, consistently and while it is written, into a new directory; ``done`` on a thread of ours."""
+        self.seal()
+        number, offset = self.journal.place()
+        oldest = self._oldest
+        self._keeper.ask(lambda: done(self._copy(target, oldest, number, offset)))
+
+    # --- inside
+
+    def _adopt(self, found: Replayed) -> None:
+        self._shelves: dict[int, DiskShelf] = {}
+        self._gone: list[DiskShelf] = []
+        self._gone_pages = [(page.shelf, page.first) for page in found.gone_pages]
+        self._gone_ids = list(found.gone_shelves)
+        self._unfreed: list[Place] = [page.place for page in found.gone_pages]
+        self._notes = found.notes
+        self._changed_notes = dict(found.changed_notes)
+        self._next_shelf = found.next_shelf
+        recovered = [self._shelf(each) for each in found.shelves.values()]
+        self.recovered = Recovered(found.clean, {k: v for k, v in found.notes.items() if v}, recovered)
+
+    def _shelf(self, found: Found) -> RecoveredShelf:
+        row = found.row
+        shelf = DiskShelf(self, row.id, row.name, found.definition, found.last_seq)
+        shelf.changed = found.changed
+        shelf.updates = found.updates
+        self._shelves[row.id] = shelf
+        parts: list[Part] = []
+        for page in found.pages:
+            shelf.extents.append(Extent.of(page.first, page.last, page.place, page.bitmap))
+        for seq in found.gone:
+            holder = shelf.holder(seq)
+            if holder is not None:
+                holder.drop_one(seq)
+                self.touched.add(shelf)
+        parts += [StoredPage(each.first, each.last, each.live, each.place) for each in shelf.extents if each.live]
+        messages: list[Message] = []
+        for seq, (file, flags, count, expires_ms, data) in found.messages.items():
+            if not shelf.extents or shelf.extents[-1].file != file or shelf.extents[-1].place is not None:
+                shelf.extents.append(Extent(seq, file))
+            shelf.extents[-1].add(seq)
+            flags, count = shelf.updates.get(seq, (flags, count))
+            messages.append((seq, flags, count, expires_ms, data))
+        if messages:
+            parts.append(messages)
+        return RecoveredShelf(shelf, row.name, found.definition, found.last_seq, parts)
+
+    def _begin(self, found: Replayed) -> None:
+        """Start the threads on a journal file of our own; old files are only read from now on."""
+        numbers = self.files.numbers()
+        self.file = max([*numbers, found.meta.oldest - 1]) + 1
+        self._oldest = min([number for number in numbers if number >= found.meta.oldest], default=self.file)
+        self._first_groups = {**found.first_groups, self.file: found.last_group + 1}
+        for number in numbers:
+            if number < found.meta.oldest:
+                self.files.retire(number)
+        self.group = found.last_group + 1
+        self.synced = found.last_group
+        self.file_used = 2 * 4096
+        self._runs = found.meta.runs + 1
+        self._done: deque[Done] = deque()
+        self._taken: Taken | None = None
+        self._busy = False
+        self._preparing = False
+        self._prepared = self.file
+        self._no_room = ""
+        self._crowded = ""
+        self.checkpoints = 0
+        self.on_checkpoint: Callable[[], None] | None = None
+        fd = self._first_file()
+        self.directory.write(Change(replace(self._meta(), clean_group=0)))
+        self.journal = Journal(self._runs, found.last_group, self.file)
+        self.journal.provide(self.file, fd)
+        self.bell = self.journal.bell
+        self._keeper = Keeper(self.bell)
+        self._writer = threading.Thread(target=self.journal.run_until_stopped, name="sluice-journal", daemon=True)
+        self._writer.start()
+        self._look_after_files()
+
+    def _first_file(self) -> int:
+        try:
+            return self.files.prepare(self.file)
+        except OSError as fault:
+            raise OperatorError(f"{self.path}: no room for a journal file: {fault.strerror}") from fault
+
+    def _meta(self) -> Meta:
+        return Meta(self._oldest, self._first_groups[self._oldest], 0, self._runs, self._next_shelf)
+
+    def next_file(self) -> None:
+        self.file += 1
+        self.file_used = 2 * 4096
+        self._first_groups[self.file] = self.group
+
+    def _look_after_files(self) -> None:
+        """One file more than the present one is always there; closed ones make way."""
+        if self._prepared <= self.file and not self._preparing and not self.journal.fault:
+            self._preparing = True
+            self._keeper.ask(self._prepare)
+        closed = min(self.file, self.journal.file) - self._oldest
+        if closed >= CLOSED_FILES and not self._busy and not self.journal.fault:
+            self.begin_checkpoint()
+
+    def maintain(self) -> None:
+        """Once in a while, where nothing presses: let pages that are empty go, and what fills the notes."""
+        dirty = self.touched or self._gone or self._changed_notes or self._gone_pages
+        if dirty and not self._busy and not self.journal.fault:
+            self.begin_checkpoint()
+        elif self._preparing is False and self._no_room:
+            self._look_after_files()
+
+    def _prepare(self) -> None:
+        number = self._prepared + 1
+        try:
+            fd = self.files.prepare(number)
+        except OSError as fault:
+            self._done.append(Done(fault=fault))
+        else:
+            self.journal.provide(number, fd)
+            self._done.append(Done(prepared=number))
+
+    def begin_checkpoint(self) -> None:
+        """Take a picture of what is live; it is written once all that led to it is on disk."""
+        if self.on_checkpoint is not None:
+            self.on_checkpoint()
+        self.seal()
+        self._busy = True
+        self._taken = self._take(range(self._oldest, min(self.file, self.journal.file)), 0)
+        if self._taken.group <= self.journal.synced:
+            # Nothing is under way that would ring the bell.
+            os.eventfd_write(self.bell, 1)
+
+    def _take(self, numbers: range, clean_group: int) -> Taken:
+        oldest = numbers.stop if numbers else self._oldest
+        meta = Meta(oldest, self._first_groups[oldest], clean_group, self._runs, self._next_shelf)
+        taken = Taken(self.group - 1, numbers, meta)
+        taken.freed, self._unfreed = self._unfreed, []
+        for shelf in self._gone:
+            pages = [extent for extent in shelf.extents if extent.place is not None]
+            self._gone_pages += [(shelf.id, extent.first) for extent in pages]
+            taken.freed += [extent.place for extent in pages]
+        take(self._shelves.values(), taken)
+        taken.gone_pages += self._gone_pages
+        taken.gone_shelves = self._gone_ids + [shelf.id for shelf in self._gone]
+        taken.notes, self._changed_notes = self._changed_notes, {}
+        self._gone, self._gone_ids, self._gone_pages = [], [], []
+        self.touched = set()
+        return taken
+
+    def _make(self, taken: Taken) -> None:
+        """On the keeper's thread."""
+        try:
+            write(taken, self.files, self.pages, self.directory)
+            for number in taken.files:
+                self.journal.retire(number)
+                self.files.retire(number)
+            self._done.append(Done(taken=taken))
+        except (OSError, lmdb.Error, SyncFault, DamagedStore) as fault:
+            self._done.append(Done(taken=taken, fault=fault))
+
+    def _finish(self, done: Done) -> None:
+        if done.prepared:
+            self._prepared = done.prepared
+        if done.taken is None:
+            self._preparing = False
+            self._no_room = "" if done.fault is None else _said(done.fault)
+            if done.fault is not None and not is_lack_of_room(done.fault):
+                self._fail(_said(done.fault))
+            return
+        self._busy = False
+        if done.fault is None:
+            self.checkpoints += 1
+            self._crowded = ""
+            self._oldest = done.taken.meta.oldest
+            adopt(done.taken, [*self._shelves.values(), *self._gone])
+        elif is_lack_of_room(done.fault):
+            self._crowded = _said(done.fault)
+            self._put_back(done.taken)
+        else:
+            self._fail(_said(done.fault))
+
+    def _put_back(self, taken: Taken) -> None:
+        """It could not be written: all it was to say is still to be said."""
+        self._changed_notes = taken.notes | self._changed_notes
+        self._gone_ids += taken.gone_shelves
+        self._gone_pages += taken.gone_pages
+        self._unfreed += taken.freed
+        for row in taken.shelves:
+            if row.id in self._shelves:
+                self._shelves[row.id].changed = True
+        for page in taken.pages:
+            if page.shelf in self._shelves:
+                holder = self._shelves[page.shelf].extent_from(page.first)
+                if holder is not None:
+                    holder.changed = True
+                    self.touched.add(self._shelves[page.shelf])
+
+    def _judge(self) -> None:
+        """What the threads found decides whether the store writes, waits for room, or has failed."""
+        if self.journal.fault and self.state != FAILED:
+            what = "sync" if self.journal.fault_at_sync else "write"
+            self._fail(f"{what} of {self.files.path(self.journal.file)}: {os.strerror(self.journal.fault)}")
+        if self.state == FAILED:
+            return
+        lacking = os.strerror(self.journal.full) if self.journal.full else self._no_room or self._crowded
+        if lacking and self.state == WRITING:
+            log.error("%s: no room: %s; durable nodes grant no credit until there is", self.path, lacking)
+        elif not lacking and self.state == FULL:
+            log.warning("%s: there is room again", self.path)
+        self.state = FULL if lacking else WRITING
+        self.reason = f"{self.path}: {lacking}" if lacking else ""
+
+    def _fail(self, what: str) -> None:
+        self.state = FAILED
+        self.reason = (
+            f"{what}; nothing more is confirmed, for nobody knows what is on disk."
+            " Look after the disk, then start the broker again"
+        )
+        log.critical("the store has failed: %s", self.reason)
+
+    def _copy(self, target: Path, oldest: int, current: int, offset: int) -> Exception | None:
+        """On the keeper's thread, where no checkpoint can come between."""
+        try:
+            target.mkdir(parents=True)
+            self.directory.copy(target / DIRECTORY)
+            shutil.copyfile(self.pages.path, target / PAGES)
+            for number in range(self.directory.meta().oldest, current + 1):
+                self.files.copy(number, target, offset if number == current else None)
+        except (OSError, lmdb.Error, OperatorError) as fault:
+            return fault
+        return None
+
+    def _let_go(self) -> None:
+        self.files.close()
+        self.pages.close()
+        self.directory.close()
+        os.close(self._lock)
+
+
+def _said(fault: Exception) -> str:
+    if isinstance(fault, OSError):
+        return f"{fault.strerror}" + (f" ({fault.filename})" if fault.filename else "")
+    return str(fault)
+
+
+def _silence(bell: int) -> None:
+    try:
+        os.eventfd_read(bell)
+    except BlockingIOError:
+        return
+
+
+def _fitting_file(path: Path) -> int:
+    """A journal file's size where nobody said one: a sixteenth of what is free, within bounds."""
+    disk = os.statvfs(path)
+    free = disk.f_bavail * disk.f_frsize
+    return max(min(free // 16, LARGEST_FILE), SMALLEST_FILE) & ~4095
+
+
+def _locked(path: Path) -> int:
+    """The directory is ours alone, until the descriptor is closed or the process is gone."""
+    file = path / LOCK
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(fd)
+        raise StoreInUse(f"the data directory {path} is in use by another broker (process {owner})") from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, str(os.getpid()).encode(), 0)
+    return fd

@@ -1,0 +1,121 @@
+"""The journal's files: named by number, filled with zeros before they are used, used again when they are free.
+
+Overwriting blocks that are there makes a sync several times cheaper than making a file longer, and
+can't fail for lack of room. A file that nobody needs is a spare until it is given a new number.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from pathlib import Path
+
+from broker.records import crc32c
+from broker.store.faults import DamagedStore
+
+VERSION = 1
+BLOCK_BYTES = 4096
+_HEAD = struct.Struct("<8sIIQ")
+_MAGIC = b"SLUICEJF"
+_NAME = re.compile(r"journal-(\d{8,})")
+_ZEROS = bytes(1 << 20)
+
+# Spare files that are kept; what is more is deleted.
+SPARES = 2
+
+
+class JournalFiles:
+    """The files of one directory, each of ``file_bytes`` or longer."""
+
+    def __init__(self, directory: Path, file_bytes: int) -> None:
+        self.directory = directory
+        self.file_bytes = file_bytes
+        self._open: dict[int, int] = {}
+        self._spares = sorted(directory.glob("spare-*"))
+
+    def path(self, number: int) -> Path:
+        """Where the file of that number is."""
+        return self.directory / f"journal-{number:08d}"
+
+    def numbers(self) -> list[int]:
+        """Every file there is, in order."""
+        found = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def prepare(self, number: int) -> int:
+        """A file to be written, its descriptor; OSError if there is no room for one."""
+        raw = self._spares.pop() if self._spares else self.directory / f"spare-{number:08d}"
+        fd = os.open(raw, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._fill(fd)
+            os.pwrite(fd, _head(number), 0)
+            os.fdatasync(fd)
+            raw.rename(self.path(number))
+            self.sync_directory()
+        except OSError:
+            os.close(fd)
+            self._spares.append(raw)
+            raise
+        self._open[number] = fd
+        return fd
+
+    def retire(self, number: int) -> None:
+        """The file is needed no more: a spare, or gone if there are enough or it grew long."""
+        fd = self._open.pop(number, None)
+        if fd is not None:
+            os.close(fd)
+        path = self.path(number)
+        if len(self._spares) >= SPARES or path.stat().st_size >= 2 * self.file_bytes:
+            path.unlink()
+            return
+        spare = self.directory / f"spare-{number:08d}"
+        path.rename(spare)
+        self._spares.append(spare)
+
+    def read(self, number: int) -> bytes:
+        """The whole file; DamagedStore if its head isn't that file's."""
+        path = self.path(number)
+        data = path.read_bytes()
+        if len(data) < BLOCK_BYTES:
+            raise DamagedStore(path, len(data), "the journal file is cut short")
+        if data[: _HEAD.size + 4] != _head(number)[: _HEAD.size + 4]:
+            raise DamagedStore(path, 0, "this is not the head of that journal file")
+        return data
+
+    def copy(self, number: int, target: Path, upto: int | None) -> None:
+        """A copy of the file in another directory, zeros from ``upto`` on."""
+        data = self.path(number).read_bytes()
+        if upto is not None:
+            data = data[:upto].ljust(len(data), b"\0")
+        (target / self.path(number).name).write_bytes(data)
+
+    def sync_directory(self) -> None:
+        """What was made and renamed survives."""
+        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def nbytes(self) -> int:
+        """What all of them, spares included, take on disk."""
+        names = [*self.directory.glob("journal-*"), *self.directory.glob("spare-*")]
+        return sum(path.stat().st_size for path in names)
+
+    def close(self) -> None:
+        """Let go of every file."""
+        for fd in self._open.values():
+            os.close(fd)
+        self._open.clear()
+
+    def _fill(self, fd: int) -> None:
+        """Really write it: blocks that were only reserved cost a sync of the file system's later."""
+        size = os.fstat(fd).st_size
+        while size < self.file_bytes:
+            size += os.pwrite(fd, _ZEROS[: self.file_bytes - size], size)
+
+
+def _head(number: int) -> bytes:
+    head = _HEAD.pack(_MAGIC, VERSION, 0, number)
+    return (head + struct.pack("<I", crc32c(head))).ljust(BLOCK_BYTES, b"\0")

@@ -1,0 +1,34 @@
+"""Messages that stay on disk until they are needed, and how they are read back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.records import read
+from broker.store.pagefile import Place
+from broker.store.shelves import DiskShelf
+
+Message = tuple[int, int, int, int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPage:
+    """A page of a shelf: the numbers it spans, how many messages of it are live, where it is."""
+
+    first: int
+    last: int
+    count: int
+    place: Place
+
+
+def messages_of(shelf: DiskShelf, blob: bytes) -> list[Message]:
+    """What is live of a page that was loaded: (number, flags, delivery count, expiry, data), in order.
+
+    For the store's owner: what left meanwhile, and what was delivered in vain, only the shelf knows.
+    """
+    found: list[Message] = []
+    for _, _, seq, flags, count, expires_ms, data in read(blob):
+        if shelf.holder(seq) is not None:
+            flags, count = shelf.updates.get(seq, (flags, count))
+            found.append((seq, flags, count, expires_ms, data))
+    return found
