@@ -11,6 +11,10 @@ cdef enum:
     ACQUIRED = 1
     GONE = 2
     PENDING = 3
+    IS_DURABLE = 1
+    HAS_HEADER = 2
+    HAS_TTL = 4
+    HAS_EXPIRY = 8
     TAKEN = 0
     LATE = 1
     VIOLATION = 2
@@ -22,6 +26,8 @@ cdef enum:
     OVERFLOW_REJECT = 0
     OVERFLOW_RING = 1
     OVERFLOW_DROP_NEWEST = 2
+    OVERFLOW_DEAD_LETTER = 3
+    OVERFLOW_PAGE = 4
     FULL_BLOCK = 0
     FULL_REJECT = 1
     FULL_REJECT_AFTER = 2

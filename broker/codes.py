@@ -14,6 +14,12 @@ ACQUIRED = 1
 GONE = 2
 PENDING = 3  # in its place, but not on disk yet: nobody may see it
 
+# What message.scan says of a message, as bits.
+IS_DURABLE = 1
+HAS_HEADER = 2
+HAS_TTL = 4
+HAS_EXPIRY = 8
+
 # What Account.use answers (flow/ledger.py).
 TAKEN = 0
 LATE = 1
@@ -30,6 +36,8 @@ STORING = 5  # in the node; settle it as accepted once its group is on disk
 OVERFLOW_REJECT = 0
 OVERFLOW_RING = 1
 OVERFLOW_DROP_NEWEST = 2
+OVERFLOW_DEAD_LETTER = 3
+OVERFLOW_PAGE = 4
 FULL_BLOCK = 0
 FULL_REJECT = 1
 FULL_REJECT_AFTER = 2

@@ -18,12 +18,15 @@ cdef class Engine:
     cdef public object on_gate
     cdef public Storing storing
     cdef public Gate disk, memory
-    cdef public long wanted_bytes, lend_ns
+    cdef public long wanted_bytes, lend_ns, epoch_ns
+    cdef public set expiring
+    cdef public list moves
+    cdef public object find
 
     @cython.locals(size=long, verdict=long, code=long)
-    cpdef long arrive(self, Node node, Account account, bytes data, bint durable, bint settled) except -1
-    @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint)
-    cpdef long put(self, Node node, bytes data, bint durable) except -1
+    cpdef long arrive(self, Node node, Account account, bytes data, long bits, bint settled) except -1
+    @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint, expires_ms=long)
+    cpdef long put(self, Node node, bytes data, long bits) except -1
     cpdef object acknowledge(self, Node node, Entry entry)
     cpdef object reject(self, Node node, Entry entry)
     cpdef object requeue(self, Node node, Entry entry, bint failed)
@@ -34,13 +37,26 @@ cdef class Engine:
     @cython.locals(node=Node, earliest=long, due=long)
     cpdef long next_deadline(self) except -1
     @cython.locals(ledger=Ledger)
-    cdef long _arrive_unpromised(self, Node node, Account account, bytes data, bint durable, bint settled) except -1
+    cdef long _arrive_unpromised(self, Node node, Account account, bytes data, long bits, bint settled) except -1
     cpdef object park(self, Node node, Account account, object message, long size, bint settled)
     @cython.locals(subscription=Node, code=long, answer=long)
-    cdef long _publish(self, Node topic, bytes data, bint durable) except -1
+    cdef long _publish(self, Node topic, bytes data, long bits) except -1
     @cython.locals(gate=Gate, oldest=Entry)
     cdef bint _make_room(self, Node node, long size) except -1
-    cdef object _keep(self, Node node, Entry entry)
+    cpdef object bury(self, Node node, Entry entry, str reason)
+    cpdef object passed_on(self, Node node, Entry entry)
+    cdef long _overflow(self, Node node, bytes data) except -1
+    cdef object _way_of_letters(self, Node node)
+    cdef bytes _letter(self, Node node, bytes data, str reason)
+    cdef long _wall_ms(self)
+    cdef long _set_expiry(self, Node node, Entry entry, bytes data) except -1
+    cdef object _expire_at(self, Node node, Entry entry, long expires_ms)
+    cdef object _watch(self, Node node, Entry entry)
+    @cython.locals(node=Node, entry=Entry)
+    cdef object _expire(self)
+    cdef bint _is_duplicate(self, Node node, bytes data) except -1
+    cdef long _answer_behind(self, Node node, long bits) except -1
+    cdef object _keep(self, Node node, Entry entry, long expires_ms)
     cdef object _forget(self, Node node, Entry entry)
     cdef bint _may_serve(self, Node node)
     cpdef object seal(self)

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from broker import codes
+from broker import codes, message
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import HELD_BYTES, Gate
 from broker.flow.ledger import IDLE_NS, Account, Port
 from broker.node import Node
 from broker.queues.dispatch import Consumer, fair, fill, only
-from broker.queues.queue import Entry
+from broker.passage import EXPIRED, OVERFLOW, REJECTED, UNDELIVERABLE, Mover, Passage
+from broker.queues.duplicates import Duplicates
+from broker.queues.expiry import Expiry
+from broker.queues.queue import Entry, Extra
 from broker.storage import FAILED, REDELIVERED, WRITING, Store
 from broker.storing import Storing, Waiter
 
@@ -28,6 +31,8 @@ _OVERFLOW = {
     "reject": codes.OVERFLOW_REJECT,
     "ring": codes.OVERFLOW_RING,
     "drop_newest": codes.OVERFLOW_DROP_NEWEST,
+    "dead_letter": codes.OVERFLOW_DEAD_LETTER,
+    "page": codes.OVERFLOW_PAGE,
 }
 
 _WHEN_FULL = {"block": codes.FULL_BLOCK, "reject": codes.FULL_REJECT, "reject_after": codes.FULL_REJECT_AFTER}
@@ -37,6 +42,10 @@ SECOND_NS = 1_000_000_000
 # The store's note of a node whose messages may have been sent: any of them, or those up to a number.
 SENT = "sent/"
 SENT_ANY = b"*"
+# The store's notes of message-ids, by node and place in its window of duplicates.
+SEEN = "seen/"
+# When to look again at a message that expired before it was on disk.
+PENDING_NS = 10_000_000
 
 
 class Engine:
@@ -63,17 +72,23 @@ class Engine:
         # A node waits for room in a budget, of so many bytes at least; 0 for none.
         self.wanted_bytes = 0
         self.lend_ns = 0
+        # The wall clock at monotonic zero, as it was when the broker started: a clock that is set
+        # later doesn't make messages expire.
+        self.epoch_ns = 0
+        self.expiring: set[Node] = set()
+        self.moves: list[Mover] = []
+        self.find: Callable[[str], Node] = self.node
 
     # --- the message path
 
-    def arrive(self, node: Node, account: Account, data: bytes, durable: bool, settled: bool) -> int:
+    def arrive(self, node: Node, account: Account, data: bytes, bits: int, settled: bool) -> int:
         """A whole message came in on a producer link; what to tell the peer (codes.py)."""
         size = len(data)
         if account.window_max == 0:
-            return self._arrive_unpromised(node, account, data, durable, settled)
+            return self._arrive_unpromised(node, account, data, bits, settled)
         verdict = account.use(size, self.now_ns)
         if verdict == codes.TAKEN:
-            code = self.put(node, data, durable)
+            code = self.put(node, data, bits)
             # Only now does the depth tell how much room is left to promise.
             if account.outstanding <= account.low:
                 if code == codes.STORING and self.storing is not None and self.storing.behind:
@@ -88,21 +103,20 @@ class Engine:
             return codes.PARK
         return codes.OVERSENT
 
-    def put(self, node: Node, data: bytes, durable: bool) -> int:
+    def put(self, node: Node, data: bytes, bits: int) -> int:
         """Enqueue a message that has room; ACCEPTED, STORING (not on disk yet) or REFUSED (at the hard limit)."""
         if node.subscriptions or node.kind == "topic":
-            return self._publish(node, data, durable)
+            return self._publish(node, data, bits)
+        if not node.plain and self._is_duplicate(node, data):
+            # The first copy may be in a group that isn't on disk yet.
+            return self._answer_behind(node, bits)
         gate = node.gate
         size = len(data)
         if (
             gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes
         ) and not self._make_room(node, size):
-            if node.overflow == codes.OVERFLOW_DROP_NEWEST:
-                node.dropped += 1
-                return codes.ACCEPTED
-            node.refused += 1
-            return codes.REFUSED
-        keep = durable and node.shelf is not None
+            return self._overflow(node, data)
+        keep = bits & codes.IS_DURABLE and node.shelf is not None
         entry = node.queue.append(data, keep)
         node.received += 1
         node.received_bytes += size
@@ -110,8 +124,11 @@ class Engine:
         self.memory.depth_msgs += 1
         if gate.enter(size, self.now_ns):
             self._gate_changed(node)
+        expires_ms = 0
+        if bits & (codes.HAS_TTL | codes.HAS_EXPIRY):
+            expires_ms = self._set_expiry(node, entry, data)
         if keep:
-            self._keep(node, entry)
+            self._keep(node, entry, expires_ms)
             return codes.STORING
         if not node.dirty:
             self.touch(node)
@@ -120,7 +137,7 @@ class Engine:
     def put_behind(self, node: Node, data: bytes) -> None:
         """Enqueue a message nobody may see before all that was stored until now is on disk."""
         if self.storing is None or not self.storing.store.open_records:
-            self.put(node, data, False)
+            self.put(node, data, 0)
             return
         entry = node.queue.append(data, True)
         entry.durable = False
@@ -140,7 +157,7 @@ class Engine:
     def reject(self, node: Node, entry: Entry) -> None:
         """A consumer refused the message for good."""
         node.rejected += 1
-        self._remove(node, entry)
+        self.bury(node, entry, REJECTED)
 
     def requeue(self, node: Node, entry: Entry, failed: bool) -> None:
         """Back in its place; ``failed`` counts a delivery attempt (§3.4.4, §3.4.5, connection loss)."""
@@ -149,10 +166,40 @@ class Engine:
         entry.redelivered = True
         if failed:
             entry.delivery_count += 1
+        if 0 < node.max_delivery_count <= entry.delivery_count:
+            self.bury(node, entry, UNDELIVERABLE)
+            return
+        if entry.extra is not None and 0 < entry.extra.expires_ns <= self.now_ns:
+            self.bury(node, entry, EXPIRED)
+            return
         if entry.durable and node.shelf is not None:
             node.shelf.update(entry.seq, REDELIVERED, entry.delivery_count)
         node.queue.release(entry)
+        if entry.extra is not None and entry.extra.expires_ns:
+            self._watch(node, entry)
         self.touch(node)
+
+    def bury(self, node: Node, entry: Entry, reason: str) -> None:
+        """An acquired message can't be delivered: it goes to the dead-letter node, or away."""
+        if node.deleted:
+            return
+        if reason == EXPIRED:
+            node.expired += 1
+        way = self._way_of_letters(node)
+        if way is None:
+            if reason == UNDELIVERABLE:
+                node.dropped += 1
+            self._remove(node, entry)
+            return
+        data = entry.data
+        if entry.extra is not None and entry.extra.annotations:
+            data = message.with_annotations(data, entry.extra.annotations)
+        way.send(entry, self._letter(node, data, reason))
+
+    def passed_on(self, node: Node, entry: Entry) -> None:
+        """A message that was on its way to another node is there."""
+        node.dead_lettered += 1
+        self._remove(node, entry)
 
     def touch(self, node: Node) -> None:
         """The node has something to do at the end of this turn."""
@@ -165,6 +212,8 @@ class Engine:
         self.now_ns = now_ns
         if self.restless:
             self._wake_restless()
+        if self.expiring:
+            self._expire()
 
     def end_turn(self) -> None:
         """Dispatch what is ready, then deal out room; admitted messages are dispatched as well."""
@@ -188,6 +237,10 @@ class Engine:
     def next_deadline(self) -> int:
         """When a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
         earliest = self.lend_ns if self.wanted_bytes else 0
+        for node in self.expiring:
+            due = node.expiry.next_deadline()
+            if due and (earliest == 0 or due < earliest):
+                earliest = due
         for node in self.restless:
             due = node.ledger.next_deadline()
             if node.deadlines and (due == 0 or node.deadlines[0][0] < due):
@@ -197,14 +250,14 @@ class Engine:
         return earliest
 
     def _arrive_unpromised(
-        self, node: Node, account: Account, data: bytes, durable: bool, settled: bool
+        self, node: Node, account: Account, data: bytes, bits: int, settled: bool
     ) -> int:
         """A message on credit that promised no room: an anonymous relay, or a node that rejects."""
         account.used += 1
         account.last_used_ns = self.now_ns
         ledger = account.ledger
         if not ledger.line and ledger.room(len(data)) > 0:
-            return self.put(node, data, durable)
+            return self.put(node, data, bits)
         if settled:
             # It can't be refused any more, so it waits whatever `when_full` says.
             account.overrun_count += 1
@@ -226,7 +279,7 @@ class Engine:
         self.restless.add(node)
         self.touch(node)
 
-    def _publish(self, topic: Node, data: bytes, durable: bool) -> int:
+    def _publish(self, topic: Node, data: bytes, bits: int) -> int:
         """A copy to every subscription; the bytes are shared, the places in line are not."""
         topic.received += 1
         topic.received_bytes += len(data)
@@ -234,7 +287,7 @@ class Engine:
             topic.unrouted += 1
         answer = codes.ACCEPTED
         for subscription in topic.subscriptions:
-            code = self.put(subscription, data, durable)
+            code = self.put(subscription, data, bits)
             if code == codes.STORING:
                 answer = codes.STORING
             elif code != codes.ACCEPTED:
@@ -260,6 +313,8 @@ class Engine:
         node.queue.drop(entry)
         if entry.durable:
             self._forget(node, entry)
+        if entry.extra is not None and entry.extra.expires_ns:
+            node.expiry.left()
         self._leave(node, len(entry.data))
 
     def _remove(self, node: Node, entry: Entry) -> None:
@@ -268,6 +323,8 @@ class Engine:
         node.queue.settle(entry)
         if entry.durable:
             self._forget(node, entry)
+        if entry.extra is not None and entry.extra.expires_ns:
+            node.expiry.left()
         self._leave(node, len(entry.data))
 
     def _leave(self, node: Node, size: int) -> None:
@@ -283,13 +340,114 @@ class Engine:
             if ledger.line or ledger.rest:
                 self.touch(node.topic)
 
-    def _keep(self, node: Node, entry: Entry) -> None:
+    def _overflow(self, node: Node, data: bytes) -> int:
+        """No room at the hard limit and none to be made: what `overflow` says of the newest message."""
+        if node.overflow == codes.OVERFLOW_DROP_NEWEST:
+            node.dropped += 1
+            return codes.ACCEPTED
+        if node.overflow == codes.OVERFLOW_DEAD_LETTER and not message.is_dead_lettered(data):
+            way = self._way_of_letters(node)
+            if way is not None:
+                node.dead_lettered += 1
+                return way.take_in(self._letter(node, data, OVERFLOW))
+        node.refused += 1
+        return codes.REFUSED
+
+    def _way_of_letters(self, node: Node) -> Passage | None:
+        """The way to the dead-letter node, which is made by policy if need be; None without one."""
+        address = node.dead_letter_address
+        way = node.letters
+        if way is not None and not way.target.deleted and way.target.name == address:
+            return way
+        if not address or address == node.name:
+            return None
+        try:
+            target = self.find(address)
+        except OperatorError:
+            return None
+        if way is not None:
+            way.close()
+        node.letters = Passage(self, node, target)
+        return node.letters
+
+    def _letter(self, node: Node, data: bytes, reason: str) -> bytes:
+        address = (node.topic or node).name
+        return message.dead_lettered(data, reason, address, self._wall_ms())
+
+    def _wall_ms(self) -> int:
+        return (self.epoch_ns + self.now_ns) // 1_000_000
+
+    def _set_expiry(self, node: Node, entry: Entry, data: bytes) -> int:
+        """When the message expires, in wall-clock milliseconds; 0 for never (AMQP 1.0 §3.2.1, §3.2.4)."""
+        ttl_ms = message.ttl_ms(data)
+        expires_ms = self._wall_ms() + ttl_ms if ttl_ms else 0
+        absolute_ms = 0 if message.is_dead_lettered(data) else message.absolute_expiry_ms(data)
+        if absolute_ms and (expires_ms == 0 or absolute_ms < expires_ms):
+            expires_ms = absolute_ms
+        if expires_ms:
+            self._expire_at(node, entry, expires_ms)
+        return expires_ms
+
+    def _expire_at(self, node: Node, entry: Entry, expires_ms: int) -> None:
+        if entry.extra is None:
+            entry.extra = Extra()
+        entry.extra.expires_ns = max(expires_ms * 1_000_000 - self.epoch_ns, 1)
+        if node.expiry is None:
+            node.expiry = Expiry()
+        self._watch(node, entry)
+
+    def _watch(self, node: Node, entry: Entry) -> None:
+        if node.expiry is not None and entry.extra is not None:
+            node.expiry.add(entry, entry.extra.expires_ns)
+            self.expiring.add(node)
+
+    def _expire(self) -> None:
+        for node in list(self.expiring):
+            expiry = node.expiry
+            for entry in expiry.due(self.now_ns):
+                if entry.state == codes.PENDING:
+                    expiry.add(entry, self.now_ns + PENDING_NS)
+                    continue
+                node.queue.take(entry)
+                self.bury(node, entry, EXPIRED)
+            if not len(expiry) or node.deleted:
+                self.expiring.discard(node)
+
+    def _is_duplicate(self, node: Node, data: bytes) -> bool:
+        """Whether the message came before, within the node's window; else it is remembered."""
+        if node.duplicates is None:
+            return False
+        message_id = message.message_id(data)
+        if not message_id:
+            return False
+        now_ms = self._wall_ms()
+        if node.duplicates.knows(message_id, now_ms):
+            node.duplicated += 1
+            return True
+        place, note = node.duplicates.remember(message_id, now_ms)
+        if node.shelf is not None:
+            self.note(f"{SEEN}{node.name}/{place}", note)
+        return False
+
+    def _answer_behind(self, node: Node, bits: int) -> int:
+        """What to answer where a message is kept already, perhaps in a group that isn't on disk yet."""
+        if not bits & codes.IS_DURABLE or node.shelf is None or self.storing is None:
+            return codes.ACCEPTED
+        store = self.storing.store
+        if store.synced >= store.group - 1 and not store.open_records:
+            return codes.ACCEPTED
+        if not store.open_records:
+            # A group of nothing new, so that the answer has one to wait for.
+            self.note(SEEN, b"")
+        return codes.STORING
+
+    def _keep(self, node: Node, entry: Entry, expires_ms: int) -> None:
         size = len(entry.data)
         node.kept_bytes += size
         self.disk.depth_bytes += size
         self.disk.depth_msgs += 1
         if self.storing is not None:
-            self.storing.keep(node, entry, 0)
+            self.storing.keep(node, entry, expires_ms)
 
     def _forget(self, node: Node, entry: Entry) -> None:
         size = len(entry.data)
@@ -518,12 +676,15 @@ class Engine:
 
     def restore(self, node: Node, messages: Iterable[tuple[int, int, int, int, bytes]]) -> None:
         """Messages that survived, in order: (seq, flags, delivery count, expiry, data). Before any link is there."""
-        for seq, flags, delivery_count, _, data in messages:
+        following = node.queue.next_seq
+        for seq, flags, delivery_count, expires_ms, data in messages:
             node.queue.next_seq = seq
             entry = node.queue.append(data)
             entry.durable = True
             entry.delivery_count = delivery_count
             entry.redelivered = bool(flags & REDELIVERED) or seq <= node.suspect_seq
+            if expires_ms:
+                self._expire_at(node, entry, expires_ms)
             size = len(data)
             self.memory.depth_bytes += size + HELD_BYTES
             self.memory.depth_msgs += 1
@@ -532,6 +693,7 @@ class Engine:
             self.disk.depth_msgs += 1
             if node.gate.enter(size, self.now_ns):
                 self._gate_changed(node)
+        node.queue.next_seq = max(following, node.queue.next_seq)
 
     def _set_on(self, node: Node, shelf: Shelf) -> None:
         node.shelf = shelf
@@ -563,9 +725,17 @@ class Engine:
             self.unsubscribe(subscription)
         self._clear_shelf(node)
         self._release_memory(node)
+        self._end_passages(node)
         node.queue.clear()
         self.restless.discard(node)
         return node
+
+    def _end_passages(self, node: Node) -> None:
+        self.expiring.discard(node)
+        if node.letters is not None:
+            node.letters.close()
+        for mover in [each for each in self.moves if node in (each.passage.source, each.passage.target)]:
+            self.end_move(mover)
 
     def _release_memory(self, node: Node) -> None:
         """A node is gone with all it held."""
@@ -592,6 +762,22 @@ class Engine:
                 count += 1
             entry = following
         return count
+
+    def move(self, source: Node, target: Node, count: int) -> int:
+        """Move the oldest ready messages to another node, in order, as it has room; how many will go."""
+        count = min(count, source.queue.ready)
+        if count > 0:
+            mover = Mover(self, Passage(self, source, target), count)
+            self.moves.append(mover)
+            self.add_consumer(source, mover)
+        return count
+
+    def end_move(self, mover: Mover) -> None:
+        """It has taken all it was to take."""
+        if mover in self.moves:
+            self.moves.remove(mover)
+            self.remove_consumer(mover.passage.source, mover)
+            mover.passage.end()
 
     def hold(self, node: Node, held: bool) -> None:
         """An operator's gate: stop or start this node's producers."""
@@ -653,6 +839,9 @@ class Engine:
         node.by_turn = settings.dispatch == "fill"
         node.always_enforced = settings.enforce_flow == "always"
         node.flow_control = settings.flow_control
+        node.dead_letter_address = settings.dead_letter_address
+        node.max_delivery_count = settings.max_delivery_count
+        self._watch_duplicates(node, settings)
         strict = settings.max_message_size if settings.byte_reservation == "strict" else 0
         if not node.is_topic:
             changed = node.gate.configure(
@@ -670,6 +859,16 @@ class Engine:
         self._enforce(node)
         (node.topic or node).ledger.overpromised = True
         self.touch(node.topic or node)
+
+    def _watch_duplicates(self, node: Node, settings: NodeSettings) -> None:
+        count, span_ms = settings.duplicate_window_count, settings.duplicate_window_ms
+        if not count and not span_ms:
+            node.duplicates = None
+        elif node.duplicates is None:
+            node.duplicates = Duplicates(count, span_ms)
+        else:
+            node.duplicates.resize(count, span_ms)
+        node.plain = node.duplicates is None
 
     def _enforce(self, node: Node) -> None:
         active = node.always_enforced or len(node.consumers) > 0

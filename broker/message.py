@@ -10,6 +10,8 @@ from __future__ import annotations
 MALFORMED = -1
 DURABLE = 1
 HAS_HEADER = 2
+HAS_TTL = 4
+HAS_EXPIRY = 8
 
 HEADER = 0x70
 ANNOTATIONS = 0x72
@@ -20,6 +22,9 @@ AMQP_VALUE = 0x77
 BODY_FIRST = 0x75
 BODY_LAST = 0x77
 FOOTER = 0x78
+# The places of fields in their lists.
+TTL_FIELD = 2
+EXPIRY_FIELD = 8
 _SYMBOLS = {
     b"amqp:header:list": 0x70,
     b"amqp:delivery-annotations:map": 0x71,
@@ -55,7 +60,9 @@ def scan(data: bytes) -> int:
         if at < 0 or not _is_typed(code, data[start]):
             return MALFORMED
         if code == HEADER:
-            bits = HAS_HEADER | _durable(data, start, at)
+            bits = HAS_HEADER | _header_bits(data, start, at)
+        elif code == PROPERTIES and _count(data, start) > EXPIRY_FIELD and absolute_expiry_at(data, start) > 0:
+            bits |= HAS_EXPIRY
         last = code
     return bits if last > 0 else MALFORMED
 
@@ -129,14 +136,95 @@ def skip_value(data: bytes, at: int, end: int, depth: int) -> int:
     return at if at <= end else MALFORMED
 
 
-def _durable(data: bytes, start: int, end: int) -> int:
-    """Whether the header at ``start`` says durable, its first field."""
+def _header_bits(data: bytes, start: int, end: int) -> int:
+    """Whether the header at ``start`` says durable, its first field, and has a ttl, its third."""
     at = _first_field(data, start)
     if at < 0 or at >= end:
         return 0
+    bits = 0
     if data[at] == 0x41 or (data[at] == 0x56 and at + 1 < end and data[at + 1] == 1):
-        return DURABLE
+        bits = DURABLE
+    if _count(data, start) > TTL_FIELD:
+        at = _field_at(data, start, TTL_FIELD)
+        if at >= 0 and data[at] != 0x40:
+            bits |= HAS_TTL
+    return bits
+
+
+def _count(data: bytes, start: int) -> int:
+    """How many elements the list or map at ``start`` says it has."""
+    if data[start] in (0xC0, 0xC1) and start + 2 < len(data):
+        return data[start + 2]
+    if data[start] in (0xD0, 0xD1) and start + 8 < len(data):
+        # More than 255 is as good as 255 to whoever asks.
+        return data[start + 8] if data[start + 5 : start + 8] == bytes(3) else 255
     return 0
+
+
+def _field_at(data: bytes, start: int, index: int) -> int:
+    """Where an element of the list at ``start`` stands; -1 if it has no such element."""
+    if _count(data, start) <= index:
+        return MALFORMED
+    end = skip_value(data, start, len(data), 0)
+    at = _first_field(data, start)
+    while index > 0 and at >= 0:
+        at = skip_value(data, at, end, 0)
+        index -= 1
+    return at if 0 <= at < end else MALFORMED
+
+
+def _section_at(data: bytes, wanted: int) -> int:
+    """Where a section's value stands, behind its descriptor; -1 if the message has no such section."""
+    at = 0
+    end = len(data)
+    while at < end:
+        code = section_code(data, at)
+        start = _after_descriptor(data, at)
+        if code == wanted:
+            return start
+        if code > wanted:
+            return MALFORMED
+        at = skip_value(data, start, end, 0)
+        if at < 0:
+            return MALFORMED
+    return MALFORMED
+
+
+def ttl_ms(data: bytes) -> int:
+    """The header's ttl in milliseconds (§3.2.1); 0 for none."""
+    start = _section_at(data, HEADER)
+    at = _field_at(data, start, TTL_FIELD) if start >= 0 else MALFORMED
+    return _uint(data[at : at + 5]) if at >= 0 else 0
+
+
+def absolute_expiry_at(data: bytes, start: int) -> int:
+    """The absolute-expiry-time of the properties at ``start``, milliseconds since the epoch; 0 for none."""
+    at = _field_at(data, start, EXPIRY_FIELD)
+    if at < 0 or data[at] != 0x83 or at + 9 > len(data):
+        return 0
+    return max(int.from_bytes(data[at + 1 : at + 9], "big", signed=True), 0)
+
+
+def absolute_expiry_ms(data: bytes) -> int:
+    """The absolute-expiry-time in milliseconds since the epoch (§3.2.4); 0 for none."""
+    start = _section_at(data, PROPERTIES)
+    return absolute_expiry_at(data, start) if start >= 0 else 0
+
+
+def message_id(data: bytes) -> bytes:
+    """The message-id, encoded so that equal ids are equal bytes (§3.2.11 to §3.2.14); empty for none."""
+    start = _section_at(data, PROPERTIES)
+    at = _field_at(data, start, 0) if start >= 0 else MALFORMED
+    if at < 0 or data[at] == 0x40:
+        return b""
+    value = data[at : skip_value(data, at, len(data), 0)]
+    if value[0] == 0x44:
+        return b"\x80" + bytes(8)
+    if value[0] == 0x53:
+        return b"\x80" + bytes(7) + value[1:]
+    if value[0] in (0xA0, 0xA1):
+        return bytes((value[0] + 0x10,)) + len(value[2:]).to_bytes(4, "big") + value[2:]
+    return value
 
 
 def _first_field(data: bytes, start: int) -> int:
@@ -180,17 +268,22 @@ _NULL = b"\x40"
 _FALSE = b"\x42"
 
 
-def with_delivery(data: bytes, delivery_count: int, redelivered: bool, incoming_count: int = 0) -> bytes:
+def with_delivery(
+    data: bytes, delivery_count: int, redelivered: bool, incoming_count: int = 0, left_ms: int = -1
+) -> bytes:
     """The message with delivery-count and first-acquirer as they must read on this delivery (§3.2.1).
 
-    Durable, priority and ttl keep their encoding; fields behind the fifth are kept as well.
-    ``incoming_count`` is added: the count the message arrived with.
+    Durable and priority keep their encoding; fields behind the fifth are kept as well.
+    ``incoming_count`` is added: the count the message arrived with. ``left_ms`` is what remains of a
+    ttl, where the message has one; -1 leaves it as it is.
     """
     fields = header_fields(data)
     while len(fields) < 5:
         fields.append(_NULL)
     # A sender may have put any number there; the field can't say more than its last one.
     count = min(delivery_count + (incoming_count or _uint(fields[4])), MAX_UINT)
+    if left_ms >= 0 and fields[TTL_FIELD] != _NULL:
+        fields[TTL_FIELD] = _encode_uint(left_ms)
     if redelivered:
         fields[3] = _FALSE
     fields[4] = _encode_uint(count)
@@ -219,6 +312,64 @@ def _uint(field: bytes) -> int:
     if field[0] == 0x70:
         return int.from_bytes(field[1:5], "big")
     return 0
+
+
+# What a dead letter tells of itself, in its message annotations.
+LETTER_REASON = b"x-opt-sluice-dead-letter-reason"
+LETTER_ADDRESS = b"x-opt-sluice-original-address"
+LETTER_TIME = b"x-opt-sluice-dead-letter-time"
+LETTER_COUNT = b"x-opt-sluice-dead-letter-count"
+
+
+def dead_lettered(data: bytes, reason: str, address: str, time_ms: int) -> bytes:
+    """The message as it reads in a dead-letter node: annotated with why, whence and when, and how often.
+
+    Its ttl is taken away and its delivery-count starts anew (as in Artemis: its consumers have not
+    tried it yet). The bare message is immutable, so an absolute-expiry-time stays; nodes leave it
+    alone where the annotations are.
+    """
+    count = letter_count(data) + 1
+    pairs = (
+        (_symbol(LETTER_REASON), _string(reason)),
+        (_symbol(LETTER_ADDRESS), _string(address)),
+        (_symbol(LETTER_TIME), b"\x83" + time_ms.to_bytes(8, "big")),
+        (_symbol(LETTER_COUNT), _encode_uint(count)),
+    )
+    body = b"".join(key + value for key, value in pairs)
+    added = b"\xd1" + (len(body) + 4).to_bytes(4, "big") + (2 * len(pairs)).to_bytes(4, "big") + body
+    merged = merged_maps(annotations_of(data), added)
+    fields = header_fields(data)
+    if len(fields) > TTL_FIELD:
+        fields[TTL_FIELD] = _NULL
+        fields[3:5] = [_NULL, _NULL][: len(fields) - 3]
+        data = _encode_header(fields) + data[header_end(data) :]
+    return with_annotations(data, merged)
+
+
+def letter_count(data: bytes) -> int:
+    """How often the message became a dead letter; 0 for never."""
+    present = annotations_of(data)
+    items = list_fields(present, 0) if present else []
+    for key, value in zip(items[::2], items[1::2], strict=False):
+        if _short_symbol(key) == _symbol(LETTER_COUNT):
+            return _uint(value)
+    return 0
+
+
+def is_dead_lettered(data: bytes) -> bool:
+    """Whether the message became a dead letter once."""
+    return LETTER_COUNT in data and letter_count(data) > 0
+
+
+def _symbol(name: bytes) -> bytes:
+    return b"\xa3" + bytes((len(name),)) + name
+
+
+def _string(text: str) -> bytes:
+    raw = text.encode()
+    if len(raw) < 256:
+        return b"\xa1" + bytes((len(raw),)) + raw
+    return b"\xb1" + len(raw).to_bytes(4, "big") + raw
 
 
 def address_of(data: bytes) -> str:

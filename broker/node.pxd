@@ -18,9 +18,14 @@ cdef class Node:
     cdef public dict origins, arguments
     cdef public Shelf shelf
     cdef public long group, kept_seq, kept_bytes, attended_group, suspect_seq
+    cdef public object expiry, duplicates, letters
+    cdef public str dead_letter_address
+    cdef public long max_delivery_count
+    cdef public bint plain
     cdef public bint dirty, deleted, by_turn, always_enforced, flow_control
     cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
     cdef public object deadlines
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified
+    cdef public long expired, dead_lettered, duplicated
     cdef public long refused, dropped, unrouted, overrun, sampled_in, sampled_out
     cdef public double rate_in, rate_out

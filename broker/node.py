@@ -12,11 +12,14 @@ from broker import codes
 from broker.flow.gate import Gate
 from broker.flow.ledger import Account, Ledger
 from broker.queues.dispatch import Consumer
+from broker.queues.duplicates import Duplicates
+from broker.queues.expiry import Expiry
 from broker.queues.queue import Queue
 from broker.storage import Shelf
 
 if TYPE_CHECKING:
     from broker.flow.limits import NodeSettings
+    from broker.passage import Passage
 
 
 class Node:
@@ -25,6 +28,8 @@ class Node:
     ``shelf`` is its place in the store, None unless it is durable; ``group`` the last group it put a
     message in, ``kept_seq`` the last message it put there. Consumers are served once
     ``attended_group`` is on disk. Up to ``suspect_seq`` every message may have been sent before a crash.
+    ``plain``: a message needs nothing at arrival but its place (no window of duplicates). ``letters``
+    is the way its dead letters take, once there was one.
     Counters are plain integers since the node came to be, read by whoever looks.
     """
 
@@ -46,6 +51,12 @@ class Node:
         self.kept_bytes = 0
         self.attended_group = 0
         self.suspect_seq = 0
+        self.expiry: Expiry | None = None
+        self.duplicates: Duplicates | None = None
+        self.letters: Passage | None = None
+        self.dead_letter_address = ""
+        self.max_delivery_count = 0
+        self.plain = True
         self.dirty = False
         self.deleted = False
         self.by_turn = False
@@ -69,6 +80,9 @@ class Node:
         self.dropped = 0
         self.unrouted = 0
         self.overrun = 0
+        self.expired = 0
+        self.dead_lettered = 0
+        self.duplicated = 0
         self.sampled_in = 0
         self.sampled_out = 0
         self.rate_in = 0.0

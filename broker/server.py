@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 from typing import TypeVar
 
@@ -24,10 +25,13 @@ from broker.amqp.roster import Roster
 from broker.engine import Engine
 from broker.errors import ConfigError, OperatorError
 from broker.http.server import HttpServer
+from broker.machine import MEMORY_PERCENT, STORE_PERCENT, TEMP_PERCENT, free_bytes, memory_bytes
 from broker.manage.model import Model
 from broker.manage.process import Process
 from broker.policy.load import load_policies
+from broker.recovery import open_store, restore
 from broker.settings import Settings
+from broker.units import MB, format_size
 
 log = logging.getLogger("sluice")
 
@@ -41,24 +45,68 @@ COLLECT = (50_000, 50, 50)
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """The limits over all nodes, in bytes (FLOW §4); 0 is none."""
+
+    memory_bytes: int
+    store_bytes: int
+    temp_bytes: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Budgets:
+        """Those that are set, the others from what the machine has."""
+        free = free_bytes(settings.data)
+        return cls(
+            _given(settings.memory_limit, memory_bytes() * MEMORY_PERCENT // 100),
+            _given(settings.store_limit, free * STORE_PERCENT // 100),
+            _given(settings.temp_limit, free * TEMP_PERCENT // 100),
+        )
+
+    def __str__(self) -> str:
+        shown = ((name, getattr(self, f"{name}_bytes")) for name in ("memory", "store", "temp"))
+        return ", ".join(f"{name}_limit {_rounded(nbytes) if nbytes else 'none'}" for name, nbytes in shown)
+
+
+def _given(limit: int | None, default: int) -> int:
+    return default if limit is None else limit
+
+
+def _rounded(nbytes: int) -> str:
+    return format_size(nbytes) if nbytes < MB else format_size(nbytes // MB * MB)
+
+
 class Server:
-    """One broker. ``start`` opens its ports, ``run`` serves until a signal or ``stop``."""
+    """One broker. It is made with all that survived the last one; ``start`` opens its ports, ``run`` serves
+    until a signal or ``stop``. OperatorError if the data directory or the policies refuse.
+    """
 
     def __init__(self, settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
         self.settings = settings
         self._reload_settings = reload
-        self.engine = Engine(settings.flow.defaults.flow_control)
+        self.budgets = Budgets.of(settings)
+        policies = load_policies(settings.policies)
+        self.store = open_store(settings.data, settings.journal_file_size)
+        self.engine = Engine(settings.flow.defaults.flow_control, self.store)
         self.engine.now_ns = time.monotonic_ns()
+        self.engine.epoch_ns = time.time_ns() - self.engine.now_ns
+        self.engine.limit(self.budgets.memory_bytes, self.budgets.store_bytes)
         roster = Roster()
         self.model = Model(
             self.engine,
-            load_policies(settings.policies),
+            policies,
             settings.flow.defaults,
             roster,
-            Process(started_ns=self.engine.now_ns, epoch_ns=time.time_ns() - time.monotonic_ns()),
+            Process(
+                started_ns=self.engine.now_ns,
+                epoch_ns=self.engine.epoch_ns,
+                memory_limit_bytes=self.budgets.memory_bytes,
+            ),
             auto_create=settings.auto_create,
         )
         self.model.on_reload = self.reload
+        self.engine.find = self.model.resolve
+        restore(self.engine, self.model, self.store)
         self.container = Container(self.engine, self.model, roster, settings)
         self.reactor = Reactor(self.container)
         self.http: HttpServer | None = None
@@ -91,6 +139,7 @@ class Server:
         finally:
             if self.http is not None:
                 self.http.stop()
+            self.store.close()
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
         """Run a function on the reactor's thread and wait for its answer; TimeoutError after 5 s."""
@@ -174,6 +223,7 @@ class Server:
 
     def _sample(self, now_ns: int) -> None:
         self.engine.sample(now_ns)
+        self.store.maintain()
         self.reactor.at(now_ns + SECOND_NS, self._sample)
 
 
@@ -181,6 +231,7 @@ def serve(settings: Settings, reload: Callable[[], Settings] | None = None) -> N
     """Run a broker in this process until it is told to stop; says on stderr what it listens on."""
     _raise_descriptor_limit()
     server = Server(settings, reload)
+    _say(f"limits {server.budgets}")
     for url in server.start():
         _say(f"listening {url}")
     _say(f"sluice {__version__} ready")

@@ -74,11 +74,18 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything the broker is started with. ``origins`` says where each setting that was set comes from."""
+    """Everything the broker is started with. ``origins`` says where each setting that was set comes from.
+
+    Limits in bytes; None is what the machine has to give, 0 no limit.
+    """
 
     listeners: tuple[Listener, ...] = (DEFAULT_LISTENER,)
     http: Address = DEFAULT_HTTP
     data: Path = Path("data")
+    memory_limit: int | None = None
+    store_limit: int | None = None
+    temp_limit: int | None = None
+    journal_file_size: int | None = None
     policies: tuple[Path, ...] = ()
     limits: Limits = Limits()
     flow: Flow = field(default_factory=Flow)
@@ -93,6 +100,9 @@ FIELDS = fields.table(
     Field("listeners", Several(ListenerType(), 1), "amqp://127.0.0.1:5672", "Where AMQP clients connect"),
     Field("http", AddressType(), "127.0.0.1:8672", "Where the console, the API and the metrics are served"),
     Field("data", PathType(), "data", "Directory of everything that survives a restart"),
+    Field("memory_limit", Size(), "40 % of the memory", "Message bytes held in memory, of all nodes; 0: none"),
+    Field("store_limit", Size(), "80 % of the free disk", "Bytes of durable messages on disk; 0: none"),
+    Field("temp_limit", Size(), "50 % of the free disk", "Bytes of messages paged out to disk; 0: none"),
     Field("policies", Several(PathType()), "policies, if it exists", "Policy files, or directories of them"),
     Field("auto_create", Flag(), "true", "A node nobody declared is created when a client attaches to it"),
     Field("log_level", Word(("debug", "info", "warning", "error")), "info", "The least that is logged"),
@@ -105,6 +115,12 @@ FIELDS = fields.table(
     Field("limits.handshake_timeout", Duration(1), "10 s", "How long a client may take until it has opened"),
     Field("limits.idle_timeout", Duration(), "60 s", "A silent client is cut off; 0 means never"),
     Field("limits.shutdown_timeout", Duration(), "10 s", "How long a stop waits for clients"),
+    Field(
+        "store.journal_file_size",
+        Size(1 << 20, 1 << 30),
+        "32 MB, less on a small disk",
+        "Size of each file of the journal; about five of them are there",
+    ),
     Field("flow.flow_control", Flag(), "true", "false enforces no threshold on any node"),
     Field(
         "flow.default_flow_stop_threshold",
@@ -306,6 +322,7 @@ def _built(found: Mapping[str, _Set]) -> Settings:
     values = {name: item.value for name, item in found.items()}
     origins = {name: str(item.place) for name, item in found.items()}
     top = {name: value for name, value in values.items() if "." not in name}
+    top |= {_leaf(name): value for name, value in values.items() if name.startswith("store.")}
     if "policies" not in top and DEFAULT_POLICIES.is_dir():
         top["policies"] = (DEFAULT_POLICIES,)
     return Settings(**top, limits=_limits(values), flow=_flow(values, origins), origins=origins)  # type: ignore[arg-type]

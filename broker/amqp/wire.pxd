@@ -32,7 +32,8 @@ cdef class Connection:
 cdef class Held:
     cdef void *delivery
     cdef bytes data
-    cdef bint durable, settled
+    cdef bint settled
+    cdef long bits
     cdef Node node
     cdef Account account
 
@@ -61,8 +62,8 @@ cdef class ProducerLink(Port):
     cdef long group
 
     cdef object on_delivery(self, void *delivery)
-    cdef object take(self, void *delivery, bytes data, bint durable, bint settled)
-    cdef object verdict(self, void *delivery, long code, bytes data, bint durable, bint settled,
+    cdef object take(self, void *delivery, bytes data, long bits, bint settled)
+    cdef object verdict(self, void *delivery, long code, bytes data, long bits, bint settled,
                         Node node, Account account)
     cdef object outcome(self, void *delivery, long code)
     cdef object renew_open(self)

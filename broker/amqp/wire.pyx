@@ -366,7 +366,7 @@ cdef class ProducerLink(Port):
 
     cpdef object admit(self, object parked, long size):
         cdef Held held = parked
-        cdef long code = self.engine.put(held.node, held.data, held.durable)
+        cdef long code = self.engine.put(held.node, held.data, held.bits)
         self.release_held(held, code)
         if self.dead and not held.account.parked:
             self.engine.close_producer(held.node, held.account)
@@ -478,13 +478,13 @@ cdef class ProducerLink(Port):
             drop_delivery(self.link, delivery)
             return
         pn_link_advance(self.link)
-        self.take(delivery, data, bits & 1, settled)
+        self.take(delivery, data, bits, settled)
 
-    cdef object take(self, void *delivery, bytes data, bint durable, bint settled):
-        cdef long code = self.engine.arrive(self.node, self.account, data, durable, settled)
-        self.verdict(delivery, code, data, durable, settled, self.node, self.account)
+    cdef object take(self, void *delivery, bytes data, long bits, bint settled):
+        cdef long code = self.engine.arrive(self.node, self.account, data, bits, settled)
+        self.verdict(delivery, code, data, bits, settled, self.node, self.account)
 
-    cdef object verdict(self, void *delivery, long code, bytes data, bint durable, bint settled,
+    cdef object verdict(self, void *delivery, long code, bytes data, long bits, bint settled,
                         Node node, Account account):
         cdef Held held
         if code == codes.ACCEPTED:
@@ -506,7 +506,7 @@ cdef class ProducerLink(Port):
         elif code == codes.PARK:
             held = Held()
             held.data = data
-            held.durable = durable
+            held.bits = bits
             held.node = node
             held.account = account
             held.settled = settled
@@ -658,7 +658,7 @@ cdef class RelayLink(ProducerLink):
         self.resolve = resolve
         self.accounts = {}
 
-    cdef object take(self, void *delivery, bytes data, bint durable, bint settled):
+    cdef object take(self, void *delivery, bytes data, long bits, bint settled):
         cdef Account account
         cdef Node node
         cdef long code
@@ -670,8 +670,8 @@ cdef class RelayLink(ProducerLink):
                 return
         node = entry[0]
         account = entry[1]
-        code = self.engine.arrive(node, account, data, durable, settled)
-        self.verdict(delivery, code, data, durable, settled, node, account)
+        code = self.engine.arrive(node, account, data, bits, settled)
+        self.verdict(delivery, code, data, bits, settled, node, account)
 
     cdef object open_account(self, void *delivery, str address, bint settled):
         cdef void *condition
@@ -722,7 +722,7 @@ cdef class SinkLink(ProducerLink):
         ProducerLink.__init__(self, connection, link, engine, name, max_size)
         self.sink = sink
 
-    cdef object take(self, void *delivery, bytes data, bint durable, bint settled):
+    cdef object take(self, void *delivery, bytes data, long bits, bint settled):
         self.sink(data)
         self.outcome(delivery, codes.ACCEPTED)
         self.renew_open()
@@ -772,7 +772,7 @@ cdef class ConsumerLink(Consumer):
         cdef void *delivery
         cdef uint32_t number
         if entry.redelivered or entry.delivery_count > 0 or entry.extra is not None:
-            data = rewritten(entry)
+            data = rewritten(entry, self.engine.now_ns)
         if self.presettled:
             self.next_tag += 1
             number = <uint32_t>self.next_tag
@@ -943,8 +943,11 @@ cdef class ConsumerLink(Consumer):
         return <size_t>self.link
 
 
-cdef bytes rewritten(Entry entry):
+cdef bytes rewritten(Entry entry, long now_ns):
+    cdef long left_ms = -1
     data = entry.data
     if entry.extra is not None and entry.extra.annotations:
         data = _message.with_annotations(data, entry.extra.annotations)
-    return _message.with_delivery(data, entry.delivery_count, entry.redelivered)
+    if entry.extra is not None and entry.extra.expires_ns:
+        left_ms = max((entry.extra.expires_ns - now_ns) // 1000000, 0)
+    return _message.with_delivery(data, entry.delivery_count, entry.redelivered, 0, left_ms)

@@ -22,6 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", action="append", metavar="URL", help="amqp://host:port; may repeat")
     parser.add_argument("--http", metavar="HOST:PORT", help="metrics and health, e.g. 127.0.0.1:8672")
     parser.add_argument("--data", metavar="DIR", help="data directory")
+    for budget, what in (
+        ("memory", "message bytes in memory"),
+        ("store", "durable messages on disk"),
+        ("temp", "messages paged out to disk"),
+    ):
+        parser.add_argument(f"--{budget}-limit", metavar="SIZE", help=f"most {what}, e.g. 512MB; 0: no limit")
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     parser.add_argument(
         "--check", action="store_true", help="check settings and policies, say all that is wrong, and leave"
@@ -70,5 +76,8 @@ def _flags(args: argparse.Namespace) -> dict[str, object]:
         "http": args.http,
         "data": args.data,
         "log_level": args.log_level,
+        "memory_limit": args.memory_limit,
+        "store_limit": args.store_limit,
+        "temp_limit": args.temp_limit,
     }
     return {name: value for name, value in given.items() if value is not None}

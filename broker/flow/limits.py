@@ -54,6 +54,11 @@ class NodeSettings:
     consumer_flow_threshold: int = 50
     dispatch: str = "fair"
     max_message_size: int = 100 * MB
+    memory_limit: int = 0
+    max_delivery_count: int = 10
+    dead_letter_address: str = ""
+    duplicate_window_count: int = 0
+    duplicate_window_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +124,16 @@ def complete(given: Mapping[str, Value], defaults: BrokerDefaults) -> Completed:
     numbers = _numbers(given, defaults)
     words = {name: given.get(name, getattr(_PLAIN, name)) for name in _WORDS}
     _check_when_full(words, given)
+    if words["overflow"] == "dead_letter" and not words["dead_letter_address"]:
+        raise SettingError("overflow: dead_letter needs a dead_letter_address", "overflow", "dead_letter_address")
     strict = words["byte_reservation"] == "strict" and numbers["flow_control"].value
     if strict:
         numbers["max_message_size"] = _reservable(
             numbers["max_message_size"], numbers["flow_stop_size"].value
         )
+    if "max_delivery_count" not in given and not words["dead_letter_address"]:
+        # Without a place to go, a message that fails often would be lost: it is tried again for ever.
+        words["max_delivery_count"] = 0
     values = {**words, **{name: number.value for name, number in numbers.items()}}
     values["durable"] = bool(values["durable"])
     values["flow_control"] = bool(values["flow_control"])
@@ -141,6 +151,11 @@ _WORDS = (
     "when_full",
     "overflow",
     "dispatch",
+    "memory_limit",
+    "max_delivery_count",
+    "dead_letter_address",
+    "duplicate_window_count",
+    "duplicate_window_ms",
 )
 
 
@@ -214,6 +229,8 @@ def _stop(unit: str, hard: int, given: Mapping[str, Value], defaults: BrokerDefa
 def _why_no_stop(unit: str, hard: int, percent: int, given: Mapping[str, Value]) -> str:
     if given.get("overflow") == "ring":
         return "a ring queue has no thresholds by default"
+    if given.get("overflow") == "page":
+        return "what is beyond the limit goes to disk"
     if hard == 0:
         return f"max_{unit} is not set"
     return "" if percent else "default_flow_stop_threshold is 0"

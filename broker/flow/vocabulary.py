@@ -34,7 +34,7 @@ Value = int | str
 EMS_STOP_BYTES = 256 * KB
 
 # Words that FLOW.md defines and this version does not act on: better refused than ignored.
-LATER = ("pending_message_limit", "memory_limit", "slow_consumer", "consumer_flow_min")
+LATER = ("pending_message_limit", "slow_consumer", "consumer_flow_min")
 
 
 class SettingError(OperatorError):
@@ -78,6 +78,60 @@ class FlowControl:
         assert isinstance(sizes, list)
         empty: list[Schema] = [{"type": "boolean"}, {"type": "null"}, {"type": "object", "maxProperties": 0}]
         return {"anyOf": [*empty, {"const": ""}, *sizes]}
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A node's name; empty for none."""
+
+    label = "the name of a node"
+
+    def parse(self, value: object) -> str:
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise ValueError(f"expected {self.label}, not {show(value)}")
+        return value
+
+    def schema(self) -> Schema:
+        return {"type": ["string", "null"]}
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateWindow:
+    """A count, a time, or both: `10000`, `10m`, `10000 10m` or `{count: 10000, time: 10m}`."""
+
+    label = "a count such as 10000, a time such as 10m, or both"
+
+    def parse(self, value: object) -> tuple[int, int]:
+        """How many ids, and milliseconds; 0 where one isn't given."""
+        if isinstance(value, Mapping):
+            unknown = value.keys() - {"count", "time"}
+            if unknown or not value:
+                raise ValueError(f"expected count and time, not {show(value)}")
+            count = COUNT.parse(value["count"]) if "count" in value else 0
+            return count, SPAN.parse(value["time"]) if "time" in value else 0
+        if isinstance(value, int) and not isinstance(value, bool):
+            return COUNT.parse(value), 0
+        words = value.split() if isinstance(value, str) else []
+        numbers = [int(word) for word in words if word.isdecimal()]
+        times = [SPAN.parse(word) for word in words if not word.isdecimal()]
+        if not words or len(numbers) > 1 or len(times) > 1:
+            raise ValueError(f"expected {self.label}, not {show(value)}")
+        return sum(numbers), sum(times)
+
+    def schema(self) -> Schema:
+        both: Schema = {
+            "type": "object",
+            "additionalProperties": False,
+            "minProperties": 1,
+            "properties": {"count": COUNT.schema(), "time": SPAN.schema()},
+        }
+        return {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}, both]}
+
+
+COUNT = Count()
+SPAN = Duration(minimum=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +208,7 @@ FIELDS = fields_table(
     ),
     Field(
         "overflow",
-        Word(("reject", "ring", "drop_newest"), later=("dead_letter", "page")),
+        Word(("reject", "ring", "drop_newest", "dead_letter", "page")),
         "reject",
         "What happens at the hard limit",
     ),
@@ -164,6 +218,26 @@ FIELDS = fields_table(
     Field("consumer_flow_threshold", Percent(), "50 %", "A full window reopens at this share of its limit"),
     Field("dispatch", Word(("fair", "fill"), later=("adaptive",)), "fair", "Which consumer is next"),
     Field("max_message_size", Size(minimum=1), "100 MB", "Largest message taken in"),
+    Field(
+        "memory_limit",
+        Size(),
+        "none",
+        "Message bytes held in memory: above 70 % of it a node with overflow: page puts its backlog on disk;"
+        " any other stops its producers at the limit; 0 means none",
+    ),
+    Field(
+        "max_delivery_count",
+        Count(),
+        "10 with a dead_letter_address, else none",
+        "After so many failed deliveries a message is a dead letter; 0 means no limit",
+    ),
+    Field("dead_letter_address", Name(), "none", "The node that takes in what can't be delivered"),
+    Field(
+        "duplicate_window",
+        DuplicateWindow(),
+        "none",
+        "A message-id seen among the last so many, or for so long, is accepted and kept once",
+    ),
 )
 
 # Declare arguments of Qpid's clients and tools, and the key each of them stands for.
@@ -307,8 +381,15 @@ def _send_fail(parsed: object) -> dict[str, Value]:
     return {"when_full": "reject" if parsed else "block"}
 
 
+def _duplicate_window(parsed: object) -> dict[str, Value]:
+    assert isinstance(parsed, tuple)
+    count, span_ms = parsed
+    return {"duplicate_window_count": count, "duplicate_window_ms": span_ms}
+
+
 SHORTHANDS: dict[str, Callable[[object], dict[str, Value]]] = {
     "flow_control": _flow_control,
+    "duplicate_window": _duplicate_window,
     "when_full": _when_full,
     "reject_after": _reject_after,
     "send_fail_if_no_space": _send_fail,

@@ -29,6 +29,7 @@ cdef class Queue:
     cpdef Entry acquire(self)
     @cython.locals(entry=Entry)
     cpdef Entry acquire_for(self, object consumer)
+    cpdef object take(self, Entry entry)
     cpdef object release(self, Entry entry)
     cpdef object settle(self, Entry entry)
     cpdef object drop(self, Entry entry)

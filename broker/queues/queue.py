@@ -44,8 +44,9 @@ class Entry:
 
 
 class Extra:
-    """What a receiver's `modified` outcome left on an entry (AMQP 1.0 §3.4.5).
+    """What few entries have: a time to live, and what a receiver's `modified` outcome left (§3.4.5).
 
+    ``expires_ns`` is when it is too late to deliver it, monotonic, 0 for never.
     ``not_for`` holds the consumers for which the message was undeliverable; ``annotations`` the
     encoded map that replaces the message annotations, empty for none.
     """
@@ -53,6 +54,7 @@ class Extra:
     def __init__(self) -> None:
         self.not_for: set[object] = set()
         self.annotations = b""
+        self.expires_ns = 0
 
 
 class Queue:
@@ -125,6 +127,10 @@ class Queue:
                 return entry
             entry = entry.next
         return None
+
+    def take(self, entry: Entry) -> None:
+        """Acquire this very entry, wherever it stands."""
+        self._take(entry)
 
     def release(self, entry: Entry) -> None:
         """Back to ready, in its old place."""

@@ -1,0 +1,53 @@
+"""When messages expire, earliest first, so that nobody searches a queue for them.
+
+Only messages with a time to live are here. What left its queue meanwhile stays as a husk until its
+time has come, or until husks are more than half, when all of them are swept out at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from broker import codes
+from broker.queues.queue import Entry
+
+# Below so many husks sweeping isn't worth it.
+SWEEP_MSGS = 1000
+
+
+class Expiry:
+    """A heap of entries by deadline, in monotonic nanoseconds."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Entry]] = []
+        self._husks = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, entry: Entry, deadline_ns: int) -> None:
+        """The entry expires then, unless it is gone or held by a consumer."""
+        heapq.heappush(self._heap, (deadline_ns, entry.seq, entry))
+
+    def left(self) -> None:
+        """An entry that was added left its queue."""
+        self._husks += 1
+        if self._husks > SWEEP_MSGS and 2 * self._husks > len(self._heap):
+            self._heap = [item for item in self._heap if item[2].state != codes.GONE]
+            heapq.heapify(self._heap)
+            self._husks = 0
+
+    def due(self, now_ns: int) -> list[Entry]:
+        """Entries whose time has come, taken out; those a consumer holds expire when they come back."""
+        found: list[Entry] = []
+        while self._heap and self._heap[0][0] <= now_ns:
+            entry = heapq.heappop(self._heap)[2]
+            if entry.state == codes.GONE:
+                self._husks -= 1
+            elif entry.state != codes.ACQUIRED:
+                found.append(entry)
+        return found
+
+    def next_deadline(self) -> int:
+        """When ``due`` has something to say; 0 for never."""
+        return self._heap[0][0] if self._heap else 0

@@ -1,0 +1,83 @@
+"""What survived the last stop becomes nodes, messages and holds again, before anybody is let in.
+
+Part of the composition root: it knows the store and the model, and neither knows the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+from broker.engine import SEEN, SENT, SENT_ANY, Engine
+from broker.manage.model import HOLDS, Model
+from broker.node import Node
+from broker.store.disk import DiskStore, Recovered, RecoveredShelf
+from broker.store.pages import StoredPage, messages_of
+
+log = logging.getLogger("sluice.store")
+
+
+def open_store(directory: Path, file_bytes: int | None) -> DiskStore:
+    """The data directory, opened; says how far it is on a terminal, and how long it took in the log."""
+    begun = time.monotonic()
+    shown = sys.stderr.isatty()
+
+    def progress(done: int, total: int) -> None:
+        if shown:
+            filled = 30 * done // total
+            sys.stderr.write(f"\rreading the journal [{'#' * filled}{'.' * (30 - filled)}] {done}/{total}")
+            sys.stderr.write("\n" if done == total else "")
+            sys.stderr.flush()
+
+    store = DiskStore.open(directory, file_bytes=file_bytes, progress=progress)
+    found = store.recovered
+    if found.shelves or not found.clean:
+        log.info(
+            "%s: read %d durable nodes in %.2f s%s",
+            directory,
+            len(found.shelves),
+            time.monotonic() - begun,
+            "" if found.clean else "; the last broker was not stopped in order",
+        )
+    return store
+
+
+def restore(engine: Engine, model: Model, store: DiskStore) -> None:
+    """Every durable node with its messages, and the operators' holds.
+
+    A gate is stopped from the first instant where the backlog is above its threshold. OperatorError
+    where today's policies contradict a node that survived.
+    """
+    recovered = store.recovered
+    model.restore_holds(recovered.notes.get(HOLDS, b""))
+    messages = 0
+    for each in recovered.shelves:
+        node = model.restore(each.name, each.definition, each.shelf)
+        node.suspect_seq = _suspect(recovered, each)
+        node.queue.next_seq = max(each.last_seq, node.suspect_seq) + 1
+        _restore_duplicates(node, recovered)
+        for part in each.parts:
+            if isinstance(part, StoredPage):
+                engine.restore(node, messages_of(each.shelf, store.load(each.shelf, part)))
+            else:
+                engine.restore(node, part)
+        messages += node.gate.depth_msgs
+    if messages:
+        log.info("restored %d messages", messages)
+
+
+def _suspect(recovered: Recovered, shelf: RecoveredShelf) -> int:
+    """Up to which message a consumer may have been sent it without our having noted that it came back."""
+    mark = recovered.notes.get(SENT + shelf.name, b"")
+    if mark == SENT_ANY:
+        return shelf.last_seq
+    return int(mark) if mark else 0
+
+
+def _restore_duplicates(node: Node, recovered: Recovered) -> None:
+    if node.duplicates is not None:
+        prefix = f"{SEEN}{node.name}/"
+        noted = (value for key, value in recovered.notes.items() if key.startswith(prefix))
+        node.duplicates.restore(noted)
