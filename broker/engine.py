@@ -703,7 +703,10 @@ class Engine:
         """Note that this node's messages may be sent, before one is; after a crash they are flagged."""
         if self.storing is not None:
             self.storing.store.note(SENT + node.name, mark)
-            node.attended_group = self.storing.store.group
+            store = self.storing.store
+            # Where it was noted before, nothing is in the open group for it.
+            node.attended_group = store.group if store.open_records else store.group - 1
+            self.storing.watch(node)
             self.touch(node)
 
     def change(self, node: Node, settings: NodeSettings) -> None:

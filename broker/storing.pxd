@@ -13,6 +13,7 @@ cdef class Storing:
     @cython.locals(shelf=Shelf)
     cpdef object keep(self, Node node, Entry entry, long expires_ms)
     cpdef object delay(self, Node node, Entry entry)
+    cpdef object watch(self, Node node)
     cpdef object wait(self, object waiter)
     cpdef object seal(self)
     @cython.locals(synced=long, node=Node)

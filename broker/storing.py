@@ -43,6 +43,10 @@ class Storing:
     def delay(self, node: Node, entry: Entry) -> None:
         """A pending entry is ready once the open group is on disk."""
         node.kept_seq = entry.seq
+        self.watch(node)
+
+    def watch(self, node: Node) -> None:
+        """Look at the node again once the open group is on disk."""
         if node.group != self.store.group:
             node.group = self.store.group
             self.nodes.append(node)

@@ -86,7 +86,13 @@ class Directory:
         self.path = path
         try:
             self._env = lmdb.open(
-                str(path), False, MAP_BYTES, readonly=readonly, create=not readonly, mode=0o600, max_dbs=4
+                str(path),
+                map_size=MAP_BYTES,
+                subdir=False,
+                readonly=readonly,
+                create=not readonly,
+                mode=0o600,
+                max_dbs=4,
             )
         except lmdb.Error as fault:
             raise DamagedStore(path, 0, f"the directory can't be opened ({fault})") from None
