@@ -28,7 +28,12 @@ DIRECTIVES = {
 setup(
     ext_modules=cythonize(
         [
-            Extension(".".join(path.with_suffix("").parts), [str(path)], include_dirs=["."], extra_compile_args=["-O3"])
+            Extension(
+                ".".join(path.with_suffix("").parts),
+                [str(path)],
+                include_dirs=["."],
+                extra_compile_args=["-O3"],
+            )
             for path in SOURCES
         ],
         compiler_directives=DIRECTIVES,

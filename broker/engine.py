@@ -15,8 +15,8 @@ from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import HELD_BYTES, Gate
 from broker.flow.ledger import IDLE_NS, Account, Port
 from broker.node import Node
-from broker.queues.dispatch import Consumer, fair, fill, only
 from broker.passage import EXPIRED, OVERFLOW, REJECTED, UNDELIVERABLE, Mover, Passage
+from broker.queues.dispatch import Consumer, fair, fill, only
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
 from broker.queues.queue import Entry, Extra
@@ -104,7 +104,7 @@ class Engine:
         return codes.OVERSENT
 
     def put(self, node: Node, data: bytes, bits: int) -> int:
-        """Enqueue a message that has room; ACCEPTED, STORING (not on disk yet) or REFUSED (at the hard limit)."""
+        """Enqueue a message that has room; ACCEPTED, STORING (not on disk yet) or REFUSED (hard limit)."""
         if node.subscriptions or node.kind == "topic":
             return self._publish(node, data, bits)
         if not node.plain and self._is_duplicate(node, data):
@@ -116,7 +116,7 @@ class Engine:
             gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes
         ) and not self._make_room(node, size):
             return self._overflow(node, data)
-        keep = bits & codes.IS_DURABLE and node.shelf is not None
+        keep = bits & codes.IS_DURABLE != 0 and node.shelf is not None
         entry = node.queue.append(data, keep)
         node.received += 1
         node.received_bytes += size
@@ -223,9 +223,8 @@ class Engine:
             self.dirty = []
             for node in nodes:
                 node.dirty = False
-                if node.queue.ready > 0 and node.consumers and not self.winding_down:
-                    if node.shelf is None or self._may_serve(node):
-                        self._dispatch(node)
+                if node.queue.ready > 0 and node.consumers and self._may_serve(node):
+                    self._dispatch(node)
                 self._deal(node)
 
     def recover(self) -> None:
@@ -238,7 +237,7 @@ class Engine:
         """When a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
         earliest = self.lend_ns if self.wanted_bytes else 0
         for node in self.expiring:
-            due = node.expiry.next_deadline()
+            due = _expiry_of(node).next_deadline()
             if due and (earliest == 0 or due < earliest):
                 earliest = due
         for node in self.restless:
@@ -249,9 +248,7 @@ class Engine:
                 earliest = due
         return earliest
 
-    def _arrive_unpromised(
-        self, node: Node, account: Account, data: bytes, bits: int, settled: bool
-    ) -> int:
+    def _arrive_unpromised(self, node: Node, account: Account, data: bytes, bits: int, settled: bool) -> int:
         """A message on credit that promised no room: an anonymous relay, or a node that rejects."""
         account.used += 1
         account.last_used_ns = self.now_ns
@@ -314,7 +311,7 @@ class Engine:
         if entry.durable:
             self._forget(node, entry)
         if entry.extra is not None and entry.extra.expires_ns:
-            node.expiry.left()
+            _expiry_of(node).left()
         self._leave(node, len(entry.data))
 
     def _remove(self, node: Node, entry: Entry) -> None:
@@ -324,7 +321,7 @@ class Engine:
         if entry.durable:
             self._forget(node, entry)
         if entry.extra is not None and entry.extra.expires_ns:
-            node.expiry.left()
+            _expiry_of(node).left()
         self._leave(node, len(entry.data))
 
     def _leave(self, node: Node, size: int) -> None:
@@ -392,18 +389,16 @@ class Engine:
         if entry.extra is None:
             entry.extra = Extra()
         entry.extra.expires_ns = max(expires_ms * 1_000_000 - self.epoch_ns, 1)
-        if node.expiry is None:
-            node.expiry = Expiry()
         self._watch(node, entry)
 
     def _watch(self, node: Node, entry: Entry) -> None:
-        if node.expiry is not None and entry.extra is not None:
-            node.expiry.add(entry, entry.extra.expires_ns)
+        if entry.extra is not None:
+            _expiry_of(node).add(entry, entry.extra.expires_ns)
             self.expiring.add(node)
 
     def _expire(self) -> None:
         for node in list(self.expiring):
-            expiry = node.expiry
+            expiry = _expiry_of(node)
             for entry in expiry.due(self.now_ns):
                 if entry.state == codes.PENDING:
                     expiry.add(entry, self.now_ns + PENDING_NS)
@@ -458,7 +453,11 @@ class Engine:
             node.shelf.forget(entry.seq)
 
     def _may_serve(self, node: Node) -> bool:
-        """Whether it is on disk that this node's messages may have been sent."""
+        """Whether messages may go out: not in a shutdown, and once it is on disk that they may have."""
+        if self.winding_down:
+            return False
+        if node.shelf is None:
+            return True
         return self.storing is not None and node.attended_group <= self.storing.store.synced
 
     def _dispatch(self, node: Node) -> None:
@@ -675,7 +674,10 @@ class Engine:
                 self._mark(node, SENT_ANY)
 
     def restore(self, node: Node, messages: Iterable[tuple[int, int, int, int, bytes]]) -> None:
-        """Messages that survived, in order: (seq, flags, delivery count, expiry, data). Before any link is there."""
+        """Messages that survived, in order, each (seq, flags, delivery count, expiry, data).
+
+        Before any link is there; a gate may close by it.
+        """
         following = node.queue.next_seq
         for seq, flags, delivery_count, expires_ms, data in messages:
             node.queue.next_seq = seq
@@ -885,6 +887,12 @@ class Engine:
     def _consumers_changed(self, node: Node) -> None:
         self._enforce(node)
         self.touch(node)
+
+
+def _expiry_of(node: Node) -> Expiry:
+    if node.expiry is None:
+        node.expiry = Expiry()
+    return node.expiry
 
 
 def _settings_of(node: Node) -> NodeSettings:

@@ -61,7 +61,9 @@ def scan(data: bytes) -> int:
             return MALFORMED
         if code == HEADER:
             bits = HAS_HEADER | _header_bits(data, start, at)
-        elif code == PROPERTIES and _count(data, start) > EXPIRY_FIELD and absolute_expiry_at(data, start) > 0:
+        elif (
+            code == PROPERTIES and _count(data, start) > EXPIRY_FIELD and absolute_expiry_at(data, start) > 0
+        ):
             bits |= HAS_EXPIRY
         last = code
     return bits if last > 0 else MALFORMED

@@ -9,7 +9,7 @@ NOTE: int
 
 Record = tuple[int, int, int, int, int, int, bytes]
 
-class DamagedRecord(OperatorError):
+class DamagedRecord(OperatorError):  # noqa: N818
     offset: int
     def __init__(self, offset: int) -> None: ...
 

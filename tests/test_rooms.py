@@ -40,9 +40,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "queues": LEAVES,
     "storage": (),
     "records": LEAVES,
-    "node": ("flow", "queues", *LEAVES),
+    "machine": (),
+    "node": ("flow", "queues", "passage", *LEAVES),
     "storing": ("flow", "queues", "node", *LEAVES),
-    "engine": ("flow", "queues", "node", "storing", *LEAVES),
+    "passage": ("flow", "queues", "node", "engine", *LEAVES),
+    "engine": ("flow", "queues", "node", "passage", "storing", *LEAVES),
+    "recovery": ("engine", "node", "store", "manage", *LEAVES),
     "store": LEAVES,
     "policy": ("flow.limits", "flow.vocabulary", *LEAVES),
     "settings": ("flow.limits", "endpoints", *LEAVES),
@@ -58,13 +61,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "spark": (),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store"),
+        *("machine", "recovery"),
         *("policy", "security", "settings", *LEAVES),
     ),
 }
 # Only these files of the command line may reach the broker itself; all others speak to one over the wire.
 SERVING = {"cli.serve", "cli.schema"}
 PROTON_ROOMS = {"amqp", "client", "spark"}
-NO_CLOCK = {"flow", "queues", "node", "storing", "engine", "storage", "message", "codes", "units"}
+NO_CLOCK = {"flow", "queues", "node", "storing", "passage", "engine", "storage", "message", "codes", "units"}
 CLOCKS = {"time", "datetime", "socket", "select", "threading", "os", "logging", "asyncio"}
 
 

@@ -55,7 +55,7 @@ class NodeSettings:
     dispatch: str = "fair"
     max_message_size: int = 100 * MB
     memory_limit: int = 0
-    max_delivery_count: int = 10
+    max_delivery_count: int = 0
     dead_letter_address: str = ""
     duplicate_window_count: int = 0
     duplicate_window_ms: int = 0
@@ -125,15 +125,17 @@ def complete(given: Mapping[str, Value], defaults: BrokerDefaults) -> Completed:
     words = {name: given.get(name, getattr(_PLAIN, name)) for name in _WORDS}
     _check_when_full(words, given)
     if words["overflow"] == "dead_letter" and not words["dead_letter_address"]:
-        raise SettingError("overflow: dead_letter needs a dead_letter_address", "overflow", "dead_letter_address")
+        raise SettingError(
+            "overflow: dead_letter needs a dead_letter_address", "overflow", "dead_letter_address"
+        )
     strict = words["byte_reservation"] == "strict" and numbers["flow_control"].value
     if strict:
         numbers["max_message_size"] = _reservable(
             numbers["max_message_size"], numbers["flow_stop_size"].value
         )
-    if "max_delivery_count" not in given and not words["dead_letter_address"]:
+    if "max_delivery_count" not in given and words["dead_letter_address"]:
         # Without a place to go, a message that fails often would be lost: it is tried again for ever.
-        words["max_delivery_count"] = 0
+        words["max_delivery_count"] = DELIVERIES
     values = {**words, **{name: number.value for name, number in numbers.items()}}
     values["durable"] = bool(values["durable"])
     values["flow_control"] = bool(values["flow_control"])
@@ -141,6 +143,9 @@ def complete(given: Mapping[str, Value], defaults: BrokerDefaults) -> Completed:
     notes |= {name: number.note for name, number in numbers.items() if number.note}
     return Completed(NodeSettings(**values), notes)
 
+
+# Failed deliveries after which a message is a dead letter, where there is a place for those (Artemis).
+DELIVERIES = 10
 
 _PLAIN = NodeSettings()
 _WORDS = (

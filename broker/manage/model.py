@@ -33,9 +33,9 @@ from broker.manage.views import (
 )
 from broker.manage.why import Why
 from broker.node import Node
-from broker.storage import Shelf
 from broker.policy.effective import CAPABILITY, Effective, PolicySet
 from broker.policy.load import parse_policies
+from broker.storage import Shelf
 
 
 @dataclass(frozen=True, slots=True)

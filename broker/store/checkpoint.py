@@ -27,13 +27,13 @@ from broker.store.shelves import DiskShelf, Extent, live_records
 PAGE_BYTES = (1 << 16) - 64
 
 
-class SyncFault(Exception):
+class SyncFault(Exception):  # noqa: N818 - as in OSError, the fault is the disk's
     """A sync failed: what is on disk nobody knows."""
 
 
 @dataclass(slots=True)
 class Taken:
-    """The picture. ``old``: by file, by shelf, what is live there; it may be written once ``group`` is synced."""
+    """The picture, to be written once ``group`` is synced. ``old``: by file, by shelf, what is live there."""
 
     group: int
     files: range
@@ -66,6 +66,7 @@ def take(shelves: Iterable[DiskShelf], taken: Taken) -> None:
 
 
 def _take_page(taken: Taken, shelf: DiskShelf, extent: Extent) -> None:
+    assert extent.place is not None
     extent.changed = False
     if not extent.live:
         taken.gone_pages.append((shelf.id, extent.first))
@@ -76,7 +77,7 @@ def _take_page(taken: Taken, shelf: DiskShelf, extent: Extent) -> None:
 
 
 def write(taken: Taken, files: JournalFiles, pages: PageFile, directory: Directory) -> None:
-    """Make it so. OSError or lmdb.Error for want of room, and nothing has happened; SyncFault, DamagedStore."""
+    """Make it so, or change nothing: OSError, lmdb.Error (for want of room), SyncFault, DamagedStore."""
     try:
         for number in taken.files:
             if number in taken.old:
@@ -187,7 +188,9 @@ def adopt(taken: Taken, shelves: Iterable[DiskShelf]) -> None:
         if not moved and not rows and len(kept) == len(shelf.extents):
             continue
         pages = [_page(row, moved) for row in rows]
-        later = [extent for extent in shelf.extents if extent.place is None and extent.file not in taken.files]
+        later = [
+            extent for extent in shelf.extents if extent.place is None and extent.file not in taken.files
+        ]
         shelf.replace(kept + pages + later)
 
 

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import lmdb
 
@@ -147,8 +146,8 @@ class Directory:
                 else:
                     txn.delete(_note_key(key), db=self._notes)
             meta = change.meta
-            value = (meta.oldest, meta.first_group, meta.clean_group, meta.runs, meta.next_shelf)
-            txn.put(b"meta", _sealed(_META.pack(VERSION, 0, *value)), db=self._meta)
+            numbers = (meta.oldest, meta.first_group, meta.clean_group, meta.runs, meta.next_shelf)
+            txn.put(b"meta", _sealed(_META.pack(VERSION, 0, *numbers)), db=self._meta)
 
     def copy(self, path: Path) -> None:
         """A consistent copy, while the original is in use."""
@@ -156,10 +155,8 @@ class Directory:
             self._env.copyfd(file.fileno(), compact=True)
 
     def stats(self) -> dict[str, int]:
-        """Bytes of the file that are in use, and rows."""
-        stat: dict[str, Any] = self._env.stat()
-        info: dict[str, Any] = self._env.info()
-        return {"directory_bytes": stat["psize"] * (info["last_pgno"] + 1)}
+        """Bytes of the file that are in use."""
+        return {"directory_bytes": self._env.stat()["psize"] * (self._env.info()["last_pgno"] + 1)}
 
     def close(self) -> None:
         """Let go of the file."""

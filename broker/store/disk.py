@@ -7,6 +7,7 @@ reaches the owner through ``attend``.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -63,7 +64,7 @@ class RecoveredShelf:
     ``last_seq`` is the highest number that was ever used on it.
     """
 
-    shelf: Shelf
+    shelf: DiskShelf
     name: str
     definition: bytes
     last_seq: int
@@ -84,6 +85,8 @@ class DiskStore(Shelves):
 
     def __init__(self, path: Path, file_bytes: int | None, progress: Progress | None) -> None:
         super().__init__()
+        self._done: deque[Done] = deque()
+        self._taken: Taken | None = None
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(path)
@@ -202,7 +205,7 @@ class DiskStore(Shelves):
         }
 
     def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
-        """Copy all of it, consistently and while it is written, into a new directory; ``done`` on a thread of ours."""
+        """Copy all of it while it is written, as of one moment, into a new directory; ``done`` on our thread."""
         self.seal()
         number, offset = self.journal.place()
         oldest = self._oldest
@@ -236,7 +239,9 @@ class DiskStore(Shelves):
             if holder is not None:
                 holder.drop_one(seq)
                 self.touched.add(shelf)
-        parts += [StoredPage(each.first, each.last, each.live, each.place) for each in shelf.extents if each.live]
+        parts += [
+            StoredPage(each.first, each.last, each.live, each.place) for each in shelf.extents if each.live
+        ]
         messages: list[Message] = []
         for seq, (file, flags, count, expires_ms, data) in found.messages.items():
             if not shelf.extents or shelf.extents[-1].file != file or shelf.extents[-1].place is not None:
@@ -261,8 +266,6 @@ class DiskStore(Shelves):
         self.synced = found.last_group
         self.file_used = 2 * 4096
         self._runs = found.meta.runs + 1
-        self._done: deque[Done] = deque()
-        self._taken: Taken | None = None
         self._busy = False
         self._preparing = False
         self._prepared = self.file
@@ -276,7 +279,9 @@ class DiskStore(Shelves):
         self.journal.provide(self.file, fd)
         self.bell = self.journal.bell
         self._keeper = Keeper(self.bell)
-        self._writer = threading.Thread(target=self.journal.run_until_stopped, name="sluice-journal", daemon=True)
+        self._writer = threading.Thread(
+            target=self.journal.run_until_stopped, name="sluice-journal", daemon=True
+        )
         self._writer.start()
         self._look_after_files()
 
@@ -340,7 +345,7 @@ class DiskStore(Shelves):
         for shelf in self._gone:
             pages = [extent for extent in shelf.extents if extent.place is not None]
             self._gone_pages += [(shelf.id, extent.first) for extent in pages]
-            taken.freed += [extent.place for extent in pages]
+            taken.freed += [extent.place for extent in pages if extent.place is not None]
         take(self._shelves.values(), taken)
         taken.gone_pages += self._gone_pages
         taken.gone_shelves = self._gone_ids + [shelf.id for shelf in self._gone]
@@ -446,10 +451,8 @@ def _said(fault: Exception) -> str:
 
 
 def _silence(bell: int) -> None:
-    try:
+    with contextlib.suppress(BlockingIOError):
         os.eventfd_read(bell)
-    except BlockingIOError:
-        return
 
 
 def _fitting_file(path: Path) -> int:

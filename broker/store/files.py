@@ -1,4 +1,4 @@
-"""The journal's files: named by number, filled with zeros before they are used, used again when they are free.
+"""The journal's files: named by number, filled with zeros before they are used, used again when free.
 
 Overwriting blocks that are there makes a sync several times cheaper than making a file longer, and
 can't fail for lack of room. A file that nobody needs is a spare until it is given a new number.

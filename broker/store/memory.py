@@ -5,6 +5,7 @@ For tests, and to tell what durability itself costs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from broker.storage import Shelf, Store
@@ -76,10 +77,8 @@ class MemoryStore(Store):
             os.eventfd_write(self.bell, 1)
 
     def attend(self) -> int:
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.bell)
-        except BlockingIOError:
-            pass
         self.synced = self.group - 1
         self.behind_bytes = 0
         return self.synced

@@ -29,7 +29,7 @@ class Place:
 
 
 class PageFile:
-    """Blobs in blocks of 4096 bytes. Free runs of blocks are used again, best fit first; a free tail is cut off.
+    """Blobs in blocks of 4096 bytes. Free runs are used again, best fit first; a free tail is cut off.
 
     OSError of the file passes through; DamagedStore where a blob isn't what was written.
     """

@@ -65,7 +65,8 @@ def replay(directory: Directory, files: JournalFiles, progress: Progress | None 
     """Read it all. DamagedStore where something is missing that had been confirmed."""
     meta = directory.meta()
     shelves = {
-        row.id: Found(row, [], last_seq=row.last_seq, definition=row.definition) for row in directory.shelves()
+        row.id: Found(row, [], last_seq=row.last_seq, definition=row.definition)
+        for row in directory.shelves()
     }
     for page in directory.pages():
         shelves[page.shelf].pages.append(page)
@@ -117,7 +118,8 @@ def _end_of_file(state: Replayed, path: Path, data: bytes, number: int, at: int)
 
 
 def _missing(state: Replayed, path: Path, at: int, confirmed: int) -> DamagedStore:
-    what = f"group {state.last_group + 1} is missing or damaged, and groups up to {confirmed} had been confirmed"
+    lost = state.last_group + 1
+    what = f"group {lost} is missing or damaged, and groups up to {confirmed} had been confirmed"
     return DamagedStore(path, at, what)
 
 

@@ -63,6 +63,33 @@ def test_a_node_that_sets_nothing_has_the_defaults() -> None:
     )
 
 
+def test_a_dead_letter_address_limits_deliveries() -> None:
+    assert resolved(dead_letter_address="dlq").max_delivery_count == 10
+    assert resolved(dead_letter_address="dlq", max_delivery_count=0).max_delivery_count == 0
+    assert resolved(max_delivery_count=3).max_delivery_count == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "span_ms"),
+    [
+        (500, 500, 0),
+        ("10m", 0, 600_000),
+        ("500 10m", 500, 600_000),
+        ({"count": 7, "time": "2s"}, 7, 2000),
+        (0, 0, 0),
+    ],
+)
+def test_a_duplicate_window_is_a_count_a_time_or_both(given: object, count: int, span_ms: int) -> None:
+    settings = resolved(duplicate_window=given)
+    assert (settings.duplicate_window_count, settings.duplicate_window_ms) == (count, span_ms)
+
+
+def test_a_paging_node_has_no_thresholds_by_default() -> None:
+    settings = resolved(overflow="page", max_size="10 MB")
+    assert (settings.flow_stop_size, settings.flow_resume_size) == (0, 0)
+    assert resolved(overflow="page", flow_stop_count=5).flow_stop_count == 5
+
+
 @pytest.mark.parametrize(
     ("limit", "stop", "resume"),
     [
@@ -281,7 +308,7 @@ def test_strict_reservation_bounds_a_message_by_the_threshold() -> None:
         ("flow_stop_cuont", 1, "unknown key 'flow_stop_cuont' (did you mean 'flow_stop_count'?)"),
         ("flow-stop-count", 1, "unknown key 'flow-stop-count' (did you mean 'flow_stop_count'?)"),
         ("colour", "red", "unknown key 'colour'"),
-        ("memory_limit", 1, "'memory_limit' is not available yet"),
+        ("slow_consumer", 1, "'slow_consumer' is not available yet"),
         ("max_count", -1, "max_count: must be at least 0, not -1"),
         ("max_count", True, "max_count: expected a whole number, not true"),
         ("max_count", "1000", "max_count: expected a whole number, not '1000'"),
@@ -291,18 +318,17 @@ def test_strict_reservation_bounds_a_message_by_the_threshold() -> None:
         (
             "overflow",
             "rign",
-            "overflow: expected 'reject', 'ring' or 'drop_newest', not 'rign' (did you mean 'ring'?)",
+            "overflow: expected 'reject', 'ring', 'drop_newest', 'dead_letter' or 'page', not 'rign'"
+            " (did you mean 'ring'?)",
         ),
+        ("overflow", "dead_letter", "overflow: dead_letter needs a dead_letter_address"),
+        ("dead_letter_address", 5, "dead_letter_address: expected the name of a node, not 5"),
         (
-            "overflow",
-            "page",
-            "overflow: 'page' is not available yet; expected 'reject', 'ring' or 'drop_newest'",
+            "duplicate_window",
+            "10 20",
+            "duplicate_window: expected a count such as 10000, a time such as 10m, or both, not '10 20'",
         ),
-        (
-            "overflow",
-            "dead_letter",
-            "overflow: 'dead_letter' is not available yet; expected 'reject', 'ring' or 'drop_newest'",
-        ),
+        ("duplicate_window", {"size": 1}, "duplicate_window: expected count and time, not a mapping"),
         ("dispatch", "adaptive", "dispatch: 'adaptive' is not available yet; expected 'fair' or 'fill'"),
         ("flow_control", "fast", "flow_control: expected true, false or a size such as 60MB, not 'fast'"),
         (

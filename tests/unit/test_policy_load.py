@@ -112,8 +112,8 @@ def test_one_pattern_has_one_policy() -> None:
         ("max_count: [1]", "3:16: max_count: expected a whole number, not a list"),
         ("auto_create: 1", "3:18: auto_create: expected true or false, not 1"),
         (
-            "overflow: page",
-            "3:15: overflow: 'page' is not available yet; expected 'reject', 'ring' or 'drop_newest'",
+            "duplicate_window: soon",
+            "3:23: duplicate_window: expected a duration such as 500 ms, 3s, 5m or 1h, not 'soon'",
         ),
         ("slow_consumer: 5", "3:5: 'slow_consumer' is not available yet"),
         (
@@ -217,12 +217,13 @@ BAD: list[dict[str, Any]] = [
     {"match": "a", "max_count": True},
     {"match": "a", "max_size": "10 TB"},
     {"match": "a", "durable": "yes"},
-    {"match": "a", "overflow": "page"},
+    {"match": "a", "overflow": "pages"},
+    {"match": "a", "duplicate_window": True},
     {"match": "a", "flow_control": 0},
     {"match": "a", "flow_control": "fast"},
     {"match": "a", "when_full": {"reject": "3s"}},
     {"match": "a", "consumer_flow_threshold": "101%"},
-    {"match": "a", "memory_limit": "1MB"},
+    {"match": "a", "memory_limit": "1 TB"},
 ]
 
 

@@ -78,6 +78,10 @@ def test_every_setting_can_stand_in_a_file() -> None:
         policies: [a.yaml, more]
         auto_create: false
         log_level: debug
+        memory_limit: 64MB
+        store_limit: 1GB
+        temp_limit: 0
+        store: {journal_file_size: 2MB}
         limits: {max_connections: 5, max_sessions: 6, max_links: 7, max_frame_size: 4KB,
                  max_message_size: 1 MB, handshake_timeout: 2s, idle_timeout: 0, shutdown_timeout: 500 ms}
         flow: {flow_control: false, default_flow_stop_threshold: 60%, default_flow_resume_threshold: 50,
@@ -89,6 +93,8 @@ def test_every_setting_can_stand_in_a_file() -> None:
     assert settings.http == Address("::", 80)
     assert (settings.data, settings.policies) == (Path("/var/lib/sluice"), (Path("a.yaml"), Path("more")))
     assert (settings.auto_create, settings.log_level) == (False, "debug")
+    assert (settings.memory_limit, settings.store_limit, settings.temp_limit) == (64 * MB, 1024 * MB, 0)
+    assert settings.journal_file_size == 2 * MB
     assert settings.limits == Limits(5, 6, 7, 4096, MB, 2000, 0, 500)
     assert settings.flow.defaults == BrokerDefaults(False, 60, 50, 1024 * MB, 7, 6, 9, 8, MB)
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (5, True)
