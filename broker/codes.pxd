@@ -11,6 +11,7 @@ cdef enum:
     ACQUIRED = 1
     GONE = 2
     PENDING = 3
+    BEHIND = 4
     IS_DURABLE = 1
     HAS_HEADER = 2
     HAS_TTL = 4

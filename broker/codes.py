@@ -13,6 +13,7 @@ READY = 0
 ACQUIRED = 1
 GONE = 2
 PENDING = 3  # in its place, but not on disk yet: nobody may see it
+BEHIND = 4  # in its place, but messages before it are on disk only: nobody may see it before them
 
 # What message.scan says of a message, as bits.
 IS_DURABLE = 1

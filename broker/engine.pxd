@@ -17,11 +17,11 @@ cdef class Engine:
     cdef public set restless
     cdef public object on_gate
     cdef public Storing storing
-    cdef public Gate disk, memory
+    cdef public Gate disk, memory, temp
     cdef public long wanted_bytes, lend_ns, epoch_ns
     cdef public set expiring
     cdef public list moves
-    cdef public object find
+    cdef public object find, pager
 
     @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, Account account, bytes data, long bits, bint settled) except -1
@@ -72,6 +72,9 @@ cdef class Engine:
     @cython.locals(node=Node, ledger=Ledger, due=long)
     cdef object _wake_restless(self)
     cdef bint _is_crowded(self, Account account)
+    cdef bint _is_short(self, long size)
+    @cython.locals(msgs=long, nbytes=long, held=long, excess=long, over=long)
+    cdef object _page(self, Node node)
     @cython.locals(gate=Gate, node=Node)
     cdef object _look_at_budgets(self)
     cdef object _refuse_overdue(self, Node node)

@@ -20,6 +20,7 @@ from broker.queues.dispatch import Consumer, fair, fill, only
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
 from broker.queues.queue import Entry, Extra
+from broker.queues.spool import Message, Pager, Run, Spool, put_back
 from broker.storage import FAILED, REDELIVERED, WRITING, Store
 from broker.storing import Storing, Waiter
 
@@ -46,6 +47,10 @@ SENT_ANY = b"*"
 SEEN = "seen/"
 # When to look again at a message that expired before it was on disk.
 PENDING_NS = 10_000_000
+# Memory that may be held before paging begins, of a paging node's limit and of the broker's, and how
+# much more than the excess goes to disk at a time.
+PAGE_PERCENT = 70
+PAGE_BYTES = 1 << 18
 
 
 class Engine:
@@ -77,6 +82,8 @@ class Engine:
         self.epoch_ns = 0
         self.expiring: set[Node] = set()
         self.moves: list[Mover] = []
+        self.temp = Gate("temp_limit")
+        self.pager: Pager | None = None
         self.find: Callable[[str], Node] = self.node
 
     # --- the message path
@@ -225,6 +232,8 @@ class Engine:
                 node.dirty = False
                 if node.queue.ready > 0 and node.consumers and self._may_serve(node):
                     self._dispatch(node)
+                if node.spool is not None:
+                    self._page(node)
                 self._deal(node)
 
     def recover(self) -> None:
@@ -450,7 +459,7 @@ class Engine:
         self.disk.depth_bytes -= size
         self.disk.depth_msgs -= 1
         if node.shelf is not None:
-            node.shelf.forget(entry.seq)
+            node.shelf.forget(entry.seq, size)
 
     def _may_serve(self, node: Node) -> bool:
         """Whether messages may go out: not in a shutdown, and once it is on disk that they may have."""
@@ -486,8 +495,10 @@ class Engine:
 
     def _is_crowded(self, account: Account) -> bool:
         """Whether it is a budget that has no room for this link."""
-        size = account.reserve_bytes
-        return self.memory.room(size + HELD_BYTES) == 0 or self.disk.room(size) == 0
+        return self._is_short(account.reserve_bytes + HELD_BYTES)
+
+    def _is_short(self, size: int) -> bool:
+        return self.memory.room(size) == 0 or self.disk.room(size) == 0 or self.temp.room(size) == 0
 
     def _look_at_budgets(self) -> None:
         """Budgets are shared by nodes that don't know of each other: who waits for one is woken here.
@@ -496,12 +507,12 @@ class Engine:
         2. Once there is room for the smallest message that is waited for, every restless node is dealt.
         3. Until then idle links of all nodes lose their credit (FLOW §2 rule 5 across nodes).
         """
-        for gate in (self.memory, self.disk):
+        for gate in (self.memory, self.disk, self.temp):
             if gate.closed or (gate.stop_bytes and gate.depth_bytes >= gate.stop_bytes):
                 gate.look(self.now_ns)
         if self.wanted_bytes == 0:
             return
-        if self.memory.room(self.wanted_bytes) > 0 and self.disk.room(self.wanted_bytes) > 0:
+        if not self._is_short(self.wanted_bytes):
             self.wanted_bytes = 0
             for node in self.restless:
                 self.touch(node)
@@ -537,6 +548,91 @@ class Engine:
         self.touch(owner)
         if self.on_gate is not None:
             self.on_gate(node, self.now_ns)
+
+    # --- paging
+
+    def _page(self, node: Node) -> None:
+        """Read ahead what will be needed; put on disk what is more than memory should hold."""
+        spool = node.spool
+        if spool is None:
+            return
+        if spool.runs and node.consumers:
+            spool.read_ahead()
+        if node.overflow != codes.OVERFLOW_PAGE or spool.failed is not None or self.temp.closed:
+            return
+        msgs, nbytes = spool.count, spool.nbytes
+        held = node.gate.depth_bytes - nbytes + HELD_BYTES * (node.gate.depth_msgs - msgs)
+        excess = held - node.page_bytes * PAGE_PERCENT // 100
+        if self.memory.stop_bytes:
+            over = self.memory.depth_bytes - self.memory.stop_bytes * PAGE_PERCENT // 100
+            excess = max(excess, min(over, held))
+        if excess <= 0:
+            return
+        spool.page_out(excess + PAGE_BYTES)
+        self.memory.depth_bytes -= spool.nbytes - nbytes + HELD_BYTES * (spool.count - msgs)
+        self.memory.depth_msgs -= spool.count - msgs
+        while spool.husks:
+            spool.husks -= 1
+            _expiry_of(node).left()
+        if self.pager is not None:
+            self.temp.depth_bytes = self.pager.used_bytes
+
+    def _spool_of(self, node: Node) -> Spool:
+        """The node's spool, made when it is first needed."""
+        if node.spool is None:
+            if self.pager is None:
+                raise RuntimeError("there is no pager")
+
+            def loaded(run: Run, messages: list[Message]) -> None:
+                self._loaded(node, run, messages)
+
+            node.spool = Spool(node.queue, self.pager, loaded, self._memory_changed)
+        return node.spool
+
+    def _memory_changed(self, nbytes: int) -> None:
+        self.memory.depth_bytes += nbytes
+
+    def _loaded(self, node: Node, run: Run, messages: list[Message]) -> None:
+        """A run is back; what it was counted for at the gate is set right where it was an estimate."""
+        nbytes = 0
+        for seq, flags, delivery_count, expires_ns, data in messages:
+            if node.suspect_seq and seq <= node.suspect_seq:
+                flags |= REDELIVERED
+            entry = put_back(node.queue, seq, flags, delivery_count, expires_ns, data)
+            nbytes += len(data)
+            if expires_ns:
+                self._watch(node, entry)
+        self.memory.depth_bytes += nbytes + HELD_BYTES * len(messages)
+        self.memory.depth_msgs += len(messages)
+        node.gate.depth_msgs += len(messages) - run.count
+        node.gate.depth_bytes += nbytes - run.nbytes
+        if self.pager is not None:
+            self.temp.depth_bytes = self.pager.used_bytes
+        self.touch(node)
+
+    def _drop_spool(self, node: Node) -> int:
+        """Forget what is on disk only; how many messages that was."""
+        if node.spool is None:
+            return 0
+        count, nbytes, runs = node.spool.drop()
+        node.gate.depth_msgs -= count
+        node.gate.depth_bytes -= nbytes
+        if node.shelf is not None:
+            for run in runs:
+                for seq in range(run.first, run.last + 1):
+                    node.shelf.forget(seq, run.nbytes // max(run.count, 1))
+        return int(count)
+
+    def restore_page(self, node: Node, run: Run) -> None:
+        """A page of messages that survived: it stays on disk until it is needed."""
+        self._spool_of(node).add(run)
+        node.gate.depth_bytes += run.nbytes
+        node.gate.depth_msgs += run.count
+        node.kept_bytes += run.nbytes
+        self.disk.depth_bytes += run.nbytes
+        self.disk.depth_msgs += run.count
+        if node.gate.look(self.now_ns):
+            self._gate_changed(node)
 
     # --- the disk
 
@@ -744,6 +840,10 @@ class Engine:
 
     def _release_memory(self, node: Node) -> None:
         """A node is gone with all it held."""
+        if node.spool is not None:
+            node.gate.depth_msgs -= node.spool.count
+            node.gate.depth_bytes -= node.spool.nbytes
+            node.spool.drop()
         self.memory.depth_bytes -= node.gate.depth_bytes + node.gate.depth_msgs * HELD_BYTES
         self.memory.depth_msgs -= node.gate.depth_msgs
 
@@ -762,15 +862,29 @@ class Engine:
         entry = node.queue.head
         while entry is not None:
             following = entry.next
-            if entry.state == codes.READY:
+            if entry.state in (codes.READY, codes.BEHIND):
                 self._drop(node, entry)
                 count += 1
             entry = following
-        return count
+        paged = self._drop_spool(node)
+        if paged:
+            node.dropped += paged
+            self._recount(node)
+        return count + paged
+
+    def _recount(self, node: Node) -> None:
+        """What is kept of the node, counted anew: the sizes of what was dropped unread are not known."""
+        kept = sum(len(entry.data) for entry in node.queue if entry.durable)
+        self.disk.depth_bytes += kept - node.kept_bytes
+        node.kept_bytes = kept
+        if node.gate.look(self.now_ns):
+            self._gate_changed(node)
+        self.touch(node.topic or node)
 
     def move(self, source: Node, target: Node, count: int) -> int:
         """Move the oldest ready messages to another node, in order, as it has room; how many will go."""
-        count = min(count, source.queue.ready)
+        spooled = 0 if source.spool is None else source.spool.count
+        count = min(count, source.queue.ready + source.queue.behind + spooled)
         if count > 0:
             mover = Mover(self, Passage(self, source, target), count)
             self.moves.append(mover)
@@ -797,9 +911,12 @@ class Engine:
         for node in self.nodes.values():
             self.hold(node, True)
 
-    def limit(self, memory_bytes: int, store_bytes: int) -> None:
-        """The budgets over all nodes (FLOW §4): message bytes in memory, durable ones on disk; 0 is none."""
-        for gate, limit in ((self.memory, memory_bytes), (self.disk, store_bytes)):
+    def limit(self, memory_bytes: int, store_bytes: int, temp_bytes: int = 0) -> None:
+        """The budgets over all nodes (FLOW §4): message bytes in memory, durable ones on disk, and paged
+        out; 0 is none.
+        """
+        limits = ((self.memory, memory_bytes), (self.disk, store_bytes), (self.temp, temp_bytes))
+        for gate, limit in limits:
             # Who waits for a budget goes on when a twentieth is free, not at every message that leaves.
             gate.configure(0, 0, limit, limit - limit // 20, 0, self.now_ns)
         self.wanted_bytes = self.wanted_bytes or 1
@@ -828,6 +945,10 @@ class Engine:
             seconds = 1.0
         self.sampled_ns = now_ns
         for node in self.every_node():
+            if node.spool is not None and node.spool.failed is not None:
+                # Tried again once a second.
+                node.spool.failed = None
+                self.touch(node)
             out = node.accepted + node.rejected + node.dropped
             node.rate_in = (node.received - node.sampled_in) / seconds
             node.rate_out = (out - node.sampled_out) / seconds
@@ -839,6 +960,14 @@ class Engine:
         node.hard_msgs = settings.max_count or codes.UNBOUNDED
         node.hard_bytes = settings.max_size or codes.UNBOUNDED
         node.overflow = _OVERFLOW[settings.overflow]
+        if node.overflow == codes.OVERFLOW_PAGE:
+            node.page_bytes = settings.memory_limit or node.hard_bytes
+            node.hard_msgs = node.hard_bytes = codes.UNBOUNDED
+            if self.pager is not None and not node.is_topic:
+                self._spool_of(node)
+                owner = node.topic or node
+                if self.temp not in owner.ledger.others:
+                    owner.ledger.attach_gate(self.temp, self.now_ns)
         node.when_full = _WHEN_FULL[settings.when_full]
         node.reject_after_ns = settings.reject_after_ms * 1_000_000
         node.by_turn = settings.dispatch == "fill"

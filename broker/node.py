@@ -15,6 +15,7 @@ from broker.queues.dispatch import Consumer
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
 from broker.queues.queue import Queue
+from broker.queues.spool import Spool
 from broker.storage import Shelf
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class Node:
     message in, ``kept_seq`` the last message it put there. Consumers are served once
     ``attended_group`` is on disk. Up to ``suspect_seq`` every message may have been sent before a crash.
     ``plain``: a message needs nothing at arrival but its place (no window of duplicates). ``letters``
-    is the way its dead letters take, once there was one.
+    is the way its dead letters take, once there was one. ``spool`` is
+    the part of its backlog that is on disk only, None where nothing ever was.
     Counters are plain integers since the node came to be, read by whoever looks.
     """
 
@@ -57,6 +59,8 @@ class Node:
         self.dead_letter_address = ""
         self.max_delivery_count = 0
         self.plain = True
+        self.spool: Spool | None = None
+        self.page_bytes = codes.UNBOUNDED
         self.dirty = False
         self.deleted = False
         self.by_turn = False

@@ -13,8 +13,11 @@ from pathlib import Path
 from broker.engine import SEEN, SENT, SENT_ANY, Engine
 from broker.manage.model import HOLDS, Model
 from broker.node import Node
+from broker.queues.spool import Message, Run
 from broker.store.disk import DiskStore, Recovered, RecoveredShelf
+from broker.store.pager import Elsewhere
 from broker.store.pages import StoredPage, messages_of
+from broker.store.shelves import DiskShelf
 
 log = logging.getLogger("sluice.store")
 
@@ -60,12 +63,27 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
         _restore_duplicates(node, recovered)
         for part in each.parts:
             if isinstance(part, StoredPage):
-                engine.restore(node, messages_of(each.shelf, store.load(each.shelf, part)))
+                engine.restore_page(node, _run(engine, store, each.shelf, part))
             else:
                 engine.restore(node, part)
         messages += node.gate.depth_msgs
     if messages:
         log.info("restored %d messages", messages)
+
+
+def _run(engine: Engine, store: DiskStore, shelf: DiskShelf, page: StoredPage) -> Run:
+    """A page as a run of the queue's spool: read when it is needed, decoded with what the shelf knows."""
+    run = Run(page.first, page.last, page.count, page.nbytes)
+    run.place = Elsewhere(lambda: store.load(shelf, page))
+
+    def decode(blob: bytes) -> list[Message]:
+        return [
+            (seq, flags, count, expires_ms * 1_000_000 - engine.epoch_ns if expires_ms else 0, data)
+            for seq, flags, count, expires_ms, data in messages_of(shelf, blob)
+        ]
+
+    run.decode = decode
+    return run
 
 
 def _suspect(recovered: Recovered, shelf: RecoveredShelf) -> int:

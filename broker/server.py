@@ -31,6 +31,7 @@ from broker.manage.process import Process
 from broker.policy.load import load_policies
 from broker.recovery import open_store, restore
 from broker.settings import Settings
+from broker.store.pager import Pager
 from broker.units import MB, format_size
 
 log = logging.getLogger("sluice")
@@ -90,7 +91,10 @@ class Server:
         self.engine = Engine(settings.flow.defaults.flow_control, self.store)
         self.engine.now_ns = time.monotonic_ns()
         self.engine.epoch_ns = time.time_ns() - self.engine.now_ns
-        self.engine.limit(self.budgets.memory_bytes, self.budgets.store_bytes)
+        self.engine.limit(self.budgets.memory_bytes, self.budgets.store_bytes, self.budgets.temp_bytes)
+        # Set up before the reactor is there to post to; it answers once that runs.
+        self.pager = Pager(settings.data, lambda task: self.reactor.post(task))
+        self.engine.pager = self.pager
         roster = Roster()
         self.model = Model(
             self.engine,
@@ -139,6 +143,7 @@ class Server:
         finally:
             if self.http is not None:
                 self.http.stop()
+            self.pager.close()
             self.store.close()
 
     def ask(self, question: Callable[[], Answer]) -> Answer:

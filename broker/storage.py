@@ -28,8 +28,8 @@ class Shelf:
         """A kept message was delivered in vain."""
         raise NotImplementedError
 
-    def forget(self, seq: int) -> None:
-        """A kept message is done with."""
+    def forget(self, seq: int, nbytes: int) -> None:
+        """A kept message, of so many bytes, is done with."""
         raise NotImplementedError
 
 

@@ -45,7 +45,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "storing": ("flow", "queues", "node", *LEAVES),
     "passage": ("flow", "queues", "node", "engine", *LEAVES),
     "engine": ("flow", "queues", "node", "passage", "storing", *LEAVES),
-    "recovery": ("engine", "node", "store", "manage", *LEAVES),
+    "recovery": ("engine", "node", "queues.spool", "store", "manage", *LEAVES),
     "store": LEAVES,
     "policy": ("flow.limits", "flow.vocabulary", *LEAVES),
     "settings": ("flow.limits", "endpoints", *LEAVES),

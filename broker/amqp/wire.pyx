@@ -887,6 +887,9 @@ cdef class ConsumerLink(Consumer):
         if not self.dead and pn_link_get_drain(self.link):
             if self.connection.blocked or pn_session_outgoing_bytes(self.session) > 0:
                 return False
+            if self.capacity() > 0 and self.node.queue.gap:
+                # More is on its way from disk.
+                return False
             if self.capacity() > 0 and self.node.queue.ready > 0 and self.node.queue.picky == 0:
                 self.engine.touch(self.node)
                 return False

@@ -18,7 +18,9 @@ cdef class Entry:
 @cython.final
 cdef class Queue:
     cdef public Entry head, tail, cursor
-    cdef public Entry first_pending
+    cdef public Entry first_pending, first_behind
+    cdef public bint gap
+    cdef public long behind
     cdef public long ready, acquired, next_seq, picky, pending
 
     @cython.locals(entry=Entry, tail=Entry)
@@ -26,12 +28,25 @@ cdef class Queue:
     @cython.locals(entry=Entry)
     cpdef object stored(self, long upto)
     @cython.locals(entry=Entry)
+    cpdef object cut(self, long keep)
+    @cython.locals(entry=Entry)
+    cpdef Entry take_behind(self)
+    @cython.locals(entry=Entry, following=Entry, before=Entry)
+    cpdef Entry fill(self, bytes data, long seq)
+    @cython.locals(entry=Entry)
+    cpdef object close_gap(self)
+    cdef object _make_ready(self, Entry entry)
+    cdef object _put_behind(self, Entry entry)
+    @cython.locals(first=Entry)
+    cdef Entry _after_picky(self, Entry entry)
+    @cython.locals(entry=Entry)
     cpdef Entry acquire(self)
     @cython.locals(entry=Entry)
     cpdef Entry acquire_for(self, object consumer)
     cpdef object take(self, Entry entry)
     cpdef object release(self, Entry entry)
     cpdef object settle(self, Entry entry)
+    @cython.locals(following=Entry)
     cpdef object drop(self, Entry entry)
     cpdef Entry oldest(self)
     @cython.locals(entry=Entry, following=Entry)

@@ -18,6 +18,10 @@ LIFE = {
     (codes.READY, "drop"): codes.GONE,
     (codes.PENDING, "store"): codes.READY,
     (codes.PENDING, "drop"): codes.GONE,
+    (codes.READY, "cut"): codes.BEHIND,
+    (codes.PENDING, "store behind"): codes.BEHIND,
+    (codes.BEHIND, "join"): codes.READY,
+    (codes.BEHIND, "drop"): codes.GONE,
 }
 
 
@@ -61,7 +65,9 @@ class Queue:
     """A list of entries with a cursor: every entry before it is acquired.
 
     Behind the last ready one stand the pending: the first of them waits for the disk and all that
-    came after it waits with it, so that nothing overtakes.
+    came after it waits with it, so that nothing overtakes. A deep queue has a ``gap`` behind its ready
+    entries, where runs of messages are on disk only (spool.py); what came after those and is in
+    memory is behind. So the order is: ready and acquired, the gap, behind, pending.
     """
 
     def __init__(self) -> None:
@@ -74,6 +80,9 @@ class Queue:
         self.picky = 0
         self.pending = 0
         self.first_pending: Entry | None = None
+        self.gap = False
+        self.behind = 0
+        self.first_behind: Entry | None = None
 
     def append(self, data: bytes, keep: bool = False) -> Entry:
         """A new entry at the end; one to ``keep`` on disk is pending until :meth:`stored`."""
@@ -86,7 +95,7 @@ class Queue:
             tail.next = entry
             entry.prev = tail
         self.tail = entry
-        if keep or self.pending > 0:
+        if keep or self.pending > 0 or self.gap:
             self._hold_back(entry, keep)
             return entry
         if self.cursor is None:
@@ -98,13 +107,66 @@ class Queue:
         """Every pending entry up to this sequence number is on disk: ready, with what stands between."""
         entry = self.first_pending
         while entry is not None and (entry.seq <= upto or not entry.durable):
-            entry.state = codes.READY
             self.pending -= 1
-            self.ready += 1
-            if self.cursor is None:
-                self.cursor = entry
+            if self.gap:
+                self._put_behind(entry)
+            else:
+                self._make_ready(entry)
             entry = entry.next
         self.first_pending = entry
+
+    def cut(self, keep: int) -> None:
+        """Open the gap: of the ready entries the first ``keep`` stay so, all others are behind it."""
+        self.gap = True
+        entry = self.cursor
+        while entry is not None and (entry.state == codes.ACQUIRED or keep > 0):
+            if entry.state == codes.READY:
+                keep -= 1
+            entry = entry.next
+        if self.picky > 0:
+            entry = self._after_picky(entry)
+        while entry is not None and entry.state != codes.PENDING:
+            if entry.state == codes.READY:
+                if entry is self.cursor:
+                    self.cursor = None
+                self.ready -= 1
+                self._put_behind(entry)
+            entry = entry.next
+
+    def take_behind(self) -> Entry | None:
+        """The first entry behind the gap, taken out of the list: it goes to disk. None if there is none."""
+        entry = self.first_behind
+        if entry is not None:
+            self.drop(entry)
+        return entry
+
+    def fill(self, data: bytes, seq: int) -> Entry:
+        """A message that was in the gap is back in memory: ready, behind all that are."""
+        entry = Entry(data, seq)
+        following = self.first_behind if self.first_behind is not None else self.first_pending
+        before = self.tail if following is None else following.prev
+        entry.prev = before
+        entry.next = following
+        if before is None:
+            self.head = entry
+        else:
+            before.next = entry
+        if following is None:
+            self.tail = entry
+        else:
+            following.prev = entry
+        self._make_ready(entry)
+        return entry
+
+    def close_gap(self) -> None:
+        """Nothing is in the gap any more: what was behind it is ready."""
+        self.gap = False
+        entry = self.first_behind
+        self.first_behind = None
+        while entry is not None and entry.state == codes.BEHIND:
+            self._make_ready(entry)
+            entry = entry.next
+        self.behind = 0
 
     def acquire(self) -> Entry | None:
         """The first ready entry, acquired; None when there is none."""
@@ -157,6 +219,15 @@ class Queue:
             self.pending -= 1
             self._unlink(entry)
             return
+        if entry.state == codes.BEHIND:
+            if entry is self.first_behind:
+                following = entry.next
+                self.first_behind = (
+                    following if following is not None and following.state == codes.BEHIND else None
+                )
+            self.behind -= 1
+            self._unlink(entry)
+            return
         if entry.state != codes.READY:
             raise _illegal(entry, "drop")
         if entry is self.cursor:
@@ -179,7 +250,9 @@ class Queue:
     def clear(self) -> None:
         """Unlink everything, one by one: a long chain must not be freed recursively."""
         entry = self.head
-        self.head = self.tail = self.cursor = self.first_pending = None
+        self.head = self.tail = self.cursor = self.first_pending = self.first_behind = None
+        self.gap = False
+        self.behind = 0
         while entry is not None:
             following = entry.next
             entry.prev = None
@@ -194,7 +267,31 @@ class Queue:
             yield entry
             entry = entry.next
 
+    def _make_ready(self, entry: Entry) -> None:
+        entry.state = codes.READY
+        self.ready += 1
+        if self.cursor is None:
+            self.cursor = entry
+
+    def _put_behind(self, entry: Entry) -> None:
+        entry.state = codes.BEHIND
+        self.behind += 1
+        if self.first_behind is None:
+            self.first_behind = entry
+
+    def _after_picky(self, entry: Entry | None) -> Entry | None:
+        """Behind the last entry that isn't for everybody: those stay in memory."""
+        first = entry
+        while entry is not None and entry.state != codes.PENDING:
+            if entry.extra is not None and entry.extra.not_for:
+                first = entry.next
+            entry = entry.next
+        return first
+
     def _hold_back(self, entry: Entry, keep: bool) -> None:
+        if not keep and self.pending == 0:
+            self._put_behind(entry)
+            return
         entry.state = codes.PENDING
         entry.durable = keep
         self.pending += 1
@@ -237,5 +334,5 @@ class Queue:
 
 
 def _illegal(entry: Entry, verb: str) -> IllegalTransition:
-    state = ("ready", "acquired", "gone", "pending")[entry.state]
+    state = ("ready", "acquired", "gone", "pending", "behind")[entry.state]
     return IllegalTransition(f"cannot {verb} entry {entry.seq}: it is {state}")

@@ -73,7 +73,8 @@ def _take_page(taken: Taken, shelf: DiskShelf, extent: Extent) -> None:
         taken.freed.append(extent.place)
         return
     updates = tuple((seq, *update) for seq, update in shelf.updates.items() if extent.has(seq))
-    taken.pages.append(PageRow(shelf.id, extent.first, extent.last, extent.place, extent.bitmap(), updates))
+    row = (extent.first, extent.last, extent.place, extent.bitmap(), max(extent.nbytes, 0))
+    taken.pages.append(PageRow(shelf.id, *row, updates))
 
 
 def write(taken: Taken, files: JournalFiles, pages: PageFile, directory: Directory) -> None:
@@ -119,6 +120,7 @@ class _Copy:
         self.pages = pages
         self.buffers: dict[int, Buffer] = {}
         self.seqs: dict[int, list[int]] = {}
+        self.nbytes: dict[int, int] = {}
 
     def run(self, number: int) -> None:
         data = self.files.read(number)
@@ -131,15 +133,17 @@ class _Copy:
             self._flush(shelf)
         self._check(number, live)
 
-    def buffer_for(self, shelf: int, seq: int, nbytes: int) -> Buffer:
-        """Where a shelf's next record goes."""
+    def buffer_for(self, shelf: int, seq: int, size: int, nbytes: int) -> Buffer:
+        """Where a shelf's next record of ``size`` goes, whose message has ``nbytes``."""
         buffer = self.buffers.get(shelf)
         if buffer is None:
             buffer = self.buffers[shelf] = Buffer()
             self.seqs[shelf] = []
-        elif buffer.count and buffer.size + nbytes > PAGE_BYTES:
+            self.nbytes[shelf] = 0
+        elif buffer.count and buffer.size + size > PAGE_BYTES:
             self._flush(shelf)
         self.seqs[shelf].append(seq)
+        self.nbytes[shelf] += nbytes
         return buffer
 
     def _flush(self, shelf: int) -> None:
@@ -153,8 +157,10 @@ class _Copy:
         updates = tuple(
             (seq, *update) for seq in seqs if (update := self.taken.updates.get((shelf, seq))) is not None
         )
-        self.taken.written.append(PageRow(shelf, seqs[0], seqs[-1], place, extent.bitmap(), updates))
+        row = (seqs[0], seqs[-1], place, extent.bitmap(), self.nbytes[shelf])
+        self.taken.written.append(PageRow(shelf, *row, updates))
         self.seqs[shelf] = []
+        self.nbytes[shelf] = 0
 
     def _check(self, number: int, live: dict[int, Extent]) -> None:
         """Every live message must have been there: the file is given up on the strength of this copy."""
@@ -199,6 +205,9 @@ def _page(row: PageRow, moved: list[Extent]) -> Extent:
         if extent.first <= row.first <= extent.last:
             page: Extent = extent.part(row.first, row.last, row.place)
             page.changed = page.bitmap() != row.bitmap
+            # What left meanwhile had about the size of the others; whoever loads the page knows.
+            before = max(Extent.of(row.first, row.last, None, row.bitmap).live, 1)
+            page.nbytes = row.nbytes * page.live // before
             return page
     raise RuntimeError(f"page {row.first} of shelf {row.shelf} comes from no file")
 

@@ -24,7 +24,7 @@ VERSION = 1
 MAP_BYTES = 64 << 30
 
 _SHELF = struct.Struct("<QH")
-_PAGE = struct.Struct("<QQQQI")
+_PAGE = struct.Struct("<QQQQQI")
 _UPDATE = struct.Struct("<QBI")
 _META = struct.Struct("<IIQQQQQ")
 
@@ -56,13 +56,14 @@ class ShelfRow:
 
 @dataclass(frozen=True, slots=True)
 class PageRow:
-    """A page: the shelf, the numbers it spans, the bits of what is live, where its blob is."""
+    """A page: the shelf, the numbers it spans, where its blob is, the bits and the bytes of what is live."""
 
     shelf: int
     first: int
     last: int
     place: Place
     bitmap: bytes
+    nbytes: int
     updates: tuple[tuple[int, int, int], ...] = ()
 
 
@@ -176,15 +177,16 @@ class Directory:
         )
 
     def _page(self, key: bytes, value: bytes) -> PageRow:
-        last, offset, nbytes, bitmap_bytes, count = _PAGE.unpack_from(value)
+        last, offset, block_bytes, nbytes, bitmap_bytes, count = _PAGE.unpack_from(value)
         at = _PAGE.size + bitmap_bytes
         updates = tuple(_UPDATE.iter_unpack(value[at : at + count * _UPDATE.size]))
         return PageRow(
             int.from_bytes(key[:4], "big"),
             int.from_bytes(key[4:], "big"),
             last,
-            Place(offset, nbytes),
+            Place(offset, block_bytes),
             value[_PAGE.size : at],
+            nbytes,
             updates,
         )
 
@@ -219,7 +221,8 @@ def _shelf_value(row: ShelfRow) -> bytes:
 
 
 def _page_value(row: PageRow) -> bytes:
-    head = _PAGE.pack(row.last, row.place.offset, row.place.nbytes, len(row.bitmap), len(row.updates))
+    sizes = (row.place.nbytes, row.nbytes, len(row.bitmap), len(row.updates))
+    head = _PAGE.pack(row.last, row.place.offset, *sizes)
     return head + row.bitmap + b"".join(_UPDATE.pack(*update) for update in row.updates)
 
 

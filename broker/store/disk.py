@@ -205,7 +205,7 @@ class DiskStore(Shelves):
         }
 
     def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
-        """Copy all of it while it is written, as of one moment, into a new directory; ``done`` on our thread."""
+        """Copy all of it, as of one moment, into a new directory; ``done`` is called on our thread."""
         self.seal()
         number, offset = self.journal.place()
         oldest = self._oldest
@@ -233,20 +233,24 @@ class DiskStore(Shelves):
         self._shelves[row.id] = shelf
         parts: list[Part] = []
         for page in found.pages:
-            shelf.extents.append(Extent.of(page.first, page.last, page.place, page.bitmap))
-        for seq in found.gone:
+            shelf.extents.append(Extent.of(page.first, page.last, page.place, page.bitmap, page.nbytes))
+        for seq, nbytes in found.gone.items():
             holder = shelf.holder(seq)
             if holder is not None:
                 holder.drop_one(seq)
+                holder.nbytes -= nbytes
                 self.touched.add(shelf)
         parts += [
-            StoredPage(each.first, each.last, each.live, each.place) for each in shelf.extents if each.live
+            StoredPage(each.first, each.last, each.live, max(each.nbytes, 0), each.place)
+            for each in shelf.extents
+            if each.live and each.place is not None
         ]
         messages: list[Message] = []
         for seq, (file, flags, count, expires_ms, data) in found.messages.items():
             if not shelf.extents or shelf.extents[-1].file != file or shelf.extents[-1].place is not None:
                 shelf.extents.append(Extent(seq, file))
             shelf.extents[-1].add(seq)
+            shelf.extents[-1].nbytes += len(data)
             flags, count = shelf.updates.get(seq, (flags, count))
             messages.append((seq, flags, count, expires_ms, data))
         if messages:

@@ -30,7 +30,7 @@ class MemoryShelf(Shelf):
             self.messages[seq] = (flags, delivery_count, expires_ms, data)
             self.store.touch(0)
 
-    def forget(self, seq: int) -> None:
+    def forget(self, seq: int, nbytes: int) -> None:
         if self.messages.pop(seq, None) is not None:
             self.store.touch(0)
 

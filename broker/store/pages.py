@@ -13,11 +13,12 @@ Message = tuple[int, int, int, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class StoredPage:
-    """A page of a shelf: the numbers it spans, how many messages of it are live, where it is."""
+    """A page of a shelf: the numbers it spans, its live messages and their bytes, its place."""
 
     first: int
     last: int
     count: int
+    nbytes: int
     place: Place
 
 

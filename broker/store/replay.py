@@ -28,11 +28,15 @@ Message = tuple[int, int, int, int, bytes]
 
 @dataclass(slots=True)
 class Found:
-    """One shelf as replay found it. ``messages``: by number, (file, flags, delivery count, expiry, data)."""
+    """One shelf as replay found it.
+
+    ``messages``: by number, (file, flags, delivery count, expiry, data); ``gone``: by number, the size
+    of what left a page.
+    """
 
     row: ShelfRow
     pages: list[PageRow]
-    gone: set[int] = field(default_factory=set)
+    gone: dict[int, int] = field(default_factory=dict)
     updates: dict[int, tuple[int, int]] = field(default_factory=dict)
     messages: dict[int, tuple[int, int, int, int, bytes]] = field(default_factory=dict)
     last_seq: int = 0
@@ -147,7 +151,7 @@ def _message(found: Found, file: int, record: Record) -> None:
     elif kind == FORGET:
         found.updates.pop(seq, None)
         if found.messages.pop(seq, None) is None:
-            found.gone.add(seq)
+            found.gone[seq] = expires_ms
     elif kind == UPDATE:
         found.updates[seq] = (flags, count)
 

@@ -4,7 +4,7 @@ from broker.store.journal cimport Journal
 
 cdef class Extent:
     cdef readonly long first, last, file
-    cdef public long live
+    cdef public long live, nbytes
     cdef public object place
     cdef public bint changed
     cdef unsigned char *bits

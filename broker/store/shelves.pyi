@@ -10,6 +10,7 @@ class Extent:
     last: int
     file: int
     live: int
+    nbytes: int
     place: Place | None
     changed: bool
     def __init__(self, first: int, file: int, place: Place | None = None) -> None: ...
@@ -19,7 +20,7 @@ class Extent:
     def copy(self) -> Extent: ...
     def bitmap(self) -> bytes: ...
     @staticmethod
-    def of(first: int, last: int, place: Place | None, bitmap: bytes) -> Extent: ...
+    def of(first: int, last: int, place: Place | None, bitmap: bytes, nbytes: int = 0) -> Extent: ...
     def part(self, first: int, last: int, place: Place | None) -> Extent: ...
 
 class DiskShelf(Shelf):
@@ -54,5 +55,5 @@ def live_records(
     end: int,
     extents: Mapping[int, Extent],
     updates: Mapping[tuple[int, int], tuple[int, int]],
-    emit: Callable[[int, int, int], Buffer],
+    emit: Callable[[int, int, int, int], Buffer],
 ) -> None: ...

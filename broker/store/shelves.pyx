@@ -22,7 +22,10 @@ cdef long MARGIN_BYTES = 1 << 18
 
 
 cdef class Extent:
-    """Messages of one shelf that stand together, in a file of the journal or (``place``) in a page."""
+    """Messages of one shelf that stand together, in a file of the journal or (``place``) in a page.
+
+    ``live`` counts those that are not done with, ``nbytes`` what they have together.
+    """
 
     def __init__(self, long first, long file, object place=None):
         self.first = first
@@ -77,7 +80,7 @@ cdef class Extent:
 
     def copy(self):
         """The same as it is now."""
-        cdef Extent extent = Extent.of(self.first, self.last, self.place, self.bitmap())
+        cdef Extent extent = Extent.of(self.first, self.last, self.place, self.bitmap(), self.nbytes)
         extent.file = self.file
         return extent
 
@@ -86,10 +89,11 @@ cdef class Extent:
         return PyBytes_FromStringAndSize(<char *>self.bits, (self.last - self.first + 8) >> 3)
 
     @staticmethod
-    def of(long first, long last, object place, bytes bitmap):
+    def of(long first, long last, object place, bytes bitmap, long nbytes=0):
         """A page's extent as it was kept."""
         cdef Extent extent = Extent(first, 0, place)
         cdef long at
+        extent.nbytes = nbytes
         extent.room_bytes = max(PyBytes_GET_SIZE(bitmap), 1)
         extent.bits = <unsigned char *>calloc(extent.room_bytes, 1)
         if extent.bits == NULL:
@@ -134,6 +138,7 @@ cdef class DiskShelf(Shelf):
             self.latest = extent
             self.extents.append(extent)
         extent.grow(seq)
+        extent.nbytes += PyBytes_GET_SIZE(data)
         self.last_seq = seq
         self.changed = True
         self.store.buffer.add(RECORD_MESSAGE, self.id, seq, flags, delivery_count, expires_ms, data)
@@ -150,7 +155,7 @@ cdef class DiskShelf(Shelf):
         self.store.buffer.add(RECORD_UPDATE, self.id, seq, flags, delivery_count, 0, b"")
         self.store.open_records += 1
 
-    cpdef object forget(self, long seq):
+    cpdef object forget(self, long seq, long nbytes):
         cdef Extent extent = self.hint
         if extent is None or not extent.holds(seq):
             extent = self.extent_of(seq)
@@ -158,11 +163,13 @@ cdef class DiskShelf(Shelf):
                 return
             self.hint = extent
         extent.drop(seq)
+        extent.nbytes -= nbytes
         if extent.place is not None:
             self.store.touched.add(self)
         if self.updates:
             self.updates.pop(seq, None)
-        self.store.buffer.add(RECORD_FORGET, self.id, seq, 0, 0, 0, b"")
+        # The size stands where a message's expiry would, so that replay can count what a page still has.
+        self.store.buffer.add(RECORD_FORGET, self.id, seq, 0, 0, nbytes, b"")
         self.store.open_records += 1
 
     cdef Extent extent_of(self, long seq):
@@ -251,7 +258,7 @@ def live_records(bytes data, long start, long end, dict extents, dict updates, o
         if head.kind == RECORD_MESSAGE:
             extent = extents.get(head.node)
             if extent is not None and extent.holds(head.seq):
-                into = emit(head.node, head.seq, following - start)
+                into = emit(head.node, head.seq, following - start, head.length)
                 update = updates.get((head.node, head.seq)) if updates else None
                 if update is None:
                     into.copy(bytes_at + start, following - start)

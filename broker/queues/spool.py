@@ -1,0 +1,239 @@
+"""The part of a deep queue that is on disk: runs of messages, in order, in the queue's gap.
+
+How a backlog goes to disk and comes back:
+
+1. ``page_out`` opens the gap behind the next ``READ_AHEAD`` ready messages. What is behind it, oldest
+   first, is encoded in runs of up to ``RUN_BYTES`` and handed to the pager; a run's bytes stay readable
+   from memory until they are written.
+2. ``read_ahead`` asks for the first runs when fewer than ``READ_AHEAD`` messages are ready, so that
+   they are there before a consumer needs them. Runs come back in order: one that is read early waits.
+3. When no run is left, what was behind the gap is ready and the queue is a plain list again.
+
+A message is in exactly one place: in the queue's list, or in one run. Nothing here waits for a disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from broker import message
+from broker.queues.queue import Entry, Extra, Queue
+from broker.records import MESSAGE, Buffer, read
+from broker.storage import DURABLE, REDELIVERED
+
+RUN_BYTES = (1 << 16) - 64
+READ_AHEAD = 2000
+# Runs that are read at a time.
+READING = 4
+
+# (number, flags, delivery count, expiry, data); the expiry is monotonic nanoseconds, 0 for never.
+Message = tuple[int, int, int, int, bytes]
+
+
+class Pager(Protocol):
+    """Who puts runs on disk. ``done`` is called on the caller's thread, with an exception if it failed."""
+
+    @property
+    def used_bytes(self) -> int: ...
+
+    def write(self, blob: bytes, done: Callable[[object], None]) -> None: ...
+
+    def read(self, place: object, done: Callable[[object], None]) -> None: ...
+
+    def free(self, place: object) -> None: ...
+
+
+class Run:
+    """Messages that stand together. ``blob`` is there while they are in memory (not written yet, or read);
+    ``decode`` turns it into messages.
+    """
+
+    __slots__ = ("blob", "count", "decode", "first", "gone", "last", "nbytes", "place", "reading", "wanted")
+
+    def __init__(self, first: int, last: int, count: int, nbytes: int) -> None:
+        self.first = first
+        self.last = last
+        self.count = count
+        self.nbytes = nbytes
+        self.blob: bytes | None = None
+        self.place: object = None
+        self.reading = False
+        self.wanted = False
+        self.gone = False
+        self.decode: Callable[[bytes], list[Message]] = messages_of
+
+
+class Spool:
+    """One queue's runs. ``count`` and ``nbytes`` are what they hold together, in messages and their bytes.
+
+    ``on_loaded(run, messages)`` is called when a run comes back, in order; ``on_memory(bytes)`` when the
+    bytes of runs on their way take memory, or give it back. ``husks`` counts entries with an expiry that
+    left memory; ``failed`` is the pager's last fault.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        pager: Pager,
+        on_loaded: Callable[[Run, list[Message]], None],
+        on_memory: Callable[[int], None],
+    ) -> None:
+        self.queue = queue
+        self.pager = pager
+        self.on_loaded = on_loaded
+        self.on_memory = on_memory
+        self.runs: deque[Run] = deque()
+        self.count = 0
+        self.nbytes = 0
+        self.failed: object = None
+        self.husks = 0
+
+    def page_out(self, nbytes: int) -> int:
+        """Put messages of about so many bytes on disk; how many messages left memory."""
+        queue = self.queue
+        if not queue.gap:
+            queue.cut(READ_AHEAD)
+        moved = 0
+        while nbytes > 0 and queue.behind > 0:
+            run = self._run()
+            moved += run.count
+            nbytes -= run.nbytes
+        if queue.gap and not self.runs:
+            queue.close_gap()
+        return moved
+
+    def add(self, run: Run) -> None:
+        """A run that was on disk before us, behind all others."""
+        self.queue.gap = True
+        self.runs.append(run)
+        self.count += run.count
+        self.nbytes += run.nbytes
+
+    def read_ahead(self) -> None:
+        """Ask for what will be needed soon."""
+        if self.queue.ready >= READ_AHEAD:
+            return
+        for index, run in enumerate(self.runs):
+            if index == READING:
+                break
+            run.wanted = True
+            if run.blob is None and not run.reading:
+                self._ask(run)
+        self._take_in()
+
+    def _ask(self, run: Run) -> None:
+        run.reading = True
+        self.pager.read(run.place, lambda answer: self._read(run, answer))
+
+    def drop(self) -> tuple[int, int, list[Run]]:
+        """Forget every run: how many messages and bytes they held, and the runs."""
+        gone = list(self.runs)
+        count, nbytes = self.count, self.nbytes
+        for run in gone:
+            self._release(run)
+        self.runs.clear()
+        self.count = self.nbytes = 0
+        self.queue.close_gap()
+        return count, nbytes, gone
+
+    def _run(self) -> Run:
+        """The next messages behind the gap as a run that is being written."""
+        buffer = Buffer()
+        nbytes = 0
+        first = last = 0
+        while buffer.size < RUN_BYTES:
+            entry = self.queue.first_behind
+            if entry is None or (buffer.count and buffer.size + len(entry.data) > RUN_BYTES):
+                break
+            self.queue.take_behind()
+            first = first or entry.seq
+            last = entry.seq
+            nbytes += _encode(buffer, entry)
+            if entry.extra is not None and entry.extra.expires_ns:
+                # The heap of expiries knows it a while longer; it must not keep the message.
+                entry.data = b""
+                self.husks += 1
+        run = Run(first, last, buffer.count, nbytes)
+        run.blob = buffer.take()
+        self.runs.append(run)
+        self.count += run.count
+        self.nbytes += run.nbytes
+        self.on_memory(len(run.blob))
+        self.pager.write(run.blob, lambda answer: self._written(run, answer))
+        return run
+
+    def _written(self, run: Run, answer: object) -> None:
+        if isinstance(answer, Exception):
+            # It stays in memory, readable; whoever pages out looks at `failed` first.
+            self.failed = answer
+            return
+        run.place = answer
+        if run.gone:
+            self.pager.free(answer)
+        elif not run.wanted and run.blob is not None:
+            self.on_memory(-len(run.blob))
+            run.blob = None
+
+    def _read(self, run: Run, answer: object) -> None:
+        run.reading = False
+        if run.gone:
+            return
+        if isinstance(answer, Exception):
+            self.failed = answer
+            return
+        assert isinstance(answer, bytes)
+        run.blob = answer
+        self.on_memory(len(answer))
+        self._take_in()
+
+    def _take_in(self) -> None:
+        while self.runs and self.runs[0].wanted and self.runs[0].blob is not None:
+            run = self.runs.popleft()
+            assert run.blob is not None
+            messages = run.decode(run.blob)
+            self._release(run)
+            self.count -= run.count
+            self.nbytes -= run.nbytes
+            self.on_loaded(run, messages)
+        if not self.runs and self.queue.gap:
+            self.queue.close_gap()
+
+    def _release(self, run: Run) -> None:
+        run.gone = True
+        if run.blob is not None:
+            self.on_memory(-len(run.blob))
+            run.blob = None
+        if run.place is not None:
+            self.pager.free(run.place)
+
+
+def _encode(buffer: Buffer, entry: Entry) -> int:
+    """Append the entry's record; its message's size."""
+    data = entry.data
+    expires_ns = 0
+    if entry.extra is not None:
+        expires_ns = entry.extra.expires_ns
+        if entry.extra.annotations:
+            data = message.with_annotations(data, entry.extra.annotations)
+    flags = (DURABLE if entry.durable else 0) | (REDELIVERED if entry.redelivered else 0)
+    buffer.add(MESSAGE, 0, entry.seq, flags, entry.delivery_count, expires_ns, data)
+    return len(entry.data)
+
+
+def messages_of(blob: bytes) -> list[Message]:
+    """The messages of a run that we wrote."""
+    return [record[2:] for record in read(blob)]
+
+
+def put_back(queue: Queue, seq: int, flags: int, delivery_count: int, expires_ns: int, data: bytes) -> Entry:
+    """A message that was on disk as an entry in its place."""
+    entry = queue.fill(data, seq)
+    entry.durable = bool(flags & DURABLE)
+    entry.redelivered = bool(flags & REDELIVERED)
+    entry.delivery_count = delivery_count
+    if expires_ns:
+        entry.extra = Extra()
+        entry.extra.expires_ns = expires_ns
+    return entry
