@@ -775,13 +775,14 @@ cdef class ConsumerLink(Consumer):
             data = rewritten(entry, self.engine.now_ns)
         if self.presettled:
             self.next_tag += 1
-            number = <uint32_t>self.next_tag
+            number = self.next_tag & MOST_TAGS
         elif self.free:
             number = self.free.pop()
             self.slots[number] = entry
         else:
             number = len(self.slots)
             self.slots.append(entry)
+        number = tag_of(number)
         tag.size = 4
         tag.start = <const char *>&number
         delivery = pn_delivery(self.link, tag)
@@ -812,7 +813,7 @@ cdef class ConsumerLink(Consumer):
             pn_delivery_settle(delivery)
             return
         tag = pn_delivery_tag(delivery)
-        number = (<uint32_t *>tag.start)[0]
+        number = slot_of((<uint32_t *>tag.start)[0])
         entry = self.slots[number]
         if entry is None:
             # A second word on what waits to be confirmed: the peer forgets it before we have told it.
@@ -842,7 +843,7 @@ cdef class ConsumerLink(Consumer):
     cdef object confirm(self, void *delivery):
         """Settle on our side; its slot, and with it the tag, is free again."""
         cdef pn_bytes_t tag = pn_delivery_tag(delivery)
-        self.free.append((<uint32_t *>tag.start)[0])
+        self.free.append(slot_of((<uint32_t *>tag.start)[0]))
         pn_delivery_settle(delivery)
 
     cdef object until_stored(self, void *delivery):
@@ -944,6 +945,20 @@ cdef class ConsumerLink(Consumer):
     def handle(self):
         """The address of the pn_link_t."""
         return <size_t>self.link
+
+
+cdef enum:
+    MOST_TAGS = (1 << 24) - 1
+
+
+cdef inline uint32_t tag_of(uint32_t slot) noexcept:
+    """Four bytes from '0' to 'o', six bits each: some clients read a tag as text."""
+    return 0x30303030 + ((slot & 0x3F) | (slot & 0xFC0) << 2 | (slot & 0x3F000) << 4 | (slot & 0xFC0000) << 6)
+
+
+cdef inline uint32_t slot_of(uint32_t tag) noexcept:
+    tag -= 0x30303030
+    return (tag & 0x3F) | (tag >> 2 & 0xFC0) | (tag >> 4 & 0x3F000) | (tag >> 6 & 0xFC0000)
 
 
 cdef bytes rewritten(Entry entry, long now_ns):

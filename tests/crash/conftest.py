@@ -1,0 +1,113 @@
+"""A broker that is killed and started again on the same data directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+POLICIES = """
+policies:
+  - match: ">"
+    durable: true
+    max_count: 20000
+    consumer_flow_limit: 500
+"""
+
+
+class Broker:
+    """`sluice serve` on one data directory, as often as it takes."""
+
+    def __init__(self, folder: Path, policies: str = POLICIES, config: str = "") -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "policies.yaml").write_text(policies)
+        (folder / "broker.yaml").write_text(config)
+        self.process: subprocess.Popen[str] | None = None
+        self.port = 0
+        self.http_port = 0
+        self.said = ""
+
+    def start(self, *args: str, env: dict[str, str] | None = None, wait: bool = True) -> None:
+        """Start it and wait until it is ready."""
+        self.log = (self.folder / "log").open("w+")
+        command = (
+            sys.executable,
+            "-m",
+            "broker.cli.main",
+            "serve",
+            "--config",
+            str(self.folder / "broker.yaml"),
+        )
+        self.process = subprocess.Popen(
+            [
+                *command,
+                *("--policies", str(self.folder / "policies.yaml"), "--data", str(self.data)),
+                *("--listen", "amqp://127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warning", *args),
+            ],
+            stderr=self.log,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"} | (env or {}),
+            text=True,
+        )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + 20
+        while "ready" not in self.read_log():
+            assert self.process is not None
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.005)
+        self.port = int(self._find(r"listening amqp://127\.0\.0\.1:(\d+)"))
+        self.http_port = int(self._find(r"listening http://127\.0\.0\.1:(\d+)"))
+
+    def read_log(self) -> str:
+        """What it has said so far."""
+        self.said = (self.folder / "log").read_text()
+        return self.said
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit status."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(20)
+        self.log.close()
+        return status
+
+    def wait_exit(self, seconds: float = 20) -> int:
+        """Until it has left by itself."""
+        assert self.process is not None
+        status = self.process.wait(seconds)
+        self.read_log()
+        self.log.close()
+        return status
+
+    def _find(self, pattern: str) -> str:
+        match = re.search(pattern, self.said)
+        assert match is not None, self.said
+        return match[1]
+
+
+@pytest.fixture
+def crashing(tmp_path: Path) -> Iterator[Broker]:
+    """A broker not started yet."""
+    broker = Broker(tmp_path / "broker")
+    yield broker
+    if broker.process is not None and broker.process.poll() is None:
+        broker.kill()

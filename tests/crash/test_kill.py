@@ -1,0 +1,82 @@
+"""kill -9 at random instants under load: nothing accepted is lost, nothing confirmed comes back.
+
+Producers record every id whose acceptance they heard of, consumers every id whose settlement the broker
+confirmed (second settle mode). ``-s`` shows the counts.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from tests.crash.conftest import Broker
+from tests.crash.peers import Books, Consumer, Peer, Producer, turn_all
+
+QUEUES = ("orders", "trades")
+CHECK_EVERY = 20
+
+
+def workers(books: Books) -> tuple[list[Producer], list[Consumer]]:
+    producers = [Producer(books, QUEUES[n % 2], n, filler=(0, 100, 1000)[n % 3]) for n in range(3)]
+    consumers = [
+        Consumer(books, queue, second, f"{queue}-{second}") for queue in QUEUES for second in (True, False)
+    ]
+    return producers, consumers
+
+
+def drain(broker: Broker, consumers: list[Consumer], books: Books) -> None:
+    """Until all that was accepted came, and nothing more does."""
+    deadline = time.monotonic() + 30
+    quiet = 0
+    while quiet < 3:
+        before = books.deliveries
+        turn_all([*consumers], 0.1)
+        quiet = quiet + 1 if books.deliveries == before and not books.lost else 0
+        assert time.monotonic() < deadline, f"{books}\n{sorted(books.lost)[:10]}\n{broker.read_log()[-2000:]}"
+
+
+def run(broker: Broker, rounds: int, seed: int) -> Books:
+    dice = random.Random(seed)
+    books = Books()
+    producers, consumers = workers(books)
+    begun = time.monotonic()
+    broker.start()
+    for number in range(1, rounds + 1):
+        peers: list[Peer] = [*producers, *(each for each in consumers if dice.random() < 0.8)]
+        for peer in peers:
+            peer.connect(broker.port)
+        turn_all(peers, dice.uniform(0.05, 0.4))
+        broker.kill()
+        for peer in [*producers, *consumers]:
+            peer.drop()
+        broker.start()
+        if number % CHECK_EVERY == 0 or number == rounds:
+            for consumer in consumers:
+                consumer.connect(broker.port)
+            drain(broker, consumers, books)
+            check(books)
+    print(f"\nseed {seed}, {rounds} rounds in {time.monotonic() - begun:.0f} s: {books}")
+    return books
+
+
+def check(books: Books) -> None:
+    assert books.lost == set(), str(books)
+    assert books.confirmed_again == [], str(books)
+    assert books.unflagged_again == [], str(books)
+    assert books.out_of_order == [], str(books)
+
+
+@pytest.mark.timeout(600)
+def test_kill_9_at_random_instants(crashing: Broker) -> None:
+    books = run(crashing, 200, seed=20261)
+    assert len(books.accepted) > 20_000
+    assert books.flagged_again > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(5))
+def test_kill_9_for_an_hour(crashing: Broker, seed: int) -> None:
+    run(crashing, 600, seed)
