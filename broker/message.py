@@ -164,7 +164,7 @@ def _count(data: bytes, start: int) -> int:
 
 
 def _field_at(data: bytes, start: int, index: int) -> int:
-    """Where an element of the list at ``start`` stands; -1 if it has no such element."""
+    """Where an element of the list at ``start`` stands; -1 if it has no such element, or not all of it."""
     if _count(data, start) <= index:
         return MALFORMED
     end = skip_value(data, start, len(data), 0)
@@ -172,7 +172,7 @@ def _field_at(data: bytes, start: int, index: int) -> int:
     while index > 0 and at >= 0:
         at = skip_value(data, at, end, 0)
         index -= 1
-    return at if 0 <= at < end else MALFORMED
+    return at if at >= 0 and skip_value(data, at, end, 0) >= 0 else MALFORMED
 
 
 def _section_at(data: bytes, wanted: int) -> int:
@@ -193,7 +193,7 @@ def _section_at(data: bytes, wanted: int) -> int:
 
 
 def ttl_ms(data: bytes) -> int:
-    """The header's ttl in milliseconds (§3.2.1); 0 for none."""
+    """The header's ttl in milliseconds (§3.2.1); 0 for none, and for the 0 that some clients send for it."""
     start = _section_at(data, HEADER)
     at = _field_at(data, start, TTL_FIELD) if start >= 0 else MALFORMED
     return _uint(data[at : at + 5]) if at >= 0 else 0
@@ -321,41 +321,45 @@ LETTER_REASON = b"x-opt-sluice-dead-letter-reason"
 LETTER_ADDRESS = b"x-opt-sluice-original-address"
 LETTER_TIME = b"x-opt-sluice-dead-letter-time"
 LETTER_COUNT = b"x-opt-sluice-dead-letter-count"
+_STRINGS = (b"\xa1", b"\xb1")
 
 
 def dead_lettered(data: bytes, reason: str, address: str, time_ms: int) -> bytes:
     """The message as it reads in a dead-letter node: annotated with why, whence and when, and how often.
 
-    Its ttl is taken away and its delivery-count starts anew (as in Artemis: its consumers have not
-    tried it yet). The bare message is immutable, so an absolute-expiry-time stays; nodes leave it
-    alone where the annotations are.
+    The address is the first one's, so that it tells where to move the message back to. Its ttl is taken
+    away and its delivery-count starts anew (as in Artemis: its consumers have not tried it yet). The
+    bare message is immutable, so an absolute-expiry-time stays; nodes leave it alone where the
+    annotations are.
     """
-    count = letter_count(data) + 1
-    pairs = (
-        (_symbol(LETTER_REASON), _string(reason)),
-        (_symbol(LETTER_ADDRESS), _string(address)),
-        (_symbol(LETTER_TIME), b"\x83" + time_ms.to_bytes(8, "big")),
-        (_symbol(LETTER_COUNT), _encode_uint(count)),
-    )
-    body = b"".join(key + value for key, value in pairs)
-    added = b"\xd1" + (len(body) + 4).to_bytes(4, "big") + (2 * len(pairs)).to_bytes(4, "big") + body
-    merged = merged_maps(annotations_of(data), added)
+    before = _pairs(annotations_of(data))
+    count = min(_letter_count(before) + 1, MAX_UINT)
+    first = before.get(_symbol(LETTER_ADDRESS), b"") if count > 1 else b""
+    pairs = {
+        _symbol(LETTER_REASON): _string(reason),
+        _symbol(LETTER_ADDRESS): first if first[:1] in _STRINGS else _string(address),
+        _symbol(LETTER_TIME): b"\x83" + time_ms.to_bytes(8, "big"),
+        _symbol(LETTER_COUNT): _encode_uint(count),
+    }
+    return with_annotations(_as_if_new(data), _encode_map({**before, **pairs}))
+
+
+def _as_if_new(data: bytes) -> bytes:
+    """The message without ttl, first-acquirer and delivery-count."""
     fields = header_fields(data)
-    if len(fields) > TTL_FIELD:
-        fields[TTL_FIELD] = _NULL
-        fields[3:5] = [_NULL, _NULL][: len(fields) - 3]
-        data = _encode_header(fields) + data[header_end(data) :]
-    return with_annotations(data, merged)
+    if len(fields) <= TTL_FIELD:
+        return data
+    fields[TTL_FIELD:5] = [_NULL] * (min(len(fields), 5) - TTL_FIELD)
+    return _encode_header(fields) + data[header_end(data) :]
 
 
 def letter_count(data: bytes) -> int:
     """How often the message became a dead letter; 0 for never."""
-    present = annotations_of(data)
-    items = list_fields(present, 0) if present else []
-    for key, value in zip(items[::2], items[1::2], strict=False):
-        if _short_symbol(key) == _symbol(LETTER_COUNT):
-            return _uint(value)
-    return 0
+    return _letter_count(_pairs(annotations_of(data)))
+
+
+def _letter_count(annotations: dict[bytes, bytes]) -> int:
+    return _uint(annotations.get(_symbol(LETTER_COUNT), _NULL))
 
 
 def is_dead_lettered(data: bytes) -> bool:
@@ -427,11 +431,16 @@ def with_annotations(data: bytes, merged: bytes) -> bytes:
 
 def merged_maps(present: bytes, added: bytes) -> bytes:
     """Two encoded maps in one; a key of both has ``added``'s value. Values pass through as they are."""
-    pairs: dict[bytes, bytes] = {}
-    for encoded in (present, added):
-        items = list_fields(encoded, 0) if encoded else []
-        for key, value in zip(items[::2], items[1::2], strict=False):
-            pairs[_short_symbol(key)] = value
+    return _encode_map({**_pairs(present), **_pairs(added)})
+
+
+def _pairs(encoded: bytes) -> dict[bytes, bytes]:
+    """The keys and values of an encoded map, as they were encoded; none for no bytes."""
+    items = list_fields(encoded, 0) if encoded else []
+    return {_short_symbol(key): value for key, value in zip(items[::2], items[1::2], strict=False)}
+
+
+def _encode_map(pairs: dict[bytes, bytes]) -> bytes:
     body = b"".join(key + value for key, value in pairs.items())
     return b"\xd1" + (len(body) + 4).to_bytes(4, "big") + (2 * len(pairs)).to_bytes(4, "big") + body
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from proton import Message, symbol
+from proton import Message, symbol, timestamp, ulong
 
 from broker import message
 from broker.message import scan
@@ -16,8 +16,12 @@ from broker.message import scan
 MALFORMED = -1
 DURABLE = 1
 HAS_HEADER = 2
+HAS_TTL = 4
+HAS_EXPIRY = 8
 
 EMPTY = b"\x00\x53\x77\x40"
+# Eight nulls; nine bytes of a timestamp complete it.
+PROPERTIES_UP_TO_EXPIRY = b"\x00\x53\x73\xc0\x12\x09" + b"\x40" * 8
 
 
 def encoded(**fields: Any) -> bytes:
@@ -47,6 +51,15 @@ def decoded(data: bytes) -> Message:
         (b"\x00\x53\x70\xc0\x02\x01\x42" + EMPTY, HAS_HEADER),
         (b"\x00\x53\x70\xc0\x03\x01\x56\x01" + EMPTY, HAS_HEADER | DURABLE),
         (b"\x00\x53\x70\xd0\x00\x00\x00\x05\x00\x00\x00\x01\x41" + EMPTY, HAS_HEADER | DURABLE),
+        (b"\x00\x53\x70\xc0\x04\x03\x40\x40\x40" + EMPTY, HAS_HEADER),
+        (b"\x00\x53\x70\xc0\x05\x03\x41\x40\x52\x09" + EMPTY, HAS_HEADER | DURABLE | HAS_TTL),
+        (b"\x00\x53\x70\xd0\x00\x00\x00\x08\x00\x00\x00\x03\x40\x40\x52\x09" + EMPTY, HAS_HEADER | HAS_TTL),
+        # Fewer or shorter fields than the list says it has: none of them is a ttl.
+        (b"\x00\x53\x70\xc0\x03\x03\x40\x40" + EMPTY, HAS_HEADER),
+        (b"\x00\x53\x70\xc0\x04\x03\x40\x40\x52", HAS_HEADER),
+        (PROPERTIES_UP_TO_EXPIRY + b"\x83" + bytes(7) + b"\x05" + EMPTY, HAS_EXPIRY),
+        (PROPERTIES_UP_TO_EXPIRY + b"\x83" + bytes(8) + EMPTY, 0),
+        (PROPERTIES_UP_TO_EXPIRY + b"\x83\xff" + bytes(7) + EMPTY, 0),
         (b"\x00\x80\x00\x00\x00\x00\x00\x00\x00\x70\x45" + EMPTY, HAS_HEADER),
         (b"\x00\xa3\x10amqp:header:list\x45" + EMPTY, HAS_HEADER),
         (EMPTY + b"\x00\x53\x78\xc1\x01\x00", 0),
@@ -100,6 +113,9 @@ BODIES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(KEYS, inner, max_size=4)),
     max_leaves=10,
 )
+IDS = st.one_of(
+    st.text(max_size=300), st.integers(0, 2**64 - 1).map(ulong), st.binary(max_size=300), st.uuids()
+)
 MESSAGES = st.fixed_dictionaries(
     {"body": BODIES, "inferred": st.booleans()},
     optional={
@@ -108,7 +124,8 @@ MESSAGES = st.fixed_dictionaries(
         "ttl": st.integers(0, 4_000_000),
         "first_acquirer": st.booleans(),
         "delivery_count": st.integers(0, 2**32 - 1),
-        "id": st.one_of(st.text(max_size=20), st.integers(0, 2**63)),
+        "id": IDS,
+        "expiry_time": st.integers(0, 2**40).map(float),
         "address": st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=300),
         "subject": st.text(max_size=20),
         "annotations": st.dictionaries(KEYS.map(symbol), PLAIN, max_size=4),
@@ -124,6 +141,11 @@ def test_whatever_proton_encodes_is_whole(fields: dict[str, Any]) -> None:
     assert bits != MALFORMED
     assert bool(bits & DURABLE) == decoded(data).durable
     assert message.address_of(data) == (fields.get("address") or "")
+    assert bool(bits & HAS_TTL) == bool(message.ttl_ms(data)) == bool(fields.get("ttl"))
+    assert message.ttl_ms(data) == fields.get("ttl", 0) * 1000
+    assert bool(bits & HAS_EXPIRY) == bool(fields.get("expiry_time"))
+    assert message.absolute_expiry_ms(data) == fields.get("expiry_time", 0) * 1000
+    assert bool(message.message_id(data)) == ("id" in fields)
     # Cut anywhere, it is refused or still a message to Proton as well.
     for end in range(len(data)):
         if scan(data[:end]) != MALFORMED:
@@ -170,6 +192,106 @@ def test_annotations_are_replaced_in_their_place() -> None:
     assert (decoded(again).body, decoded(again).durable) == ("x", True)
 
 
+# --- ttl, expiry and message-id
+
+
+@given(fields=MESSAGES, left_ms=st.integers(0, 2**32 - 1))
+def test_a_ttl_reads_what_remains_of_it(fields: dict[str, Any], left_ms: int) -> None:
+    before = encoded(**fields)
+    after = message.with_delivery(before, 1, False, 0, left_ms)
+    assert message.ttl_ms(after) == (left_ms if fields.get("ttl") else 0)
+    assert after[message.header_end(after) :] == before[message.header_end(before) :]
+    assert decoded(after).delivery_count == min(decoded(before).delivery_count + 1, 2**32 - 1)
+
+
+@given(one=IDS, other=IDS)
+def test_ids_are_equal_where_their_bytes_are(one: Any, other: Any) -> None:
+    """Across types as well: a binary is no string though their bytes be the same (§3.2.11 to §3.2.14)."""
+    first, second = message.message_id(encoded(id=one)), message.message_id(encoded(id=other))
+    assert (first == second) == (type(one) is type(other) and one == other)
+    assert first == message.message_id(encoded(id=one, subject="another", ttl=5, body="x"))
+
+
+def with_id(value: bytes) -> bytes:
+    return b"\x00\x53\x73\xc0" + bytes((len(value) + 1, 1)) + value + EMPTY
+
+
+@pytest.mark.parametrize(
+    "encodings",
+    [
+        (b"\x44", b"\x53\x00", b"\x80" + bytes(8)),
+        (b"\x53\x09", b"\x80" + bytes(7) + b"\x09"),
+        (b"\xa1\x02ab", b"\xb1\x00\x00\x00\x02ab"),
+        (b"\xa0\x02ab", b"\xb0\x00\x00\x00\x02ab"),
+    ],
+)
+def test_every_encoding_of_an_id_is_the_same_id(encodings: tuple[bytes, ...]) -> None:
+    assert {message.message_id(with_id(value)) for value in encodings} == {encodings[-1]}
+
+
+@pytest.mark.parametrize(
+    "data", [EMPTY, with_id(b"\x40"), b"\x00\x53\x73\x45" + EMPTY, with_id(b"\xa1\x05ab")]
+)
+def test_no_id_is_empty(data: bytes) -> None:
+    assert message.message_id(data) == b""
+
+
+# --- dead letters
+
+REASON = symbol("x-opt-sluice-dead-letter-reason")
+ADDRESS = symbol("x-opt-sluice-original-address")
+TIME = symbol("x-opt-sluice-dead-letter-time")
+COUNT = symbol("x-opt-sluice-dead-letter-count")
+
+
+@given(fields=MESSAGES, reason=st.text(max_size=300), address=st.text(max_size=300))
+def test_a_dead_letter_says_why_whence_when_and_how_often(
+    fields: dict[str, Any], reason: str, address: str
+) -> None:
+    before = encoded(**fields)
+    assert not message.is_dead_lettered(before)
+    after = message.dead_lettered(before, reason, address, 1_700_000_000_123)
+    assert message.is_dead_lettered(after)
+    one, other = decoded(before), decoded(after)
+    told = {REASON: reason, ADDRESS: address, TIME: timestamp(1_700_000_000_123), COUNT: 1}
+    assert other.annotations == {**(one.annotations or {}), **told}
+    assert (other.ttl, other.delivery_count) == (0, 0)
+    assert (one.durable, one.priority) == (other.durable, other.priority)
+    assert behind_annotations(after) == behind_annotations(before)
+
+
+def behind_annotations(data: bytes) -> bytes:
+    """The bare message, which nobody may change."""
+    taken = message.with_annotations(data, b"\xc1\x01\x00")
+    return taken[message.header_end(taken) :]
+
+
+def test_a_dead_letter_s_second_end_is_counted_and_its_first_address_kept() -> None:
+    once = message.dead_lettered(encoded(body="x", annotations={symbol("k"): 1}), "rejected", "orders", 5)
+    twice = decoded(message.dead_lettered(once, "expired", "dead", 6))
+    assert twice.annotations == {
+        symbol("k"): 1,
+        REASON: "expired",
+        ADDRESS: "orders",
+        TIME: timestamp(6),
+        COUNT: 2,
+    }
+    assert twice.body == "x"
+
+
+def test_a_body_that_only_speaks_of_dead_letters_is_none() -> None:
+    assert not message.is_dead_lettered(encoded(body="x-opt-sluice-dead-letter-count"))
+    assert not message.is_dead_lettered(encoded(body="x", annotations={COUNT: "often"}))
+
+
+def test_a_count_at_its_end_stays_there() -> None:
+    """Anybody may send that annotation, with any number in it."""
+    key = b"\xa3\x1ex-opt-sluice-dead-letter-count"
+    forged = message.with_annotations(EMPTY, b"\xc1\x26\x02" + key + b"\x70\xff\xff\xff\xff")
+    assert message.letter_count(forged) == 2**32 - 1
+    assert message.letter_count(message.dead_lettered(forged, "expired", "a", 1)) == 2**32 - 1
+
+
 # --- hostile bytes
 
 PIECES = st.sampled_from(
@@ -190,7 +312,17 @@ def touch_all(data: bytes) -> None:
     """Everything that is ever done to a message that was let in."""
     message.address_of(data)
     message.annotations_of(data)
+    message.message_id(data)
+    assert message.ttl_ms(data) >= 0
+    assert message.absolute_expiry_ms(data) >= 0
+    assert (message.absolute_expiry_ms(data) > 0) == bool(scan(data) & HAS_EXPIRY)
+    assert not message.is_dead_lettered(data)
+    letter = message.dead_lettered(data, "expired", "orders", 1)
+    assert message.is_dead_lettered(letter)
+    assert scan(letter) != MALFORMED
+    assert not scan(letter) & HAS_TTL
     assert scan(message.with_delivery(data, 1, True)) != MALFORMED
+    assert scan(message.with_delivery(data, 1, True, 0, 5)) != MALFORMED
     assert scan(message.with_annotations(data, b"\xc1\x01\x00")) != MALFORMED
 
 
