@@ -124,7 +124,7 @@ class Server:
             opened.append(f"amqp://{_bracketed(listener.host)}:{port}")
         if self.settings.http is not None:
             host, port = self.settings.http.host, self.settings.http.port
-            self.http = HttpServer(host, port, self.ask, self.model.snapshot)
+            self.http = HttpServer(host, port, self.ask, self.model.snapshot, self.model.readiness)
             self.http.start()
             opened.append(f"http://{_bracketed(host)}:{self.http.port}")
         return opened

@@ -39,7 +39,8 @@ class Store:
     ``group`` is the open group's number: what is handed over now survives once ``synced >= group``;
     ``open_records`` is how much is in it. ``behind_bytes`` is what was handed over and isn't on disk.
     ``bell`` is a descriptor that becomes readable when ``synced`` or ``state`` changed; ``attend``
-    answers it. ``reason`` says in a sentence why ``state`` isn't ``writing``.
+    answers it. ``reason`` says in a sentence why ``state`` isn't ``writing``. ``syncs`` counts the
+    writes that were synced, ``sync_ns`` the time they took, ``groups_written`` the groups in them.
     """
 
     def __init__(self) -> None:
@@ -51,6 +52,9 @@ class Store:
         self.bell = -1
         self.state = WRITING
         self.reason = ""
+        self.syncs = 0
+        self.sync_ns = 0
+        self.groups_written = 0
 
     def shelve(self, name: str, definition: bytes) -> Shelf:
         """A new, empty shelf under a name that no other bears."""

@@ -71,6 +71,9 @@ GENERAL = View(
         number("stopped", "stopped_nodes"),
         number("blocked", "blocked_producers"),
         number("memory", "memory_bytes", show=size),
+        text("store", "storeState"),
+        number("durable", "store_bytes", show=size),
+        number("paged", "temp_bytes", show=size),
     ),
 )
 CONNECTIONS = View(

@@ -62,6 +62,13 @@ PER_QUEUE = (
     Metric("sluice_queue_delivered_messages_total", "Messages sent to consumers", "counters.delivered"),
     Metric("sluice_queue_dropped_messages_total", "Messages dropped", "counters.dropped"),
     Metric("sluice_queue_refused_messages_total", "Messages refused for want of room", "counters.refused"),
+    Metric("sluice_queue_paged_messages", "Messages on disk only", "paged_msgs"),
+    Metric("sluice_queue_expired_messages_total", "Messages that expired", "counters.expired"),
+    Metric(
+        "sluice_queue_dead_lettered_messages_total",
+        "Messages that became dead letters",
+        "counters.dead_lettered",
+    ),
 )
 
 OF_BROKER = (
@@ -82,6 +89,13 @@ OF_BROKER = (
     Metric("sluice_parked_bytes", "Their encoded size", "parked_bytes"),
     Metric("sluice_memory_bytes", "Resident memory of the broker", "memory_bytes"),
     Metric("sluice_memory_limit_bytes", "Memory messages may take, 0: no limit", "memory_limit_bytes"),
+    Metric("sluice_held_bytes", "Memory all messages take, with their places", "store.held_bytes"),
+    Metric("sluice_store_bytes", "Durable messages on disk", "store.store_bytes"),
+    Metric("sluice_store_limit_bytes", "What they may take, 0: no limit", "store.store_limit_bytes"),
+    Metric("sluice_store_syncs_total", "Writes to the journal that were synced", "store.syncs"),
+    Metric("sluice_store_sync_seconds_total", "How long they took", "store.sync_seconds"),
+    Metric("sluice_temp_bytes", "Messages paged out to disk", "store.temp_bytes"),
+    Metric("sluice_temp_limit_bytes", "What they may take, 0: no limit", "store.temp_limit_bytes"),
     Metric("sluice_uptime_seconds", "Time since the start", "uptime_s"),
 )
 
@@ -104,6 +118,7 @@ class SnapshotCollector(Collector):
             family.add_metric([], metric.value(broker))
             yield family
         yield _settled(broker)
+        yield _store(broker)
         shown = [view for view in self._snapshot.queues if _is_shown(view)]
         for metric in PER_QUEUE:
             family = metric.family(["queue"])
@@ -130,6 +145,16 @@ def _settled(broker: BrokerView) -> Family:
     family = SETTLED.family(["outcome"])
     for outcome in OUTCOMES:
         family.add_metric([outcome], float(getattr(broker.totals, outcome)))
+    return family
+
+
+STATES = ("writing", "full", "failed")
+
+
+def _store(broker: BrokerView) -> Family:
+    family = GaugeMetricFamily("sluice_store_state", "1 for the state the store is in", labels=["state"])
+    for state in STATES:
+        family.add_metric([state], float(broker.store.state == state))
     return family
 
 

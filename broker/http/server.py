@@ -49,11 +49,11 @@ class HttpServer:
         port: int,
         ask: Ask,
         snapshot: Callable[[], Snapshot],
-        is_ready: Callable[[], bool] = lambda: True,
+        readiness: Callable[[], str] = lambda: "",
     ) -> None:
         self._ask = ask
         self._snapshot = snapshot
-        self._is_ready = is_ready
+        self._readiness_of = readiness
         self._address = (host, port)
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -109,9 +109,11 @@ class HttpServer:
         return 200, PLAIN, b"ok\n"
 
     def _readiness(self) -> tuple[int, str, bytes]:
-        if self._ask(self._is_ready):
+        """Ready is a broker that takes messages in; if it doesn't, the answer says why."""
+        reason = self._ask(self._readiness_of)
+        if not reason:
             return 200, PLAIN, b"ready\n"
-        return 503, PLAIN, b"not ready\n"
+        return 503, PLAIN, f"not ready: {reason}\n".encode()
 
 
 class _Server(ThreadingHTTPServer):

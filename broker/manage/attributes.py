@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from broker.engine import SECOND_NS
 from broker.flow.limits import NodeSettings
-from broker.manage.views import Counters
+from broker.manage.views import Counters, StoreView
 
 PREFIX = "org.sluice."
 
@@ -70,7 +70,7 @@ NODE: Row = {
     **_same("promised_msgs", "promised_bytes", "parked_msgs", "parked_bytes", "overrun_msgs", "late_msgs"),
     **_same("producers", "blocked_producers", "consumers", "revocations"),
     **COUNTERS,
-    **_same("rate_in", "rate_out"),
+    **_same("rate_in", "rate_out", "paged_msgs", "paged_bytes"),
 }
 
 LINK: Row = {
@@ -105,6 +105,13 @@ BROKER: Row = {
     **_same("connections", "producers", "consumers", "queues", "topics", "subscriptions"),
     **_same("stopped_nodes", "blocked_producers", "depth_msgs", "depth_bytes", "promised_msgs"),
     **_same("parked_msgs", "parked_bytes", "memory_bytes", "memory_limit_bytes"),
+    "storeState": _field("store.state"),
+    "storeReason": _field("store.reason"),
+    **{
+        row.name: _field(f"store.{row.name}")
+        for row in fields(StoreView)
+        if row.name not in ("state", "reason")
+    },
     **{name: _field(f"totals.{name}") for name in Counters.__slots__},
 }
 

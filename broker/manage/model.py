@@ -29,13 +29,14 @@ from broker.manage.views import (
     ProducerView,
     QueueView,
     Snapshot,
+    StoreView,
     queue_view,
 )
 from broker.manage.why import Why
 from broker.node import Node
 from broker.policy.effective import CAPABILITY, Effective, PolicySet
 from broker.policy.load import parse_policies
-from broker.storage import Shelf
+from broker.storage import WRITING, Shelf
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +315,13 @@ class Model:
             memory_bytes=self.process.memory(),
             memory_limit_bytes=self.process.memory_limit_bytes,
             totals=self._totals.look(nodes),
+            store=StoreView.of(self.engine),
         )
+
+    def readiness(self) -> str:
+        """Why the broker isn't ready for traffic; empty if it is."""
+        storing = self.engine.storing
+        return storing.store.reason if storing is not None and storing.store.state != WRITING else ""
 
     # --- inside
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from broker.engine import SECOND_NS
+from broker.engine import SECOND_NS, Engine
 from broker.flow.gate import Gate
 from broker.flow.ledger import Account
 from broker.flow.limits import NodeSettings
@@ -32,6 +32,9 @@ class Counters:
     refused: int = 0
     dropped: int = 0
     unrouted: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    duplicated: int = 0
 
     @classmethod
     def of(cls, node: Node) -> Counters:
@@ -83,6 +86,8 @@ class QueueView:
     subscriptions: int
     rate_in: float
     rate_out: float
+    paged_msgs: int = 0
+    paged_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +240,44 @@ class ConnectionView:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreView:
+    """What is kept on disk. ``state`` is writing, full or failed, ``reason`` why it isn't writing.
+
+    ``held_bytes`` is what all messages in memory take, each with its place; limits of 0 are none.
+    """
+
+    state: str = "none"
+    reason: str = ""
+    held_bytes: int = 0
+    store_bytes: int = 0
+    store_msgs: int = 0
+    store_limit_bytes: int = 0
+    temp_bytes: int = 0
+    temp_limit_bytes: int = 0
+    syncs: int = 0
+    sync_seconds: float = 0.0
+    groups: int = 0
+
+    @classmethod
+    def of(cls, engine: Engine) -> StoreView:
+        """The store as the engine sees it."""
+        store = None if engine.storing is None else engine.storing.store
+        return cls(
+            state="none" if store is None else store.state,
+            reason="" if store is None else store.reason,
+            held_bytes=engine.memory.depth_bytes,
+            store_bytes=engine.disk.depth_bytes,
+            store_msgs=engine.disk.depth_msgs,
+            store_limit_bytes=engine.disk.stop_bytes,
+            temp_bytes=engine.temp.depth_bytes,
+            temp_limit_bytes=engine.temp.stop_bytes,
+            syncs=0 if store is None else store.syncs,
+            sync_seconds=0.0 if store is None else store.sync_ns / SECOND_NS,
+            groups=0 if store is None else store.groups_written,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerView:
     """The broker as a whole; ``memory_limit_bytes`` is 0 where there is none."""
 
@@ -261,6 +304,7 @@ class BrokerView:
     memory_bytes: int
     memory_limit_bytes: int
     totals: Counters
+    store: StoreView = StoreView()
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +349,7 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         held_by=held_by,
         depth_msgs=sum(gate.depth_msgs for gate in gates),
         depth_bytes=sum(gate.depth_bytes for gate in gates),
-        ready_msgs=node.queue.ready + sum(part.queue.ready for part in node.subscriptions),
+        ready_msgs=sum(_waiting(part) for part in (node, *node.subscriptions)),
         unsettled_msgs=node.queue.acquired + sum(part.queue.acquired for part in node.subscriptions),
         peak_msgs=max(gate.peak_msgs for gate in gates),
         peak_bytes=max(gate.peak_bytes for gate in gates),
@@ -322,7 +366,15 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         subscriptions=len(node.subscriptions),
         rate_in=node.rate_in,
         rate_out=node.rate_out + sum(part.rate_out for part in node.subscriptions),
+        paged_msgs=sum(part.spool.count for part in (node, *node.subscriptions) if part.spool is not None),
+        paged_bytes=sum(part.spool.nbytes for part in (node, *node.subscriptions) if part.spool is not None),
     )
+
+
+def _waiting(node: Node) -> int:
+    """Messages no consumer holds: ready, on their way to disk, and on disk only."""
+    queue = node.queue
+    return queue.ready + queue.pending + queue.behind + (0 if node.spool is None else node.spool.count)
 
 
 def _stopped_by(gates: list[Gate]) -> list[str]:

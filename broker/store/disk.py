@@ -152,6 +152,9 @@ class DiskStore(Shelves):
         _silence(self.bell)
         self.synced = self.journal.synced
         self.behind_bytes = self.journal.pending_bytes
+        self.syncs = self.journal.writes
+        self.sync_ns = self.journal.sync_ns
+        self.groups_written = self.journal.groups
         while self._done:
             self._finish(self._done.popleft())
         if self._taken is not None and self._taken.group <= self.synced:

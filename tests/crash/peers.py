@@ -17,15 +17,15 @@ from proton._events import Event
 
 from broker import message
 
-# durable, first-acquirer; then an amqp-value of text.
-HEADER = b"\x00\x53\x70\xc0\x05\x04\x41\x40\x40\x41"
 Id = tuple[int, int]
 
 
-def encoded(producer: int, number: int, filler: int = 0) -> bytes:
+def encoded(producer: int, number: int, filler: int = 0, ttl_ms: int = 0) -> bytes:
     """A durable message with its id as text."""
     text = f"{producer}:{number}:{'.' * filler}".encode()
-    return HEADER + b"\x00\x53\x77\xb1" + len(text).to_bytes(4, "big") + text
+    ttl = b"\x70" + ttl_ms.to_bytes(4, "big") if ttl_ms else b"\x40"
+    header = b"\x00\x53\x70\xc0" + bytes((4 + len(ttl), 4)) + b"\x41\x40" + ttl + b"\x41"
+    return header + b"\x00\x53\x77\xb1" + len(text).to_bytes(4, "big") + text
 
 
 def identified(data: bytes) -> tuple[Id, bool]:
@@ -66,12 +66,17 @@ class Books:
         return self.accepted - self.received
 
     def __str__(self) -> str:
-        return (
-            f"{len(self.accepted):,} accepted, {len(self.received):,} received in {self.deliveries:,} deliveries,"
-            f" {len(self.confirmed):,} confirmed; lost {len(self.lost)}, again after being confirmed"
-            f" {len(self.confirmed_again)}, again and flagged {self.flagged_again:,},"
-            f" again and not flagged {len(self.unflagged_again)}, out of order {len(self.out_of_order)}"
-        )
+        counts = {
+            "accepted": self.accepted,
+            "received": self.received,
+            "confirmed": self.confirmed,
+            "lost": self.lost,
+            "confirmed and again": self.confirmed_again,
+            "again, not flagged": self.unflagged_again,
+            "out of order": self.out_of_order,
+        }
+        told = ", ".join(f"{what} {len(ids):,}" for what, ids in counts.items())
+        return f"{told}; {self.deliveries:,} deliveries, {self.flagged_again:,} of them again and flagged"
 
 
 class Peer:
@@ -156,15 +161,15 @@ class Peer:
         while (event := self.collector.peek()) is not None:
             if event.type == Event.DELIVERY:
                 self.on_delivery(event.delivery)
-            elif event.type == Event.LINK_REMOTE_CLOSE and event.link.remote_condition is not None:
-                self.refused = str(event.link.remote_condition)
+            elif event.type == Event.LINK_REMOTE_CLOSE and event.link is not None:
+                self.refused = str(event.link.remote_condition or "")
             self.collector.pop()
 
     def _write(self) -> None:
         assert self.sock is not None
         while (pending := self.transport.pending()) > 0:
             try:
-                sent = self.sock.send(self.transport.peek(pending))
+                sent = self.sock.send(self.transport.peek(pending) or b"")
             except BlockingIOError:
                 return
             self.transport.pop(sent)
@@ -181,6 +186,7 @@ class Producer(Peer):
         self.number = number
         self.next = 0
         self.filler = filler
+        self.ttl_ms = 0
         self.window = 500
         self.limit: int | None = None
         self.paused = False
@@ -199,7 +205,7 @@ class Producer(Peer):
                 return
             budget -= 1
             self.link.delivery(str(self.next))
-            self.link.send(encoded(self.number, self.next, self.filler))
+            self.link.send(encoded(self.number, self.next, self.filler, self.ttl_ms))
             self.link.advance()
             self.next += 1
             self.unsettled += 1

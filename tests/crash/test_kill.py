@@ -57,6 +57,8 @@ def run(broker: Broker, rounds: int, seed: int) -> Books:
                 consumer.connect(broker.port)
             drain(broker, consumers, books)
             check(books)
+    for peer in [*producers, *consumers]:
+        peer.drop()
     print(f"\nseed {seed}, {rounds} rounds in {time.monotonic() - begun:.0f} s: {books}")
     return books
 

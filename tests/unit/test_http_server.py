@@ -24,7 +24,7 @@ class Reactor:
 
     def __init__(self) -> None:
         self.fault: Exception | None = None
-        self.ready = True
+        self.reason = ""
 
     def ask(self, question: Callable[[], Answer], /) -> Answer:
         if self.fault is not None:
@@ -41,7 +41,7 @@ def reactor() -> Reactor:
 def server(reactor: Reactor) -> Iterator[HttpServer]:
     world = World()
     world.queue("orders")
-    found = HttpServer("127.0.0.1", 0, reactor.ask, world.model.snapshot, lambda: reactor.ready)
+    found = HttpServer("127.0.0.1", 0, reactor.ask, world.model.snapshot, lambda: reactor.reason)
     found.start()
     yield found
     found.stop()
@@ -88,9 +88,9 @@ def test_metrics(server: HttpServer) -> None:
 def test_health_and_readiness(server: HttpServer, reactor: Reactor) -> None:
     assert get(server, "/healthz")[::2] == (200, b"ok\n")
     assert get(server, "/readyz")[::2] == (200, b"ready\n")
-    reactor.ready = False
+    reactor.reason = "the disk is full"
     assert get(server, "/healthz")[0] == 200
-    assert get(server, "/readyz")[0] == 503
+    assert get(server, "/readyz")[::2] == (503, b"not ready: the disk is full\n")
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
