@@ -123,19 +123,12 @@ def complete(given: Mapping[str, Value], defaults: BrokerDefaults) -> Completed:
         raise contradiction
     numbers = _numbers(given, defaults)
     words = {name: given.get(name, getattr(_PLAIN, name)) for name in _WORDS}
-    _check_when_full(words, given)
-    if words["overflow"] == "dead_letter" and not words["dead_letter_address"]:
-        raise SettingError(
-            "overflow: dead_letter needs a dead_letter_address", "overflow", "dead_letter_address"
-        )
+    _check_words(words, given)
     strict = words["byte_reservation"] == "strict" and numbers["flow_control"].value
     if strict:
         numbers["max_message_size"] = _reservable(
             numbers["max_message_size"], numbers["flow_stop_size"].value
         )
-    if "max_delivery_count" not in given and words["dead_letter_address"]:
-        # Without a place to go, a message that fails often would be lost: it is tried again for ever.
-        words["max_delivery_count"] = DELIVERIES
     values = {**words, **{name: number.value for name, number in numbers.items()}}
     values["durable"] = bool(values["durable"])
     values["flow_control"] = bool(values["flow_control"])
@@ -144,7 +137,7 @@ def complete(given: Mapping[str, Value], defaults: BrokerDefaults) -> Completed:
     return Completed(NodeSettings(**values), notes)
 
 
-# Failed deliveries after which a message is a dead letter, where there is a place for those (Artemis).
+# Failed deliveries after which a message is a dead letter (as in Artemis).
 DELIVERIES = 10
 
 _PLAIN = NodeSettings()
@@ -157,7 +150,6 @@ _WORDS = (
     "overflow",
     "dispatch",
     "memory_limit",
-    "max_delivery_count",
     "dead_letter_address",
     "duplicate_window_count",
     "duplicate_window_ms",
@@ -171,6 +163,7 @@ def _numbers(given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, 
         "consumer_flow_limit": _plain("consumer_flow_limit", given, defaults),
         "consumer_flow_threshold": _plain("consumer_flow_threshold", given, defaults),
         "max_message_size": _plain("max_message_size", given, defaults),
+        "max_delivery_count": _deliveries(given),
     }
     return {
         **numbers,
@@ -189,11 +182,25 @@ def _unit(unit: str, given: Mapping[str, Value], defaults: BrokerDefaults) -> di
        resume that is given. Ring queues, and units without a hard limit, have none.
     4. The default resume is the broker's percentage of the hard limit, truncated, and falls to stop.
        A resume of 0 is equal to stop.
+    5. No size is above memory_limit, unless the node pages: all its messages are in memory.
     """
-    hard = _hard_limit(unit, given, defaults)
-    stop = _stop(unit, hard.value, given, defaults)
-    resume = _resume(unit, hard.value, stop.value, given, defaults)
+    bound = _held_in_memory(given) if unit == "size" else 0
+    hard = _lowered(_hard_limit(unit, given, defaults), bound, unset=bound)
+    stop = _lowered(_stop(unit, hard.value, given, defaults), bound)
+    resume = _lowered(_resume(unit, hard.value, stop.value, given, defaults), bound)
     return {f"max_{unit}": hard, f"flow_stop_{unit}": stop, f"flow_resume_{unit}": resume}
+
+
+def _held_in_memory(given: Mapping[str, Value]) -> int:
+    return 0 if given.get("overflow") == "page" else _int(given, "memory_limit") or 0
+
+
+def _lowered(number: _Number, memory_limit: int, unset: int = 0) -> _Number:
+    """The number, or memory_limit where that is less; ``unset`` is what 0, no number, becomes."""
+    value = number.value or unset
+    if memory_limit == 0 or number.value == value <= memory_limit:
+        return number
+    return _Number(memory_limit, f"{number.note} lowered to memory_limit".strip())
 
 
 def _hard_limit(unit: str, given: Mapping[str, Value], defaults: BrokerDefaults) -> _Number:
@@ -280,9 +287,22 @@ def _reject_after(given: Mapping[str, Value]) -> _Number:
     return _Number(_int(given, "reject_after_ms") or 0)
 
 
-def _check_when_full(words: Mapping[str, object], given: Mapping[str, Value]) -> None:
+def _deliveries(given: Mapping[str, Value]) -> _Number:
+    """Without a place to go, a message that fails often would be lost: it is tried again for ever (qpidd)."""
+    explicit = _int(given, "max_delivery_count")
+    if explicit is not None:
+        return _Number(explicit)
+    if given.get("dead_letter_address"):
+        return _Number(DELIVERIES, "default (there is a dead_letter_address)")
+    return _Number(0, "default (none: there is no dead_letter_address)")
+
+
+def _check_words(words: Mapping[str, object], given: Mapping[str, Value]) -> None:
     if words["when_full"] == "reject_after" and not given.get("reject_after_ms"):
         raise SettingError("when_full: reject_after needs a time, such as reject_after: 3s", "when_full")
+    if words["overflow"] == "dead_letter" and not words["dead_letter_address"]:
+        text = "overflow: dead_letter needs a dead_letter_address"
+        raise SettingError(text, "overflow", "dead_letter_address")
 
 
 def _reservable(largest: _Number, stop_bytes: int) -> _Number:

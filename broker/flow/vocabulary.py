@@ -84,17 +84,21 @@ class FlowControl:
 class Name:
     """A node's name; empty for none."""
 
-    label = "the name of a node"
+    label = "name of a node"
 
     def parse(self, value: object) -> str:
-        if value is None:
+        if value is None or value == "":
             return ""
-        if not isinstance(value, str):
-            raise ValueError(f"expected {self.label}, not {show(value)}")
-        return value
+        if not isinstance(value, str) or not re.fullmatch(NAME_PATTERN, value):
+            raise ValueError(f"expected the name of a node, not {show(value)}")
+        return str(value)
 
     def schema(self) -> Schema:
-        return {"type": ["string", "null"]}
+        return {"anyOf": [{"type": "null"}, {"const": ""}, {"type": "string", "pattern": NAME_PATTERN}]}
+
+
+# What the broker calls its own begins with '$'; the rest is checked where nodes are made.
+NAME_PATTERN = r"^[^$\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,254}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +109,15 @@ class DuplicateWindow:
 
     def parse(self, value: object) -> tuple[int, int]:
         """How many ids, and milliseconds; 0 where one isn't given."""
-        if isinstance(value, Mapping):
-            unknown = value.keys() - {"count", "time"}
-            if unknown or not value:
-                raise ValueError(f"expected count and time, not {show(value)}")
-            count = COUNT.parse(value["count"]) if "count" in value else 0
-            return count, SPAN.parse(value["time"]) if "time" in value else 0
         if isinstance(value, int) and not isinstance(value, bool):
             return COUNT.parse(value), 0
-        words = value.split() if isinstance(value, str) else []
-        numbers = [int(word) for word in words if word.isdecimal()]
-        times = [SPAN.parse(word) for word in words if not word.isdecimal()]
-        if not words or len(numbers) > 1 or len(times) > 1:
-            raise ValueError(f"expected {self.label}, not {show(value)}")
-        return sum(numbers), sum(times)
+        if isinstance(value, Mapping) and value and value.keys() <= {"count", "time"}:
+            span_ms = SPAN.parse(value["time"]) if "time" in value else 0
+            return COUNT.parse(value.get("count", 0)), span_ms
+        text = re.fullmatch(WINDOW_PATTERN, value, re.ASCII) if isinstance(value, str) else None
+        if text:
+            return int(text[1] or 0), SPAN.parse(text[2]) if text[2] else 0
+        raise ValueError(f"expected {self.label}, not {show(value)}")
 
     def schema(self) -> Schema:
         both: Schema = {
@@ -127,11 +126,14 @@ class DuplicateWindow:
             "minProperties": 1,
             "properties": {"count": COUNT.schema(), "time": SPAN.schema()},
         }
-        return {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}, both]}
+        return {"anyOf": [COUNT.schema(), {"type": "string", "pattern": WINDOW_PATTERN}, both]}
 
 
 COUNT = Count()
 SPAN = Duration(minimum=1)
+# A count, or a time with its unit, or one behind the other.
+_TIME = r"[0-9]{1,18}(?:\.[0-9]{1,9})?\s*(?:[mM][sS]|[sSmMhH])"
+WINDOW_PATTERN = rf"^(?=.*[0-9])\s*(?:([0-9]{{1,15}})(?:\s+|$))?({_TIME})?\s*$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,21 +224,28 @@ FIELDS = fields_table(
         "memory_limit",
         Size(),
         "none",
-        "Message bytes held in memory: above 70 % of it a node with overflow: page puts its backlog on disk;"
-        " any other stops its producers at the limit; 0 means none",
+        "Message bytes held in memory. With overflow: page the backlog goes to disk from 70 % of it on; any"
+        " other node has all its messages in memory, so it bounds max_size. 0 means none",
     ),
     Field(
         "max_delivery_count",
         Count(),
-        "10 with a dead_letter_address, else none",
-        "After so many failed deliveries a message is a dead letter; 0 means no limit",
+        "10 with a dead_letter_address, else 0",
+        "After so many failed deliveries a message is a dead letter, or dropped where there is no"
+        " dead_letter_address; 0 means it is tried for ever",
     ),
-    Field("dead_letter_address", Name(), "none", "The node that takes in what can't be delivered"),
+    Field(
+        "dead_letter_address",
+        Name(),
+        "none",
+        "The node that takes in messages that were rejected, expired or failed too often",
+    ),
     Field(
         "duplicate_window",
         DuplicateWindow(),
         "none",
-        "A message-id seen among the last so many, or for so long, is accepted and kept once",
+        "A message whose id came among the last so many, or within that time (of at most 1,000,000), is"
+        " accepted and not kept a second time; 0 means none",
     ),
 )
 

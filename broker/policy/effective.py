@@ -7,7 +7,8 @@ A node takes each setting from the first of these that has it (FLOW §6):
 3. the policies that match the node, most specific pattern first;
 4. the broker's defaults.
 
-Kind and auto_create are never taken from a topic: a queue bound to a topic stays a queue.
+Kind and auto_create are never taken from a topic: a queue bound to a topic stays a queue. And a node
+that a wider pattern names as the place of dead letters takes nothing from there about its own.
 """
 
 from __future__ import annotations
@@ -92,23 +93,23 @@ class PolicySet:
         ``auto_create`` the broker's own setting. SettingError, naming both origins, on a contradiction.
         """
         matching = self.matching(address)
-        chosen = _chosen([_from_arguments(arguments), *self._layers(matching, address, parents)])
+        own = [_from_arguments(arguments), *(each.settings for each in matching if each.pattern.literal)]
+        chosen = _chosen([*own, *self._inherited(matching, address, parents)])
+        notes = _keep_letters(address, chosen, _chosen(own))
         if capability in ("queue", "topic"):
             chosen.setdefault("kind", Setting("kind", capability, CAPABILITY))
         settings, origins = _completed(address, chosen, defaults or BrokerDefaults())
+        origins |= notes
         created, origins["auto_create"] = _auto_create(matching, auto_create)
         return Effective(settings, origins, created)
 
-    def _layers(
+    def _inherited(
         self, matching: list[Policy], address: str, parents: Sequence[str]
     ) -> Iterable[Iterable[Setting]]:
-        for policy in matching:
-            if policy.pattern.literal:
-                yield policy.settings
         for parent in parents:
             for policy in self.matching(parent):
                 if not policy.pattern.matches(address):
-                    yield _inherited(policy, parent)
+                    yield _by_topic(policy, parent)
         for policy in matching:
             yield policy.settings
 
@@ -118,7 +119,7 @@ def _from_arguments(arguments: Mapping[str, object]) -> list[Setting]:
     return [Setting(name, item.value, ARGUMENT) for name, item in given.items()]
 
 
-def _inherited(policy: Policy, topic: str) -> list[Setting]:
+def _by_topic(policy: Policy, topic: str) -> list[Setting]:
     return [
         Setting(setting.name, setting.value, f"{setting.origin} (by topic {topic})")
         for setting in policy.settings
@@ -132,6 +133,32 @@ def _chosen(layers: Iterable[Iterable[Setting]]) -> dict[str, Setting]:
         for setting in layer:
             chosen.setdefault(setting.name, setting)
     return chosen
+
+
+# What says which messages become dead letters and where they go.
+_LETTERS = ("dead_letter_address", "max_delivery_count", "overflow")
+
+
+def _keep_letters(address: str, chosen: dict[str, Setting], own: Mapping[str, Setting]) -> dict[str, str]:
+    """Take from ``chosen`` what would have a node send dead letters to itself; the origins to show instead.
+
+    One pattern may name the place for all that it matches, the place included: dead letters stay there.
+    SettingError where the node's own settings say so.
+    """
+    target = chosen.get("dead_letter_address")
+    if target is None or target.value != address:
+        return {}
+    if target.name in own:
+        reason = f"{address}: dead_letter_address is the node itself (from {target.origin})"
+        raise SettingError(reason, target.name)
+    dropped = [
+        chosen.pop(name) for name in _LETTERS if name in chosen and name not in own and _buries(chosen[name])
+    ]
+    return {each.name: f"default ({each.origin} sends dead letters here)" for each in dropped}
+
+
+def _buries(setting: Setting) -> bool:
+    return setting.name != "overflow" or setting.value == "dead_letter"
 
 
 def _completed(

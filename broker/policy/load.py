@@ -114,6 +114,9 @@ def _policy(block: Block, problems: list[Problem]) -> Policy | None:
     settings = _settings(entries, problems) if len(problems) == before else ()
     if not isinstance(pattern, Pattern):
         return None
+    if pattern.literal and values.get("dead_letter_address") == pattern.text:
+        place = entries["dead_letter_address"].value.place
+        problems.append(place.problem("dead_letter_address is the node itself"))
     created = auto_create if isinstance(auto_create, bool) else None
     origin = str(entries["auto_create"].place) if created is not None else ""
     return Policy(pattern, settings, created, origin, entries["match"].value.place)

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import OperatorError
-from broker.flow.limits import BrokerDefaults, NodeSettings, SettingError, from_arguments, resolve
+from broker.flow.limits import (
+    BrokerDefaults,
+    NodeSettings,
+    SettingError,
+    complete,
+    from_arguments,
+    resolve,
+)
 from broker.flow.vocabulary import FIELDS, argument_key
 from broker.units import KB, MB
 
@@ -63,19 +70,41 @@ def test_a_node_that_sets_nothing_has_the_defaults() -> None:
     )
 
 
-def test_a_dead_letter_address_limits_deliveries() -> None:
+# Dead letters, duplicates, memory
+
+
+def test_deliveries_are_limited_where_dead_letters_have_a_place() -> None:
+    assert resolved().max_delivery_count == 0
     assert resolved(dead_letter_address="dlq").max_delivery_count == 10
     assert resolved(dead_letter_address="dlq", max_delivery_count=0).max_delivery_count == 0
     assert resolved(max_delivery_count=3).max_delivery_count == 3
+
+
+@pytest.mark.parametrize("empty", [None, ""])
+def test_no_dead_letter_address_is_none(empty: object) -> None:
+    assert resolved(dead_letter_address=empty) == resolved()
+
+
+def test_overflow_to_dead_letters_needs_a_place_for_them() -> None:
+    assert refusal(overflow="dead_letter") == "overflow: dead_letter needs a dead_letter_address"
+    settings = resolved(overflow="dead_letter", dead_letter_address="dlq", max_count=10)
+    # Unlike a ring it stops its producers: only what could not be held back is a dead letter.
+    assert counts(settings) == (10, 8, 7)
 
 
 @pytest.mark.parametrize(
     ("given", "count", "span_ms"),
     [
         (500, 500, 0),
+        ("500", 500, 0),
         ("10m", 0, 600_000),
+        ("10 m", 0, 600_000),
+        ("1.5s", 0, 1500),
         ("500 10m", 500, 600_000),
+        (" 500  250 ms ", 500, 250),
         ({"count": 7, "time": "2s"}, 7, 2000),
+        ({"count": 7}, 7, 0),
+        ({"time": 2000}, 0, 2000),
         (0, 0, 0),
     ],
 )
@@ -84,10 +113,55 @@ def test_a_duplicate_window_is_a_count_a_time_or_both(given: object, count: int,
     assert (settings.duplicate_window_count, settings.duplicate_window_ms) == (count, span_ms)
 
 
+@pytest.mark.parametrize(
+    "wrong", ["", "soon", "10 20", "10m 500", "10m 20m", "10m20", "-5", True, None, [5], {}, {"size": 1}]
+)
+def test_another_duplicate_window_is_refused(wrong: object) -> None:
+    reason = refusal(duplicate_window=wrong)
+    assert reason.startswith("duplicate_window: expected a count such as 10000, a time such as 10m, or both")
+
+
 def test_a_paging_node_has_no_thresholds_by_default() -> None:
-    settings = resolved(overflow="page", max_size="10 MB")
-    assert (settings.flow_stop_size, settings.flow_resume_size) == (0, 0)
-    assert resolved(overflow="page", flow_stop_count=5).flow_stop_count == 5
+    settings = resolved(overflow="page", max_count=1000, max_size="10 MB", memory_limit="1 MB")
+    assert counts(settings) == (1000, 0, 0)
+    assert (sizes(settings), settings.memory_limit) == ((10 * MB, 0, 0), MB)
+    assert refusal(overflow="page", max_count=9, flow_resume_count=5) == (
+        "flow_resume_count 5 needs a flow_stop_count: there is no default one,"
+        " what is beyond the limit goes to disk"
+    )
+
+
+def test_a_paging_node_keeps_the_thresholds_it_is_given() -> None:
+    settings = resolved(overflow="page", flow_stop_count=5, flow_stop_size="2MB", memory_limit="1MB")
+    assert (settings.flow_stop_count, settings.flow_stop_size) == (5, 2 * MB)
+
+
+@pytest.mark.parametrize(
+    ("explicit", "expected"),
+    [
+        ({"memory_limit": "10MB"}, (10 * MB, 8 * MB, 7 * MB)),
+        ({"memory_limit": "200MB"}, (100 * MB, 80 * MB, 70 * MB)),
+        ({"memory_limit": "10MB", "max_size": "20MB"}, (10 * MB, 8 * MB, 7 * MB)),
+        ({"memory_limit": "10MB", "max_size": 0}, (10 * MB, 8 * MB, 7 * MB)),
+        ({"memory_limit": 10, "flow_stop_size": 20, "flow_resume_size": 15}, (10, 10, 10)),
+        ({"memory_limit": 10, "flow_stop_size": 20, "flow_resume_size": 5}, (10, 10, 5)),
+        ({"memory_limit": 10, "flow_resume_size": 15}, (10, 10, 10)),
+        ({"memory_limit": 10, "flow_stop_size": 0}, (10, 0, 0)),
+        ({"memory_limit": 10, "overflow": "ring"}, (10, 0, 0)),
+        ({"memory_limit": 0}, (100 * MB, 80 * MB, 70 * MB)),
+    ],
+)
+def test_a_node_that_does_not_page_has_all_it_holds_in_memory(
+    explicit: dict[str, Any], expected: tuple[int, int, int]
+) -> None:
+    assert sizes(resolve(explicit, DEFAULTS)) == expected
+
+
+def test_what_memory_lowered_says_so() -> None:
+    given = {"memory_limit": 10, "flow_stop_size": 20}
+    assert complete(given, DEFAULTS).notes["max_size"] == "default lowered to memory_limit"
+    assert complete(given, DEFAULTS).notes["flow_stop_size"] == "lowered to memory_limit"
+    assert complete({"memory_limit": 10}, DEFAULTS).notes["flow_stop_size"] == "default (80 % of max_size)"
 
 
 @pytest.mark.parametrize(
@@ -321,14 +395,18 @@ def test_strict_reservation_bounds_a_message_by_the_threshold() -> None:
             "overflow: expected 'reject', 'ring', 'drop_newest', 'dead_letter' or 'page', not 'rign'"
             " (did you mean 'ring'?)",
         ),
-        ("overflow", "dead_letter", "overflow: dead_letter needs a dead_letter_address"),
         ("dead_letter_address", 5, "dead_letter_address: expected the name of a node, not 5"),
+        ("dead_letter_address", "$x", "dead_letter_address: expected the name of a node, not '$x'"),
+        ("dead_letter_address", "a\n", "dead_letter_address: expected the name of a node, not 'a\\n'"),
         (
             "duplicate_window",
             "10 20",
             "duplicate_window: expected a count such as 10000, a time such as 10m, or both, not '10 20'",
         ),
-        ("duplicate_window", {"size": 1}, "duplicate_window: expected count and time, not a mapping"),
+        ("duplicate_window", -1, "duplicate_window: must be at least 0, not -1"),
+        ("duplicate_window", {"time": 0}, "duplicate_window: must be at least 1, not 0"),
+        ("duplicate_window", {"count": "5"}, "duplicate_window: expected a whole number, not '5'"),
+        ("max_delivery_count", "many", "max_delivery_count: expected a whole number, not 'many'"),
         ("dispatch", "adaptive", "dispatch: 'adaptive' is not available yet; expected 'fair' or 'fill'"),
         ("flow_control", "fast", "flow_control: expected true, false or a size such as 60MB, not 'fast'"),
         (
@@ -378,12 +456,24 @@ def test_qpid_arguments_are_our_settings() -> None:
     }
 
 
+def test_arguments_as_text_are_read_like_values() -> None:
+    given = from_arguments(
+        {"duplicate_window": "500 10m", "dead_letter_address": "5", "max_delivery_count": "3"}
+    )
+    settings = resolve(given, DEFAULTS)
+    assert (settings.duplicate_window_count, settings.duplicate_window_ms) == (500, 600_000)
+    assert (settings.dead_letter_address, settings.max_delivery_count) == ("5", 3)
+
+
 def test_arguments_in_our_own_words_pass_unchanged() -> None:
     ours = {"max_count": 5, "when_full": "reject"}
     assert from_arguments(from_arguments(ours)) == ours
 
 
-@pytest.mark.parametrize(("word", "ours"), [("reject", "reject"), ("ring", "ring"), ("ring_strict", "ring")])
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [("reject", "reject"), ("ring", "ring"), ("ring_strict", "ring"), ("flow_to_disk", "page")],
+)
 def test_policy_types(word: str, ours: str) -> None:
     assert from_arguments({"qpid.policy_type": word}) == {"overflow": ours}
 
@@ -428,7 +518,8 @@ _explicit = st.fixed_dictionaries(
         "flow_stop_size": _numbers,
         "flow_resume_size": _numbers,
         "flow_control": st.one_of(st.booleans(), _numbers.filter(bool)),
-        "overflow": st.sampled_from(["reject", "ring", "drop_newest"]),
+        "overflow": st.sampled_from(["reject", "ring", "drop_newest", "page"]),
+        "memory_limit": _numbers,
         "producer_window": st.integers(1, 2000),
         "initial_credit": st.integers(1, 2000),
         "byte_reservation": st.sampled_from(["expected", "strict"]),
@@ -469,6 +560,8 @@ def in_order(settings: NodeSettings) -> None:
         assert 0 <= resume <= stop
         assert (resume == 0) == (stop == 0)
         assert hard == 0 or stop <= hard
+    if settings.memory_limit and settings.overflow != "page":
+        assert 0 < settings.max_size <= settings.memory_limit
     assert 1 <= settings.initial_credit <= settings.producer_window
     if settings.byte_reservation == "strict" and settings.flow_stop_size and settings.flow_control:
         assert settings.max_message_size <= settings.flow_stop_size
@@ -488,8 +581,13 @@ def test_what_was_set_is_what_holds(explicit: dict[str, Any], defaults: BrokerDe
         "producer_window",
         "initial_credit",
     ):
-        if name in explicit:
+        bounded = (
+            name.endswith("_size") and explicit.get("overflow") != "page" and explicit.get("memory_limit")
+        )
+        if name in explicit and not bounded:
             assert getattr(settings, name) == explicit[name]
+        elif name in explicit:
+            assert getattr(settings, name) in (explicit[name], explicit["memory_limit"])
 
 
 _few = st.integers(0, 20)

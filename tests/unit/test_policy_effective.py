@@ -154,6 +154,69 @@ def test_the_global_switch_is_named_where_it_overrides_a_node() -> None:
     )
 
 
+LETTERS = parse_policies(
+    """\
+policies:
+  - match: "#"
+    dead_letter_address: dead
+    max_delivery_count: 3
+    overflow: dead_letter
+    max_count: 10
+  - match: "dead"
+    max_count: 20
+""",
+    "p.yaml",
+)
+
+
+def test_the_place_of_dead_letters_keeps_its_own() -> None:
+    """The pattern that names it matches it as well; it would send dead letters to itself, or drop them."""
+    found = LETTERS.effective("orders")
+    settings = found.settings
+    assert (settings.dead_letter_address, settings.max_delivery_count, settings.overflow) == (
+        "dead",
+        3,
+        "dead_letter",
+    )
+    assert found.origins["dead_letter_address"] == "p.yaml:3:5"
+    place = LETTERS.effective("dead")
+    settings = place.settings
+    assert (settings.dead_letter_address, settings.max_delivery_count, settings.overflow) == ("", 0, "reject")
+    assert settings.max_count == 20
+    assert place.origins["dead_letter_address"] == "default (p.yaml:3:5 sends dead letters here)"
+    assert place.origins["max_delivery_count"] == "default (p.yaml:4:5 sends dead letters here)"
+    assert set(place.origins) == set(found.origins)
+
+
+def test_a_ring_of_dead_letters_stays_a_ring() -> None:
+    policies = parse_policies("policies: [{match: '#', dead_letter_address: d, overflow: ring}]", "p")
+    assert policies.effective("d").settings.overflow == "ring"
+    assert policies.effective("d", {"max_delivery_count": 5}).settings.max_delivery_count == 5
+    assert policies.effective("d").settings.max_delivery_count == 0
+    assert policies.effective("e").settings.max_delivery_count == 10
+
+
+def test_nobody_is_its_own_place_of_dead_letters() -> None:
+    with pytest.raises(SettingError) as refused:
+        PolicySet().effective("a", {"dead_letter_address": "a"})
+    assert str(refused.value) == "a: dead_letter_address is the node itself (from argument)"
+    with pytest.raises(SettingError):
+        LETTERS.effective("dead", {"dead_letter_address": "dead"})
+
+
+def test_the_place_of_dead_letters_may_have_another_one() -> None:
+    found = LETTERS.effective("dead", {"dead_letter_address": "buried"})
+    assert (found.settings.dead_letter_address, found.settings.max_delivery_count) == ("buried", 3)
+
+
+def test_deliveries_say_why_they_are_limited() -> None:
+    assert PolicySet().effective("a").origins["max_delivery_count"] == (
+        "default (none: there is no dead_letter_address)"
+    )
+    found = PolicySet().effective("a", {"dead_letter_address": "d"})
+    assert found.origins["max_delivery_count"] == "default (there is a dead_letter_address)"
+
+
 _patterns = st.lists(
     st.sampled_from(["a", "*", "a.b", "a.*", "a.>", "a.#", "*.b", "*.*", ">", "#"]), unique=True
 )
