@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
+from broker.cli import serve
 from broker.errors import ConfigError
 from broker.flow.limits import BrokerDefaults
 from broker.settings import (
@@ -126,6 +128,41 @@ def test_variables_and_flags_are_text() -> None:
     assert [listener.port for listener in settings.listeners] == [1, 2]
     assert settings.flow.defaults.default_flow_stop_threshold == 90
     assert settings.policies == (Path("p"),)
+
+
+def test_budgets_may_come_from_anywhere() -> None:
+    """None is what the machine has to give; 0, no limit, is another thing."""
+    settings = load_settings(None, {}, {})
+    assert (settings.memory_limit, settings.store_limit, settings.temp_limit) == (None, None, None)
+    assert settings.journal_file_size is None
+    environment = {
+        "SLUICE_MEMORY_LIMIT": "64MB",
+        "SLUICE_STORE_LIMIT": "1 GB",
+        "SLUICE_STORE_JOURNAL_FILE_SIZE": "2MB",
+    }
+    settings = from_yaml("memory_limit: 1GB\nstore_limit: 5\n", environment, store_limit="0", temp_limit="7")
+    assert (settings.memory_limit, settings.store_limit, settings.temp_limit) == (64 * MB, 0, 7)
+    assert settings.journal_file_size == 2 * MB
+    assert settings.origins["temp_limit"] == "--temp-limit"
+
+
+def test_the_command_line_has_a_flag_for_each_budget() -> None:
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    given = ["--memory-limit", "64MB", "--store-limit", "0", "--temp-limit", "1GB", "--data", "d"]
+    settings = load_settings(None, {}, serve._flags(parser.parse_args(given)))
+    assert (settings.memory_limit, settings.store_limit, settings.temp_limit) == (64 * MB, 0, 1024 * MB)
+    assert settings.data == Path("d")
+    assert load_settings(None, {}, serve._flags(parser.parse_args([]))) == Settings()
+
+
+def test_budgets_that_are_no_sizes_are_refused() -> None:
+    text = "memory_limit: 40%\nstore: {journal_file_size: 512 KB}\n"
+    assert complaints(text, {"SLUICE_TEMP_LIMIT": "much"}) == [
+        "broker.yaml:1:15: memory_limit: expected a size such as 65536, 512 KB or 10 MB, not '40%'",
+        "broker.yaml:2:28: journal_file_size: must be at least 1048576, not 524288",
+        "SLUICE_TEMP_LIMIT: temp_limit: expected a size such as 65536, 512 KB or 10 MB, not 'much'",
+    ]
 
 
 def test_the_file_may_be_named_by_a_variable() -> None:
@@ -270,6 +307,9 @@ def test_the_schema_takes_the_shipped_file() -> None:
         {"flow": {"default_flow_stop_threshold": "101%"}},
         {"flow": {"max_size": "10 TB"}},
         {"log_level": "loud"},
+        {"memory_limit": "40%"},
+        {"store": {"journal_file_size": 5}},
+        {"store": {"journal_size": "2MB"}},
         [],
     ],
 )
