@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import lmdb
 
@@ -26,7 +27,7 @@ MAP_BYTES = 64 << 30
 _SHELF = struct.Struct("<QH")
 _PAGE = struct.Struct("<QQQQQI")
 _UPDATE = struct.Struct("<QBI")
-_META = struct.Struct("<IIQQQQQ")
+_META = struct.Struct("<IIQQQQQQI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,9 @@ class Directory:
         self._pages = self._env.open_db(b"pages", create=not readonly)
         self._notes = self._env.open_db(b"notes", create=not readonly)
         self._meta = self._env.open_db(b"meta", create=not readonly)
+        # How many rows there are, and their checksums combined: the database would not miss one.
+        self._rows = 0
+        self._digest = 0
 
     def meta(self) -> Meta:
         """Where the journal begins. OperatorError if a newer version wrote it."""
@@ -107,13 +111,25 @@ class Directory:
             value = txn.get(b"meta", db=self._meta)
         if value is None:
             return Meta()
-        version, _, *rest = _META.unpack(self._open(value))
+        version, _, *rest, self._rows, self._digest = _META.unpack(self._open(value))
         if version > VERSION:
             raise OperatorError(
                 f"{self.path}: the store has format {version}, this broker reads up to {VERSION}:"
                 " start the version that wrote it, or a newer one"
             )
         return Meta(*rest)
+
+    def check(self) -> None:
+        """DamagedStore unless every row is there that was written; after ``meta``."""
+        rows = digest = 0
+        with self._env.begin() as txn:
+            for table in (self._shelves, self._pages, self._notes):
+                for key, value in txn.cursor(db=table):
+                    rows += 1
+                    digest ^= _mark(bytes(key), bytes(value))
+        if (rows, digest) != (self._rows, self._digest):
+            what = f"{rows} rows with the wrong checksum, where {self._rows} were written"
+            raise DamagedStore(self.path, 0, what)
 
     def shelves(self) -> list[ShelfRow]:
         """Every shelf."""
@@ -132,23 +148,36 @@ class Directory:
 
     def write(self, change: Change) -> None:
         """One transaction, on disk when this returns."""
+        rows, digest = self._rows, self._digest
         with self._env.begin(write=True) as txn:
-            for shelf in change.gone_shelves:
-                txn.delete(_key(shelf), db=self._shelves)
-            for shelf, first in change.gone_pages:
-                txn.delete(_key(shelf, first), db=self._pages)
-            for row in change.shelves:
-                txn.put(_key(row.id), _sealed(_shelf_value(row)), db=self._shelves)
-            for page in change.pages:
-                txn.put(_key(page.shelf, page.first), _sealed(_page_value(page)), db=self._pages)
-            for key, value in change.notes.items():
+            for table, key, value in self._values(change):
+                before = txn.get(key, db=table)
+                if before is not None:
+                    rows -= 1
+                    digest ^= _mark(key, bytes(before))
                 if value:
-                    txn.put(_note_key(key), _sealed(_note_value(key, value)), db=self._notes)
-                else:
-                    txn.delete(_note_key(key), db=self._notes)
+                    rows += 1
+                    digest ^= _mark(key, value)
+                    txn.put(key, value, db=table)
+                elif before is not None:
+                    txn.delete(key, db=table)
             meta = change.meta
             numbers = (meta.oldest, meta.first_group, meta.clean_group, meta.runs, meta.next_shelf)
-            txn.put(b"meta", _sealed(_META.pack(VERSION, 0, *numbers)), db=self._meta)
+            txn.put(b"meta", _sealed(_META.pack(VERSION, 0, *numbers, rows, digest)), db=self._meta)
+        self._rows, self._digest = rows, digest
+
+    def _values(self, change: Change) -> Iterator[tuple[Any, bytes, bytes]]:
+        """Every row to be written: its table, its key, its value; an empty one goes."""
+        for shelf in change.gone_shelves:
+            yield self._shelves, _key(shelf), b""
+        for shelf, first in change.gone_pages:
+            yield self._pages, _key(shelf, first), b""
+        for row in change.shelves:
+            yield self._shelves, _key(row.id), _sealed(_shelf_value(row))
+        for page in change.pages:
+            yield self._pages, _key(page.shelf, page.first), _sealed(_page_value(page))
+        for name, value in change.notes.items():
+            yield self._notes, _note_key(name), _sealed(_note_value(name, value)) if value else b""
 
     def copy(self, path: Path) -> None:
         """A consistent copy, while the original is in use."""
@@ -211,6 +240,10 @@ def _note(payload: bytes) -> tuple[str, bytes]:
     return payload[4:end].decode(), payload[end:]
 
 
+def _mark(key: bytes, value: bytes) -> int:
+    return crc32c(key + value)
+
+
 def _sealed(payload: bytes) -> bytes:
     return crc32c(payload).to_bytes(4, "little") + payload
 
@@ -224,11 +257,3 @@ def _page_value(row: PageRow) -> bytes:
     sizes = (row.place.nbytes, row.nbytes, len(row.bitmap), len(row.updates))
     head = _PAGE.pack(row.last, row.place.offset, *sizes)
     return head + row.bitmap + b"".join(_UPDATE.pack(*update) for update in row.updates)
-
-
-def rows_of(pages: Iterable[PageRow]) -> dict[int, list[PageRow]]:
-    """Pages by shelf, in order of their numbers."""
-    found: dict[int, list[PageRow]] = {}
-    for page in pages:
-        found.setdefault(page.shelf, []).append(page)
-    return found

@@ -68,6 +68,7 @@ class Replayed:
 def replay(directory: Directory, files: JournalFiles, progress: Progress | None = None) -> Replayed:
     """Read it all. DamagedStore where something is missing that had been confirmed."""
     meta = directory.meta()
+    directory.check()
     shelves = {
         row.id: Found(row, [], last_seq=row.last_seq, definition=row.definition)
         for row in directory.shelves()
