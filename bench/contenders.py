@@ -26,6 +26,11 @@ POLICIES = """policies:
     flow_stop_count: 1000
   - match: "flow.hundred.*"
     flow_stop_count: 100
+  - match: "durable.#"
+    durable: true
+  - match: "paged"
+    overflow: page
+    memory_limit: 256MB
   - match: "flow.none.*"
     flow_control: false
     max_size: 1 GB
@@ -38,10 +43,11 @@ class BenchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A started contender."""
+    """A started contender; ``directory`` is its own, on the disk it writes to."""
 
     url: str
     pid: int
+    directory: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class Contender:
             with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
                 try:
                     self._await_ready(process, log)
-                    yield Running(f"amqp://127.0.0.1:{port}", process.pid)
+                    yield Running(f"amqp://127.0.0.1:{port}", process.pid, Path(directory))
                 finally:
                     _stop(process)
 

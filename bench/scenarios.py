@@ -9,7 +9,7 @@ import resource
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bench import flow
+from bench import durable, flow
 from bench.contenders import BenchError, Running
 from bench.measuring import BODY, Figures, Pace, Scenario, load, number
 from broker.client.link import Connection
@@ -78,9 +78,14 @@ SCENARIOS: dict[str, Scenario] = {
     "backlog": _backlog,
     "idle": _idle,
     "flow": flow.scenario,
+    "durable": durable.throughput(),
+    "durable-kib": durable.throughput(body=1024),
+    "durable-many": durable.throughput(senders=8, receivers=8, address="durable.%d"),
+    "durable-latency": durable.latency,
+    "paged": durable.paged,
 }
-# The bare loop grants what it likes: there is nothing to compare.
-OURS_ONLY = {"flow"}
+# The bare loop grants what it likes and stores nothing: there is nothing to compare.
+OURS_ONLY = {"flow", "durable", "durable-kib", "durable-many", "durable-latency", "paged"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,5 +123,22 @@ TARGETS = (
     Target("flow", "slow_even", "the slower of both, of the faster", True, 0.90),
     Target("flow", "free_50_part", "stop 100, window 50, free consumer, of no stop", True, None),
     Target("flow", "free_15_part", "stop 100, window 15, free consumer, of no stop", True, None),
+    Target("durable", "rate", "durable 100 B, msg/s", True, 80_000),
+    Target("durable", "sync_ms", "its sync, ms", False, None),
+    Target("durable", "group", "messages a sync", True, None),
+    Target("durable", "bare_part", "of a bare append + sync", True, 0.5),
+    Target("durable", "bare_filled_part", "of a bare overwrite + sync", True, None),
+    Target("durable-kib", "rate", "durable 1 KiB, msg/s", True, 45_000),
+    Target("durable-kib", "sync_ms", "its sync, ms", False, None),
+    Target("durable-kib", "bare_part", "of a bare append + sync", True, 0.5),
+    Target("durable-kib", "bare_filled_part", "of a bare overwrite + sync", True, None),
+    Target("durable-many", "rate", "durable, 8 on 8 queues, msg/s", True, "durable.rate"),
+    Target("durable-latency", "p50_us", "durable p50 at 2,000/s, µs", False, None),
+    Target("durable-latency", "over_us", "of that beyond one sync, µs", False, 1000),
+    Target("paged", "fill", "paged backlog, filled, msg/s", True, None),
+    Target("paged", "fill_part", "of a backlog in memory", True, 1 / 3),
+    Target("paged", "drain", "paged backlog, drained, msg/s", True, None),
+    Target("paged", "drain_part", "of a backlog in memory", True, 1 / 3),
+    Target("paged", "peak_mb", "peak memory, MB (memory_limit 256 MB)", False, 500),
     Target("flow", "peak", "deepest the queue with stop 100 ever was", False, 100),
 )
