@@ -25,7 +25,14 @@ from broker.amqp.roster import Roster
 from broker.engine import Engine
 from broker.errors import ConfigError, OperatorError
 from broker.http.server import HttpServer
-from broker.machine import MEMORY_PERCENT, STORE_PERCENT, TEMP_PERCENT, free_bytes, memory_bytes
+from broker.machine import (
+    MEMORY_PERCENT,
+    STORE_PERCENT,
+    TEMP_PERCENT,
+    free_bytes,
+    memory_bytes,
+    taken_bytes,
+)
 from broker.manage.model import Model
 from broker.manage.process import Process
 from broker.policy.load import load_policies
@@ -58,9 +65,11 @@ class Budgets:
     def of(cls, settings: Settings) -> Budgets:
         """Those that are set, the others from what the machine has."""
         free = free_bytes(settings.data)
+        # What the store takes already is its own: else a full one would be stopped by every restart.
+        mine = free + taken_bytes(settings.data)
         return cls(
             _given(settings.memory_limit, memory_bytes() * MEMORY_PERCENT // 100),
-            _given(settings.store_limit, free * STORE_PERCENT // 100),
+            _given(settings.store_limit, mine * STORE_PERCENT // 100),
             _given(settings.temp_limit, free * TEMP_PERCENT // 100),
         )
 

@@ -101,7 +101,12 @@ FIELDS = fields.table(
     Field("http", AddressType(), "127.0.0.1:8672", "Where the console, the API and the metrics are served"),
     Field("data", PathType(), "data", "Directory of everything that survives a restart"),
     Field("memory_limit", Size(), "40 % of the memory", "Message bytes held in memory; 0: none"),
-    Field("store_limit", Size(), "80 % of the free disk", "Bytes of durable messages on disk; 0: none"),
+    Field(
+        "store_limit",
+        Size(),
+        "80 % of the free disk and its own",
+        "Bytes of durable messages on disk; 0: none",
+    ),
     Field("temp_limit", Size(), "50 % of the free disk", "Bytes of messages paged out to disk; 0: none"),
     Field("policies", Several(PathType()), "policies, if it exists", "Policy files, or directories of them"),
     Field("auto_create", Flag(), "true", "A node nobody declared is created when a client attaches to it"),

@@ -27,7 +27,7 @@ from broker.store.checkpoint import SyncFault, Taken, adopt, is_lack_of_room, ta
 from broker.store.directory import Change, Directory, Meta
 from broker.store.faults import DamagedStore, StoreInUse
 from broker.store.files import JournalFiles
-from broker.store.journal import Journal
+from broker.store.journal import WRITERS, Journal
 from broker.store.keeper import Keeper
 from broker.store.pagefile import PageFile, Place
 from broker.store.pages import StoredPage
@@ -166,9 +166,7 @@ class DiskStore(Shelves):
 
     def close(self) -> None:
         self.seal()
-        self.journal.stop()
-        self._keeper.stop()
-        self._writer.join()
+        self._stop_threads()
         self.attend()
         if self.state == WRITING and self.synced == self.group - 1:
             taken = self._take(range(0), self.group - 1)
@@ -177,9 +175,7 @@ class DiskStore(Shelves):
 
     def abandon(self) -> None:
         """Let go of everything at once, as a crash would; for tests of what survives one."""
-        self.journal.stop()
-        self._keeper.stop()
-        self._writer.join()
+        self._stop_threads()
         self._let_go()
 
     # --- for operators
@@ -286,10 +282,13 @@ class DiskStore(Shelves):
         self.journal.provide(self.file, fd)
         self.bell = self.journal.bell
         self._keeper = Keeper(self.bell)
-        self._writer = threading.Thread(
-            target=self.journal.run_until_stopped, name="sluice-journal", daemon=True
-        )
-        self._writer.start()
+        self._writers = [
+            threading.Thread(target=self.journal.run_until_stopped, args=(number,), name="sluice-journal")
+            for number in range(WRITERS)
+        ]
+        for writer in self._writers:
+            writer.daemon = True
+            writer.start()
         self._look_after_files()
 
     def _first_file(self) -> int:
@@ -443,6 +442,13 @@ class DiskStore(Shelves):
         except (OSError, lmdb.Error, OperatorError) as fault:
             return fault
         return None
+
+    def _stop_threads(self) -> None:
+        """Everything sealed is written, everything the keeper was asked for is done."""
+        self.journal.stop()
+        self._keeper.stop()
+        for writer in self._writers:
+            writer.join()
 
     def _let_go(self) -> None:
         self.files.close()

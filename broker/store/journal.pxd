@@ -17,6 +17,7 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_wait(pthread_cond_t *, pthread_mutex_t *)
     int pthread_cond_timedwait(pthread_cond_t *, pthread_mutex_t *, const timespec *)
     int pthread_cond_signal(pthread_cond_t *)
+    int pthread_cond_broadcast(pthread_cond_t *)
     int pthread_cond_destroy(pthread_cond_t *)
 
 cdef extern from "<time.h>" nogil:
@@ -46,6 +47,22 @@ cdef struct Group:
     long file
     Group *next
 
+cdef enum:
+    LANES = 8
+    # Writes that may have ended before an earlier one has.
+    TICKETS = 64
+
+# One thread's write: what, where, and since when.
+cdef struct Lane:
+    char *scratch
+    long scratch_bytes, size, file, offset, begun_ns, ticket
+    int fd
+
+# A write that was begun, by its number: what it holds, and whether it is on disk.
+cdef struct Ticket:
+    long file, offset, last_group, nbytes, groups
+    bint done
+
 cdef class Journal:
     cdef pthread_mutex_t mutex
     cdef pthread_cond_t changed
@@ -54,21 +71,24 @@ cdef class Journal:
     # Files that may be written, by number: descriptors of those from `file_base` on.
     cdef int files[64]
     cdef long file_base, file_count
-    cdef bint stopping, waiting, unmarked
+    cdef Lane lanes[LANES]
+    cdef Ticket tickets[TICKETS]
+    cdef long next_ticket, done_ticket, begun_ns
+    cdef int writing, idle, lacking
+    cdef bint stopping, unmarked, staggering
     cdef readonly long file, offset
     cdef readonly int bell
     cdef readonly long run, synced, full, fault, fault_at_sync
     cdef readonly long writes, groups, written_bytes, sync_ns, slowest_ns, last_ns, pending_bytes
-    cdef char *scratch
-    cdef long scratch_bytes
 
     cdef object push(self, char *data, long size, long number, long records, long file)
-    cdef void loop(self) noexcept nogil
-    cdef void finished(self, Group *first, long took) noexcept nogil
-    cdef int mark(self) noexcept nogil
-    cdef int put(self, int fd, long size) noexcept nogil
-    cdef Group *take(self) noexcept nogil
-    cdef int write(self, Group *first) noexcept nogil
-    cdef long pack(self, Group *first) noexcept nogil
+    cdef void loop(self, Lane *lane) noexcept nogil
+    cdef bint wait_for_room(self, int fault) noexcept nogil
+    cdef bint take(self, Lane *lane) noexcept nogil
+    cdef Ticket *begin(self, Lane *lane, long size) noexcept nogil
+    cdef void finished(self, Lane *lane) noexcept nogil
+    cdef bint pack(self, Lane *lane) noexcept nogil
+    cdef void mark(self, Lane *lane) noexcept nogil
+    cdef int put(self, Lane *lane) noexcept nogil
     cdef void ring(self) noexcept nogil
     cdef bint wait(self, long ns) noexcept nogil

@@ -1,8 +1,9 @@
 """Group commit: sealed groups go to preallocated files, and each write is synced before anybody hears of it.
 
-A thread of its own runs ``run`` without the interpreter's lock. It takes every group that was sealed
-while the last write was synced, writes them as one and syncs once; so the disk sets the pace and no
-timer adds to it. Files come from whoever prepares them (``provide``); without one the writer waits.
+Threads of its own run without the interpreter's lock. One takes every group that was sealed while the
+last write was synced, writes them as one and syncs once; so the disk sets the pace and no timer adds to
+it. Where a sync takes long, another write begins beside it. Files come from whoever prepares them
+(``provide``); without one the writers wait. ``synced`` rises in order, whichever write ends first.
 
 The head says what was synced when it was written: so whoever reads the files later can tell a last
 write that was cut short from damage to what had been confirmed. A write begins on a block of 4096 bytes, so that a torn one can't reach what an earlier one synced.
@@ -12,7 +13,7 @@ Within it every group has a head of 64 bytes; the last one is marked.
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.errno cimport EDQUOT, EINTR, EIO, ENOSPC, errno
+from libc.errno cimport EDQUOT, EINTR, EIO, ENOMEM, ENOSPC, errno
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -24,6 +25,7 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t c_write "write"(int fd, const void *data, size_t size)
 
 BLOCK_BYTES = 4096
+WRITERS = LANES
 GROUP_HEAD_BYTES = 64
 cdef enum:
     BLOCK = 4096
@@ -34,6 +36,8 @@ cdef enum:
     # One write takes no more than this, however much has piled up, so that the first of it is told soon.
     WRITE_BYTES = 16 << 20
     RETRY_NS = 200000000
+    # How long a write may take before another begins beside it.
+    STAGGER_NS = 500000
     MARK_NS = 1000000000
 
 cdef const char *MAGIC = b"SLUICEGR"
@@ -76,20 +80,18 @@ cdef class Journal:
         self.synced = synced
         self.file = next_file - 1
         self.file_base = next_file
-        self.scratch_bytes = 1 << 16
-        self.scratch = <char *>malloc(self.scratch_bytes)
-        if self.scratch == NULL:
-            raise MemoryError()
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def __dealloc__(self):
         cdef Group *group
+        cdef int i
         while self.first != NULL:
             group = self.first
             self.first = group.next
             free(group.data)
             free(group)
-        free(self.scratch)
+        for i in range(LANES):
+            free(self.lanes[i].scratch)
         if self.bell >= 0:
             os.close(self.bell)
         pthread_cond_destroy(&self.changed)
@@ -113,9 +115,13 @@ cdef class Journal:
         pthread_mutex_unlock(&self.mutex)
 
     def place(self):
-        """The file that is written and how far it is on disk."""
+        """The file that is written and how far all of it is on disk."""
+        cdef Ticket *oldest
         pthread_mutex_lock(&self.mutex)
         place = (self.file, self.offset)
+        if self.done_ticket < self.next_ticket:
+            oldest = &self.tickets[self.done_ticket % TICKETS]
+            place = (oldest.file, oldest.offset)
         pthread_mutex_unlock(&self.mutex)
         return place
 
@@ -137,168 +143,201 @@ cdef class Journal:
             self.last.next = group
         self.last = group
         self.pending_bytes += size
-        if self.waiting:
+        if self.idle > 0 and (self.writing == 0 or not self.staggering):
             pthread_cond_signal(&self.changed)
         pthread_mutex_unlock(&self.mutex)
 
-    def run_until_stopped(self):
-        """The writer's thread."""
+    def run_until_stopped(self, int number):
+        """One of the writer's threads, ``LANES`` in all."""
+        cdef Lane *lane = &self.lanes[number]
         with nogil:
-            self.loop()
+            self.loop(lane)
 
     def stop(self):
         """Leave once everything pushed is written, or at once where nothing can be."""
         pthread_mutex_lock(&self.mutex)
         self.stopping = True
-        pthread_cond_signal(&self.changed)
+        pthread_cond_broadcast(&self.changed)
         pthread_mutex_unlock(&self.mutex)
 
-    cdef void loop(self) noexcept nogil:
-        cdef Group *first
-        cdef long begun
+    cdef void loop(self, Lane *lane) noexcept nogil:
         cdef int fault
-        while True:
-            first = self.take()
-            if first == NULL:
-                if self.stopping:
+        while self.take(lane):
+            fault = self.put(lane)
+            while fault == ENOSPC or fault == EDQUOT:
+                if not self.wait_for_room(fault):
                     return
-                fault = self.mark()
-            else:
-                begun = now_ns()
-                fault = self.write(first)
-                while fault == ENOSPC or fault == EDQUOT:
-                    if self.full == 0:
-                        self.full = fault
-                        self.ring()
-                    if self.stopping:
-                        return
-                    pthread_mutex_lock(&self.mutex)
-                    self.wait(RETRY_NS)
-                    pthread_mutex_unlock(&self.mutex)
-                    begun = now_ns()
-                    fault = self.write(first)
-                if fault == 0:
-                    self.finished(first, now_ns() - begun)
+                fault = self.put(lane)
+            pthread_mutex_lock(&self.mutex)
             if fault != 0:
                 # What is on disk now nobody knows: a sync that failed once may seem to work the next time.
                 self.fault = fault
-                self.ring()
-                return
+                pthread_cond_broadcast(&self.changed)
+            else:
+                self.finished(lane)
+            pthread_mutex_unlock(&self.mutex)
+            self.ring()
 
-    cdef void finished(self, Group *first, long took) noexcept nogil:
-        cdef Group *group
-        cdef long number = 0, size = 0, count = 0
-        while first != NULL:
-            group = first
-            first = group.next
-            number = group.number
-            size += group.size
-            count += 1
-            free(group.data)
-            free(group)
+    cdef bint wait_for_room(self, int fault) noexcept nogil:
+        """The disk is full: try again a little later; false to leave."""
         pthread_mutex_lock(&self.mutex)
-        self.pending_bytes -= size
-        self.synced = number
-        self.full = 0
-        self.unmarked = True
+        self.lacking += 1
+        if self.full == 0:
+            self.full = fault
+            self.ring()
+        self.wait(RETRY_NS)
+        self.lacking -= 1
+        pthread_mutex_unlock(&self.mutex)
+        return not self.stopping and self.fault == 0
+
+    cdef bint take(self, Lane *lane) noexcept nogil:
+        """What this lane writes next, packed; false to leave.
+
+        1. Where nothing is being written, all that waits is written at once.
+        2. Where a write is under way for longer than ``STAGGER_NS``, the disk is slow: another begins
+           beside it, so that nobody waits for two syncs.
+        3. Where nothing comes for ``MARK_NS``, a mark says that the last group was synced.
+        """
+        cdef long waited
+        pthread_mutex_lock(&self.mutex)
+        while True:
+            if self.fault != 0:
+                break
+            if self.first != NULL and self.first.file < self.file_base + self.file_count:
+                waited = now_ns() - self.begun_ns
+                if self.next_ticket - self.done_ticket >= TICKETS:
+                    self.wait(STAGGER_NS)
+                    continue
+                if self.writing == 0 or waited >= STAGGER_NS:
+                    if self.pack(lane):
+                        pthread_mutex_unlock(&self.mutex)
+                        return True
+                    break
+                if not self.staggering:
+                    self.staggering = True
+                    self.wait(STAGGER_NS - waited)
+                    self.staggering = False
+                    continue
+            elif self.stopping:
+                break
+            if not self.wait(MARK_NS) and self.unmarked and self.writing == 0 and self.first == NULL:
+                self.mark(lane)
+                pthread_mutex_unlock(&self.mutex)
+                return True
+        pthread_mutex_unlock(&self.mutex)
+        return False
+
+    cdef Ticket *begin(self, Lane *lane, long size) noexcept nogil:
+        """The lane has its place; the next one writes behind it."""
+        cdef Ticket *ticket = &self.tickets[self.next_ticket % TICKETS]
+        lane.size = size
+        lane.file = ticket.file = self.file
+        lane.offset = ticket.offset = self.offset
+        lane.fd = self.files[self.file % MOST_FILES]
+        lane.ticket = self.next_ticket
+        lane.begun_ns = self.begun_ns = now_ns()
+        ticket.done = False
+        self.next_ticket += 1
+        self.offset += size
+        self.writing += 1
+        return ticket
+
+    cdef void finished(self, Lane *lane) noexcept nogil:
+        """The lane's write is on disk; ``synced`` rises as far as no earlier one is still under way."""
+        cdef long took = now_ns() - lane.begun_ns
+        cdef Ticket *ticket = &self.tickets[lane.ticket % TICKETS]
+        ticket.done = True
+        self.writing -= 1
         self.writes += 1
-        self.groups += count
-        self.written_bytes += size
         self.sync_ns += took
         self.last_ns = took
         self.slowest_ns = max(self.slowest_ns, took)
-        pthread_mutex_unlock(&self.mutex)
-        self.ring()
+        self.unmarked = ticket.last_group > 0
+        if self.lacking == 0:
+            self.full = 0
+        while self.done_ticket < self.next_ticket:
+            ticket = &self.tickets[self.done_ticket % TICKETS]
+            if not ticket.done:
+                return
+            self.done_ticket += 1
+            if ticket.last_group > 0:
+                self.synced = ticket.last_group
+                self.pending_bytes -= ticket.nbytes
+                self.written_bytes += ticket.nbytes
+                self.groups += ticket.groups
 
-    cdef Group *take(self) noexcept nogil:
-        """All groups that wait for the same file, up to WRITE_BYTES; NULL to leave, or to mark what is written."""
-        cdef Group *first
-        cdef Group *end
-        cdef long size
-        pthread_mutex_lock(&self.mutex)
-        while self.first == NULL or self.first.file >= self.file_base + self.file_count:
-            if self.stopping or (not self.wait(MARK_NS) and self.unmarked and self.first == NULL):
-                pthread_mutex_unlock(&self.mutex)
-                return NULL
-        first = end = self.first
-        size = end.size
-        while end.next != NULL and end.next.file == first.file and size + end.next.size <= WRITE_BYTES:
-            end = end.next
-            size += end.size
-        self.first = end.next
+    cdef bint pack(self, Lane *lane) noexcept nogil:
+        """Take all groups that wait for the same file, up to WRITE_BYTES, with their heads in one piece of
+        memory padded to a block; false without memory.
+        """
+        cdef Group *group = self.first
+        cdef GroupHead *head
+        cdef Ticket *ticket
+        cdef long size = 0, at = 0, nbytes = 0, count = 0
+        while group != NULL and group.file == self.first.file and (count == 0 or nbytes + group.size <= WRITE_BYTES):
+            size += HEAD + group.size
+            nbytes += group.size
+            count += 1
+            group = group.next
+        size = blocks(size)
+        if not room(lane, size):
+            self.fault = ENOMEM
+            return False
+        if self.first.file != self.file:
+            self.file = self.first.file
+            self.offset = BLOCK
+        ticket = self.begin(lane, size)
+        ticket.nbytes = nbytes
+        ticket.groups = count
+        while count > 0:
+            group = self.first
+            self.first = group.next
+            count -= 1
+            head = <GroupHead *>(lane.scratch + at)
+            set_head(head, self.run, group.number, self.synced, group.file, LAST_OF_WRITE if count == 0 else 0)
+            head.length = group.size
+            head.records = group.records
+            head.checksum = sluice_crc32c(0, head, HEAD)
+            memcpy(lane.scratch + at + HEAD, group.data, group.size)
+            at += HEAD + group.size
+            ticket.last_group = group.number
+            free(group.data)
+            free(group)
         if self.first == NULL:
             self.last = NULL
-        end.next = NULL
-        pthread_mutex_unlock(&self.mutex)
-        return first
+        memset(lane.scratch + at, 0, size - at)
+        return True
 
-    cdef int write(self, Group *first) noexcept nogil:
-        """Write and sync; 0 or an errno. Repeating it after ENOSPC writes the same bytes to the same place."""
-        cdef long size
-        if first.file != self.file:
-            self.file = first.file
-            self.offset = BLOCK
-        size = self.pack(first)
-        if size < 0:
-            return ENOSPC
-        return self.put(self.files[first.file % MOST_FILES], size)
-
-    cdef int mark(self) noexcept nogil:
+    cdef void mark(self, Lane *lane) noexcept nogil:
         """Nothing has come for a while: say that the last group was synced, so that damage to it is seen."""
         cdef GroupHead head
+        cdef Ticket *ticket
         self.unmarked = False
+        if not room(lane, BLOCK):
+            return
         set_head(&head, self.run, self.synced, self.synced, self.file, MARK | LAST_OF_WRITE)
         head.checksum = sluice_crc32c(0, &head, HEAD)
-        memset(self.scratch, 0, BLOCK)
-        memcpy(self.scratch, &head, HEAD)
-        return self.put(self.files[self.file % MOST_FILES], BLOCK)
+        memset(lane.scratch, 0, BLOCK)
+        memcpy(lane.scratch, &head, HEAD)
+        ticket = self.begin(lane, BLOCK)
+        ticket.last_group = ticket.nbytes = ticket.groups = 0
 
-    cdef int put(self, int fd, long size) noexcept nogil:
+    cdef int put(self, Lane *lane) noexcept nogil:
+        """Write and sync; 0 or an errno. Repeating it after ENOSPC writes the same bytes to the same place."""
         cdef long done = 0
         cdef ssize_t n
-        while done < size:
-            n = pwrite(fd, self.scratch + done, size - done, self.offset + done)
+        while done < lane.size:
+            n = pwrite(lane.fd, lane.scratch + done, lane.size - done, lane.offset + done)
             if n < 0:
                 if errno == EINTR:
                     continue
                 return errno
             done += n
-        if fdatasync(fd) != 0:
+        if fdatasync(lane.fd) != 0:
             # Not a lack of room that may pass: what the kernel could not write it may have dropped.
             self.fault_at_sync = 1
             return errno if errno != ENOSPC and errno != EDQUOT else EIO
-        self.offset += size
         return 0
-
-    cdef long pack(self, Group *first) noexcept nogil:
-        """All groups with their heads in one piece of memory, padded to a block; -1 without memory."""
-        cdef Group *group = first
-        cdef GroupHead *head
-        cdef long size = 0, at = 0
-        cdef char *grown
-        while group != NULL:
-            size += HEAD + group.size
-            group = group.next
-        size = blocks(size)
-        if size > self.scratch_bytes:
-            grown = <char *>realloc(self.scratch, size)
-            if grown == NULL:
-                return -1
-            self.scratch = grown
-            self.scratch_bytes = size
-        group = first
-        while group != NULL:
-            head = <GroupHead *>(self.scratch + at)
-            set_head(head, self.run, group.number, self.synced, group.file,
-                     LAST_OF_WRITE if group.next == NULL else 0)
-            head.length = group.size
-            head.records = group.records
-            head.checksum = sluice_crc32c(0, head, HEAD)
-            memcpy(self.scratch + at + HEAD, group.data, group.size)
-            at += HEAD + group.size
-            group = group.next
-        memset(self.scratch + at, 0, size - at)
-        return size
 
     cdef void ring(self) noexcept nogil:
         cdef uint64_t one = 1
@@ -312,10 +351,21 @@ cdef class Journal:
         until.tv_nsec += ns
         until.tv_sec += until.tv_nsec // 1000000000
         until.tv_nsec %= 1000000000
-        self.waiting = True
+        self.idle += 1
         answer = pthread_cond_timedwait(&self.changed, &self.mutex, &until)
-        self.waiting = False
+        self.idle -= 1
         return answer == 0
+
+
+cdef bint room(Lane *lane, long size) noexcept nogil:
+    cdef char *grown
+    if size > lane.scratch_bytes:
+        grown = <char *>realloc(lane.scratch, size)
+        if grown == NULL:
+            return False
+        lane.scratch = grown
+        lane.scratch_bytes = size
+    return True
 
 
 cdef void set_head(GroupHead *head, long run, long group, long synced, long file, int flags) noexcept nogil:

@@ -105,7 +105,10 @@ def _file(state: Replayed, files: JournalFiles, number: int) -> None:
             at = _next_block(at + 1)
             continue
         if group.number != state.last_group + 1:
-            raise _missing(state, files.path(number), at, group.number - 1)
+            if group.synced > state.last_group:
+                raise _missing(state, files.path(number), at, group.synced)
+            # Written beside one that was cut short, and as unconfirmed as that.
+            break
         _apply(state, number, read(data, group.start, group.end))
         state.last_group = group.number
         at = _next_block(group.end) if group.is_last else group.end
