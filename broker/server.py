@@ -119,6 +119,7 @@ class Server:
         )
         self.model.on_reload = self.reload
         self.engine.find = self.model.resolve
+        self.model.on_backup = self.store.backup
         restore(self.engine, self.model, self.store)
         self.container = Container(self.engine, self.model, roster, settings)
         self.reactor = Reactor(self.container)

@@ -57,7 +57,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "manage": ("engine", "node", "policy", "flow", "queues", "store", *LEAVES),
     "http": (*VIEWS, *LEAVES),
     "client": LEAVES,
-    "cli": ("client", "server", "settings", "policy", *VIEWS, *LEAVES),
+    "cli": ("client", "server", "settings", "policy", "store", *VIEWS, *LEAVES),
     "spark": (),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store"),

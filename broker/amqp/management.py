@@ -61,7 +61,7 @@ class Request:
 
     def text(self, key: str) -> str:
         """An argument that is a text and must be there."""
-        value = self.name if key == "name" else self.argument(key)
+        value = (self.name if key == "name" else None) or self.argument(key)
         if not isinstance(value, str) or not value:
             raise OperatorError(f"{self.operation} needs '{key}'")
         return value
@@ -116,6 +116,10 @@ class ManagementNode:
             "why": self._why,
             "purge": self._purge,
             "apply": self._apply,
+            "move": self._move,
+            "browse": self._browse,
+            "backup": self._backup,
+            "backup-done": self._backup_done,
         }
 
     def handle(self, data: bytes) -> tuple[str, bytes] | None:
@@ -240,7 +244,26 @@ class ManagementNode:
         return OK, {"answers": [asdict(why) for why in self._model.why(request.text("address"))]}
 
     def _purge(self, request: Request) -> Answer:
-        return OK, {"purged": self._model.purge(request.text("name"))}
+        dry_run = request.argument("dry_run") is True
+        return OK, {"purged": self._model.purge(request.text("name"), dry_run)}
+
+    def _move(self, request: Request) -> Answer:
+        dry_run = request.argument("dry_run") is True
+        given = (request.text("source"), request.text("target"), request.number("count", 0), dry_run)
+        return OK, {"moved": self._model.move(*given)}
+
+    def _browse(self, request: Request) -> Answer:
+        found = self._model.browse(
+            request.text("name"), request.number("offset", 0), min(request.number("count", 20), MOST_ROWS)
+        )
+        return OK, {"messages": [asdict(each) for each in found.messages], "paged": found.paged}
+
+    def _backup(self, request: Request) -> Answer:
+        self._model.backup(request.text("target"))
+        return OK, NOTHING
+
+    def _backup_done(self, request: Request) -> Answer:
+        return OK, {"done": self._model.backup_done()}
 
     def _apply(self, request: Request) -> Answer:
         if request.argument("text") is None:
@@ -255,7 +278,19 @@ OPERATIONS: dict[str, list[str]] = {
     **dict.fromkeys(ROWS, READ_ONLY),
     **dict.fromkeys(WRITABLE, NODE_OPERATIONS),
     PREFIX + "subscription": ["READ", "DELETE", "purge"],
-    BROKER: ["READ", "stop-producers", "start-producers", "explain", "why", "purge", "apply"],
+    BROKER: [
+        "READ",
+        "stop-producers",
+        "start-producers",
+        "explain",
+        "why",
+        "purge",
+        "apply",
+        "move",
+        "browse",
+        "backup",
+        "backup-done",
+    ],
 }
 
 

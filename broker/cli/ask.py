@@ -50,7 +50,7 @@ def entity(
     return fields(management.call(verb, type=PREFIX + kind, name=name, attributes=attributes or {}).body)
 
 
-def operation(management: Management, name: str, **arguments: object) -> Row:
+def operation(management: Management, name: str, /, **arguments: object) -> Row:
     """The map one of the broker's own operations answers with."""
     return fields(management.call(name, type=BROKER, body=arguments).body)
 

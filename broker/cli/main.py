@@ -23,6 +23,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "why": ("broker.cli.why", "say why a link is blocked and what would free it"),
     "send": ("broker.cli.send", "send messages to an address"),
     "receive": ("broker.cli.receive", "receive messages from an address"),
+    "browse": ("broker.cli.browse", "look at a queue's messages without taking them"),
+    "move": ("broker.cli.move", "move messages from one queue to another"),
+    "purge": ("broker.cli.purge", "drop a queue's messages"),
+    "store": ("broker.cli.store", "check, measure and back up a data directory"),
     "bench": ("broker.cli.bench", "measure a broker's throughput and latency"),
     "schema": ("broker.cli.schema", "print the JSON Schema of the configuration files"),
 }

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
 
 from broker.engine import SECOND_NS, Engine
 from broker.errors import ConflictError, NotFoundError, OperatorError
@@ -24,13 +26,17 @@ from broker.manage.process import Process
 from broker.manage.totals import Totals
 from broker.manage.views import (
     BrokerView,
+    Browsed,
+    BrowsedMessage,
     ConsumerView,
     Links,
     ProducerView,
     QueueView,
     Snapshot,
     StoreView,
+    browsed,
     queue_view,
+    waiting_msgs,
 )
 from broker.manage.why import Why
 from broker.node import Node
@@ -60,12 +66,28 @@ class Explanation:
     settings: tuple[Setting, ...]
 
 
+# An answer with messages is encoded and kept in memory until it is read.
+BROWSE_BYTES = 1 << 19
+
 # The store's note of the operators' holds.
 HOLDS = "holds"
 
 
 def _ignore(node: Node) -> None:
     """No room that knows the wire is interested."""
+
+
+class Backup:
+    """One backup; ``finish`` may be called on any thread."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.fault: Exception | None = None
+
+    def finish(self, fault: Exception | None) -> None:
+        """It is complete, or it failed."""
+        self.fault = fault
+        self.done = True
 
 
 class Model:
@@ -96,6 +118,8 @@ class Model:
         self.on_delete: Callable[[Node], None] = _ignore
         self.on_change: Callable[[Node], None] = _ignore
         self.on_reload: Callable[[], list[str]] | None = None
+        self.on_backup: Callable[[Path, Callable[[Exception | None], None]], None] | None = None
+        self._backup: Backup | None = None
         self._totals = Totals()
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker)
 
@@ -171,10 +195,37 @@ class Model:
             self.on_delete(each)
         return node
 
-    def purge(self, name: str) -> int:
-        """Drop every ready message of a queue, or of a topic's subscriptions; how many there were."""
+    def purge(self, name: str, dry_run: bool = False) -> int:
+        """Drop every message of a queue, or of a topic's subscriptions, that no consumer holds; how many.
+
+        With ``dry_run`` they are only counted.
+        """
         node = self.find(name)
+        if dry_run:
+            return sum(waiting_msgs(each) for each in (node, *node.subscriptions))
         return sum(self.engine.purge(each) for each in (node, *node.subscriptions))
+
+    def move(self, source: str, target: str, count: int = 0, dry_run: bool = False) -> int:
+        """Move the oldest messages of a queue to another as that has room; how many will go. 0 is all."""
+        here, there = self.find(source), self.resolve(target)
+        if here is there:
+            raise OperatorError(f"'{source}' is both source and target")
+        if here.is_topic:
+            raise OperatorError(f"'{source}' is a topic: move the messages of one of its subscriptions")
+        count = min(count or waiting_msgs(here), waiting_msgs(here))
+        return count if dry_run else self.engine.move(here, there, count)
+
+    def browse(self, name: str, offset: int = 0, count: int = 20) -> Browsed:
+        """The oldest messages of a queue that are in memory, as they are; up to ``BROWSE_BYTES`` of them."""
+        node = self.find(name)
+        found: list[BrowsedMessage] = []
+        nbytes = 0
+        for entry in islice(node.queue, offset, offset + count):
+            nbytes += len(entry.data)
+            if found and nbytes > BROWSE_BYTES:
+                break
+            found.append(browsed(entry))
+        return Browsed(tuple(found), 0 if node.spool is None else node.spool.count)
 
     def bind(self, source: str, target: str) -> None:
         """Not available yet."""
@@ -241,6 +292,26 @@ class Model:
         if self.on_reload is None:
             raise OperatorError("this broker was started without files to read again; name a file to apply")
         return self.on_reload()
+
+    def backup(self, target: str) -> None:
+        """Begin to copy the data directory to a new one; ``backup_done`` says when it is there."""
+        if self.on_backup is None:
+            raise OperatorError("this broker keeps nothing on disk")
+        path = Path(target)
+        if path.exists():
+            raise OperatorError(f"{target} exists already")
+        if self._backup is not None and not self._backup.done:
+            raise ConflictError("a backup is under way")
+        self._backup = backup = Backup()
+        self.on_backup(path, backup.finish)
+
+    def backup_done(self) -> bool:
+        """Whether the last backup is complete; OperatorError with the reason if it failed."""
+        if self._backup is None:
+            raise OperatorError("no backup was begun")
+        if self._backup.fault is not None:
+            raise OperatorError(f"the backup failed: {self._backup.fault}")
+        return self._backup.done
 
     # --- seeing it
 

@@ -6,6 +6,7 @@ Times are monotonic nanoseconds where the name says so and seconds elsewhere; si
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from broker.flow.limits import NodeSettings
 from broker.flow.window import Window
 from broker.manage.bars import bars
 from broker.node import Node
+from broker.queues.queue import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,40 @@ class ConnectionView:
 
 
 @dataclass(frozen=True, slots=True)
+class BrowsedMessage:
+    """One message as it lies in its queue, encoded; ``number`` is its sequence number."""
+
+    number: int
+    state: str
+    bytes: int
+    durable: bool
+    delivery_count: int
+    redelivered: bool
+    message: builtins.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Browsed:
+    """Messages of a queue, and how many more are on disk only."""
+
+    messages: tuple[BrowsedMessage, ...]
+    paged: int
+
+
+def browsed(entry: Entry) -> BrowsedMessage:
+    """An entry for whoever looks."""
+    return BrowsedMessage(
+        number=entry.seq,
+        state=("ready", "acquired", "gone", "pending", "behind")[entry.state],
+        bytes=len(entry.data),
+        durable=bool(entry.durable),
+        delivery_count=entry.delivery_count,
+        redelivered=bool(entry.redelivered),
+        message=entry.data,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class StoreView:
     """What is kept on disk. ``state`` is writing, full or failed, ``reason`` why it isn't writing.
 
@@ -349,7 +385,7 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         held_by=held_by,
         depth_msgs=sum(gate.depth_msgs for gate in gates),
         depth_bytes=sum(gate.depth_bytes for gate in gates),
-        ready_msgs=sum(_waiting(part) for part in (node, *node.subscriptions)),
+        ready_msgs=sum(waiting_msgs(part) for part in (node, *node.subscriptions)),
         unsettled_msgs=node.queue.acquired + sum(part.queue.acquired for part in node.subscriptions),
         peak_msgs=max(gate.peak_msgs for gate in gates),
         peak_bytes=max(gate.peak_bytes for gate in gates),
@@ -371,7 +407,7 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
     )
 
 
-def _waiting(node: Node) -> int:
+def waiting_msgs(node: Node) -> int:
     """Messages no consumer holds: ready, on their way to disk, and on disk only."""
     queue = node.queue
     return queue.ready + queue.pending + queue.behind + (0 if node.spool is None else node.spool.count)

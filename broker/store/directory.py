@@ -7,6 +7,7 @@ own, for the database has none.
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -80,6 +81,30 @@ class Change:
     notes: dict[str, bytes] = field(default_factory=dict)
 
 
+def try_to_read(path: Path) -> None:
+    """DamagedStore where reading the database would end the process.
+
+    It is mapped into memory and trusts its own pointers: where the file was cut short, or a pointer
+    was damaged, a read is a signal and no exception. So a child reads it all first.
+    """
+    if not path.exists():
+        return
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            directory = Directory(path, readonly=True)
+            directory.meta()
+            directory.check()
+            status = 0
+        finally:
+            # What is wrong otherwise the parent finds and says itself.
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        raise DamagedStore(path, 0, "the directory is cut short or its pages are damaged")
+
+
 class Directory:
     """The database of one data directory. lmdb.Error passes through; its text names what went wrong."""
 
@@ -97,6 +122,9 @@ class Directory:
             )
         except lmdb.Error as fault:
             raise DamagedStore(path, 0, f"the directory can't be opened ({fault})") from None
+        needed = self.stats()["directory_bytes"]
+        if path.stat().st_size < needed:
+            raise DamagedStore(path, path.stat().st_size, f"the file ends before its last page, at {needed}")
         self._shelves = self._env.open_db(b"shelves", create=not readonly)
         self._pages = self._env.open_db(b"pages", create=not readonly)
         self._notes = self._env.open_db(b"notes", create=not readonly)

@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from broker.errors import OperatorError
 from broker.records import DEFINE, NOTE, REMOVE
 from broker.storage import FAILED, FULL, WRITING, Shelf
 from broker.store.checkpoint import SyncFault, Taken, adopt, is_lack_of_room, take, write
-from broker.store.directory import Change, Directory, Meta
+from broker.store.directory import Change, Directory, Meta, try_to_read
 from broker.store.faults import DamagedStore, StoreInUse
 from broker.store.files import JournalFiles
 from broker.store.journal import WRITERS, Journal
@@ -110,6 +110,7 @@ class DiskStore(Shelves):
     def _open(self, file_bytes: int | None, progress: Progress | None) -> None:
         self.file_bytes = file_bytes or _fitting_file(self.path)
         self.files = JournalFiles(self.path, self.file_bytes)
+        try_to_read(self.path / DIRECTORY)
         self.directory = Directory(self.path / DIRECTORY)
         found = replay(self.directory, self.files, progress)
         self.pages = PageFile(self.path / PAGES)
@@ -473,6 +474,16 @@ def _fitting_file(path: Path) -> int:
     disk = os.statvfs(path)
     free = disk.f_bavail * disk.f_frsize
     return max(min(free // 16, LARGEST_FILE), SMALLEST_FILE) & ~4095
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """The directory is ours alone for a while; StoreInUse while a broker has it."""
+    fd = _locked(path)
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 def _locked(path: Path) -> int:

@@ -34,10 +34,11 @@ class PageFile:
     OSError of the file passes through; DamagedStore where a blob isn't what was written.
     """
 
-    def __init__(self, path: Path, *, empty: bool = False) -> None:
+    def __init__(self, path: Path, *, empty: bool = False, readonly: bool = False) -> None:
         self.path = path
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if empty else 0)
-        self._fd = os.open(path, flags, 0o600)
+        flags = os.O_RDONLY if readonly else os.O_RDWR | os.O_CREAT | (os.O_TRUNC if empty else 0)
+        self._readonly = readonly
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
         self.size_bytes = 0
         self.used_bytes = 0
         # Free runs below the end, by offset and by (size, offset).
@@ -101,7 +102,7 @@ class PageFile:
         if actual < end:
             raise DamagedStore(self.path, actual, f"the file ends before its last page, at byte {end}")
         self.size_bytes = end
-        if actual > end:
+        if actual > end and not self._readonly:
             os.ftruncate(self._fd, end)
 
     def sync(self) -> None:

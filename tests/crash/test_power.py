@@ -209,7 +209,8 @@ def test_every_moment_of_power_loss_leaves_what_was_accepted(tmp_path: Path) -> 
         lost += len(wanted - present)
         back += len(gone & present)
     print(
-        f"\n{CUTS} cuts of {len(happened):,} writes and syncs: {len(diary.accepted_at):,} accepted, lost {lost};"
+        f"\n{CUTS} cuts of {len(happened):,} writes and syncs:"
+        f" {len(diary.accepted_at):,} accepted, lost {lost};"
         f" {len(diary.confirmed_at):,} confirmed, back {back}"
     )
     assert (lost, back) == (0, 0)

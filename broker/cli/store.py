@@ -1,0 +1,96 @@
+"""Look after a data directory: check it, show what it holds, back it up.
+
+check and stats read a directory no broker has (--data); stats without --data asks the running broker.
+backup copies the running broker's directory, consistently and while it works, or with --data one that
+no broker has. TARGET is a new directory on the broker's machine; start a broker on it to restore.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.cli import arguments, ask, table
+from broker.cli.main import UsageError
+from broker.cli.progress import Bar
+
+if TYPE_CHECKING:
+    from broker.store.check import Report
+
+POLL_S = 0.1
+SHOWN = (
+    *("storeState", "storeReason", "store_msgs", "store_bytes", "store_limit_bytes"),
+    *("temp_bytes", "temp_limit_bytes", "syncs", "sync_seconds", "groups"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's own arguments."""
+    parser.add_argument("action", choices=("check", "stats", "backup"))
+    parser.add_argument("target", nargs="?", metavar="TARGET", help="where a backup goes: a new directory")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="a data directory no broker has")
+    arguments.add_broker(parser)
+    arguments.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 where all is well; a fault is told with its file and place, status 1."""
+    if (args.action == "backup") != bool(args.target):
+        raise UsageError("backup needs a TARGET, check and stats take none")
+    if args.action == "check" and args.data is None:
+        raise UsageError("check needs --data DIR")
+    if args.action == "backup":
+        return _backup(args)
+    if args.data is None:
+        return _ask(args)
+    return _read(args)
+
+
+def _read(args: argparse.Namespace) -> int:
+    from broker.store.check import check, stats
+
+    look = check if args.action == "check" else stats
+    with Bar(f"reading {args.data}", None) as bar:
+        report = look(args.data, lambda done, total: bar.show(done, f"of {total}"))
+    print(table.as_json(asdict(report)) if args.json else _told(report))
+    return 0
+
+
+def _told(report: Report) -> str:
+    lines = [
+        f"{shelf.name}: {shelf.messages:,} messages, {shelf.in_pages:,} of them in {shelf.pages:,} pages"
+        for shelf in report.shelves
+    ]
+    lines.append(
+        f"journal {report.journal_bytes:,} B, pages {report.page_bytes_used:,} of {report.page_bytes:,} B,"
+        f" directory {report.directory_bytes:,} B, {report.groups:,} groups"
+    )
+    lines.append("stopped in order" if report.clean else "not stopped in order")
+    return "\n".join(lines)
+
+
+def _ask(args: argparse.Namespace) -> int:
+    with ask.connect(args) as management:
+        found = ask.entity(management, "READ", "broker", "sluice")
+    shown = {name: found[name] for name in SHOWN}
+    print(
+        table.as_json(shown) if args.json else "\n".join(f"{name} {value}" for name, value in shown.items())
+    )
+    return 0
+
+
+def _backup(args: argparse.Namespace) -> int:
+    if args.data is not None:
+        from broker.store.check import copy
+
+        copy(args.data, Path(args.target))
+    else:
+        with ask.connect(args) as management:
+            ask.operation(management, "backup", target=str(Path(args.target).absolute()))
+            while not ask.operation(management, "backup-done")["done"]:
+                time.sleep(POLL_S)
+    print(table.as_json({"backup": args.target}) if args.json else f"backed up to {args.target}")
+    return 0

@@ -1,0 +1,105 @@
+"""A data directory looked at without changing it, and copied; for operators, on a stopped broker."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.errors import OperatorError
+from broker.records import DamagedRecord, read
+from broker.store.directory import Directory, try_to_read
+from broker.store.disk import DIRECTORY, PAGES, locked
+from broker.store.faults import DamagedStore
+from broker.store.files import JournalFiles
+from broker.store.pagefile import PageFile
+from broker.store.replay import Progress, Replayed, replay
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfReport:
+    """One durable node's messages: all, those in pages, and their bytes where that is known."""
+
+    name: str
+    messages: int
+    in_pages: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a data directory holds; sizes in bytes."""
+
+    clean: bool
+    shelves: tuple[ShelfReport, ...]
+    notes: int
+    groups: int
+    journal_bytes: int
+    page_bytes: int
+    page_bytes_used: int
+    directory_bytes: int
+
+
+def stats(path: Path, progress: Progress | None = None) -> Report:
+    """What is in it. DamagedStore at the first fault, StoreInUse while a broker has it."""
+    with _opened(path) as (directory, files, pages):
+        return _report(replay(directory, files, progress), directory, files, pages)
+
+
+def check(path: Path, progress: Progress | None = None) -> Report:
+    """The same after reading every page; DamagedStore at the first that isn't what was written."""
+    with _opened(path) as (directory, files, pages):
+        found = replay(directory, files)
+        rows = [page for shelf in found.shelves.values() for page in shelf.pages]
+        for done, row in enumerate(rows):
+            try:
+                read(pages.read(row.place))
+            except DamagedRecord as fault:
+                raise DamagedStore(pages.path, row.place.offset + fault.offset, str(fault)) from None
+            if progress is not None:
+                progress(done + 1, len(rows))
+        return _report(found, directory, files, pages)
+
+
+def copy(path: Path, target: Path) -> None:
+    """A backup of a directory no broker has."""
+    with _opened(path):
+        if target.exists():
+            raise OperatorError(f"{target} exists already")
+        shutil.copytree(path, target, ignore=shutil.ignore_patterns("temp", "lock", "spare-*", "*-lock"))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Directory, JournalFiles, PageFile]]:
+    if not (path / DIRECTORY).exists():
+        raise OperatorError(f"{path}: no store here ({DIRECTORY} is missing)")
+    with locked(path):
+        try_to_read(path / DIRECTORY)
+        directory = Directory(path / DIRECTORY, readonly=True)
+        pages = PageFile(path / PAGES, readonly=True)
+        try:
+            yield directory, JournalFiles(path, 0), pages
+        finally:
+            pages.close()
+            directory.close()
+
+
+def _report(found: Replayed, directory: Directory, files: JournalFiles, pages: PageFile) -> Report:
+    pages.claim([page.place for shelf in found.shelves.values() for page in shelf.pages])
+    shelves = []
+    for shelf in found.shelves.values():
+        in_pages = sum(int.from_bytes(page.bitmap, "little").bit_count() for page in shelf.pages)
+        messages = in_pages - len(shelf.gone) + len(shelf.messages)
+        shelves.append(ShelfReport(shelf.row.name, messages, in_pages, len(shelf.pages)))
+    return Report(
+        clean=found.clean,
+        shelves=tuple(shelves),
+        notes=sum(bool(value) for value in found.notes.values()),
+        groups=found.last_group,
+        journal_bytes=files.nbytes(),
+        page_bytes=pages.size_bytes,
+        page_bytes_used=pages.used_bytes,
+        directory_bytes=directory.stats()["directory_bytes"],
+    )
