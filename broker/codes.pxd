@@ -7,6 +7,7 @@ cdef extern from *:
     const long UNBOUNDED "SLUICE_UNBOUNDED"
 
 cdef enum:
+    HELD_BYTES = 128
     READY = 0
     ACQUIRED = 1
     GONE = 2

@@ -8,6 +8,9 @@ from __future__ import annotations
 # "No limit" as a number larger than any credit or size, so that no caller needs a special case.
 UNBOUNDED = 1099511627776
 
+# What a message holds in memory beside its bytes: its entry, the bytes object's head, rounding.
+HELD_BYTES = 128
+
 # An entry's state (queues/queue.py).
 READY = 0
 ACQUIRED = 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker import codes, message
 from broker.errors import ConflictError, NotFoundError, OperatorError
-from broker.flow.gate import HELD_BYTES, Gate
+from broker.flow.gate import Gate
 from broker.flow.ledger import IDLE_NS, Account, Port
 from broker.node import Node
 from broker.passage import EXPIRED, OVERFLOW, REJECTED, UNDELIVERABLE, Mover, Passage
@@ -127,7 +127,7 @@ class Engine:
         entry = node.queue.append(data, keep)
         node.received += 1
         node.received_bytes += size
-        self.memory.depth_bytes += size + HELD_BYTES
+        self.memory.depth_bytes += size + codes.HELD_BYTES
         self.memory.depth_msgs += 1
         if gate.enter(size, self.now_ns):
             self._gate_changed(node)
@@ -151,7 +151,7 @@ class Engine:
         self.storing.delay(node, entry)
         node.received += 1
         node.received_bytes += len(data)
-        self.memory.depth_bytes += len(data) + HELD_BYTES
+        self.memory.depth_bytes += len(data) + codes.HELD_BYTES
         self.memory.depth_msgs += 1
         if node.gate.enter(len(data), self.now_ns):
             self._gate_changed(node)
@@ -334,7 +334,7 @@ class Engine:
         self._leave(node, len(entry.data))
 
     def _leave(self, node: Node, size: int) -> None:
-        self.memory.depth_bytes -= size + HELD_BYTES
+        self.memory.depth_bytes -= size + codes.HELD_BYTES
         self.memory.depth_msgs -= 1
         if node.gate.leave(size, self.now_ns):
             self._gate_changed(node)
@@ -490,12 +490,12 @@ class Engine:
             if ledger.line or ledger.rest:
                 self.restless.add(node)
             if ledger.line and self._is_crowded(ledger.line[0]):
-                wanted = ledger.line[0].reserve_bytes + HELD_BYTES
+                wanted = ledger.line[0].reserve_bytes + codes.HELD_BYTES
                 self.wanted_bytes = wanted if self.wanted_bytes == 0 else min(wanted, self.wanted_bytes)
 
     def _is_crowded(self, account: Account) -> bool:
         """Whether it is a budget that has no room for this link."""
-        return self._is_short(account.reserve_bytes + HELD_BYTES)
+        return self._is_short(account.reserve_bytes + codes.HELD_BYTES)
 
     def _is_short(self, size: int) -> bool:
         return self.memory.room(size) == 0 or self.disk.room(size) == 0 or self.temp.room(size) == 0
@@ -561,7 +561,7 @@ class Engine:
         if node.overflow != codes.OVERFLOW_PAGE or spool.failed is not None or self.temp.closed:
             return
         msgs, nbytes = spool.count, spool.nbytes
-        held = node.gate.depth_bytes - nbytes + HELD_BYTES * (node.gate.depth_msgs - msgs)
+        held = node.gate.depth_bytes - nbytes + codes.HELD_BYTES * (node.gate.depth_msgs - msgs)
         excess = held - node.page_bytes * PAGE_PERCENT // 100
         if self.memory.stop_bytes:
             over = self.memory.depth_bytes - self.memory.stop_bytes * PAGE_PERCENT // 100
@@ -569,7 +569,7 @@ class Engine:
         if excess <= 0:
             return
         spool.page_out(excess + PAGE_BYTES)
-        self.memory.depth_bytes -= spool.nbytes - nbytes + HELD_BYTES * (spool.count - msgs)
+        self.memory.depth_bytes -= spool.nbytes - nbytes + codes.HELD_BYTES * (spool.count - msgs)
         self.memory.depth_msgs -= spool.count - msgs
         while spool.husks:
             spool.husks -= 1
@@ -602,7 +602,7 @@ class Engine:
             nbytes += len(data)
             if expires_ns:
                 self._watch(node, entry)
-        self.memory.depth_bytes += nbytes + HELD_BYTES * len(messages)
+        self.memory.depth_bytes += nbytes + codes.HELD_BYTES * len(messages)
         self.memory.depth_msgs += len(messages)
         node.gate.depth_msgs += len(messages) - run.count
         node.gate.depth_bytes += nbytes - run.nbytes
@@ -784,7 +784,7 @@ class Engine:
             if expires_ms:
                 self._expire_at(node, entry, expires_ms)
             size = len(data)
-            self.memory.depth_bytes += size + HELD_BYTES
+            self.memory.depth_bytes += size + codes.HELD_BYTES
             self.memory.depth_msgs += 1
             node.kept_bytes += size
             self.disk.depth_bytes += size
@@ -844,7 +844,7 @@ class Engine:
             node.gate.depth_msgs -= node.spool.count
             node.gate.depth_bytes -= node.spool.nbytes
             node.spool.drop()
-        self.memory.depth_bytes -= node.gate.depth_bytes + node.gate.depth_msgs * HELD_BYTES
+        self.memory.depth_bytes -= node.gate.depth_bytes + node.gate.depth_msgs * codes.HELD_BYTES
         self.memory.depth_msgs -= node.gate.depth_msgs
 
     def _clear_shelf(self, node: Node) -> None:

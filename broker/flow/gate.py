@@ -13,9 +13,6 @@ from broker import codes
 OPEN = "open"
 STOPPED = "stopped"
 
-# What a message holds in memory beside its bytes: its entry, the bytes object's head, rounding.
-HELD_BYTES = 128
-
 # (state, what happened) -> state. A pair that is absent changes nothing.
 TRANSITIONS = {(OPEN, "full"): STOPPED, (STOPPED, "drained"): OPEN}
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 
 from broker import codes
-from broker.flow.gate import HELD_BYTES, Gate
+from broker.flow.gate import Gate
 from broker.flow.share import deal
 
 # A link that used nothing for so long while others wait sits on its credit (FLOW §2 rule 5). Longer
@@ -115,7 +115,7 @@ class Account:
         self.ledger.parked_msgs += 1
         self.ledger.parked_bytes += size
         if self.ledger.memory is not None:
-            self.ledger.memory.depth_bytes += size + HELD_BYTES
+            self.ledger.memory.depth_bytes += size + codes.HELD_BYTES
         self.ledger.wait(self, now_ns)
 
     def unpark(self, message: object) -> bool:
@@ -154,7 +154,7 @@ class Account:
         self.ledger.parked_msgs -= 1
         self.ledger.parked_bytes -= size
         if self.ledger.memory is not None:
-            self.ledger.memory.depth_bytes -= size + HELD_BYTES
+            self.ledger.memory.depth_bytes -= size + codes.HELD_BYTES
 
     @property
     def granted(self) -> int:
@@ -249,7 +249,7 @@ class Ledger:
             for gate in self.others:
                 gate.promise(-msgs, -msgs * reserve_bytes)
         if self.memory is not None:
-            self.memory.promise(-msgs, -msgs * self.copies * (reserve_bytes + HELD_BYTES))
+            self.memory.promise(-msgs, -msgs * self.copies * (reserve_bytes + codes.HELD_BYTES))
 
     def misjudged(self, account: Account) -> None:
         """A message was larger than its credit had reserved: reserve more for what is still out."""
@@ -279,7 +279,7 @@ class Ledger:
         self.copies = max(copies, 1)
         if self.memory is not None:
             for account in self.accounts:
-                held = account.outstanding * (account.reserve_bytes + HELD_BYTES)
+                held = account.outstanding * (account.reserve_bytes + codes.HELD_BYTES)
                 self.memory.promise(0, (self.copies - before) * held)
 
     def lend(self, now_ns: int) -> int:
@@ -294,7 +294,7 @@ class Ledger:
         """Credit that may be promised now: the least room of all gates."""
         room = self.gate.room(reserve_bytes)
         if self.memory is not None:
-            room = min(room, self.memory.room(self.copies * (reserve_bytes + HELD_BYTES)))
+            room = min(room, self.memory.room(self.copies * (reserve_bytes + codes.HELD_BYTES)))
         if self.others:
             for gate in self.others:
                 room = min(room, gate.room(reserve_bytes))
@@ -468,7 +468,7 @@ class Ledger:
             for gate in self.others:
                 gate.promise(msgs, size)
         if self.memory is not None:
-            self.memory.promise(msgs, self.copies * (size + msgs * HELD_BYTES))
+            self.memory.promise(msgs, self.copies * (size + msgs * codes.HELD_BYTES))
         account.port.grant(msgs)
 
     def _withdraw(self, account: Account, msgs: int, now_ns: int) -> None:
