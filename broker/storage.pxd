@@ -6,7 +6,8 @@ cdef class Shelf:
     cpdef object forget(self, long seq, long nbytes)
 
 cdef class Store:
-    cdef public long group, synced, open_records, behind_bytes, stored_bytes, syncs, sync_ns, groups_written
+    cdef public long group, synced, open_records, behind_bytes, stored_bytes, syncs, sync_ns
+    cdef public long groups_written, written_bytes
     cdef public int bell
     cdef public str state, reason
     cpdef object seal(self)

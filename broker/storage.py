@@ -40,7 +40,8 @@ class Store:
     ``open_records`` is how much is in it. ``behind_bytes`` is what was handed over and isn't on disk.
     ``bell`` is a descriptor that becomes readable when ``synced`` or ``state`` changed; ``attend``
     answers it. ``reason`` says in a sentence why ``state`` isn't ``writing``. ``syncs`` counts the
-    writes that were synced, ``sync_ns`` the time they took, ``groups_written`` the groups in them.
+    writes that were synced, ``sync_ns`` the time they took, ``groups_written`` the groups in them and
+    ``written_bytes`` their records.
     """
 
     def __init__(self) -> None:
@@ -55,6 +56,7 @@ class Store:
         self.syncs = 0
         self.sync_ns = 0
         self.groups_written = 0
+        self.written_bytes = 0
 
     def shelve(self, name: str, definition: bytes) -> Shelf:
         """A new, empty shelf under a name that no other bears."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 POLL_S = 0.1
 SHOWN = (
     *("storeState", "storeReason", "store_msgs", "store_bytes", "store_limit_bytes"),
-    *("temp_bytes", "temp_limit_bytes", "syncs", "sync_seconds", "groups"),
+    *("temp_bytes", "temp_limit_bytes", "syncs", "sync_seconds", "groups", "written_bytes"),
 )
 
 

@@ -94,6 +94,7 @@ OF_BROKER = (
     Metric("sluice_store_limit_bytes", "What they may take, 0: no limit", "store.store_limit_bytes"),
     Metric("sluice_store_syncs_total", "Writes to the journal that were synced", "store.syncs"),
     Metric("sluice_store_sync_seconds_total", "How long they took", "store.sync_seconds"),
+    Metric("sluice_store_written_bytes_total", "Records in them", "store.written_bytes"),
     Metric("sluice_temp_bytes", "Messages paged out to disk", "store.temp_bytes"),
     Metric("sluice_temp_limit_bytes", "What they may take, 0: no limit", "store.temp_limit_bytes"),
     Metric("sluice_uptime_seconds", "Time since the start", "uptime_s"),

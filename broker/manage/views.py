@@ -293,6 +293,7 @@ class StoreView:
     syncs: int = 0
     sync_seconds: float = 0.0
     groups: int = 0
+    written_bytes: int = 0
 
     @classmethod
     def of(cls, engine: Engine) -> StoreView:
@@ -310,6 +311,7 @@ class StoreView:
             syncs=0 if store is None else store.syncs,
             sync_seconds=0.0 if store is None else store.sync_ns / SECOND_NS,
             groups=0 if store is None else store.groups_written,
+            written_bytes=0 if store is None else store.written_bytes,
         )
 
 

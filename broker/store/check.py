@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from broker.errors import OperatorError
 from broker.records import DamagedRecord, read
-from broker.store.directory import Directory, try_to_read
+from broker.store.directory import Directory, PageRow, try_to_read
 from broker.store.disk import DIRECTORY, PAGES, locked
 from broker.store.faults import DamagedStore
 from broker.store.files import JournalFiles
 from broker.store.pagefile import PageFile
 from broker.store.replay import Progress, Replayed, replay
+from broker.store.shelves import Extent
 
 
 @dataclass(frozen=True, slots=True)
 class ShelfReport:
-    """One durable node's messages: all, those in pages, and their bytes where that is known."""
+    """One durable node's messages: all, those in pages, and how many pages."""
 
     name: str
     messages: int
@@ -86,13 +87,22 @@ def _opened(path: Path) -> Iterator[tuple[Directory, JournalFiles, PageFile]]:
             directory.close()
 
 
+def _live(page: PageRow, gone: Mapping[int, int]) -> int:
+    """Messages of a page that are not done with; what is gone may be known to its row already."""
+    extent = Extent.of(page.first, page.last, page.place, page.bitmap)
+    for seq in gone:
+        extent.drop_one(seq)
+    return extent.live
+
+
 def _report(found: Replayed, directory: Directory, files: JournalFiles, pages: PageFile) -> Report:
     pages.claim([page.place for shelf in found.shelves.values() for page in shelf.pages])
     shelves = []
     for shelf in found.shelves.values():
-        in_pages = sum(int.from_bytes(page.bitmap, "little").bit_count() for page in shelf.pages)
-        messages = in_pages - len(shelf.gone) + len(shelf.messages)
-        shelves.append(ShelfReport(shelf.row.name, messages, in_pages, len(shelf.pages)))
+        in_pages = sum(_live(page, shelf.gone) for page in shelf.pages)
+        shelves.append(
+            ShelfReport(shelf.row.name, in_pages + len(shelf.messages), in_pages, len(shelf.pages))
+        )
     return Report(
         clean=found.clean,
         shelves=tuple(shelves),

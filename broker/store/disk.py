@@ -156,6 +156,7 @@ class DiskStore(Shelves):
         self.syncs = self.journal.writes
         self.sync_ns = self.journal.sync_ns
         self.groups_written = self.journal.groups
+        self.written_bytes = self.journal.written_bytes
         while self._done:
             self._finish(self._done.popleft())
         if self._taken is not None and self._taken.group <= self.synced:

@@ -1,0 +1,288 @@
+"""The store on disk: crashes, checkpoints, space, and a walk against a model."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.errors import OperatorError
+from broker.storage import DURABLE, REDELIVERED
+from broker.store.check import check, copy, stats
+from broker.store.disk import DiskStore
+from broker.store.faults import DamagedStore, StoreInUse
+from tests.store.test_port import Kept
+
+
+def settle(kept: Kept, checkpoints: int) -> None:
+    """Until that many checkpoints were made."""
+    assert isinstance(kept.store, DiskStore)
+    deadline = time.monotonic() + 10
+    while kept.store.checkpoints < checkpoints:
+        assert time.monotonic() < deadline, kept.store.stats()
+        settle_once(kept.store)
+
+
+def test_what_was_not_sealed_is_gone_after_a_crash_and_nothing_else(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path)
+    shelf = kept.store.shelve("q", b"")
+    shelf.append(1, DURABLE, 0, 0, b"kept")
+    kept.sync()
+    shelf.append(2, DURABLE, 0, 0, b"not sealed")
+    kept.reopen(abandon=True)
+    assert kept.contents() == {"q": [(1, DURABLE, 0, 0, b"kept")]}
+    assert isinstance(kept.store, DiskStore)
+    assert not kept.store.recovered.clean
+    kept.reopen()
+    assert kept.store.recovered.clean
+    kept.store.close()
+
+
+def test_space_comes_back_after_draining(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path)
+    shelf = kept.store.shelve("q", b"")
+    for seq in range(1, 6001):
+        shelf.append(seq, DURABLE, 0, 0, bytes(1000))
+        if seq % 100 == 0:
+            kept.sync()
+    settle(kept, 1)
+    assert isinstance(kept.store, DiskStore)
+    assert kept.store.stats()["page_bytes_used"] > 1 << 20
+    for seq in range(1, 6001):
+        shelf.forget(seq, 1000)
+    kept.sync()
+    settle(kept, kept.store.checkpoints + 3)
+    after = kept.store.stats()
+    assert (after["page_bytes"], after["page_bytes_used"], after["messages"]) == (0, 0, 0)
+    assert after["journal_bytes"] <= 7 << 20
+    kept.store.close()
+
+
+def test_numbers_go_on_rising_after_a_restart(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path)
+    shelf = kept.store.shelve("q", b"")
+    shelf.append(7, DURABLE, 0, 0, b"x")
+    kept.sync()
+    shelf.forget(7, 1)
+    kept.sync()
+    settle(kept, 1)
+    kept.reopen()
+    assert isinstance(kept.store, DiskStore)
+    assert [each.last_seq for each in kept.store.recovered.shelves] == [7]
+    kept.store.close()
+
+
+def test_a_message_larger_than_a_file_is_kept(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path)
+    shelf = kept.store.shelve("q", b"")
+    large = bytes(range(256)) * (3 << 12)
+    for seq in (1, 2, 3):
+        shelf.append(seq, DURABLE, 0, 0, large)
+        kept.sync()
+    settle(kept, 1)
+    kept.reopen(abandon=True)
+    assert [message[4] == large for message in kept.contents()["q"]] == [True] * 3
+    kept.store.close()
+
+
+def test_two_on_one_directory(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path)
+    with pytest.raises(StoreInUse, match="in use by another broker"):
+        DiskStore.open(tmp_path)
+    with pytest.raises(StoreInUse):
+        check(tmp_path)
+    kept.store.close()
+
+
+def test_check_stats_and_copy(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path / "data")
+    shelf = kept.store.shelve("q", b"")
+    for seq in range(1, 4001):
+        shelf.append(seq, DURABLE, 0, 0, bytes(900))
+        if seq % 100 == 0:
+            kept.sync()
+    settle(kept, 1)
+    shelf.forget(1, 900)
+    kept.store.close()
+    report = check(tmp_path / "data")
+    assert report == stats(tmp_path / "data")
+    [found] = report.shelves
+    assert (found.name, found.messages, report.clean) == ("q", 3999, True)
+    assert found.pages > 0
+    copy(tmp_path / "data", tmp_path / "copy")
+    assert check(tmp_path / "copy").shelves == report.shelves
+    with pytest.raises(OperatorError, match="exists already"):
+        copy(tmp_path / "data", tmp_path / "copy")
+    with pytest.raises(OperatorError, match="no store here"):
+        check(tmp_path / "nowhere")
+
+
+def test_a_backup_of_a_running_store_is_whole(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path / "data")
+    assert isinstance(kept.store, DiskStore)
+    shelf = kept.store.shelve("q", b"")
+    done: list[Exception | None] = []
+    for seq in range(1, 6001):
+        shelf.append(seq, DURABLE, 0, 0, bytes(800))
+        if seq % 50 == 0:
+            kept.sync()
+        if seq == 3000:
+            kept.store.backup(tmp_path / "backup", done.append)
+    deadline = time.monotonic() + 10
+    while not done:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert done == [None]
+    kept.store.close()
+    restored = Kept("disk", tmp_path / "backup")
+    numbers = [message[0] for message in restored.contents()["q"]]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) >= 3000
+    restored.store.close()
+
+
+def test_a_newer_format_is_refused_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.store.directory.VERSION", 2)
+    kept = Kept("disk", tmp_path)
+    kept.store.close()
+    monkeypatch.undo()
+    with pytest.raises(OperatorError, match=r"format 2, this broker reads up to 1"):
+        DiskStore.open(tmp_path)
+
+
+def test_a_missing_journal_file_is_refused(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path)
+    kept.store.shelve("q", b"").append(1, DURABLE, 0, 0, b"x")
+    kept.sync()
+    assert isinstance(kept.store, DiskStore)
+    kept.store.abandon()
+    for path in tmp_path.glob("journal-*"):
+        path.unlink()
+    with pytest.raises(DamagedStore, match="missing"):
+        DiskStore.open(tmp_path)
+
+
+WHOLE = ("sync", "checkpoint", "next file", "reopen", "crash")
+VERBS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, 2), st.integers(0, 3000)),
+        st.tuples(st.just("append"), st.integers(0, 2), st.integers(0, 3000)),
+        st.tuples(st.just("forget"), st.integers(0, 2), st.floats(0, 1)),
+        st.tuples(st.just("update"), st.integers(0, 2), st.floats(0, 1)),
+        st.tuples(
+            st.sampled_from(["sync", "checkpoint", "next file", "reopen", "crash"]), st.just(0), st.just(0)
+        ),
+        st.tuples(st.just("note"), st.integers(0, 2), st.integers(0, 2)),
+        st.tuples(st.just("remove"), st.integers(0, 2), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+class Walk:
+    """The store beside a model of what was handed over, and of what was synced when it crashed."""
+
+    def __init__(self, path: Path) -> None:
+        self.kept = Kept("disk", path)
+        self.model: dict[str, dict[int, tuple[int, int, int, bytes]]] = {}
+        self.notes: dict[str, bytes] = {}
+        self.next = 1
+        self.take_shelves()
+
+    def take_shelves(self) -> None:
+        store = self.kept.store
+        assert isinstance(store, DiskStore)
+        self.shelves = {each.name: each.shelf for each in store.recovered.shelves}
+        for name in ("0", "1", "2"):
+            if name not in self.shelves:
+                self.shelves[name] = store.shelve(name, b"")  # type: ignore[assignment]
+                self.model[name] = {}
+
+    def chosen(self, name: str, part: float) -> int | None:
+        numbers = sorted(self.model[name])
+        return numbers[min(int(part * len(numbers)), len(numbers) - 1)] if numbers else None
+
+    def do(self, verb: str, index: int, argument: float) -> None:
+        name = str(index)
+        store = self.kept.store
+        assert isinstance(store, DiskStore)
+        if verb == "append":
+            data = bytes(int(argument))
+            self.shelves[name].append(self.next, DURABLE, 0, 0, data)
+            self.model[name][self.next] = (DURABLE, 0, 0, data)
+            self.next += 1
+        elif verb in ("forget", "update"):
+            seq = self.chosen(name, argument)
+            if seq is None:
+                return
+            _, count, expires_ms, data = self.model[name][seq]
+            if verb == "forget":
+                self.shelves[name].forget(seq, len(data))
+                del self.model[name][seq]
+            else:
+                self.shelves[name].update(seq, DURABLE | REDELIVERED, count + 1)
+                self.model[name][seq] = (DURABLE | REDELIVERED, count + 1, expires_ms, data)
+        elif verb == "note":
+            self.notes[name] = b"" if argument == 0 else b"%d" % int(argument)
+            store.note(name, self.notes[name])
+        elif verb == "remove":
+            store.remove(self.shelves.pop(name))
+            self.take_one(name)
+        elif verb == "next file":
+            store.seal()
+            store.next_file()
+        elif verb == "checkpoint":
+            self.kept.sync()
+            settle_once(store)
+        else:
+            self.kept.sync()
+            if verb != "sync":
+                self.kept.reopen(abandon=verb == "crash")
+                self.check()
+                self.take_shelves()
+
+    def take_one(self, name: str) -> None:
+        self.shelves[name] = self.kept.store.shelve(name, b"")  # type: ignore[assignment]
+        self.model[name] = {}
+
+    def check(self) -> None:
+        found = {
+            name: {seq: tuple(rest) for seq, *rest in messages}
+            for name, messages in self.kept.contents().items()
+        }
+        assert {name: held for name, held in found.items() if held} == {
+            name: held for name, held in self.model.items() if held
+        }
+        assert self.kept.notes() == {key: value for key, value in self.notes.items() if value}
+        for messages in self.kept.contents().values():
+            assert [message[0] for message in messages] == sorted(message[0] for message in messages)
+
+
+def settle_once(store: DiskStore) -> None:
+    deadline = time.monotonic() + 10
+    store.attend()
+    if not store._busy:
+        store.begin_checkpoint()
+    while store._busy:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+        store.attend()
+
+
+@given(steps=VERBS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_walk_keeps_what_the_model_keeps(tmp_path: Path, steps: list[tuple[str, int, float]]) -> None:
+    shutil.rmtree(tmp_path)
+    walk = Walk(tmp_path)
+    try:
+        for step in steps:
+            walk.do(*step)
+        walk.kept.sync()
+        walk.kept.reopen(abandon=True)
+        walk.check()
+    finally:
+        walk.kept.store.close()
