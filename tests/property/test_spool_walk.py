@@ -1,0 +1,158 @@
+"""A queue whose middle goes to disk and comes back, against a list: order, and every message once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker import codes
+from broker.queues import spool as spool_room
+from broker.queues.queue import Entry, Queue
+from broker.queues.spool import Message, Run, Spool, put_back
+
+Done = Callable[[object], None]
+
+
+class SlowPager:
+    """A pager that answers when it is told to, or with a fault."""
+
+    def __init__(self) -> None:
+        self.disk: dict[int, bytes] = {}
+        self.jobs: list[Callable[[bool], None]] = []
+        self.places = 0
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(map(len, self.disk.values()))
+
+    def write(self, blob: bytes, done: Done) -> None:
+        self.places += 1
+        place = self.places
+
+        def job(works: bool) -> None:
+            if works:
+                self.disk[place] = blob
+            done(place if works else OSError(28, "No space left on device"))
+
+        self.jobs.append(job)
+
+    def read(self, place: object, done: Done) -> None:
+        assert isinstance(place, int)
+        blob = self.disk[place]
+        self.jobs.append(lambda works: done(blob if works else OSError(5, "Input/output error")))
+
+    def free(self, place: object) -> None:
+        assert isinstance(place, int)
+        del self.disk[place]
+
+
+class Walk:
+    """The queue, and ``waiting``: the numbers that must come out, in order; ``held`` what came out."""
+
+    def __init__(self) -> None:
+        self.queue = Queue()
+        self.pager = SlowPager()
+        self.memory = 0
+        self.spool = Spool(self.queue, self.pager, self.loaded, self.on_memory)
+        self.waiting: list[int] = []
+        self.held: list[Entry] = []
+        self.unstored: list[int] = []
+
+    def loaded(self, run: Run, messages: list[Message]) -> None:
+        assert [message[0] for message in messages] == sorted(message[0] for message in messages)
+        for message in messages:
+            put_back(self.queue, *message)
+
+    def on_memory(self, nbytes: int) -> None:
+        self.memory += nbytes
+
+    def do(self, verb: str, number: int) -> None:
+        queue = self.queue
+        if verb == "append":
+            for _ in range(number):
+                keep = number % 3 == 0
+                entry = queue.append(b"m" * (number * 7 % 50), keep)
+                self.waiting.append(entry.seq)
+                if keep:
+                    self.unstored.append(entry.seq)
+        elif verb == "stored" and self.unstored:
+            upto = self.unstored[min(number, len(self.unstored) - 1)]
+            self.unstored = [seq for seq in self.unstored if seq > upto]
+            queue.stored(upto)
+        elif verb == "acquire":
+            for _ in range(number):
+                taken = queue.acquire()
+                if taken is None:
+                    break
+                assert taken.seq == self.waiting.pop(0)
+                self.held.append(taken)
+        elif verb == "release" and self.held:
+            entry = self.held.pop(number % len(self.held))
+            queue.release(entry)
+            self.waiting = sorted([*self.waiting, entry.seq])
+        elif verb == "settle" and self.held:
+            queue.settle(self.held.pop(number % len(self.held)))
+        elif verb == "page out":
+            self.spool.page_out(number * 40)
+        elif verb == "read ahead":
+            self.spool.read_ahead()
+        elif verb in ("answer", "fail") and self.pager.jobs:
+            self.pager.jobs.pop(0)(verb == "answer")
+        self.check()
+
+    def check(self) -> None:
+        queue = self.queue
+        states = [entry.state for entry in queue]
+        assert states.count(codes.READY) == queue.ready
+        assert states.count(codes.ACQUIRED) == queue.acquired == len(self.held)
+        assert states.count(codes.BEHIND) == queue.behind
+        assert states.count(codes.PENDING) == queue.pending
+        numbers = [entry.seq for entry in queue]
+        assert numbers == sorted(numbers)
+        assert queue.ready + queue.behind + queue.pending + self.spool.count == len(self.waiting)
+        assert self.spool.count == sum(run.count for run in self.spool.runs)
+        assert queue.gap or not self.spool.runs
+        blobs = sum(len(run.blob) for run in self.spool.runs if run.blob is not None)
+        assert self.memory == blobs
+
+    def drain(self) -> None:
+        """Everything that waits comes out in order once the disk answers."""
+        if self.unstored:
+            self.queue.stored(self.unstored[-1])
+        for _ in range(10_000):
+            if not self.waiting:
+                break
+            self.spool.read_ahead()
+            while self.pager.jobs:
+                self.pager.jobs.pop(0)(True)
+            entry = self.queue.acquire()
+            assert entry is not None, "a message that waits is never reached"
+            assert entry.seq == self.waiting.pop(0)
+            self.queue.settle(entry)
+        while self.pager.jobs:
+            self.pager.jobs.pop(0)(True)
+        assert not self.waiting
+        assert self.pager.disk == {}
+        assert self.memory == 0
+
+
+VERBS = ("append", "append", "stored", "acquire", "release", "settle", "page out", "page out", "read ahead")
+STEPS = st.lists(
+    st.tuples(st.sampled_from((*VERBS, "answer", "answer", "fail")), st.integers(0, 30)), max_size=80
+)
+
+
+@given(STEPS)
+def test_every_message_comes_once_and_in_order(steps: list[tuple[str, int]]) -> None:
+    before = spool_room.READ_AHEAD, spool_room.RUN_BYTES
+    # Small, so that a short walk crosses every border.
+    spool_room.READ_AHEAD, spool_room.RUN_BYTES = 5, 400
+    try:
+        walk = Walk()
+        for step in steps:
+            walk.do(*step)
+        walk.drain()
+    finally:
+        spool_room.READ_AHEAD, spool_room.RUN_BYTES = before
