@@ -26,7 +26,7 @@ from broker.storage import FAILED, FULL, WRITING, Shelf
 from broker.store.checkpoint import SyncFault, Taken, adopt, is_lack_of_room, take, write
 from broker.store.directory import Change, Directory, Meta, try_to_read
 from broker.store.faults import DamagedStore, StoreInUse
-from broker.store.files import JournalFiles
+from broker.store.files import JournalFiles, sync_file
 from broker.store.journal import WRITERS, Journal
 from broker.store.keeper import Keeper
 from broker.store.pagefile import PageFile, Place
@@ -113,6 +113,8 @@ class DiskStore(Shelves):
         try_to_read(self.path / DIRECTORY)
         self.directory = Directory(self.path / DIRECTORY)
         found = replay(self.directory, self.files, progress)
+        if not found.clean:
+            self._keep_what_was_read(found.meta.oldest)
         self.pages = PageFile(self.path / PAGES)
         rows = [*(page for each in found.shelves.values() for page in each.pages), *found.gone_pages]
         self.pages.claim([page.place for page in rows])
@@ -213,6 +215,18 @@ class DiskStore(Shelves):
         self._keeper.ask(lambda: done(self._copy(target, oldest, number, offset)))
 
     # --- inside
+
+    def _keep_what_was_read(self, oldest: int) -> None:
+        """A broker that was killed may have left writes that no sync had reached: they were read as all
+        else was, and what comes now is built on them, so they are synced before anything is.
+        """
+        needed = [self.files.path(number) for number in self.files.numbers() if number >= oldest]
+        try:
+            for path in (self.path / DIRECTORY, *needed):
+                sync_file(path)
+            self.files.sync_directory()
+        except OSError as fault:
+            raise OperatorError(f"{self.path}: what is there can't be synced: {fault.strerror}") from fault
 
     def _adopt(self, found: Replayed) -> None:
         self._shelves: dict[int, DiskShelf] = {}

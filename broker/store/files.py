@@ -92,11 +92,7 @@ class JournalFiles:
 
     def sync_directory(self) -> None:
         """What was made and renamed survives."""
-        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_file(self.directory)
 
     def nbytes(self) -> int:
         """What all of them, spares included, take on disk."""
@@ -114,6 +110,15 @@ class JournalFiles:
         size = os.fstat(fd).st_size
         while size < self.file_bytes:
             size += os.pwrite(fd, _ZEROS[: self.file_bytes - size], size)
+
+
+def sync_file(path: Path) -> None:
+    """All that anybody wrote to the file, or changed in the directory, survives."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _head(number: int) -> bytes:
