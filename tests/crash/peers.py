@@ -42,6 +42,7 @@ class Books:
         self.accepted: set[Id] = set()
         self.received: set[Id] = set()
         self.confirmed: set[Id] = set()
+        self.unflagged: set[Id] = set()
         self.deliveries = 0
         self.flagged_again = 0
         self.unflagged_again: list[Id] = []
@@ -59,6 +60,16 @@ class Books:
             else:
                 self.unflagged_again.append(id_)
         self.received.add(id_)
+        if not flagged:
+            self.unflagged.add(id_)
+
+    def note_accepted(self, id_: Id) -> None:
+        """Its producer was told that it was accepted."""
+        self.accepted.add(id_)
+
+    def note_confirmed(self, id_: Id) -> None:
+        """Its consumer was told that the broker has settled it."""
+        self.confirmed.add(id_)
 
     @property
     def lost(self) -> set[Id]:
@@ -213,7 +224,7 @@ class Producer(Peer):
     def on_delivery(self, delivery: Any) -> None:
         if delivery.updated and delivery.remote_state:
             if delivery.remote_state == Delivery.ACCEPTED:
-                self.books.accepted.add((self.number, int(delivery.tag)))
+                self.books.note_accepted((self.number, int(delivery.tag)))
             elif delivery.remote_state == Delivery.REJECTED:
                 self.rejected[int(delivery.tag)] = str(delivery.remote.condition)
             delivery.settle()
@@ -251,7 +262,7 @@ class Consumer(Peer):
             if self.link.credit < 150:
                 self.link.flow(150)
         elif delivery.settled and self.second:
-            self.books.confirmed.add(self.ids.pop(delivery.tag))
+            self.books.note_confirmed(self.ids.pop(delivery.tag))
             delivery.settle()
 
     def _order(self, id_: Id, flagged: bool) -> None:

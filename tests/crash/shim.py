@@ -14,7 +14,10 @@ SOURCE = Path(__file__).with_name("shim.c")
 def library() -> Path:
     """The compiled shim."""
     built = Path(mkdtemp(prefix="sluice-shim-")) / "shim.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", built, SOURCE, "-ldl"], check=True)
+    subprocess.run(
+        ["gcc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1", "-o", built, SOURCE, "-ldl"],
+        check=True,
+    )
     return built
 
 
