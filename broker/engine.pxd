@@ -57,6 +57,7 @@ cdef class Engine:
     cdef bint _is_duplicate(self, Node node, bytes data) except -1
     cdef long _answer_behind(self, Node node, long bits) except -1
     cdef object _keep(self, Node node, Entry entry, long expires_ms)
+    cdef object _count_kept(self, Node node, long msgs, long nbytes)
     cdef object _forget(self, Node node, Entry entry)
     cdef bint _may_serve(self, Node node)
     cpdef object seal(self)

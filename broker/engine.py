@@ -45,8 +45,8 @@ SENT = "sent/"
 SENT_ANY = b"*"
 # The store's notes of message-ids, by node and place in its window of duplicates.
 SEEN = "seen/"
-# When to look again at a message that expired before it was on disk.
-PENDING_NS = 10_000_000
+# When to look again at a message that expired before it was on disk, or behind others that are.
+OUT_OF_REACH_NS = 500_000_000
 # Memory that may be held before paging begins, of a paging node's limit and of the broker's, and how
 # much more than the excess goes to disk at a time.
 PAGE_PERCENT = 70
@@ -409,8 +409,8 @@ class Engine:
         for node in list(self.expiring):
             expiry = _expiry_of(node)
             for entry in expiry.due(self.now_ns):
-                if entry.state == codes.PENDING:
-                    expiry.add(entry, self.now_ns + PENDING_NS)
+                if entry.state in (codes.PENDING, codes.BEHIND):
+                    expiry.add(entry, self.now_ns + OUT_OF_REACH_NS)
                     continue
                 node.queue.take(entry)
                 self.bury(node, entry, EXPIRED)
@@ -442,24 +442,26 @@ class Engine:
             return codes.ACCEPTED
         if not store.open_records:
             # A group of nothing new, so that the answer has one to wait for.
-            self.note(SEEN, b"")
+            self.note(SEEN, b"%d" % self.now_ns)
         return codes.STORING
 
     def _keep(self, node: Node, entry: Entry, expires_ms: int) -> None:
         size = len(entry.data)
-        node.kept_bytes += size
-        self.disk.depth_bytes += size
-        self.disk.depth_msgs += 1
+        self._count_kept(node, 1, size)
         if self.storing is not None:
             self.storing.keep(node, entry, expires_ms)
 
     def _forget(self, node: Node, entry: Entry) -> None:
         size = len(entry.data)
-        node.kept_bytes -= size
-        self.disk.depth_bytes -= size
-        self.disk.depth_msgs -= 1
+        self._count_kept(node, -1, -size)
         if node.shelf is not None:
             node.shelf.forget(entry.seq, size)
+
+    def _count_kept(self, node: Node, msgs: int, nbytes: int) -> None:
+        node.kept_msgs += msgs
+        node.kept_bytes += nbytes
+        self.disk.depth_msgs += msgs
+        self.disk.depth_bytes += nbytes
 
     def _may_serve(self, node: Node) -> bool:
         """Whether messages may go out: not in a shutdown, and once it is on disk that they may have."""
@@ -606,6 +608,8 @@ class Engine:
         self.memory.depth_msgs += len(messages)
         node.gate.depth_msgs += len(messages) - run.count
         node.gate.depth_bytes += nbytes - run.nbytes
+        if run.kept:
+            self._count_kept(node, len(messages) - run.count, nbytes - run.nbytes)
         if self.pager is not None:
             self.temp.depth_bytes = self.pager.used_bytes
         self.touch(node)
@@ -628,9 +632,7 @@ class Engine:
         self._spool_of(node).add(run)
         node.gate.depth_bytes += run.nbytes
         node.gate.depth_msgs += run.count
-        node.kept_bytes += run.nbytes
-        self.disk.depth_bytes += run.nbytes
-        self.disk.depth_msgs += run.count
+        self._count_kept(node, run.count, run.nbytes)
         if node.gate.look(self.now_ns):
             self._gate_changed(node)
 
@@ -755,6 +757,9 @@ class Engine:
             self._set_on(node, shelf)
         else:
             self.define(node, definition)
+        failed = self.storing is not None and self.storing.store.state == FAILED
+        if failed and self.disk not in node.ledger.others:
+            node.ledger.attach_gate(self.disk, self.now_ns)
         self.nodes[name] = node
         return node
 
@@ -786,9 +791,7 @@ class Engine:
             size = len(data)
             self.memory.depth_bytes += size + codes.HELD_BYTES
             self.memory.depth_msgs += 1
-            node.kept_bytes += size
-            self.disk.depth_bytes += size
-            self.disk.depth_msgs += 1
+            self._count_kept(node, 1, size)
             if node.gate.enter(size, self.now_ns):
                 self._gate_changed(node)
         node.queue.next_seq = max(following, node.queue.next_seq)
@@ -850,8 +853,10 @@ class Engine:
     def _clear_shelf(self, node: Node) -> None:
         if node.shelf is None or self.storing is None:
             return
-        self.disk.depth_bytes -= node.kept_bytes
-        self.disk.depth_msgs -= sum(entry.durable for entry in node.queue)
+        self._count_kept(node, -node.kept_msgs, -node.kept_bytes)
+        if node.duplicates is not None:
+            for place in node.duplicates.places():
+                self.note(f"{SEEN}{node.name}/{place}", b"")
         self.storing.store.remove(node.shelf)
         self.storing.store.note(SENT + node.name, b"")
         node.shelf = None
@@ -874,9 +879,8 @@ class Engine:
 
     def _recount(self, node: Node) -> None:
         """What is kept of the node, counted anew: the sizes of what was dropped unread are not known."""
-        kept = sum(len(entry.data) for entry in node.queue if entry.durable)
-        self.disk.depth_bytes += kept - node.kept_bytes
-        node.kept_bytes = kept
+        kept = [len(entry.data) for entry in node.queue if entry.durable]
+        self._count_kept(node, len(kept) - node.kept_msgs, sum(kept) - node.kept_bytes)
         if node.gate.look(self.now_ns):
             self._gate_changed(node)
         self.touch(node.topic or node)

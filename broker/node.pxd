@@ -17,7 +17,7 @@ cdef class Node:
     cdef public object settings
     cdef public dict origins, arguments
     cdef public Shelf shelf
-    cdef public long group, kept_seq, kept_bytes, attended_group, suspect_seq
+    cdef public long group, kept_seq, kept_msgs, kept_bytes, attended_group, suspect_seq
     cdef public object expiry, duplicates, letters, spool
     cdef public long page_bytes
     cdef public str dead_letter_address

@@ -50,6 +50,7 @@ class Node:
         self.shelf: Shelf | None = None
         self.group = 0
         self.kept_seq = 0
+        self.kept_msgs = 0
         self.kept_bytes = 0
         self.attended_group = 0
         self.suspect_seq = 0

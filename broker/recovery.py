@@ -74,6 +74,7 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
 def _run(engine: Engine, store: DiskStore, shelf: DiskShelf, page: StoredPage) -> Run:
     """A page as a run of the queue's spool: read when it is needed, decoded with what the shelf knows."""
     run = Run(page.first, page.last, page.count, page.nbytes)
+    run.kept = True
     run.place = Elsewhere(lambda: store.load(shelf, page))
 
     def decode(blob: bytes) -> list[Message]:

@@ -151,10 +151,14 @@ class Server:
         try:
             self.reactor.run()
         finally:
-            if self.http is not None:
-                self.http.stop()
-            self.pager.close()
-            self.store.close()
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the port for HTTP and of the data directory, which is marked as stopped in order."""
+        if self.http is not None:
+            self.http.stop()
+        self.pager.close()
+        self.store.close()
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
         """Run a function on the reactor's thread and wait for its answer; TimeoutError after 5 s."""
@@ -247,7 +251,12 @@ def serve(settings: Settings, reload: Callable[[], Settings] | None = None) -> N
     _raise_descriptor_limit()
     server = Server(settings, reload)
     _say(f"limits {server.budgets}")
-    for url in server.start():
+    try:
+        opened = server.start()
+    except OperatorError:
+        server.close()
+        raise
+    for url in opened:
         _say(f"listening {url}")
     _say(f"sluice {__version__} ready")
     server.run()

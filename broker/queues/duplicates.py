@@ -49,6 +49,10 @@ class Duplicates:
             del self._seen[next(iter(self._seen))]
         return self._number % self.count, _HEAD.pack(self._number, now_ms) + message_id
 
+    def places(self) -> list[int]:
+        """Every place something is noted in."""
+        return [number % self.count for number, _ in self._seen.values()]
+
     def restore(self, noted: Iterable[bytes]) -> None:
         """The window as it was noted, in any order."""
         ids = sorted((*_HEAD.unpack_from(note), note[_HEAD.size :]) for note in noted)

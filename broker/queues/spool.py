@@ -47,10 +47,23 @@ class Pager(Protocol):
 
 class Run:
     """Messages that stand together. ``blob`` is there while they are in memory (not written yet, or read);
-    ``decode`` turns it into messages.
+    ``decode`` turns it into messages. ``kept``: it was on the node's shelf already when the broker
+    started, and its size is an estimate.
     """
 
-    __slots__ = ("blob", "count", "decode", "first", "gone", "last", "nbytes", "place", "reading", "wanted")
+    __slots__ = (
+        "blob",
+        "count",
+        "decode",
+        "first",
+        "gone",
+        "kept",
+        "last",
+        "nbytes",
+        "place",
+        "reading",
+        "wanted",
+    )
 
     def __init__(self, first: int, last: int, count: int, nbytes: int) -> None:
         self.first = first
@@ -62,6 +75,7 @@ class Run:
         self.reading = False
         self.wanted = False
         self.gone = False
+        self.kept = False
         self.decode: Callable[[bytes], list[Message]] = messages_of
 
 

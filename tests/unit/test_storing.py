@@ -1,0 +1,295 @@
+"""Stored before ready: what waits for the disk, who is told, and what that does to credit."""
+
+from __future__ import annotations
+
+from proton import Message
+
+from broker import codes, message
+from broker.engine import Engine
+from broker.flow.ledger import Port
+from broker.flow.limits import BrokerDefaults, resolve
+from broker.node import Node
+from broker.queues.dispatch import Consumer
+from broker.queues.queue import Entry
+from broker.storage import FAILED, WRITING
+from broker.store.memory import MemoryStore
+
+MS = 1_000_000
+
+
+class Sender(Port):
+    """A link that counts its credit."""
+
+    def __init__(self) -> None:
+        self.credit = 0
+
+    def grant(self, msgs: int) -> None:
+        self.credit += msgs
+
+    def revoke(self, msgs: int) -> None:
+        self.credit -= msgs
+
+
+class Taker(Consumer):
+    """A consumer that holds what it got."""
+
+    def __init__(self) -> None:
+        Consumer.__init__(self)
+        self.got: list[Entry] = []
+
+    def capacity(self) -> int:
+        return 100 - len(self.got)
+
+    def send(self, entry: Entry) -> None:
+        self.got.append(entry)
+        self.in_flight += 1
+
+
+class Told:
+    """A link that waits for a group."""
+
+    def __init__(self) -> None:
+        self.groups: list[int] = []
+
+    def stored(self, group: int) -> None:
+        self.groups.append(group)
+
+
+class World:
+    """An engine with a store that syncs when it is told to."""
+
+    def __init__(self, **given: object) -> None:
+        self.store = MemoryStore()
+        self.engine = Engine(True, self.store)
+        self.engine.epoch_ns = 1_700_000_000_000 * MS
+        self.node = self.create("orders", durable=True, **given)
+        self.settle()
+
+    def create(self, name: str, **given: object) -> Node:
+        return self.engine.create(name, resolve(given, BrokerDefaults()), b"{}")
+
+    def put(self, body: str = "x", durable: bool = True, **fields: object) -> int:
+        data = bytes(Message(body=body, durable=durable, **fields).encode())
+        return int(self.engine.put(self.node, data, message.scan(data)))
+
+    def turn(self, ms: int = 0) -> None:
+        self.engine.begin_turn(self.engine.now_ns + ms * MS)
+        self.engine.seal()
+        self.engine.end_turn()
+        self.engine.seal()
+
+    def settle(self) -> None:
+        """All that was handed over is on disk."""
+        self.turn()
+        self.engine.attend_store()
+        self.turn()
+
+    def consumer(self) -> Taker:
+        taker = Taker()
+        self.engine.add_consumer(self.node, taker)
+        self.settle()
+        return taker
+
+
+def bodies(entries: list[Entry]) -> list[object]:
+    found = []
+    for entry in entries:
+        decoded = Message()
+        decoded.decode(entry.data)
+        found.append(decoded.body)
+    return found
+
+
+def test_nobody_sees_a_durable_message_before_it_is_on_disk() -> None:
+    world = World()
+    taker = world.consumer()
+    told = Told()
+    assert world.put() == codes.STORING
+    group = world.engine.wait_for_disk(told)
+    world.turn()
+    assert (taker.got, told.groups, world.node.queue.pending) == ([], [], 1)
+    assert world.node.gate.depth_msgs == 1, "it has its place"
+    world.settle()
+    assert bodies(taker.got) == ["x"]
+    assert told.groups == [group]
+
+
+def test_nothing_overtakes_what_waits_for_the_disk() -> None:
+    world = World()
+    taker = world.consumer()
+    assert world.put("durable") == codes.STORING
+    assert world.put("not durable", durable=False) == codes.ACCEPTED
+    world.turn()
+    assert taker.got == []
+    world.settle()
+    assert bodies(taker.got) == ["durable", "not durable"]
+    assert [entry.durable for entry in taker.got] == [1, 0]
+
+
+def test_what_is_consumed_leaves_the_shelf() -> None:
+    world = World()
+    taker = world.consumer()
+    world.put()
+    world.settle()
+    assert len(world.store.shelves["orders"].messages) == 1
+    world.engine.acknowledge(world.node, taker.got[0])
+    assert world.store.shelves["orders"].messages == {}
+    assert (world.engine.disk.depth_msgs, world.engine.disk.depth_bytes) == (0, 0)
+    assert (world.node.kept_msgs, world.node.kept_bytes) == (0, 0)
+
+
+def test_a_failed_delivery_is_noted() -> None:
+    world = World()
+    taker = world.consumer()
+    world.put()
+    world.settle()
+    world.engine.requeue(world.node, taker.got[0], True)
+    [(flags, count, _, _)] = world.store.shelves["orders"].messages.values()
+    assert (flags & 2, count) == (2, 1)
+
+
+def test_that_messages_may_be_sent_is_on_disk_before_one_is() -> None:
+    world = World()
+    world.put()
+    world.settle()
+    taker = Taker()
+    world.engine.add_consumer(world.node, taker)
+    world.turn()
+    assert taker.got == []
+    assert world.store.notes["sent/orders"] == b"*"
+    world.settle()
+    assert len(taker.got) == 1
+    world.engine.remove_consumer(world.node, taker)
+    assert "sent/orders" not in world.store.notes
+
+
+def test_a_duplicate_is_answered_after_the_first_copy_is_on_disk() -> None:
+    world = World(duplicate_window=100)
+    first, second = Told(), Told()
+    assert world.put(id="a") == codes.STORING
+    world.engine.wait_for_disk(first)
+    world.turn()
+    assert world.put(id="a") == codes.STORING
+    world.engine.wait_for_disk(second)
+    world.turn()
+    assert (first.groups, second.groups) == ([], [])
+    world.settle()
+    assert len(first.groups) == len(second.groups) == 1
+    assert (world.node.queue.ready, world.node.duplicated) == (1, 1)
+    assert world.put(id="a") == codes.ACCEPTED, "all is on disk"
+
+
+def test_deleting_a_node_takes_its_window_of_duplicates_along() -> None:
+    world = World(duplicate_window=100)
+    world.put(id="a")
+    world.settle()
+    assert any(key.startswith("seen/orders/") for key in world.store.notes)
+    world.engine.delete("orders")
+    assert not any(key.startswith("seen/orders/") for key in world.store.notes)
+    assert world.engine.disk.depth_bytes == 0
+
+
+def test_a_dead_letter_is_in_one_place_only() -> None:
+    world = World(dead_letter_address="dead")
+    dead = world.create("dead", durable=True, flow_stop_count=1)
+    world.settle()
+    taker = world.consumer()
+    for body in "ab":
+        world.put(body)
+    world.settle()
+    for entry in taker.got:
+        world.engine.reject(world.node, entry)
+    world.settle()
+    # One has room there; the other stays where it was until there is.
+    assert (dead.gate.depth_msgs, world.node.gate.depth_msgs) == (1, 1)
+    shelves = world.store.shelves
+    assert (len(shelves["dead"].messages), len(shelves["orders"].messages)) == (1, 1)
+    reader = Taker()
+    world.engine.add_consumer(dead, reader)
+    world.settle()
+    world.engine.acknowledge(dead, reader.got[0])
+    world.settle()
+    assert world.node.gate.depth_msgs == 0
+    assert bodies(reader.got) == ["a", "b"]
+
+
+def test_what_expires_goes_even_if_nobody_looks() -> None:
+    world = World()
+    world.put(ttl=5.0)
+    world.put()
+    world.settle()
+    world.turn(4_999)
+    assert world.node.queue.ready == 2
+    assert world.engine.next_deadline() > 0
+    world.turn(2)
+    assert (world.node.queue.ready, world.node.expired) == (1, 1)
+
+
+def test_what_expires_behind_a_gap_waits_until_it_is_reached() -> None:
+    world = World()
+    world.put("first")
+    world.put("second", ttl=1.0)
+    world.settle()
+    world.node.queue.cut(1)
+    world.turn(1_500)
+    assert (world.node.queue.behind, world.node.expired) == (1, 0)
+    world.node.queue.close_gap()
+    world.turn(1_000)
+    assert (world.node.queue.ready, world.node.expired) == (1, 1)
+
+
+def test_a_failed_store_grants_no_credit_anywhere() -> None:
+    world = World()
+    plain = world.create("plain")
+    senders = [Sender(), Sender()]
+    world.engine.open_producer(world.node, senders[0], True)
+    world.engine.open_producer(plain, senders[1], True)
+    world.settle()
+    assert all(sender.credit > 0 for sender in senders)
+    world.store.state = FAILED
+    world.engine.attend_store()
+    world.turn()
+    assert [sender.credit for sender in senders] == [0, 0]
+    late = Sender()
+    world.engine.open_producer(world.create("late"), late, True)
+    world.turn()
+    assert late.credit == 0
+
+
+def test_a_full_store_holds_durable_nodes_until_there_is_room() -> None:
+    world = World()
+    plain = world.create("plain")
+    senders = [Sender(), Sender()]
+    world.engine.open_producer(world.node, senders[0], True)
+    world.engine.open_producer(plain, senders[1], True)
+    world.settle()
+    world.store.state = "full"
+    world.engine.attend_store()
+    world.turn()
+    assert senders[0].credit == 0
+    assert senders[1].credit > 0
+    world.store.state = WRITING
+    world.engine.attend_store()
+    world.turn(200)
+    assert senders[0].credit > 0
+
+
+def test_credit_over_all_nodes_stays_within_the_memory() -> None:
+    world = World()
+    world.engine.limit(100_000, 0)
+    senders = []
+    for number in range(20):
+        node = world.create(f"n{number}")
+        senders.append(Sender())
+        world.engine.open_producer(node, senders[-1], True)
+    world.turn()
+    promised = sum(sender.credit for sender in senders)
+    assert 0 < promised * (1024 + codes.HELD_BYTES) <= 100_000
+    assert world.engine.memory.promised_bytes <= 100_000
+    # Idle links lend theirs: sooner or later every one had some.
+    served = {number for number, sender in enumerate(senders) if sender.credit}
+    for _ in range(300):
+        world.turn(20)
+        served |= {number for number, sender in enumerate(senders) if sender.credit}
+        assert world.engine.memory.promised_bytes <= 100_000
+    assert len(served) == 20
