@@ -81,7 +81,6 @@ def _rates(
     job = {"url": running.url, "address": address, "senders": 0, "body": BODY, "stall": 1000}
     seconds = pace.warmup + pace.seconds + FREE_TAIL_S
     with ThreadPoolExecutor(1) as thread:
-        # What it receives is of other runs than its own, which it counts as foreign: it only drains.
         draining = thread.submit(measure, job | {"seconds": seconds, "warmup": 0})
         rates = _produced(running, pace, address, producer_rate)
         draining.result()

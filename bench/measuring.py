@@ -15,12 +15,13 @@ BODY = 100
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long to measure, and how much to pile up."""
+    """How long to measure, and how much to pile up: in memory (``backlog``) and with paging (``paged``)."""
 
     seconds: float
     warmup: float
     backlog: int
     connections: int
+    paged: int
 
 
 Scenario = Callable[[Running, Pace], Figures]

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("window", arguments.count, 1000, "unsettled messages per sender"),
         ("credit", arguments.count, 1000, "per receiver, renewed at half"),
         ("max-backlog", arguments.natural, 5000, "messages under way at most; 0: no limit"),
-        ("count", arguments.natural, 0, "send so many, instead of --seconds"),
+        ("count", arguments.natural, 0, "send so many (receive, without senders), instead of --seconds"),
     ):
         parser.add_argument(f"--{name}", type=least, default=default, metavar="N", help=f"{text} ({default})")
     parser.add_argument(

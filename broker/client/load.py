@@ -33,6 +33,7 @@ class Job:
 
     ``count`` messages are sent if it is set, else as many as ``seconds`` allow. ``%d`` in the address
     becomes a connection's number. ``pid`` is a local broker whose processor time and memory to report.
+    Without senders whatever is there is received, ``count`` messages of it if that is set.
     """
 
     url: str

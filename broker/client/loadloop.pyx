@@ -94,6 +94,7 @@ cdef struct Peer:
     bint touched
     bint wants_out
     uint64_t index
+    uint64_t run
     uint64_t sent
     uint64_t done
     uint64_t quota
@@ -486,6 +487,8 @@ cdef class Loop:
         wire.pn_link_advance(peer.link)
         if size >= <ssize_t>self.body_size:
             self.check(peer, self.incoming + size - self.body_size)
+        elif self.senders == 0:
+            self.received += 1
         else:
             self.foreign += 1
         if not wire.pn_delivery_settled(delivery):
@@ -499,6 +502,9 @@ cdef class Loop:
         """Counts a message and what is wrong with it; one of another run counts as foreign only."""
         cdef Stamp stamp
         memcpy(&stamp, body, STAMP)
+        if self.senders == 0:
+            self.drain(peer, &stamp)
+            return
         if stamp.run != self.run or stamp.sender >= <uint64_t>self.senders:
             self.foreign += 1
             return
@@ -509,6 +515,19 @@ cdef class Loop:
         if stamp.seq < peer.last_seq[stamp.sender]:
             self.unordered += 1
         peer.last_seq[stamp.sender] = stamp.seq
+        if self.measuring:
+            add(self.latency, now_ns() - stamp.sent_ns)
+
+    cdef void drain(self, Peer *peer, const Stamp *stamp) noexcept nogil:
+        """Without senders of its own it takes any run's messages, as long as each run's numbers rise."""
+        self.received += 1
+        if stamp.run != peer.run:
+            peer.run = stamp.run
+            memset(peer.last_seq, 0, sizeof(peer.last_seq))
+        if stamp.run and stamp.sender < MOST:
+            if stamp.seq <= peer.last_seq[stamp.sender]:
+                self.unordered += 1
+            peer.last_seq[stamp.sender] = stamp.seq
         if self.measuring:
             add(self.latency, now_ns() - stamp.sent_ns)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 from typing import Any
@@ -63,6 +64,27 @@ def test_what_another_run_left_behind_is_foreign(bare: Running) -> None:
         sender.flush(5)
     result = Run(Job(bare.url, "left", count=100)).run()
     assert (result["received"], result["foreign"], result["lost"]) == (100, 2, 0)
+
+
+def test_without_senders_it_drains_what_others_left(bare: Running) -> None:
+    for body, count in ((100, 3000), (200, 2000)):
+        assert Run(Job(bare.url, "drained", receivers=0, body=body, count=count)).run()["sent"] == count
+    with Connection(bare.url) as connection:
+        sender = connection.sender("drained")
+        sender.send(codec.binary_body(bytes(3)))
+        sender.flush(5)
+    result = Run(Job(bare.url, "drained", senders=0, count=5001)).run()
+    assert (result["received"], result["lost"], result["unordered"], result["foreign"]) == (5001, 0, 0, 0)
+
+
+def test_a_drain_finds_out_what_came_twice_or_too_late(bare: Running) -> None:
+    with Connection(bare.url) as connection:
+        sender = connection.sender("disordered")
+        for seq in (1, 3, 2, 4, 4, 5):
+            sender.send(codec.binary_body(struct.pack("=4Q", 7, 0, seq, 0).ljust(100)))
+        sender.flush(5)
+    result = Run(Job(bare.url, "disordered", senders=0, count=6)).run()
+    assert (result["received"], result["unordered"]) == (6, 2)
 
 
 @pytest.mark.parametrize(
