@@ -51,6 +51,12 @@ def test_every_scenario_has_a_line_and_every_line_a_scenario() -> None:
     assert {target.scenario for target in TARGETS} == set(SCENARIOS)
 
 
+@pytest.fixture
+def small_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(barelog, "FILE_BYTES", 1 << 18)
+
+
+@pytest.mark.usefixtures("small_file")
 def test_a_bare_write_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
     bare = barelog.measured(tmp_path, 5000, 0.02)
     assert 0 < bare.growing_s < 10
@@ -58,6 +64,7 @@ def test_a_bare_write_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("small_file")
 def test_a_write_larger_than_the_file_still_fits(tmp_path: Path) -> None:
     assert barelog.measured(tmp_path, barelog.FILE_BYTES + 1, 0.001).filled_s > 0
 
