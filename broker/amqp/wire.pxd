@@ -75,6 +75,7 @@ cdef class ProducerLink(Port):
     cdef bint may_begin(self)
     cdef object malformed(self, void *delivery, long size, bint settled)
     cdef object aborted(self, void *delivery)
+    cdef object forget_pieces(self)
     cdef object after_unused(self)
     cdef object peer_settled(self, void *delivery)
     cdef object oversent(self)

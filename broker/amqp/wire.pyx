@@ -444,19 +444,22 @@ cdef class ProducerLink(Port):
         if pending > 0:
             pn_link_recv(self.link, into, pending)
         if pn_delivery_partial(delivery):
-            self.partial_bytes += pending
             if self.chunks is None:
                 if not self.may_begin():
                     self.oversent()
                     return
                 self.chunks = []
+            self.partial_bytes += pending
+            self.engine.memory.depth_bytes += pending
             self.chunks.append(data)
+            if self.engine.memory.stop_bytes and self.engine.memory.depth_bytes > self.engine.memory.stop_bytes:
+                # Nothing else bounds messages that never end.
+                self.fail("amqp:resource-limit-exceeded", "the broker's memory_limit leaves no room for the rest")
             return
         if self.chunks is not None:
             self.chunks.append(data)
             data = b"".join(self.chunks)
-            self.chunks = None
-            self.partial_bytes = 0
+            self.forget_pieces()
         self.whole(delivery, data)
 
     cdef bint may_begin(self):
@@ -569,9 +572,14 @@ cdef class ProducerLink(Port):
         pn_delivery_update(delivery, STATE_REJECTED)
         pn_delivery_settle(delivery)
 
-    cdef object aborted(self, void *delivery):
+    cdef object forget_pieces(self):
+        """What came of a message so far is not held any more, or held as a whole."""
         self.chunks = None
+        self.engine.memory.depth_bytes -= self.partial_bytes
         self.partial_bytes = 0
+
+    cdef object aborted(self, void *delivery):
+        self.forget_pieces()
         pn_delivery_settle(delivery)
         if self.account is not None:
             self.account.use(0, self.engine.now_ns)
@@ -604,14 +612,14 @@ cdef class ProducerLink(Port):
     cpdef object fail(self, str condition, str text):
         """Detach this link with an error; what still arrives on it is discarded."""
         self.dead = True
-        self.chunks = None
+        self.forget_pieces()
         self.connection.owner.detach(self, condition, text)
         self.connection.touch()
 
     def shut(self):
         """The link is gone: reservations go back, what was parked is forgotten."""
         self.dead = True
-        self.chunks = None
+        self.forget_pieces()
         self.unwritten.clear()
         pn_link_set_context(self.link, NULL)
         self.connection.links.discard(self)

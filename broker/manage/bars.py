@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.flow.gate import Gate
+from broker.node import Node
 
 COUNT = "flow_stop_count"
 SIZE = "flow_stop_size"
@@ -24,6 +25,14 @@ class Bar:
     def excess(self) -> int:
         """By how much depth must fall, in the setting's unit."""
         return max(self.depth - self.resume + 1, 0)
+
+
+def budgets(node: Node) -> list[Gate]:
+    """The gates above the node that its producers' credit reserves from too: memory, and what is on disk."""
+    own = {id(part.gate) for part in node.subscriptions}
+    ledger = (node.topic or node).ledger
+    above = [gate for gate in ledger.others if id(gate) not in own and gate.name.endswith("_limit")]
+    return above if ledger.memory is None else [ledger.memory, *above]
 
 
 def bars(gate: Gate) -> tuple[Bar, ...]:

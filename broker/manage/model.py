@@ -463,7 +463,8 @@ class Model:
             return []
         owner = node.topic or node
         links = [link for link in self.links.producers(owner.name) if link.blocked]
-        return [reasons.of_producer(link, owner, self._held_by(owner), self.engine.now_ns) for link in links]
+        told = self._held_by(owner), self.engine.now_ns, self.readiness()
+        return [reasons.of_producer(link, owner, *told) for link in links]
 
     def _why_consumers(self, node: Node) -> list[Why]:
         found = [

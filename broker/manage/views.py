@@ -15,7 +15,7 @@ from broker.flow.gate import Gate
 from broker.flow.ledger import Account
 from broker.flow.limits import NodeSettings
 from broker.flow.window import Window
-from broker.manage.bars import bars
+from broker.manage.bars import bars, budgets
 from broker.node import Node
 from broker.queues.queue import Entry
 
@@ -378,7 +378,7 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         settings=settings,
         counters=Counters.of(node),
         flow_stopped=bool(stopped),
-        stopped_by=", ".join(_stopped_by(gates)),
+        stopped_by=", ".join(_stopped_by(gates) + _spent(node)),
         flow_stopped_count=sum(gate.closed_count for gate in gates),
         flow_stopped_since_ns=since_ns,
         flow_stopped_for_s=(now_ns - since_ns) / SECOND_NS if stopped else 0.0,
@@ -418,6 +418,11 @@ def waiting_msgs(node: Node) -> int:
 def _stopped_by(gates: list[Gate]) -> list[str]:
     """The thresholds, or `operator`, that stop it, each once."""
     return list(dict.fromkeys(bar.setting for gate in gates for bar in bars(gate)))
+
+
+def _spent(node: Node) -> list[str]:
+    """The budgets that stop it, `store` where nothing can be kept on disk."""
+    return ["store" if gate.held else gate.name for gate in budgets(node) if gate.closed]
 
 
 def _closed_ns(gate: Gate, now_ns: int) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from broker.engine import SECOND_NS
 from broker.flow.gate import Gate
 from broker.flow.ledger import IDLE_NS
-from broker.manage.bars import COUNT, OPERATOR, SIZE, Bar, bars
+from broker.manage.bars import COUNT, OPERATOR, SIZE, Bar, bars, budgets
 from broker.manage.views import ConsumerView, ProducerView
 from broker.node import Node
 from broker.units import KB, SIZE_UNITS, format_size
@@ -25,6 +25,7 @@ WINDOW = "consumer_flow_limit"
 CONNECTION = "connection_flow_limit"
 CREDIT = "credit"  # the client asked for no more
 NOTHING = "nothing"
+STORE = "store"  # nothing can be kept on disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,9 @@ class _Reason:
     eta_s: float | None = None
 
 
-def of_producer(link: ProducerView, node: Node, held_by: str, now_ns: int) -> Why:
-    """Why a blocked producer link waits."""
-    reason = _producer_reason(link, node, held_by)
+def of_producer(link: ProducerView, node: Node, held_by: str, now_ns: int, store: str = "") -> Why:
+    """Why a blocked producer link waits; ``store`` says why nothing can be kept on disk, if nothing can."""
+    reason = _producer_reason(link, node, held_by, store)
     waits = f"has {link.parked:,} unsettled messages parked" if link.parked else "has no credit"
     if not link.blocked_since_ns:
         return _answer("producer", link, node, reason, waits)
@@ -133,13 +134,18 @@ def _why(subject: str, node: Node, reason: _Reason, sentence: str) -> Why:
     )
 
 
-def _producer_reason(link: ProducerView, node: Node, held_by: str) -> _Reason:
+def _producer_reason(link: ProducerView, node: Node, held_by: str, store: str) -> _Reason:
     for part, gate in _gates(node):
         if gate.closed:
             return _closed(part, gate, held_by)
     for part, gate in _gates(node):
         if gate.room(link.reserve_bytes) == 0:
             return _crowded(link, part, gate)
+    for gate in budgets(node):
+        if gate.held:
+            return _unwritable(gate, store)
+        if gate.room(link.reserve_bytes) == 0:
+            return _spent(gate)
     return _Reason(TURN, "there is room", "with the next dealing of credit", Bar(TURN))
 
 
@@ -148,6 +154,21 @@ def _gates(node: Node) -> Iterator[tuple[Node, Gate]]:
     yield node, node.gate
     for part in node.subscriptions:
         yield part, part.gate
+
+
+def _unwritable(gate: Gate, store: str) -> _Reason:
+    text = f"nothing can be kept on disk ({store or 'the store says why'})"
+    return _Reason(STORE, text, "when the store writes again", Bar(STORE, gate.depth_bytes, gate.stop_bytes))
+
+
+def _spent(gate: Gate) -> _Reason:
+    """A budget over all nodes has no room, though this node has."""
+    bar = Bar(gate.name, gate.depth_bytes, gate.stop_bytes, gate.resume_bytes)
+    text = (
+        f"the broker's {gate.name} is used up: {about(gate.depth_bytes)} of {about(gate.stop_bytes)} taken"
+        f" and {about(gate.promised_bytes)} promised, over all queues"
+    )
+    return _Reason(gate.name, text, "when messages leave, here or elsewhere", bar)
 
 
 def _closed(node: Node, gate: Gate, held_by: str) -> _Reason:

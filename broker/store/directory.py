@@ -24,6 +24,8 @@ from broker.store.pagefile import Place
 VERSION = 1
 # Room in the address space, not on disk.
 MAP_BYTES = 64 << 30
+# The exit status of a child that met something only a damaged file has.
+BROKEN = 2
 
 _SHELF = struct.Struct("<QH")
 _PAGE = struct.Struct("<QQQQQI")
@@ -97,11 +99,13 @@ def try_to_read(path: Path) -> None:
             directory.meta()
             directory.check()
             status = 0
+        except lmdb.Error:
+            status = BROKEN
         finally:
             # What is wrong otherwise the parent finds and says itself.
             os._exit(status)
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
+    if os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == BROKEN:
         raise DamagedStore(path, 0, "the directory is cut short or its pages are damaged")
 
 

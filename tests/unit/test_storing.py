@@ -92,7 +92,7 @@ class World:
 
 
 def bodies(entries: list[Entry]) -> list[object]:
-    found = []
+    found: list[object] = []
     for entry in entries:
         decoded = Message()
         decoded.decode(entry.data)
