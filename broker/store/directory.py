@@ -83,8 +83,8 @@ class Change:
     notes: dict[str, bytes] = field(default_factory=dict)
 
 
-def try_to_read(path: Path) -> None:
-    """DamagedStore where reading the database would end the process.
+def try_to_read(path: Path, *, to_write: bool = False) -> None:
+    """DamagedStore where reading the database, or writing to it, would end the process.
 
     It is mapped into memory and trusts its own pointers: where the file was cut short, or a pointer
     was damaged, a read is a signal and no exception. So a child reads it all first.
@@ -95,9 +95,7 @@ def try_to_read(path: Path) -> None:
     if child == 0:
         status = 1
         try:
-            directory = Directory(path, readonly=True)
-            directory.meta()
-            directory.check()
+            _read_all(path, to_write)
             status = 0
         except lmdb.Error:
             status = BROKEN
@@ -105,8 +103,17 @@ def try_to_read(path: Path) -> None:
             # What is wrong otherwise the parent finds and says itself.
             os._exit(status)
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == BROKEN:
+    if os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == BROKEN:
         raise DamagedStore(path, 0, "the directory is cut short or its pages are damaged")
+
+
+def _read_all(path: Path, to_write: bool) -> None:
+    directory = Directory(path, readonly=True)
+    directory.meta()
+    directory.check()
+    directory.close()
+    if to_write:
+        Directory(path).rehearse()
 
 
 class Directory:
@@ -197,6 +204,15 @@ class Directory:
             numbers = (meta.oldest, meta.first_group, meta.clean_group, meta.runs, meta.next_shelf)
             txn.put(b"meta", _sealed(_META.pack(VERSION, 0, *numbers, rows, digest)), db=self._meta)
         self._rows, self._digest = rows, digest
+
+    def rehearse(self) -> None:
+        """As much of a write as can be taken back: it reads which pages are free."""
+        txn = self._env.begin(write=True)
+        try:
+            for table in (self._shelves, self._pages, self._notes, self._meta):
+                txn.put(b"\xff", b"", db=table)
+        finally:
+            txn.abort()
 
     def _values(self, change: Change) -> Iterator[tuple[Any, bytes, bytes]]:
         """Every row to be written: its table, its key, its value; an empty one goes."""

@@ -110,7 +110,7 @@ class DiskStore(Shelves):
     def _open(self, file_bytes: int | None, progress: Progress | None) -> None:
         self.file_bytes = file_bytes or _fitting_file(self.path)
         self.files = JournalFiles(self.path, self.file_bytes)
-        try_to_read(self.path / DIRECTORY)
+        try_to_read(self.path / DIRECTORY, to_write=True)
         self.directory = Directory(self.path / DIRECTORY)
         found = replay(self.directory, self.files, progress)
         if not found.clean:
