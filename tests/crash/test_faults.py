@@ -1,9 +1,7 @@
-"""A disk that is full, a sync that fails, a stopped process, a clock that is set, a damaged directory."""
+"""A disk that is full, a sync that fails, a second broker, a stopped process, a clock that is set."""
 
 from __future__ import annotations
 
-import random
-import shutil
 import signal
 import time
 import urllib.error
@@ -183,89 +181,3 @@ def test_a_clock_that_is_set_expires_nothing(broker: Broker, tmp_path: Path, shi
     until([consumer], lambda: not books.lost, what=str(books))
     consumer.drop()
     producer.drop()
-
-
-# --- a damaged directory
-
-
-def filled(broker: Broker) -> Books:
-    """A directory of a broker that stopped in order, with messages in pages and in the journal."""
-    broker.start()
-    books = Books()
-    producer = Producer(books, "q", 1, filler=900)
-    producer.limit = 4000
-    producer.connect(broker.port)
-    until([producer], lambda: len(books.accepted) == 4000)
-    # The checkpoint that moves closed files to pages has time to end.
-    turn_all([producer], 1.2)
-    producer.drop()
-    assert broker.stop() == 0
-    return books
-
-
-def outcome(broker: Broker, books: Books) -> str:
-    """What a start makes of the directory: the refusal, or nothing where every message is there."""
-    broker.start("--log-level", "error", wait=False)
-    assert broker.process is not None
-    deadline = time.monotonic() + 20
-    while broker.process.poll() is None and "ready" not in broker.read_log():
-        assert time.monotonic() < deadline, broker.said
-        time.sleep(0.01)
-    if broker.process.poll() is not None:
-        assert broker.wait_exit() == 1, broker.said
-        return broker.said
-    broker.wait_ready()
-    books.received.clear()
-    consumer = Consumer(books, "q", second=False, name="c")
-    consumer.connect(broker.port)
-    deadline = time.monotonic() + 5
-    while books.lost and time.monotonic() < deadline:
-        turn_all([consumer], 0.02)
-    consumer.drop()
-    broker.kill()
-    if books.lost:
-        # What is read when it is needed is refused when it is needed.
-        assert "checksum" in broker.read_log(), f"{len(books.lost)} lost in silence"
-        return broker.said
-    return ""
-
-
-@pytest.mark.timeout(400)
-def test_flipped_bits_are_refused_with_their_place(broker: Broker) -> None:
-    """In every file, where bytes are used: refused, or (in room nobody uses) without effect."""
-    books = filled(broker)
-    whole = broker.folder / "whole"
-    shutil.copytree(broker.data, whole)
-    dice = random.Random(3)
-    files = sorted(path for path in whole.iterdir() if path.is_file() and path.stat().st_size > 4096)
-    assert {path.name.partition("-")[0] for path in files} >= {"journal", "pages", "directory.mdb"}
-    refused = 0
-    for number in range(50):
-        shutil.rmtree(broker.data)
-        shutil.copytree(whole, broker.data)
-        victim = broker.data / files[number % len(files)].name
-        data = bytearray(victim.read_bytes())
-        used = [at for at in range(0, len(data), 512) if any(data[at : at + 512])]
-        place = dice.choice(used) + dice.randrange(512)
-        data[place] ^= 1 << dice.randrange(8)
-        victim.write_bytes(data)
-        said = outcome(broker, books)
-        if said:
-            refused += 1
-            assert str(broker.data) in said, said
-            assert "Traceback" not in said, said
-    print(f"\n50 flipped bits: {refused} refused, {50 - refused} without effect, none in silence")
-    assert refused > 10
-
-
-@pytest.mark.parametrize("part", [0.0, 0.3, 0.9])
-@pytest.mark.parametrize("kind", ["journal", "pages", "directory.mdb"])
-def test_a_file_that_was_cut_is_refused(broker: Broker, kind: str, part: float) -> None:
-    books = filled(broker)
-    named = [path for path in broker.data.iterdir() if path.name.startswith(kind) and "lock" not in path.name]
-    victim = min(named)
-    with victim.open("r+b") as file:
-        file.truncate(int(victim.stat().st_size * part))
-    said = outcome(broker, books)
-    assert "Traceback" not in said, said
-    assert said or not books.lost

@@ -18,10 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.disk import DiskStore
-from broker.store.pages import StoredPage, messages_of
 from tests.crash.conftest import Broker
-from tests.crash.peers import Books, Consumer, Id, Peer, Producer, identified, turn_all
+from tests.crash.contents import contents
+from tests.crash.peers import Books, Consumer, Id, Peer, Producer, turn_all
 from tests.crash.replaying import RENAME, SYNC, Disk, Event, events
 from tests.crash.shim import Shim
 
@@ -31,7 +30,6 @@ CUTS = 110
 AGAIN = 4
 # As many of the cuts are opened by a broker of its own, and consumed.
 SERVED = 5
-FILE_BYTES = 1 << 20
 CONFIG = "store: {journal_file_size: 1MB}\n"
 POLICIES = (
     "policies:\n  - {match: '>', durable: true, max_size: 1GB, flow_stop_size: 0, flow_stop_count: 0}\n"
@@ -159,22 +157,6 @@ def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     for number in range(3):
         made.live(number, 1.5)
     return made
-
-
-def contents(directory: Path) -> set[Id]:
-    """Every message of the directory, which must open."""
-    store = DiskStore.open(directory, file_bytes=FILE_BYTES)
-    found: set[Id] = set()
-    for shelf in store.recovered.shelves:
-        for part in shelf.parts:
-            messages = (
-                messages_of(shelf.shelf, store.load(shelf.shelf, part))
-                if isinstance(part, StoredPage)
-                else part
-            )
-            found |= {identified(data)[0] for *_, data in messages}
-    store.abandon()
-    return found
 
 
 def cut_points(happened: list[Event], dice: random.Random) -> list[int]:
