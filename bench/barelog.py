@@ -15,6 +15,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 
 SECONDS = 2.0
 FILE_BYTES = 64 << 20
@@ -22,10 +23,12 @@ FILE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """Seconds of one write and its sync."""
+    """Seconds of one write and its sync: the mean, and what one in a hundred took at least."""
 
     growing_s: float
     filled_s: float
+    growing_p99_s: float
+    filled_p99_s: float
 
 
 def beside(directory: Path, nbytes: int, seconds: float = SECONDS) -> Bare:
@@ -38,13 +41,18 @@ def beside(directory: Path, nbytes: int, seconds: float = SECONDS) -> Bare:
 
 def measured(directory: Path, nbytes: int, seconds: float) -> Bare:
     """Both ways in turn, twice, so that a disk that slows down slows both."""
-    spent_s = {False: 0.0, True: 0.0}
+    took_s: dict[bool, list[float]] = {False: [], True: []}
     for filled in (False, True, False, True):
-        spent_s[filled] += _append(directory / "bare", nbytes, seconds / 2, filled=filled) / 2
-    return Bare(spent_s[False], spent_s[True])
+        took_s[filled] += _append(directory / "bare", nbytes, seconds / 2, filled=filled)
+    growing, filled_before = took_s[False], took_s[True]
+    return Bare(fmean(growing), fmean(filled_before), _p99(growing), _p99(filled_before))
 
 
-def _append(path: Path, nbytes: int, seconds: float, *, filled: bool) -> float:
+def _p99(took_s: list[float]) -> float:
+    return sorted(took_s)[len(took_s) * 99 // 100]
+
+
+def _append(path: Path, nbytes: int, seconds: float, *, filled: bool) -> list[float]:
     room_bytes = max(FILE_BYTES, 2 * nbytes)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -57,17 +65,20 @@ def _append(path: Path, nbytes: int, seconds: float, *, filled: bool) -> float:
         path.unlink()
 
 
-def _write_on(fd: int, group: bytes, seconds: float, room_bytes: int) -> float:
-    """Seconds a write and its sync take; from the beginning again where there is no room left."""
-    at = writes = 0
-    begun = time.monotonic()
-    while (spent := time.monotonic() - begun) < seconds or not writes:
+def _write_on(fd: int, group: bytes, seconds: float, room_bytes: int) -> list[float]:
+    """How long each write and its sync took; from the beginning again where there is no room left."""
+    took_s: list[float] = []
+    at = 0
+    now = time.perf_counter()
+    deadline = now + seconds
+    while now < deadline or not took_s:
         if at + len(group) > room_bytes:
             at = 0
         at += os.pwrite(fd, group, at)
         os.fdatasync(fd)
-        writes += 1
-    return spent / writes
+        before, now = now, time.perf_counter()
+        took_s.append(now - before)
+    return took_s
 
 
 def natural(text: str) -> int:
