@@ -570,14 +570,15 @@ class Engine:
             excess = max(excess, min(over, held))
         if excess <= 0:
             return
-        spool.page_out(excess + PAGE_BYTES)
+        excess += PAGE_BYTES
+        if self.temp.stop_bytes:
+            excess = min(excess, self.temp.stop_bytes - self.temp.depth_bytes)
+        spool.page_out(excess)
         self.memory.depth_bytes -= spool.nbytes - nbytes + codes.HELD_BYTES * (spool.count - msgs)
         self.memory.depth_msgs -= spool.count - msgs
         while spool.husks:
             spool.husks -= 1
             _expiry_of(node).left()
-        if self.pager is not None:
-            self.temp.depth_bytes = self.pager.used_bytes
 
     def _spool_of(self, node: Node) -> Spool:
         """The node's spool, made when it is first needed."""
@@ -588,11 +589,14 @@ class Engine:
             def loaded(run: Run, messages: list[Message]) -> None:
                 self._loaded(node, run, messages)
 
-            node.spool = Spool(node.queue, self.pager, loaded, self._memory_changed)
+            node.spool = Spool(node.queue, self.pager, loaded, self._memory_changed, self._temp_changed)
         return node.spool
 
     def _memory_changed(self, nbytes: int) -> None:
         self.memory.depth_bytes += nbytes
+
+    def _temp_changed(self, nbytes: int) -> None:
+        self.temp.depth_bytes += nbytes
 
     def _loaded(self, node: Node, run: Run, messages: list[Message]) -> None:
         """A run is back; what it was counted for at the gate is set right where it was an estimate."""
@@ -610,8 +614,6 @@ class Engine:
         node.gate.depth_bytes += nbytes - run.nbytes
         if run.kept:
             self._count_kept(node, len(messages) - run.count, nbytes - run.nbytes)
-        if self.pager is not None:
-            self.temp.depth_bytes = self.pager.used_bytes
         self.touch(node)
 
     def _drop_spool(self, node: Node) -> int:

@@ -32,7 +32,7 @@ def budgets(node: Node) -> list[Gate]:
     own = {id(part.gate) for part in node.subscriptions}
     ledger = (node.topic or node).ledger
     above = [gate for gate in ledger.others if id(gate) not in own and gate.name.endswith("_limit")]
-    return above if ledger.memory is None else [ledger.memory, *above]
+    return above if ledger.memory is None else [*above, ledger.memory]
 
 
 def bars(gate: Gate) -> tuple[Bar, ...]:

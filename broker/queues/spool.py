@@ -55,6 +55,7 @@ class Run:
         "blob",
         "count",
         "decode",
+        "disk_bytes",
         "first",
         "gone",
         "kept",
@@ -70,6 +71,7 @@ class Run:
         self.last = last
         self.count = count
         self.nbytes = nbytes
+        self.disk_bytes = 0
         self.blob: bytes | None = None
         self.place: object = None
         self.reading = False
@@ -83,7 +85,8 @@ class Spool:
     """One queue's runs. ``count`` and ``nbytes`` are what they hold together, in messages and their bytes.
 
     ``on_loaded(run, messages)`` is called when a run comes back, in order; ``on_memory(bytes)`` when the
-    bytes of runs on their way take memory, or give it back. ``husks`` counts entries with an expiry that
+    bytes of runs on their way take memory, or give it back; ``on_disk(bytes)`` when runs take room of the
+    pager's, or give it back. ``husks`` counts entries with an expiry that
     left memory; ``failed`` is the pager's last fault.
     """
 
@@ -93,11 +96,13 @@ class Spool:
         pager: Pager,
         on_loaded: Callable[[Run, list[Message]], None],
         on_memory: Callable[[int], None],
+        on_disk: Callable[[int], None],
     ) -> None:
         self.queue = queue
         self.pager = pager
         self.on_loaded = on_loaded
         self.on_memory = on_memory
+        self.on_disk = on_disk
         self.runs: deque[Run] = deque()
         self.count = 0
         self.nbytes = 0
@@ -175,6 +180,8 @@ class Spool:
         self.count += run.count
         self.nbytes += run.nbytes
         self.on_memory(len(run.blob))
+        run.disk_bytes = len(run.blob)
+        self.on_disk(run.disk_bytes)
         self.pager.write(run.blob, lambda answer: self._written(run, answer))
         return run
 
@@ -216,6 +223,7 @@ class Spool:
 
     def _release(self, run: Run) -> None:
         run.gone = True
+        self.on_disk(-run.disk_bytes)
         if run.blob is not None:
             self.on_memory(-len(run.blob))
             run.blob = None

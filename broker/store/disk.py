@@ -105,7 +105,11 @@ class DiskStore(Shelves):
         ``progress`` is told (done, total). DamagedStore where something is missing that had been
         confirmed, StoreInUse where another broker has it.
         """
-        return cls(path, file_bytes, progress)
+        try:
+            return cls(path, file_bytes, progress)
+        except (OSError, lmdb.Error) as fault:
+            what = "no room" if is_lack_of_room(fault) else "can't be opened"
+            raise OperatorError(f"{path}: {what}: {_said(fault)}") from fault
 
     def _open(self, file_bytes: int | None, progress: Progress | None) -> None:
         self.file_bytes = file_bytes or _fitting_file(self.path)
@@ -511,6 +515,6 @@ def _locked(path: Path) -> int:
         owner = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(fd)
         raise StoreInUse(f"the data directory {path} is in use by another broker (process {owner})") from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, str(os.getpid()).encode(), 0)
+    # Where the disk is full the room of the last broker's number will do.
+    os.ftruncate(fd, os.pwrite(fd, str(os.getpid()).encode(), 0))
     return fd

@@ -55,7 +55,8 @@ class Walk:
         self.queue = Queue()
         self.pager = SlowPager()
         self.memory = 0
-        self.spool = Spool(self.queue, self.pager, self.loaded, self.on_memory)
+        self.disk = 0
+        self.spool = Spool(self.queue, self.pager, self.loaded, self.on_memory, self.on_disk)
         self.waiting: list[int] = []
         self.held: list[Entry] = []
         self.unstored: list[int] = []
@@ -64,6 +65,9 @@ class Walk:
         assert [message[0] for message in messages] == sorted(message[0] for message in messages)
         for message in messages:
             put_back(self.queue, *message)
+
+    def on_disk(self, nbytes: int) -> None:
+        self.disk += nbytes
 
     def on_memory(self, nbytes: int) -> None:
         self.memory += nbytes
@@ -116,6 +120,7 @@ class Walk:
         assert queue.gap or not self.spool.runs
         blobs = sum(len(run.blob) for run in self.spool.runs if run.blob is not None)
         assert self.memory == blobs
+        assert self.disk == sum(run.disk_bytes for run in self.spool.runs)
 
     def drain(self) -> None:
         """Everything that waits comes out in order once the disk answers."""

@@ -177,7 +177,7 @@ def test_what_is_too_large_or_no_message_is_not_answered(client: Client) -> None
 def test_a_bug_of_ours_is_answered_and_logged(
     world: World, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(name: str) -> int:
+    def broken(name: str, dry_run: bool) -> int:
         raise RuntimeError("broken")
 
     monkeypatch.setattr(world.model, "purge", broken)

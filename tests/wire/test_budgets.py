@@ -1,0 +1,176 @@
+"""Budgets over all nodes, paging, and durable backlogs over a restart, with the broker's own fast client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from broker.client import codec
+from broker.client.errors import ClientTimeoutError
+from broker.client.link import Connection
+from broker.message import header_end
+from tests.wire.conftest import RunningBroker, StartBroker
+from tests.wire.seeing import await_number, number_of
+
+pytestmark = pytest.mark.wire
+
+MB = 1 << 20
+
+
+def fill(broker: RunningBroker, address: str, count: int, size: int, durable: bool = False) -> int:
+    """Send numbered messages while there is credit; how many were settled."""
+    with Connection(broker.url) as connection:
+        sender = connection.sender(address)
+        with suppress(ClientTimeoutError):
+            for number in range(count):
+                body = str(number).encode().ljust(size, b".")
+                sender.send(codec.header(durable=durable) + codec.binary_body(body), timeout_s=1.0)
+        sender.flush(10.0)
+        return int(sender.accepted)
+
+
+def drained(broker: RunningBroker, address: str, count: int) -> list[int]:
+    """The numbers of that many messages, in the order they come."""
+    numbers: list[int] = []
+    with Connection(broker.url) as connection:
+        receiver = connection.receiver(address, credit=1000, limit=count)
+        while len(numbers) < count:
+            taken = receiver.take(1000, timeout_s=10.0)
+            assert taken, f"only {len(numbers)} of {count} came"
+            numbers += [number_in(message) for message in taken]
+    return numbers
+
+
+def number_in(message: bytes) -> int:
+    body = message[header_end(message) :]
+    return int(body[8 if body[3] == 0xB0 else 5 :].split(b".")[0])
+
+
+def sluice(broker: RunningBroker, *words: str) -> str:
+    command = [sys.executable, "-m", "broker.cli.main", *words, "-b", broker.url]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+def resident(broker: RunningBroker) -> int:
+    for line in Path(f"/proc/{broker.pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmHWM")
+
+
+def test_all_queues_together_stay_within_the_memory_limit(start_broker: StartBroker) -> None:
+    broker = start_broker(args=("--memory-limit", "4MB"))
+    assert "memory_limit 4 MB" in broker.log
+    first = fill(broker, "a", 10_000, 1000)
+    second = fill(broker, "b", 10_000, 1000)
+    # 1008 bytes and 128 for each message's place.
+    assert 3000 < first + second <= 4 * MB // 1136
+    assert second < first
+    with Connection(broker.url) as connection:
+        sender = connection.sender("b")
+        with suppress(ClientTimeoutError):
+            for _ in range(100):
+                sender.send(codec.binary_body(bytes(1000)), timeout_s=0.3)
+        [why] = json.loads(sluice(broker, "why", "b", "--json"))
+        assert why["cause"] == "memory_limit"
+        assert "the broker's memory_limit is used up" in why["sentence"]
+        # What leaves one queue lets producers of another go on.
+        drained(broker, "a", first)
+        sender.send(codec.binary_body(bytes(1000)), timeout_s=5.0)
+        sender.flush(5.0)
+
+
+def test_a_paging_queue_holds_more_than_memory_in_order(start_broker: StartBroker) -> None:
+    broker = start_broker(
+        policies="policies:\n  - {match: 'deep', overflow: page, memory_limit: 4MB}\n",
+        args=("--memory-limit", "32MB"),
+    )
+    before = resident(broker)
+    count = 200_000
+    assert fill(broker, "deep", count, 400) == count
+    assert number_of(broker, "deep", "depth_msgs") == count
+    assert number_of(broker, "deep", "paged_msgs") > count * 0.9
+    assert resident(broker) - before < 40 * MB
+    # A consumer that goes away in the middle leaves the rest in its order.
+    first = drained(broker, "deep", 50_000)
+    rest = drained(broker, "deep", count - 50_000)
+    assert [*first, *rest] == list(range(count))
+    await_number(broker, "deep", "depth_msgs", 0)
+    assert resident(broker) - before < 60 * MB
+
+
+def test_a_full_temporary_store_blocks_again(start_broker: StartBroker) -> None:
+    broker = start_broker(
+        policies="policies:\n  - {match: 'deep', overflow: page, memory_limit: 1MB}\n",
+        args=("--memory-limit", "4MB", "--temp-limit", "8MB"),
+    )
+    accepted = fill(broker, "deep", 100_000, 1000)
+    assert 8 * MB // 1136 < accepted <= 12 * MB // 1008
+    assert number_of(broker, "deep", "paged_bytes") < 9 * MB
+    assert drained(broker, "deep", accepted) == list(range(accepted))
+
+
+def test_a_slow_subscriber_pages_and_others_are_not_slowed(start_broker: StartBroker) -> None:
+    broker = start_broker(
+        policies="policies:\n  - {match: 'news', kind: topic, overflow: page, memory_limit: 1MB}\n"
+    )
+    with Connection(broker.url) as slow, Connection(broker.url) as quick, Connection(broker.url) as source:
+        asleep = slow.receiver("news", credit=10)
+        awake = quick.receiver("news", credit=1000)
+        sender = source.sender("news")
+        heard: list[int] = []
+        for number in range(20_000):
+            sender.send(codec.binary_body(str(number).encode().ljust(500, b".")), timeout_s=5.0)
+            if number % 500 == 499:
+                sender.flush(5.0)
+                while len(heard) <= number:
+                    heard += [number_in(message) for message in awake.take(500, timeout_s=5.0)]
+        assert heard == list(range(20_000))
+        late: list[int] = []
+        while len(late) < 20_000:
+            late += [number_in(message) for message in asleep.take(10, timeout_s=5.0)]
+        assert late == heard
+
+
+def test_purge_and_dry_run_count_what_is_on_disk(start_broker: StartBroker) -> None:
+    broker = start_broker(policies="policies:\n  - {match: 'deep', overflow: page, memory_limit: 1MB}\n")
+    assert fill(broker, "deep", 30_000, 500) == 30_000
+    assert json.loads(sluice(broker, "purge", "deep", "--dry-run", "--json")) == {"purged": 30_000}
+    assert json.loads(sluice(broker, "purge", "deep", "--json")) == {"purged": 30_000}
+    await_number(broker, "deep", "depth_msgs", 0)
+    assert number_of(broker, "deep", "depth_bytes") == 0
+    assert fill(broker, "deep", 100, 500) == 100
+    assert drained(broker, "deep", 100) == list(range(100))
+
+
+def test_a_durable_backlog_over_a_restart_stops_producers_from_the_first_instant(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    policies = "policies:\n  - {match: 'kept', durable: true, max_count: 20000, flow_stop_count: 15000}\n"
+    config = "store: {journal_file_size: 1MB}\n"
+    broker = start_broker(config, policies, ("--data", str(tmp_path / "kept")))
+    assert fill(broker, "kept", 15_000, 500, durable=True) == 15_000
+    assert fill(broker, "kept", 10, 500, durable=False) == 0
+    broker.stop()
+    broker = start_broker(config, policies, ("--data", str(tmp_path / "kept")))
+    assert number_of(broker, "kept", "depth_msgs") == 15_000
+    assert fill(broker, "kept", 1, 500, durable=True) == 0, "it is stopped"
+    assert sluice(broker, "move", "kept", "other", "--count", "500").startswith("moving 500 ")
+    await_number(broker, "other", "depth_msgs", 500)
+    assert drained(broker, "other", 500) == list(range(500))
+    assert drained(broker, "kept", 14_500) == list(range(500, 15_000))
+
+
+def test_a_message_without_end_is_bounded_by_memory(start_broker: StartBroker) -> None:
+    broker = start_broker(args=("--memory-limit", "2MB"))
+    with Connection(broker.url) as connection:
+        sender = connection.sender("large")
+        sender.send(codec.binary_body(bytes(8 * MB)), timeout_s=5.0)
+        with pytest.raises(Exception, match="memory_limit leaves no room"):
+            sender.flush(5.0)
+    assert fill(broker, "large", 10, 100) == 10, "its pieces are not held any more"
