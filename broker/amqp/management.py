@@ -130,13 +130,14 @@ class ManagementNode:
         try:
             message.decode(data)
             reply_to = message.reply_to
+            correlation = _correlation(message)
             request = _request(message)
         except MALFORMED:
             return None
         if not reply_to:
             return None
         status, reason, body = self._answer(request)
-        return reply_to, _reply(message, reply_to, status, reason, body)
+        return reply_to, _reply(correlation, reply_to, status, reason, body)
 
     def _answer(self, request: Request) -> tuple[int, str, Body]:
         """The status, its description and the body; a refusal has an empty body."""
@@ -358,10 +359,14 @@ def _rows_at_once(type_: str | None, wanted: list[object]) -> int:
     return max(min(MOST_ROWS, MOST_CELLS // columns), 1)
 
 
-def _reply(request: Message, reply_to: str, status: int, reason: str, body: Body) -> bytes:
-    correlation = request.id if request.correlation_id is None else request.correlation_id
-    if isinstance(correlation, memoryview):
-        correlation = bytes(correlation)  # Proton reads a binary id as a view and writes a view as null
+def _correlation(request: Message) -> object:
+    """What the answer is correlated by (§3.2 of the draft); what MALFORMED names, where it is no id."""
+    correlation: object = request.id if request.correlation_id is None else request.correlation_id
+    # Proton reads a binary id as a view and writes a view as null.
+    return bytes(correlation) if isinstance(correlation, memoryview) else correlation
+
+
+def _reply(correlation: object, reply_to: str, status: int, reason: str, body: Body) -> bytes:
     reply = Message(
         address=reply_to,
         properties={"statusCode": int32(status), "statusDescription": reason},
