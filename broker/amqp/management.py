@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
+from uuid import UUID
 
 from proton import Message, ProtonException, int32
 
@@ -37,6 +38,7 @@ LATER = tuple(PREFIX + kind for kind in ("binding", "bridge", "route", "policy",
 # What Proton's decoder raises, beside its own exception, on bytes that are no message of ours.
 MALFORMED = (ProtonException, ValueError, TypeError, KeyError, OverflowError, RecursionError, MemoryError)
 
+Correlation = str | bytes | UUID | int | None
 Body = Mapping[str, object] | list[object]
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
@@ -359,14 +361,14 @@ def _rows_at_once(type_: str | None, wanted: list[object]) -> int:
     return max(min(MOST_ROWS, MOST_CELLS // columns), 1)
 
 
-def _correlation(request: Message) -> object:
+def _correlation(request: Message) -> Correlation:
     """What the answer is correlated by (§3.2 of the draft); what MALFORMED names, where it is no id."""
-    correlation: object = request.id if request.correlation_id is None else request.correlation_id
+    correlation: Correlation = request.id if request.correlation_id is None else request.correlation_id
     # Proton reads a binary id as a view and writes a view as null.
     return bytes(correlation) if isinstance(correlation, memoryview) else correlation
 
 
-def _reply(correlation: object, reply_to: str, status: int, reason: str, body: Body) -> bytes:
+def _reply(correlation: Correlation, reply_to: str, status: int, reason: str, body: Body) -> bytes:
     reply = Message(
         address=reply_to,
         properties={"statusCode": int32(status), "statusDescription": reason},
