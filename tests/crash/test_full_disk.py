@@ -1,0 +1,173 @@
+"""A disk that is full: producers wait or are rejected, consumers are served, and it goes on by itself.
+
+Twice: on a small file system that really is full, where the tests may mount one, and with a directory
+whose files can't grow, which fails at every first byte too many.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.crash.conftest import Broker
+from tests.crash.peers import Books, Consumer, Producer, turn_all
+from tests.crash.shim import Shim
+from tests.crash.watching import ready, stalled, stat, until
+
+CONFIG = "store: {journal_file_size: 1MB}\n"
+POLICIES = "policies:\n  - {match: '>', durable: true, flow_control: false, max_size: 1GB}\n"
+DISK_BYTES = 32 << 20
+
+
+class Room(Protocol):
+    """What the disk has left."""
+
+    env: dict[str, str]
+
+    def take(self) -> None:
+        """All of it is gone."""
+
+    def give(self) -> None:
+        """There is some again."""
+
+
+class ShimRoom:
+    """No file under the directory can grow."""
+
+    def __init__(self, shim: Shim) -> None:
+        self.shim = shim
+        self.env = shim.env
+
+    def take(self) -> None:
+        self.shim.on("full")
+
+    def give(self) -> None:
+        self.shim.off("full")
+
+
+class Ballast:
+    """A file that takes all there is of a small file system."""
+
+    def __init__(self, disk: Path) -> None:
+        self.file = disk / "ballast"
+        self.env: dict[str, str] = {}
+
+    def take(self) -> None:
+        with self.file.open("wb", buffering=0) as file:
+            for size in (1 << 20, 1 << 12, 1):
+                try:
+                    while True:
+                        file.write(bytes(size))
+                except OSError:
+                    continue
+
+    def give(self) -> None:
+        self.file.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no right to mount a small file system")
+    yield place
+    # A process that died a moment ago may have it open still: it goes when the last one lets go.
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.umount2(str(place).encode(), 2) == 0, os.strerror(ctypes.get_errno())
+
+
+@pytest.fixture(params=["shim", "mounted"])
+def full(request: pytest.FixtureRequest, crashing: Broker, tmp_path: Path) -> Iterator[tuple[Broker, Room]]:
+    """A broker not started yet, and the room its directory has."""
+    broker = Broker(crashing.folder, POLICIES, CONFIG)
+    room: Room
+    if request.param == "mounted":
+        place: Path = request.getfixturevalue("disk")
+        broker.data = place / "data"
+        room = Ballast(place)
+    else:
+        room = ShimRoom(Shim(tmp_path, broker.data))
+    yield broker, room
+    if broker.process is not None and broker.process.poll() is None:
+        broker.kill()
+
+
+def test_producers_wait_and_consumers_drain(full: tuple[Broker, Room]) -> None:
+    broker, room = full
+    broker.start(env=room.env)
+    books = Books()
+    producer = Producer(books, "q", 1, filler=1000)
+    producer.connect(broker.port)
+    until([producer], lambda: len(books.accepted) > 2000)
+    room.take()
+    until([producer], lambda: ready(broker)[0] == 503, what="the broker to notice")
+    assert "No space left on device" in ready(broker)[1]
+    assert stat(broker)["storeState"] == "full"
+    assert "no room: No space left on device" in broker.read_log()
+    until([producer], lambda: stalled(producer, books), what="producers to be blocked")
+    assert producer.sock is not None
+    assert all("amqp:resource-limit-exceeded" in why for why in producer.rejected.values())
+    assert producer.rejected or producer.link.credit - producer.link.queued <= 0
+
+    # What was confirmed is there, and consuming it works though nothing more can be stored.
+    consumer = Consumer(books, "q", second=True, name="c")
+    consumer.connect(broker.port)
+    until([producer, consumer], lambda: not books.lost and len(books.confirmed) > 1000, what=str(books))
+
+    room.give()
+    accepted = len(books.accepted)
+    until([producer, consumer], lambda: len(books.accepted) > accepted + 1000, what="it to go on by itself")
+    until([producer, consumer], lambda: ready(broker)[0] == 200, what="the broker to say so")
+    producer.paused = True
+    until([producer, consumer], lambda: not books.lost and producer.unsettled == 0)
+    broker.kill()
+    consumer.drop()
+    broker.start()
+    again = Consumer(books, "q", second=False, name="again")
+    again.connect(broker.port)
+    turn_all([again], 0.5)
+    assert (books.lost, books.confirmed_again, books.unflagged_again) == (set(), [], [])
+    for peer in (producer, again):
+        peer.drop()
+
+
+def test_a_broker_killed_on_a_full_disk_starts_when_there_is_room(full: tuple[Broker, Room]) -> None:
+    broker, room = full
+    broker.start(env=room.env)
+    books = Books()
+    producer = Producer(books, "q", 1, filler=1000)
+    producer.connect(broker.port)
+    until([producer], lambda: len(books.accepted) > 2000)
+    room.take()
+    until([producer], lambda: ready(broker)[0] == 503, what="the broker to notice")
+    until([producer], lambda: stalled(producer, books, 0.2), what="producers to be blocked")
+    broker.kill()
+    producer.drop()
+
+    # It says what it lacks, or makes do with what there is; it never takes what it has for all there was.
+    broker.start(env=room.env, wait=False)
+    assert broker.process is not None
+    while broker.process.poll() is None and "ready" not in broker.read_log():
+        turn_all([], 0.02)
+    if broker.process.poll() is None:
+        broker.kill()
+    else:
+        assert broker.wait_exit() == 1
+        assert "no room" in broker.said
+        assert "Traceback" not in broker.said
+
+    room.give()
+    broker.start(env=room.env)
+    consumer = Consumer(books, "q", second=True, name="c")
+    consumer.connect(broker.port)
+    until([consumer], lambda: not books.lost, what=str(books))
+    consumer.drop()

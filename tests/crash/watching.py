@@ -1,0 +1,51 @@
+"""What a broker in trouble says of itself, and waiting for it to say so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import cast
+
+from tests.crash.conftest import Broker
+from tests.crash.peers import Books, Peer, Producer, turn_all
+
+
+def until(peers: list[Peer], condition: Callable[[], bool], seconds: float = 20, what: str = "") -> None:
+    """Let the peers run until something holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        turn_all(peers, 0.02)
+
+
+def ready(broker: Broker) -> tuple[int, str]:
+    """What /readyz answers."""
+    url = f"http://127.0.0.1:{broker.http_port}/readyz"
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code, refusal.read().decode()
+
+
+def stat(broker: Broker) -> dict[str, object]:
+    """What ``sluice stat -g`` shows of the broker."""
+    command = (sys.executable, "-m", "broker.cli.main", "stat", "-g", "--json")
+    told = subprocess.run(
+        [*command, "-b", f"amqp://127.0.0.1:{broker.port}"], capture_output=True, text=True, check=True
+    )
+    (row,) = json.loads(told.stdout)["broker"]
+    return cast("dict[str, object]", row)
+
+
+def stalled(producer: Producer, books: Books, seconds: float = 0.5) -> bool:
+    """Whether nothing more is accepted."""
+    before = len(books.accepted)
+    turn_all([producer], seconds)
+    return len(books.accepted) == before
