@@ -75,6 +75,10 @@ class Broker:
         self.said = (self.folder / "log").read_text()
         return self.said
 
+    def configure(self, config: str) -> None:
+        """Other settings, from the next start on."""
+        (self.folder / "broker.yaml").write_text(config)
+
     def kill(self) -> None:
         """kill -9."""
         assert self.process is not None

@@ -238,13 +238,14 @@ class Consumer(Peer):
         super().__init__(books, address)
         self.second = second
         self.name = name
+        # By producer; over all lives of the broker, for what comes late says that it does.
+        self.newest: dict[int, int] = defaultdict(lambda: -1)
 
     def attach(self, session: Any) -> Any:
         link = session.receiver(self.name)
         link.source.address = self.address
         link.rcv_settle_mode = Link.RCV_SECOND if self.second else Link.RCV_FIRST
         self.ids: dict[str, Id] = {}
-        self.newest: dict[int, int] = defaultdict(lambda: -1)
         link.flow(300)
         return link
 
