@@ -97,6 +97,9 @@ def try_to_read(path: Path, *, to_write: bool = False) -> None:
         try:
             _read_all(path, to_write)
             status = 0
+        except lmdb.NotFoundError:
+            # Its maker was stopped before it had all its tables: they are made now.
+            pass
         except lmdb.Error:
             status = BROKEN
         finally:
