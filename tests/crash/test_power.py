@@ -28,6 +28,8 @@ from tests.crash.shim import Shim
 CUTS = 110
 # Every so many of them are opened twice.
 AGAIN = 4
+# What is written before anything can be accepted.
+FIRST_START = 60
 # As many of the cuts are opened by a broker of its own, and consumed.
 SERVED = 5
 CONFIG = "store: {journal_file_size: 1MB}\n"
@@ -211,6 +213,14 @@ def test_every_moment_of_power_loss_leaves_what_was_accepted(recording: Recordin
         f" {len(diary.confirmed_at):,} confirmed, back {back}"
     )
     assert (lost, back) == (0, 0)
+
+
+@pytest.mark.timeout(120)
+def test_every_moment_of_the_first_start_can_be_started_from(recording: Recording) -> None:
+    """One after the other: the files are made, and none of them is whole yet."""
+    cuts = list(range(FIRST_START))
+    for directory, _ in rebuilt(recording, cuts, random.Random(9)):
+        assert contents(directory) == contents(directory)
 
 
 @pytest.mark.timeout(120)
