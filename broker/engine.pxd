@@ -44,7 +44,7 @@ cdef class Engine:
     @cython.locals(gate=Gate, oldest=Entry)
     cdef bint _make_room(self, Node node, long size) except -1
     cpdef object bury(self, Node node, Entry entry, str reason)
-    cpdef object passed_on(self, Node node, Entry entry)
+    cpdef object passed_on(self, Node node, Entry entry, object way)
     cdef long _overflow(self, Node node, bytes data) except -1
     cdef object _way_of_letters(self, Node node)
     cdef bytes _letter(self, Node node, bytes data, str reason)

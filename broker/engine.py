@@ -203,9 +203,10 @@ class Engine:
             data = message.with_annotations(data, entry.extra.annotations)
         way.send(entry, self._letter(node, data, reason))
 
-    def passed_on(self, node: Node, entry: Entry) -> None:
+    def passed_on(self, node: Node, entry: Entry, way: Passage) -> None:
         """A message that was on its way to another node is there."""
-        node.dead_lettered += 1
+        if way is node.letters:
+            node.dead_lettered += 1
         self._remove(node, entry)
 
     def touch(self, node: Node) -> None:

@@ -89,7 +89,7 @@ class Passage(Port):
 
     def _arrived(self, entry: Entry) -> None:
         self.passed += 1
-        self.engine.passed_on(self.source, entry)
+        self.engine.passed_on(self.source, entry, self)
         if self.ending and not self.account.parked:
             self.close()
 

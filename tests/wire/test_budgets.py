@@ -162,6 +162,7 @@ def test_a_durable_backlog_over_a_restart_stops_producers_from_the_first_instant
     assert fill(broker, "kept", 1, 500, durable=True) == 0, "it is stopped"
     assert sluice(broker, "move", "kept", "other", "--count", "500").startswith("moving 500 ")
     await_number(broker, "other", "depth_msgs", 500)
+    assert number_of(broker, "kept", "dead_lettered") == 0
     assert drained(broker, "other", 500) == list(range(500))
     assert drained(broker, "kept", 14_500) == list(range(500, 15_000))
 
