@@ -110,12 +110,12 @@ RATIO = 0.70
 HALF, THIRD = 0.5, 0.334
 
 
-def _durable(scenario: str, title: str, bound: float) -> tuple[Target, ...]:
+def _durable(scenario: str, title: str, bound: float, least_ratio: float | None) -> tuple[Target, ...]:
     """Beside it what appends and syncs the same bytes in the same groups: to a file that grows, and to
     one whose blocks were written before, as the journal's are.
     """
     return (
-        Target(scenario, "rate", f"{title}, msg/s", True, bound, HALF, "bare_rate"),
+        Target(scenario, "rate", f"{title}, msg/s", True, bound, least_ratio, "bare_rate"),
         Target(scenario, "rate", "beside a preallocated file", True, None, None, "filled_rate"),
         Target(scenario, "sync_ms", "its sync, ms", False, None, beside="filled_ms"),
         Target(scenario, "group", "messages a sync", True, None),
@@ -143,9 +143,10 @@ TARGETS = (
     Target("flow", "free_50_part", "stop 100, window 50, free consumer, of no stop", True, None),
     Target("flow", "free_15_part", "stop 100, window 15, free consumer, of no stop", True, None),
     Target("flow", "peak", "deepest the queue with stop 100 ever was", False, 100),
-    *_durable("durable", "durable 100 B", 80_000),
-    *_durable("durable-kib", "durable 1 KiB", 45_000),
-    *_durable("durable-many", "durable 100 B, 8 on 8 queues", 80_000),
+    *_durable("durable", "durable 100 B", 80_000, HALF),
+    *_durable("durable-kib", "durable 1 KiB", 45_000, HALF),
+    # Groups are so large here that a fast disk takes more than the plain path can bring.
+    *_durable("durable-many", "durable 100 B, 8 on 8 queues", 80_000, None),
     Target("durable-latency", "p50_us", "durable, p50 at 2,000/s, µs", False, None),
     Target("durable-latency", "p99_us", "durable, p99 at 2,000/s, µs", False, None, beside="bare_p99_us"),
     Target("durable-latency", "sync_us", "one sync meanwhile, µs", False, None, beside="bare_us"),
