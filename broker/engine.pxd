@@ -18,8 +18,8 @@ cdef class Engine:
     cdef public object on_gate
     cdef public Storing storing
     cdef public Gate disk, memory, temp
-    cdef public long wanted_bytes, lend_ns, epoch_ns
-    cdef public set expiring
+    cdef public long wanted_bytes, lend_ns, epoch_ns, passing_bytes, page_ns
+    cdef public set expiring, paging, spent
     cdef public list moves
     cdef public object find, pager
 
@@ -72,10 +72,16 @@ cdef class Engine:
     cdef object _deal(self, Node node)
     @cython.locals(node=Node, ledger=Ledger, due=long)
     cdef object _wake_restless(self)
-    cdef bint _is_crowded(self, Account account)
-    cdef bint _is_short(self, long size)
-    @cython.locals(msgs=long, nbytes=long, held=long, excess=long, over=long)
+    @cython.locals(gate=Gate)
+    cdef object _want(self, Ledger ledger, long size)
+    @cython.locals(excess=long)
     cdef object _page(self, Node node)
+    @cython.locals(msgs=long, nbytes=long)
+    cpdef long _held(self, Node node)
+    @cython.locals(before=long, msgs=long, freed=long)
+    cdef long _page_out(self, Node node, long nbytes) except -1
+    @cython.locals(node=Node, over=long)
+    cdef object _page_largest(self)
     @cython.locals(gate=Gate, node=Node)
     cdef object _look_at_budgets(self)
     cdef object _refuse_overdue(self, Node node)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from broker import codes, message
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import Gate
-from broker.flow.ledger import IDLE_NS, Account, Port
+from broker.flow.ledger import IDLE_NS, Account, Ledger, Port
 from broker.node import Node
-from broker.passage import EXPIRED, OVERFLOW, REJECTED, UNDELIVERABLE, Mover, Passage
+from broker.passage import EXPIRED, MOVE_WINDOW, OVERFLOW, REJECTED, UNDELIVERABLE, Mover, Passage
 from broker.queues.dispatch import Consumer, fair, fill, only
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
 from broker.queues.queue import Entry, Extra
-from broker.queues.spool import Message, Pager, Run, Spool, put_back
+from broker.queues.spool import READ_AHEAD_BYTES, Message, Pager, Run, Spool, put_back
 from broker.storage import FAILED, REDELIVERED, WRITING, Store
 from broker.storing import Storing, Waiter
 
@@ -45,12 +45,16 @@ SENT = "sent/"
 SENT_ANY = b"*"
 # The store's notes of message-ids, by node and place in its window of duplicates.
 SEEN = "seen/"
-# When to look again at a message that expired before it was on disk, or behind others that are.
-OUT_OF_REACH_NS = 500_000_000
+# When to look again at a message that expired before it was on disk.
+PENDING_NS = 500_000_000
 # Memory that may be held before paging begins, of a paging node's limit and of the broker's, and how
 # much more than the excess goes to disk at a time.
 PAGE_PERCENT = 70
 PAGE_BYTES = 1 << 18
+# How long to let be when all that could go to disk has gone and the broker still holds too much.
+PAGE_PAUSE_NS = 10_000_000
+# The part of a paging node's limit that may be read ahead.
+AHEAD_PART = 8
 
 
 class Engine:
@@ -59,7 +63,8 @@ class Engine:
     ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``. ``disk`` is the
     gate of all durable nodes together: what is on disk against the store's limit, and held while the
     store can't write. Without a store nothing is durable. ``memory`` is the gate of all message bytes
-    held in memory, each message with ``HELD_BYTES`` for its place. ``limit`` sets both limits.
+    held in memory, each message with ``HELD_BYTES`` for its place; ``temp`` that of what is paged out,
+    held while that can't be written. ``limit`` sets all limits.
     """
 
     def __init__(self, flow_control: bool = True, store: Store | None = None) -> None:
@@ -74,7 +79,8 @@ class Engine:
         self.storing = None if store is None else Storing(store)
         self.disk = Gate("store_limit")
         self.memory = Gate("memory_limit")
-        # A node waits for room in a budget, of so many bytes at least; 0 for none.
+        # Somebody waits for room in one of these budgets, of so many bytes at least; 0 for none.
+        self.spent: set[Gate] = set()
         self.wanted_bytes = 0
         self.lend_ns = 0
         # The wall clock at monotonic zero, as it was when the broker started: a clock that is set
@@ -84,6 +90,10 @@ class Engine:
         self.moves: list[Mover] = []
         self.temp = Gate("temp_limit")
         self.pager: Pager | None = None
+        self.paging: set[Node] = set()
+        # Bytes of runs on their way to or from disk, part of what memory holds.
+        self.passing_bytes = 0
+        self.page_ns = 0
         self.find: Callable[[str], Node] = self.node
 
     # --- the message path
@@ -410,8 +420,8 @@ class Engine:
         for node in list(self.expiring):
             expiry = _expiry_of(node)
             for entry in expiry.due(self.now_ns):
-                if entry.state in (codes.PENDING, codes.BEHIND):
-                    expiry.add(entry, self.now_ns + OUT_OF_REACH_NS)
+                if entry.state == codes.PENDING:
+                    expiry.add(entry, self.now_ns + PENDING_NS)
                     continue
                 node.queue.take(entry)
                 self.bury(node, entry, EXPIRED)
@@ -492,31 +502,34 @@ class Engine:
             ledger.settle_turn(self.now_ns)
             if ledger.line or ledger.rest:
                 self.restless.add(node)
-            if ledger.line and self._is_crowded(ledger.line[0]):
-                wanted = ledger.line[0].reserve_bytes + codes.HELD_BYTES
-                self.wanted_bytes = wanted if self.wanted_bytes == 0 else min(wanted, self.wanted_bytes)
+            if ledger.line:
+                self._want(ledger, ledger.line[0].reserve_bytes + codes.HELD_BYTES)
 
-    def _is_crowded(self, account: Account) -> bool:
-        """Whether it is a budget that has no room for this link."""
-        return self._is_short(account.reserve_bytes + codes.HELD_BYTES)
-
-    def _is_short(self, size: int) -> bool:
-        return self.memory.room(size) == 0 or self.disk.room(size) == 0 or self.temp.room(size) == 0
+    def _want(self, ledger: Ledger, size: int) -> None:
+        """Somebody waits for so much room: where a budget has none, it is looked at in every turn."""
+        for gate in (self.memory, self.disk, self.temp):
+            if gate.room(size) == 0 and (gate is ledger.memory or gate in ledger.others):
+                self.spent.add(gate)
+                self.wanted_bytes = size if self.wanted_bytes == 0 else min(size, self.wanted_bytes)
 
     def _look_at_budgets(self) -> None:
         """Budgets are shared by nodes that don't know of each other: who waits for one is woken here.
 
-        1. A budget that was overdrawn closes, one that has drained opens.
-        2. Once there is room for the smallest message that is waited for, every restless node is dealt.
-        3. Until then idle links of all nodes lose their credit (FLOW §2 rule 5 across nodes).
+        1. Nodes that page make room where memory gets short.
+        2. A budget that was overdrawn closes, one that has drained opens.
+        3. Once one that is waited for has room for the smallest message, every restless node is dealt.
+        4. Until then idle links of all nodes lose their credit (FLOW §2 rule 5 across nodes).
         """
+        if self.paging:
+            self._page_largest()
         for gate in (self.memory, self.disk, self.temp):
             if gate.closed or (gate.stop_bytes and gate.depth_bytes >= gate.stop_bytes):
                 gate.look(self.now_ns)
         if self.wanted_bytes == 0:
             return
-        if not self._is_short(self.wanted_bytes):
+        if any(gate.room(self.wanted_bytes) > 0 for gate in self.spent):
             self.wanted_bytes = 0
+            self.spent.clear()
             for node in self.restless:
                 self.touch(node)
         elif self.now_ns >= self.lend_ns:
@@ -559,27 +572,55 @@ class Engine:
         spool = node.spool
         if spool is None:
             return
-        if spool.runs and node.consumers:
+        if spool.runs and (node.consumers or spool.is_over(self.now_ns)) and not self._letters_wait(node):
             spool.read_ahead()
-        if node.overflow != codes.OVERFLOW_PAGE or spool.failed is not None or self.temp.closed:
-            return
-        msgs, nbytes = spool.count, spool.nbytes
-        held = node.gate.depth_bytes - nbytes + codes.HELD_BYTES * (node.gate.depth_msgs - msgs)
-        excess = held - node.page_bytes * PAGE_PERCENT // 100
-        if self.memory.stop_bytes:
-            over = self.memory.depth_bytes - self.memory.stop_bytes * PAGE_PERCENT // 100
-            excess = max(excess, min(over, held))
-        if excess <= 0:
-            return
-        excess += PAGE_BYTES
+        if node.overflow == codes.OVERFLOW_PAGE:
+            excess = self._held(node) - node.page_bytes * PAGE_PERCENT // 100
+            if excess > 0:
+                self._page_out(node, excess + PAGE_BYTES)
+
+    def _letters_wait(self, node: Node) -> bool:
+        """Whether so many dead letters wait for room that no more should be read to become one."""
+        return node.letters is not None and len(node.letters.account.parked) >= MOVE_WINDOW
+
+    def _held(self, node: Node) -> int:
+        """What the node's messages take in memory."""
+        spool = node.spool
+        msgs, nbytes = node.gate.depth_msgs, node.gate.depth_bytes
+        if spool is not None:
+            msgs -= spool.count
+            nbytes -= spool.nbytes
+        return nbytes + codes.HELD_BYTES * msgs
+
+    def _page_out(self, node: Node, nbytes: int) -> int:
+        """Put about so much of the node on disk; how much it was."""
+        spool = node.spool
+        if spool is None or spool.write_fault is not None or self.temp.closed:
+            return 0
         if self.temp.stop_bytes:
-            excess = min(excess, self.temp.stop_bytes - self.temp.depth_bytes)
-        spool.page_out(excess)
-        self.memory.depth_bytes -= spool.nbytes - nbytes + codes.HELD_BYTES * (spool.count - msgs)
-        self.memory.depth_msgs -= spool.count - msgs
+            nbytes = min(nbytes, self.temp.stop_bytes - self.temp.depth_bytes)
+        before = self._held(node)
+        msgs = spool.page_out(nbytes)
+        freed = before - self._held(node)
+        self.memory.depth_bytes -= freed
+        self.memory.depth_msgs -= msgs
         while spool.husks:
             spool.husks -= 1
             _expiry_of(node).left()
+        return freed
+
+    def _page_largest(self) -> None:
+        """The broker holds much in memory: of the nodes that page the largest make room first."""
+        if self.memory.stop_bytes == 0 or self.now_ns < self.page_ns:
+            return
+        over = self.memory.depth_bytes - self.passing_bytes - self.memory.stop_bytes * PAGE_PERCENT // 100
+        if over <= 0:
+            return
+        for node in sorted(self.paging, key=self._held, reverse=True):
+            over -= self._page_out(node, over + PAGE_BYTES)
+            if over <= 0:
+                return
+        self.page_ns = self.now_ns + PAGE_PAUSE_NS
 
     def _spool_of(self, node: Node) -> Spool:
         """The node's spool, made when it is first needed."""
@@ -590,24 +631,56 @@ class Engine:
             def loaded(run: Run, messages: list[Message]) -> None:
                 self._loaded(node, run, messages)
 
-            node.spool = Spool(node.queue, self.pager, loaded, self._memory_changed, self._temp_changed)
+            def answered() -> None:
+                self._paged(node)
+
+            changed = self._memory_changed, self._temp_changed
+            node.spool = Spool(node.queue, self.pager, loaded, *changed, answered)
         return node.spool
 
     def _memory_changed(self, nbytes: int) -> None:
         self.memory.depth_bytes += nbytes
+        self.passing_bytes += nbytes
 
     def _temp_changed(self, nbytes: int) -> None:
+        """A run takes room on disk, or gives it back; recovered ones never took any."""
         self.temp.depth_bytes += nbytes
+        self.temp.depth_msgs += (nbytes > 0) - (nbytes < 0)
+
+    def _paged(self, node: Node) -> None:
+        """The pager has answered: where it can't write, nodes that page grant no credit until it can."""
+        self.touch(node)
+        if node.spool is not None and (node.spool.write_fault is not None) != self.temp.held:
+            self._hold_temp()
+
+    def _hold_temp(self) -> None:
+        faults = [each.spool.write_fault for each in self.paging if each.spool is not None]
+        if self.temp.hold(any(fault is not None for fault in faults), self.now_ns):
+            for each in self.paging:
+                owner = each.topic or each
+                owner.ledger.overpromised = True
+                self.touch(owner)
+
+    def paging_fault(self) -> str:
+        """What the temporary store can't do at present; empty if all is well."""
+        for node in self.every_node():
+            if node.spool is not None and (fault := node.spool.read_fault or node.spool.write_fault):
+                return f"messages of '{node.name}' can't be paged: {fault}"
+        return ""
 
     def _loaded(self, node: Node, run: Run, messages: list[Message]) -> None:
         """A run is back; what it was counted for at the gate is set right where it was an estimate."""
         nbytes = 0
+        late: list[Entry] = []
         for seq, flags, delivery_count, expires_ns, data in messages:
             if node.suspect_seq and seq <= node.suspect_seq:
                 flags |= REDELIVERED
-            entry = put_back(node.queue, seq, flags, delivery_count, expires_ns, data)
+            is_late = 0 < expires_ns <= self.now_ns
+            entry = put_back(node.queue, seq, flags, delivery_count, 0 if is_late else expires_ns, data)
             nbytes += len(data)
-            if expires_ns:
+            if is_late:
+                late.append(entry)
+            elif expires_ns:
                 self._watch(node, entry)
         self.memory.depth_bytes += nbytes + codes.HELD_BYTES * len(messages)
         self.memory.depth_msgs += len(messages)
@@ -615,6 +688,9 @@ class Engine:
         node.gate.depth_bytes += nbytes - run.nbytes
         if run.kept:
             self._count_kept(node, len(messages) - run.count, nbytes - run.nbytes)
+        for entry in late:
+            node.queue.take(entry)
+            self.bury(node, entry, EXPIRED)
         self.touch(node)
 
     def _drop_spool(self, node: Node) -> int:
@@ -625,9 +701,12 @@ class Engine:
         node.gate.depth_msgs -= count
         node.gate.depth_bytes -= nbytes
         if node.shelf is not None:
+            # What expired between them and is on its way elsewhere.
+            held = {entry.seq for entry in node.queue if entry.state == codes.ACQUIRED}
             for run in runs:
                 for seq in range(run.first, run.last + 1):
-                    node.shelf.forget(seq, run.nbytes // max(run.count, 1))
+                    if seq not in held:
+                        node.shelf.forget(seq, run.nbytes // max(run.count, 1))
         return int(count)
 
     def restore_page(self, node: Node, run: Run) -> None:
@@ -731,6 +810,7 @@ class Engine:
         topic.subscriptions.remove(subscription)
         topic.ledger.copy(len(topic.subscriptions))
         topic.ledger.detach_gate(subscription.gate)
+        self.paging.discard(subscription)
         self._release_memory(subscription)
         subscription.queue.clear()
         self.touch(topic)
@@ -839,6 +919,7 @@ class Engine:
 
     def _end_passages(self, node: Node) -> None:
         self.expiring.discard(node)
+        self.paging.discard(node)
         if node.letters is not None:
             node.letters.close()
         for mover in [each for each in self.moves if node in (each.passage.source, each.passage.target)]:
@@ -926,6 +1007,7 @@ class Engine:
         for gate, limit in limits:
             # Who waits for a budget goes on when a twentieth is free, not at every message that leaves.
             gate.configure(0, 0, limit, limit - limit // 20, 0, self.now_ns)
+        self.spent.update((self.memory, self.disk, self.temp))
         self.wanted_bytes = self.wanted_bytes or 1
 
     def note(self, key: str, value: bytes) -> None:
@@ -951,16 +1033,24 @@ class Engine:
         if self.sampled_ns == 0 or seconds <= 0:
             seconds = 1.0
         self.sampled_ns = now_ns
+        if self.temp.held:
+            self._hold_temp()
         for node in self.every_node():
-            if node.spool is not None and node.spool.failed is not None:
-                # Tried again once a second.
-                node.spool.failed = None
-                self.touch(node)
+            if node.spool is not None:
+                self._retry(node, node.spool)
             out = node.accepted + node.rejected + node.dropped
             node.rate_in = (node.received - node.sampled_in) / seconds
             node.rate_out = (out - node.sampled_out) / seconds
             node.sampled_in = node.received
             node.sampled_out = out
+
+    def _retry(self, node: Node, spool: Spool) -> None:
+        """Once a second what failed is tried again, and what expired on disk is looked for."""
+        if spool.write_fault is not None or spool.read_fault is not None:
+            spool.retry()
+            self._paged(node)
+        if spool.is_over(self.now_ns) or self.temp.closed:
+            self.touch(node)
 
     def _apply(self, node: Node, settings: NodeSettings) -> None:
         node.settings = settings
@@ -970,11 +1060,8 @@ class Engine:
         if node.overflow == codes.OVERFLOW_PAGE:
             node.page_bytes = settings.memory_limit or node.hard_bytes
             node.hard_msgs = node.hard_bytes = codes.UNBOUNDED
-            if self.pager is not None and not node.is_topic:
-                self._spool_of(node)
-                owner = node.topic or node
-                if self.temp not in owner.ledger.others:
-                    owner.ledger.attach_gate(self.temp, self.now_ns)
+        if not node.is_topic:
+            self._set_paging(node, node.overflow == codes.OVERFLOW_PAGE and self.pager is not None)
         node.when_full = _WHEN_FULL[settings.when_full]
         node.reject_after_ns = settings.reject_after_ms * 1_000_000
         node.by_turn = settings.dispatch == "fill"
@@ -1000,6 +1087,19 @@ class Engine:
         self._enforce(node)
         (node.topic or node).ledger.overpromised = True
         self.touch(node.topic or node)
+
+    def _set_paging(self, node: Node, pages: bool) -> None:
+        """A node that pages needs room on disk for what comes; what is there comes back in any case."""
+        ledger = (node.topic or node).ledger
+        if not pages:
+            self.paging.discard(node)
+            if self.temp in ledger.others:
+                ledger.detach_gate(self.temp)
+            return
+        self.paging.add(node)
+        self._spool_of(node).ahead_bytes = min(READ_AHEAD_BYTES, node.page_bytes // AHEAD_PART)
+        if self.temp not in ledger.others:
+            ledger.attach_gate(self.temp, self.now_ns)
 
     def _watch_duplicates(self, node: Node, settings: NodeSettings) -> None:
         count, span_ms = settings.duplicate_window_count, settings.duplicate_window_ms

@@ -392,7 +392,9 @@ class Model:
     def readiness(self) -> str:
         """Why the broker isn't ready for traffic; empty if it is."""
         storing = self.engine.storing
-        return storing.store.reason if storing is not None and storing.store.state != WRITING else ""
+        if storing is not None and storing.store.state != WRITING:
+            return storing.store.reason
+        return self.engine.paging_fault()
 
     # --- inside
 

@@ -20,7 +20,7 @@ cdef class Queue:
     cdef public Entry head, tail, cursor
     cdef public Entry first_pending, first_behind
     cdef public bint gap
-    cdef public long behind
+    cdef public long behind, behind_bytes
     cdef public long ready, acquired, next_seq, picky, pending
 
     @cython.locals(entry=Entry, tail=Entry)
@@ -28,7 +28,7 @@ cdef class Queue:
     @cython.locals(entry=Entry)
     cpdef object stored(self, long upto)
     @cython.locals(entry=Entry)
-    cpdef object cut(self, long keep)
+    cpdef object cut(self, long keep_msgs, long keep_bytes)
     @cython.locals(entry=Entry)
     cpdef Entry take_behind(self)
     @cython.locals(entry=Entry, following=Entry, before=Entry)
@@ -37,8 +37,12 @@ cdef class Queue:
     cpdef object close_gap(self)
     cdef object _make_ready(self, Entry entry)
     cdef object _put_behind(self, Entry entry)
+    @cython.locals(following=Entry)
+    cdef object _leave_behind(self, Entry entry)
+    @cython.locals(entry=Entry)
+    cdef Entry _after_ready(self, long msgs, long nbytes)
     @cython.locals(first=Entry)
-    cdef Entry _after_picky(self, Entry entry)
+    cdef Entry _after_held(self, Entry entry)
     @cython.locals(entry=Entry)
     cpdef Entry acquire(self)
     @cython.locals(entry=Entry)

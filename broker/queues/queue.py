@@ -19,6 +19,7 @@ LIFE = {
     (codes.PENDING, "store"): codes.READY,
     (codes.PENDING, "drop"): codes.GONE,
     (codes.READY, "cut"): codes.BEHIND,
+    (codes.BEHIND, "acquire"): codes.ACQUIRED,
     (codes.PENDING, "store behind"): codes.BEHIND,
     (codes.BEHIND, "join"): codes.READY,
     (codes.BEHIND, "drop"): codes.GONE,
@@ -67,7 +68,8 @@ class Queue:
     Behind the last ready one stand the pending: the first of them waits for the disk and all that
     came after it waits with it, so that nothing overtakes. A deep queue has a ``gap`` behind its ready
     entries, where runs of messages are on disk only (spool.py); what came after those and is in
-    memory is behind. So the order is: ready and acquired, the gap, behind, pending.
+    memory is behind. So the order is: ready and acquired, the gap, behind, pending. What is
+    behind is acquired only to leave: it expired.
     """
 
     def __init__(self) -> None:
@@ -82,6 +84,7 @@ class Queue:
         self.first_pending: Entry | None = None
         self.gap = False
         self.behind = 0
+        self.behind_bytes = 0
         self.first_behind: Entry | None = None
 
     def append(self, data: bytes, keep: bool = False) -> Entry:
@@ -115,22 +118,19 @@ class Queue:
             entry = entry.next
         self.first_pending = entry
 
-    def cut(self, keep: int) -> None:
-        """Open the gap: of the ready entries the first ``keep`` stay so, all others are behind it."""
+    def cut(self, keep_msgs: int, keep_bytes: int) -> None:
+        """Open the gap: of the ready entries the first stay so, up to ``keep_msgs`` or ``keep_bytes``.
+
+        All others are behind it, but for those before one that is held or isn't for everybody: such a
+        one stays in memory, and nothing that may come back stands behind the gap.
+        """
+        entry = self._after_held(self._after_ready(keep_msgs, keep_bytes))
         self.gap = True
-        entry = self.cursor
-        while entry is not None and (entry.state == codes.ACQUIRED or keep > 0):
-            if entry.state == codes.READY:
-                keep -= 1
-            entry = entry.next
-        if self.picky > 0:
-            entry = self._after_picky(entry)
         while entry is not None and entry.state != codes.PENDING:
-            if entry.state == codes.READY:
-                if entry is self.cursor:
-                    self.cursor = None
-                self.ready -= 1
-                self._put_behind(entry)
+            if entry is self.cursor:
+                self.cursor = None
+            self.ready -= 1
+            self._put_behind(entry)
             entry = entry.next
 
     def take_behind(self) -> Entry | None:
@@ -145,6 +145,10 @@ class Queue:
         entry = Entry(data, seq)
         following = self.first_behind if self.first_behind is not None else self.first_pending
         before = self.tail if following is None else following.prev
+        while before is not None and before.seq > seq:
+            # It expired behind the gap and is on its way elsewhere.
+            following = before
+            before = before.prev
         entry.prev = before
         entry.next = following
         if before is None:
@@ -163,10 +167,11 @@ class Queue:
         self.gap = False
         entry = self.first_behind
         self.first_behind = None
-        while entry is not None and entry.state == codes.BEHIND:
-            self._make_ready(entry)
+        self.behind = self.behind_bytes = 0
+        while entry is not None and entry.state != codes.PENDING:
+            if entry.state == codes.BEHIND:
+                self._make_ready(entry)
             entry = entry.next
-        self.behind = 0
 
     def acquire(self) -> Entry | None:
         """The first ready entry, acquired; None when there is none."""
@@ -220,12 +225,7 @@ class Queue:
             self._unlink(entry)
             return
         if entry.state == codes.BEHIND:
-            if entry is self.first_behind:
-                following = entry.next
-                self.first_behind = (
-                    following if following is not None and following.state == codes.BEHIND else None
-                )
-            self.behind -= 1
+            self._leave_behind(entry)
             self._unlink(entry)
             return
         if entry.state != codes.READY:
@@ -244,15 +244,17 @@ class Queue:
         entry.extra.not_for.add(consumer)
 
     def oldest(self) -> Entry | None:
-        """The first entry that nobody holds, left where it is."""
-        return self.cursor if self.cursor is not None else self.first_pending
+        """The first entry in memory that nobody holds, left where it is."""
+        if self.cursor is not None:
+            return self.cursor
+        return self.first_behind if self.first_behind is not None else self.first_pending
 
     def clear(self) -> None:
         """Unlink everything, one by one: a long chain must not be freed recursively."""
         entry = self.head
         self.head = self.tail = self.cursor = self.first_pending = self.first_behind = None
         self.gap = False
-        self.behind = 0
+        self.behind = self.behind_bytes = 0
         while entry is not None:
             following = entry.next
             entry.prev = None
@@ -270,20 +272,43 @@ class Queue:
     def _make_ready(self, entry: Entry) -> None:
         entry.state = codes.READY
         self.ready += 1
-        if self.cursor is None:
+        if self.cursor is None or entry.seq < self.cursor.seq:
             self.cursor = entry
 
     def _put_behind(self, entry: Entry) -> None:
         entry.state = codes.BEHIND
         self.behind += 1
-        if self.first_behind is None:
+        self.behind_bytes += len(entry.data)
+        if self.first_behind is None or entry.seq < self.first_behind.seq:
             self.first_behind = entry
 
-    def _after_picky(self, entry: Entry | None) -> Entry | None:
-        """Behind the last entry that isn't for everybody: those stay in memory."""
+    def _leave_behind(self, entry: Entry) -> None:
+        self.behind -= 1
+        self.behind_bytes -= len(entry.data)
+        if entry is not self.first_behind:
+            return
+        following = entry.next if self.behind > 0 else None
+        while following is not None and following.state != codes.BEHIND:
+            following = following.next
+        self.first_behind = following
+
+    def _after_ready(self, msgs: int, nbytes: int) -> Entry | None:
+        """What follows the first so many ready entries, or so many bytes of them."""
+        entry = self.cursor
+        while entry is not None and entry.state != codes.PENDING:
+            if entry.state == codes.READY:
+                if msgs <= 0 or nbytes <= 0:
+                    return entry
+                msgs -= 1
+                nbytes -= len(entry.data)
+            entry = entry.next
+        return entry
+
+    def _after_held(self, entry: Entry | None) -> Entry | None:
+        """What follows the last entry that is held, or isn't for everybody."""
         first = entry
         while entry is not None and entry.state != codes.PENDING:
-            if entry.extra is not None and entry.extra.not_for:
+            if entry.state == codes.ACQUIRED or (entry.extra is not None and entry.extra.not_for):
                 first = entry.next
             entry = entry.next
         return first
@@ -299,6 +324,11 @@ class Queue:
             self.first_pending = entry
 
     def _take(self, entry: Entry) -> None:
+        if entry.state == codes.BEHIND:
+            self._leave_behind(entry)
+            entry.state = codes.ACQUIRED
+            self.acquired += 1
+            return
         if entry.state != codes.READY:
             raise _illegal(entry, "acquire")
         if entry is self.cursor:

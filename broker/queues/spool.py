@@ -2,12 +2,13 @@
 
 How a backlog goes to disk and comes back:
 
-1. ``page_out`` opens the gap behind the next ``READ_AHEAD`` ready messages. What is behind it, oldest
-   first, is encoded in runs of up to ``RUN_BYTES`` and handed to the pager; a run's bytes stay readable
-   from memory until they are written.
-2. ``read_ahead`` asks for the first runs when fewer than ``READ_AHEAD`` messages are ready, so that
-   they are there before a consumer needs them. Runs come back in order: one that is read early waits.
+1. ``page_out`` opens the gap behind the next ready messages, ``READ_AHEAD`` of them or ``ahead_bytes``.
+   What is behind it, oldest first, is encoded in runs of ``RUN_BYTES`` and handed to the pager; less
+   than a run stays in memory. A run's bytes stay readable from memory until they are written.
+2. ``read_ahead`` asks for the first runs when fewer messages than that are ready, so that they are
+   there before a consumer needs them. Runs come back in order: one that is read early waits.
 3. When no run is left, what was behind the gap is ready and the queue is a plain list again.
+4. A run that can't be written stays in memory, and one that can't be read on disk, until ``retry``.
 
 A message is in exactly one place: in the queue's list, or in one run. Nothing here waits for a disk.
 """
@@ -24,9 +25,11 @@ from broker.records import MESSAGE, Buffer, read
 from broker.storage import DURABLE, REDELIVERED
 
 RUN_BYTES = (1 << 16) - 64
+# Measured: draining 100 B and 1 KiB messages from disk is as fast as from memory from half of these on.
 READ_AHEAD = 2000
-# Runs that are read at a time.
-READING = 4
+READ_AHEAD_BYTES = 1 << 21
+# What a record takes besides its message (records.pyx), padding included.
+RECORD_BYTES = 48
 
 # (number, flags, delivery count, expiry, data); the expiry is monotonic nanoseconds, 0 for never.
 Message = tuple[int, int, int, int, bytes]
@@ -48,7 +51,8 @@ class Pager(Protocol):
 class Run:
     """Messages that stand together. ``blob`` is there while they are in memory (not written yet, or read);
     ``decode`` turns it into messages. ``kept``: it was on the node's shelf already when the broker
-    started, and its size is an estimate.
+    started, and its size is an estimate. ``expires_ns``: all of it has expired then; 0 where that can't
+    be said.
     """
 
     __slots__ = (
@@ -56,6 +60,7 @@ class Run:
         "count",
         "decode",
         "disk_bytes",
+        "expires_ns",
         "first",
         "gone",
         "kept",
@@ -78,6 +83,7 @@ class Run:
         self.wanted = False
         self.gone = False
         self.kept = False
+        self.expires_ns = 0
         self.decode: Callable[[bytes], list[Message]] = messages_of
 
 
@@ -86,8 +92,9 @@ class Spool:
 
     ``on_loaded(run, messages)`` is called when a run comes back, in order; ``on_memory(bytes)`` when the
     bytes of runs on their way take memory, or give it back; ``on_disk(bytes)`` when runs take room of the
-    pager's, or give it back. ``husks`` counts entries with an expiry that
-    left memory; ``failed`` is the pager's last fault.
+    pager's, or give it back; ``on_answer()`` when the pager has answered. ``husks`` counts entries with
+    an expiry that left memory. ``write_fault`` is why runs can't be written, ``read_fault`` why the first
+    can't be read; None while all is well.
     """
 
     def __init__(
@@ -97,25 +104,30 @@ class Spool:
         on_loaded: Callable[[Run, list[Message]], None],
         on_memory: Callable[[int], None],
         on_disk: Callable[[int], None],
+        on_answer: Callable[[], None] = lambda: None,
     ) -> None:
         self.queue = queue
         self.pager = pager
         self.on_loaded = on_loaded
         self.on_memory = on_memory
         self.on_disk = on_disk
+        self.on_answer = on_answer
+        self.ahead_bytes = READ_AHEAD_BYTES
         self.runs: deque[Run] = deque()
         self.count = 0
         self.nbytes = 0
-        self.failed: object = None
         self.husks = 0
+        self.unwritten: list[Run] = []
+        self.write_fault: Exception | None = None
+        self.read_fault: Exception | None = None
 
     def page_out(self, nbytes: int) -> int:
-        """Put messages of about so many bytes on disk; how many messages left memory."""
+        """Put messages of about so many bytes on disk, in whole runs; how many messages left memory."""
         queue = self.queue
         if not queue.gap:
-            queue.cut(READ_AHEAD)
+            queue.cut(READ_AHEAD, self.ahead_bytes)
         moved = 0
-        while nbytes > 0 and queue.behind > 0:
+        while nbytes > 0 and queue.behind_bytes + RECORD_BYTES * queue.behind >= RUN_BYTES:
             run = self._run()
             moved += run.count
             nbytes -= run.nbytes
@@ -132,15 +144,34 @@ class Spool:
 
     def read_ahead(self) -> None:
         """Ask for what will be needed soon."""
-        if self.queue.ready >= READ_AHEAD:
+        if not self.runs or self.read_fault is not None:
             return
-        for index, run in enumerate(self.runs):
-            if index == READING:
+        first = self.runs[0]
+        msgs = READ_AHEAD - self.queue.ready
+        nbytes = self.ahead_bytes - self.queue.ready * first.nbytes // max(first.count, 1)
+        for run in self.runs:
+            if msgs <= 0 or nbytes <= 0:
                 break
+            msgs -= run.count
+            nbytes -= run.nbytes
             run.wanted = True
             if run.blob is None and not run.reading:
                 self._ask(run)
         self._take_in()
+
+    def is_over(self, now_ns: int) -> bool:
+        """Whether all of the first run has expired."""
+        return bool(self.runs) and 0 < self.runs[0].expires_ns <= now_ns
+
+    def retry(self) -> None:
+        """Try again what failed."""
+        self.read_fault = None
+        runs = [run for run in self.unwritten if not run.gone]
+        self.unwritten = []
+        if not runs:
+            self.write_fault = None
+        for run in runs:
+            self._write(run)
 
     def _ask(self, run: Run) -> None:
         run.reading = True
@@ -161,7 +192,8 @@ class Spool:
         """The next messages behind the gap as a run that is being written."""
         buffer = Buffer()
         nbytes = 0
-        first = last = 0
+        first = last = expires_ns = 0
+        forever = False
         while buffer.size < RUN_BYTES:
             entry = self.queue.first_behind
             if entry is None or (buffer.count and buffer.size + len(entry.data) > RUN_BYTES):
@@ -174,7 +206,11 @@ class Spool:
                 # The heap of expiries knows it a while longer; it must not keep the message.
                 entry.data = b""
                 self.husks += 1
+                expires_ns = max(expires_ns, entry.extra.expires_ns)
+            else:
+                forever = True
         run = Run(first, last, buffer.count, nbytes)
+        run.expires_ns = 0 if forever else expires_ns
         run.blob = buffer.take()
         self.runs.append(run)
         self.count += run.count
@@ -182,27 +218,35 @@ class Spool:
         self.on_memory(len(run.blob))
         run.disk_bytes = len(run.blob)
         self.on_disk(run.disk_bytes)
-        self.pager.write(run.blob, lambda answer: self._written(run, answer))
+        self._write(run)
         return run
+
+    def _write(self, run: Run) -> None:
+        assert run.blob is not None
+        self.pager.write(run.blob, lambda answer: self._written(run, answer))
 
     def _written(self, run: Run, answer: object) -> None:
         if isinstance(answer, Exception):
-            # It stays in memory, readable; whoever pages out looks at `failed` first.
-            self.failed = answer
+            self.write_fault = answer
+            self.unwritten.append(run)
+            self.on_answer()
             return
+        self.write_fault = None
         run.place = answer
         if run.gone:
             self.pager.free(answer)
         elif not run.wanted and run.blob is not None:
             self.on_memory(-len(run.blob))
             run.blob = None
+        self.on_answer()
 
     def _read(self, run: Run, answer: object) -> None:
         run.reading = False
         if run.gone:
             return
         if isinstance(answer, Exception):
-            self.failed = answer
+            self.read_fault = answer
+            self.on_answer()
             return
         assert isinstance(answer, bytes)
         run.blob = answer

@@ -1,7 +1,7 @@
 """The temporary store: runs of messages that left memory, in one file that is emptied at start.
 
 Nothing here survives a restart or needs to. One thread does the reading and writing; answers reach
-the owner's thread through ``post``.
+the owner's thread through ``post``. Who reads waits for one write at most: consumers are behind it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ TEMP = "temp"
 
 Done = Callable[[object], None]
 
+# What comes first of all that is asked for.
+_END, _READ, _WRITE = range(3)
+
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
@@ -31,14 +34,17 @@ class Elsewhere:
 
 
 class Pager:
-    """Writes, reads and frees runs in order of asking. ``done`` gets the answer, or the exception."""
+    """Writes, reads and frees runs, reads first. ``done`` gets the answer, or the exception."""
 
     def __init__(self, directory: Path, post: Callable[[Callable[[], None]], None]) -> None:
         folder = directory / TEMP
         folder.mkdir(parents=True, exist_ok=True)
         self._post = post
         self._file = PageFile(folder / "runs", empty=True)
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # What, number in order of asking, and how.
+        self._jobs: queue.PriorityQueue[tuple[int, int, Callable[[], None]]] = queue.PriorityQueue()
+        self._asked = 0
+        self._faulty = False
         self._thread = threading.Thread(target=self._run, name="sluice-pager", daemon=True)
         self._thread.start()
 
@@ -49,22 +55,26 @@ class Pager:
 
     def write(self, blob: bytes, done: Done) -> None:
         """Put a run on disk; the answer is its place."""
-        self._jobs.put(lambda: self._answer(lambda: self._file.write(blob), done))
+        self._ask(_WRITE, lambda: self._answer(lambda: self._file.write(blob), done))
 
     def read(self, place: object, done: Done) -> None:
         """Read a run; the answer is its bytes."""
-        self._jobs.put(lambda: self._answer(lambda: self._load(place), done))
+        self._ask(_READ, lambda: self._answer(lambda: self._load(place), done))
 
     def free(self, place: object) -> None:
-        """The run is not needed any more."""
+        """The run is not needed any more; reading it may have been asked for before, not after."""
         if isinstance(place, Place):
-            self._jobs.put(lambda: self._file.free(place))
+            self._ask(_WRITE, lambda: self._file.free(place))
 
     def close(self) -> None:
-        """Finish and let go of the file."""
-        self._jobs.put(None)
+        """Let go of the file; what was asked for and isn't done is nobody's any more."""
+        self._ask(_END, lambda: None)
         self._thread.join()
         self._file.close()
+
+    def _ask(self, what: int, job: Callable[[], None]) -> None:
+        self._asked += 1
+        self._jobs.put((what, self._asked, job))
 
     def _load(self, place: object) -> bytes:
         if isinstance(place, Elsewhere):
@@ -77,12 +87,23 @@ class Pager:
         try:
             answer = work()
         except (OSError, OperatorError) as fault:
-            log.error("paging: %s", fault)
             answer = fault
+        self._say(answer if isinstance(answer, Exception) else None)
         self._post(lambda: done(answer))
 
+    def _say(self, fault: Exception | None) -> None:
+        """Once when it begins and once when it is over: a full disk answers as often as it is asked."""
+        if fault is not None and not self._faulty:
+            log.error("%s: what is to be paged can't be written or read: %s", self._file.path, fault)
+        elif fault is None and self._faulty:
+            log.warning("%s: it can be written and read again", self._file.path)
+        self._faulty = fault is not None
+
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while True:
+            what, _, job = self._jobs.get()
+            if what == _END:
+                return
             try:
                 job()
             except Exception:

@@ -161,11 +161,11 @@ def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return made
 
 
-def cut_points(happened: list[Event], dice: random.Random) -> list[int]:
+def cut_points(happened: list[Event], count: int, dice: random.Random) -> list[int]:
     """All over the record, some in the first moments of each life."""
     starts = [0, *(at + 1 for at, event in enumerate(happened) if event.type == 0)][:-1]
     early = {start + dice.randrange(60) for start in starts for _ in range(4)}
-    return sorted(early | set(dice.sample(range(len(happened)), CUTS - len(early))))
+    return sorted(early | set(dice.sample(range(len(happened)), count - len(early))))
 
 
 def rebuilt(recording: Recording, cuts: list[int], dice: random.Random) -> Iterator[tuple[Path, int]]:
@@ -188,8 +188,9 @@ def rebuilt(recording: Recording, cuts: list[int], dice: random.Random) -> Itera
         yield directory, recording.happened[cut - 1].end if cut else 0
 
 
-@pytest.mark.timeout(300)
-def test_every_moment_of_power_loss_leaves_what_was_accepted(recording: Recording) -> None:
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("count", [CUTS, pytest.param(2000, marks=pytest.mark.soak)])
+def test_every_moment_of_power_loss_leaves_what_was_accepted(recording: Recording, count: int) -> None:
     happened, diary = recording.happened, recording.diary
     assert sum(event.type == SYNC for event in happened) > 300
     assert any(event.type == RENAME and b"spare" in event.payload for event in happened), (
@@ -199,7 +200,7 @@ def test_every_moment_of_power_loss_leaves_what_was_accepted(recording: Recordin
     assert recording.blocks_unrecorded <= 3 * 20
     seed = 7
     dice = random.Random(seed)
-    cuts = cut_points(happened, dice)
+    cuts = cut_points(happened, count, dice)
     lost = back = 0
     for number, (directory, told) in enumerate(rebuilt(recording, cuts, dice)):
         present = contents(directory)

@@ -225,17 +225,15 @@ def test_what_expires_goes_even_if_nobody_looks() -> None:
     assert (world.node.queue.ready, world.node.expired) == (1, 1)
 
 
-def test_what_expires_behind_a_gap_waits_until_it_is_reached() -> None:
+def test_what_expires_behind_a_gap_leaves_at_once() -> None:
     world = World()
     world.put("first")
     world.put("second", ttl=1.0)
     world.settle()
-    world.node.queue.cut(1)
+    world.node.queue.cut(1, 1000)
+    assert (world.node.queue.ready, world.node.queue.behind) == (1, 1)
     world.turn(1_500)
-    assert (world.node.queue.behind, world.node.expired) == (1, 0)
-    world.node.queue.close_gap()
-    world.turn(1_000)
-    assert (world.node.queue.ready, world.node.expired) == (1, 1)
+    assert (world.node.queue.ready, world.node.queue.behind, world.node.expired) == (1, 0, 1)
 
 
 def test_a_failed_store_grants_no_credit_anywhere() -> None:

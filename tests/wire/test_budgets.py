@@ -22,14 +22,16 @@ pytestmark = pytest.mark.wire
 MB = 1 << 20
 
 
-def fill(broker: RunningBroker, address: str, count: int, size: int, durable: bool = False) -> int:
-    """Send numbered messages while there is credit; how many were settled."""
+def fill(
+    broker: RunningBroker, address: str, count: int, size: int, durable: bool = False, wait_s: float = 1.0
+) -> int:
+    """Send numbered messages while credit comes within ``wait_s``; how many were settled."""
     with Connection(broker.url) as connection:
         sender = connection.sender(address)
         with suppress(ClientTimeoutError):
             for number in range(count):
                 body = str(number).encode().ljust(size, b".")
-                sender.send(codec.header(durable=durable) + codec.binary_body(body), timeout_s=1.0)
+                sender.send(codec.header(durable=durable) + codec.binary_body(body), timeout_s=wait_s)
         sender.flush(10.0)
         return int(sender.accepted)
 
@@ -109,7 +111,8 @@ def test_a_full_temporary_store_blocks_again(start_broker: StartBroker) -> None:
         policies="policies:\n  - {match: 'deep', overflow: page, memory_limit: 1MB}\n",
         args=("--memory-limit", "4MB", "--temp-limit", "8MB"),
     )
-    accepted = fill(broker, "deep", 100_000, 1000)
+    # While runs are on their way to a slow disk there is no credit for a while.
+    accepted = fill(broker, "deep", 100_000, 1000, wait_s=4.0)
     assert 8 * MB // 1136 < accepted <= 12 * MB // 1008
     assert number_of(broker, "deep", "paged_bytes") < 9 * MB
     assert drained(broker, "deep", accepted) == list(range(accepted))

@@ -1,0 +1,332 @@
+"""Nodes that page, with a real temporary store: what leaves memory, when, and that all of it comes back."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from proton import Message
+
+from broker import message
+from broker.engine import PAGE_PERCENT, Engine
+from broker.flow.ledger import Port
+from broker.flow.limits import BrokerDefaults, resolve
+from broker.node import Node
+from broker.queues import spool as spool_room
+from broker.queues.dispatch import Consumer
+from broker.queues.queue import Entry
+from broker.store.memory import MemoryStore
+from broker.store.pager import TEMP, Pager
+
+MS = 1_000_000
+MB = 1 << 20
+
+
+class Sender(Port):
+    """A link that counts its credit."""
+
+    def __init__(self) -> None:
+        self.credit = 0
+
+    def grant(self, msgs: int) -> None:
+        self.credit += msgs
+
+    def revoke(self, msgs: int) -> None:
+        self.credit -= msgs
+
+
+class Taker(Consumer):
+    """A consumer with a window; ``got`` is what it holds."""
+
+    def __init__(self, window: int) -> None:
+        Consumer.__init__(self)
+        self.window = window
+        self.got: list[Entry] = []
+
+    def capacity(self) -> int:
+        return self.window - len(self.got)
+
+    def send(self, entry: Entry) -> None:
+        self.got.append(entry)
+        self.in_flight += 1
+
+
+class World:
+    """An engine with a pager whose answers come in turns."""
+
+    def __init__(self, folder: Path) -> None:
+        self.inbox: deque[Callable[[], None]] = deque()
+        self.store = MemoryStore()
+        self.engine = Engine(True, self.store)
+        self.engine.epoch_ns = 1_700_000_000_000 * MS
+        self.engine.begin_turn(1000 * MS)
+        self.pager = Pager(folder, self.inbox.append)
+        self.engine.pager = self.pager
+
+    def create(self, name: str, **given: object) -> Node:
+        return self.engine.create(name, resolve({"overflow": "page", **given}, BrokerDefaults()), b"{}")
+
+    def put(self, node: Node, count: int, size: int = 1000, **fields: object) -> None:
+        """Messages numbered from the last one on, each in a turn."""
+        for number in range(node.received, node.received + count):
+            data = bytes(Message(body=bytes(size), id=number, **fields).encode())
+            self.engine.put(node, data, message.scan(data))
+            self.turn()
+
+    def turn(self, ms: int = 0) -> None:
+        self.engine.begin_turn(self.engine.now_ns + ms * MS)
+        for _ in range(len(self.inbox)):
+            self.inbox.popleft()()
+        self.engine.seal()
+        self.engine.attend_store()
+        self.engine.end_turn()
+        self.engine.seal()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Turn until it holds; the disk takes its time."""
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline, "it never came to be"
+            self.turn()
+
+    def second(self) -> None:
+        """What happens once a second."""
+        self.turn(1000)
+        self.engine.sample(self.engine.now_ns)
+        self.turn()
+
+    def drain(self, node: Node, window: int = 100) -> list[object]:
+        """Everything, settled in batches: the numbers as they come."""
+        taker = Taker(window)
+        self.engine.add_consumer(node, taker)
+        numbers: list[object] = []
+        left = node.gate.depth_msgs
+        while left:
+            self.until(lambda: bool(taker.got))
+            got, taker.got = taker.got, []
+            left -= len(got)
+            for entry in got:
+                numbers.append(number_of(entry))
+                self.engine.acknowledge(node, entry)
+            self.engine.touch(node)
+            self.turn()
+        self.engine.remove_consumer(node, taker)
+        self.turn()
+        return numbers
+
+    def held(self, node: Node) -> int:
+        return int(self.engine._held(node))
+
+
+def number_of(entry: Entry) -> object:
+    decoded = Message()
+    decoded.decode(entry.data)
+    return decoded.id
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.pager.close()
+
+
+def paged(node: Node) -> int:
+    assert node.spool is not None
+    return int(node.spool.count)
+
+
+def test_a_deep_backlog_stays_below_its_limit_and_comes_back_in_order(world: World) -> None:
+    node = world.create("deep", memory_limit=4 * MB)
+    world.put(node, 10_000)
+    assert world.held(node) <= 4 * MB * PAGE_PERCENT // 100 + MB
+    assert paged(node) > 5_000
+    assert node.gate.depth_msgs == 10_000
+    world.until(lambda: world.engine.passing_bytes == 0)
+    assert world.engine.memory.depth_bytes == world.held(node)
+    assert world.drain(node) == list(range(10_000))
+    assert (world.engine.memory.depth_bytes, world.engine.memory.depth_msgs) == (0, 0)
+    assert (node.gate.depth_bytes, world.engine.temp.depth_bytes) == (0, 0)
+    world.until(lambda: world.pager.used_bytes == 0)
+
+
+def test_large_messages_are_counted_by_their_bytes(world: World) -> None:
+    node = world.create("large", memory_limit=8 * MB)
+    world.put(node, 60, MB)
+    assert world.held(node) <= 8 * MB
+    assert paged(node) >= 50
+    most = 0
+    taker = Taker(1)
+    world.engine.add_consumer(node, taker)
+    for number in range(60):
+        world.until(lambda: bool(taker.got))
+        entry = taker.got.pop()
+        assert number_of(entry) == number
+        world.engine.acknowledge(node, entry)
+        world.engine.touch(node)
+        world.turn()
+        most = max(most, int(world.engine.memory.depth_bytes))
+    assert most <= 16 * MB
+
+
+def test_little_is_not_worth_a_run(world: World) -> None:
+    node = world.create("deep", memory_limit=1 * MB)
+    taker = Taker(5_000)
+    world.engine.add_consumer(node, taker)
+    world.put(node, 5_000)
+    assert world.held(node) > MB, "the consumer holds it all"
+    for _ in range(3):
+        world.put(node, 1)
+    assert paged(node) == 0
+
+
+def test_what_one_consumer_gives_back_waits_in_front_of_what_another_holds(world: World) -> None:
+    node = world.create("deep", memory_limit=1 * MB)
+    one, other = Taker(3_000), Taker(3_000)
+    world.engine.add_consumer(node, one)
+    world.put(node, 3_000)
+    world.engine.add_consumer(node, other)
+    world.put(node, 3_000)
+    world.engine.remove_consumer(node, one)
+    for entry in one.got:
+        world.engine.requeue(node, entry, True)
+    other.window = 0
+    world.put(node, 3_000)
+    assert paged(node) > 0
+    world.engine.remove_consumer(node, other)
+    for entry in other.got:
+        world.engine.requeue(node, entry, True)
+    assert world.drain(node) == list(range(9_000))
+
+
+def test_the_largest_makes_room_first(world: World) -> None:
+    world.engine.limit(10 * MB, 0)
+    large, small = world.create("large"), world.create("small")
+    world.put(large, 4_500)
+    world.put(small, 1_000)
+    assert (paged(large), paged(small)) == (0, 0)
+    plain = world.create("plain", overflow="reject")
+    world.put(plain, 2_000)
+    assert paged(large) > 0
+    assert paged(small) == 0
+    assert world.drain(large) == list(range(4_500))
+
+
+def test_who_waits_for_memory_is_not_held_up_by_a_full_temporary_store(world: World) -> None:
+    world.engine.limit(8 * MB, 0, MB)
+    paging, plain = world.create("paging", memory_limit=MB), world.create("plain", overflow="reject")
+    world.put(paging, 3_000)
+    assert world.engine.temp.room(1000) == 0
+    world.put(plain, 6_000)
+    sender = Sender()
+    world.engine.open_producer(world.create("other", overflow="reject"), sender, True)
+    world.turn()
+    assert sender.credit == 0
+    assert len(world.drain(plain)) == 6_000
+    assert sender.credit > 0
+
+
+def test_what_a_full_disk_refuses_stays_in_memory_and_stops_producers(tmp_path: Path) -> None:
+    (tmp_path / TEMP).mkdir()
+    (tmp_path / TEMP / "runs").symlink_to("/dev/full")
+    world = World(tmp_path)
+    node = world.create("deep", memory_limit=MB)
+    sender = Sender()
+    world.engine.open_producer(node, sender, True)
+    world.turn()
+    assert sender.credit > 0
+    world.put(node, 5_000)
+    world.until(lambda: node.spool is not None and node.spool.write_fault is not None)
+    world.turn()
+    assert sender.credit == 0
+    assert "'deep' can't be paged: [Errno " in world.engine.paging_fault()
+    world.second()
+    world.until(lambda: node.spool is not None and node.spool.write_fault is not None)
+    assert world.drain(node) == list(range(5_000))
+    world.second()
+    assert world.engine.paging_fault() == ""
+    assert sender.credit > 0
+    world.pager.close()
+
+
+def test_what_expired_on_disk_leaves_though_nobody_consumes(world: World) -> None:
+    dead = world.create("dead")
+    node = world.create("deep", memory_limit=MB, dead_letter_address="dead")
+    world.put(node, 4_000, ttl=60.0)
+    assert paged(node) > 2_000
+    world.turn(61_000)
+    world.second()
+    world.until(lambda: node.gate.depth_msgs == 0)
+    assert (node.expired, node.dead_lettered, dead.gate.depth_msgs) == (4_000, 4_000, 4_000)
+    world.until(lambda: world.engine.passing_bytes == 0)
+    assert world.engine.memory.depth_bytes == world.held(dead)
+
+
+def test_an_expired_message_from_disk_is_never_delivered(world: World) -> None:
+    node = world.create("deep", memory_limit=MB)
+    world.put(node, 2_000)
+    world.put(node, 1_000, ttl=1.0)
+    world.put(node, 1_000)
+    world.turn(2_000)
+    taker = Taker(10_000)
+    world.engine.add_consumer(node, taker)
+    world.until(lambda: len(taker.got) + node.expired == 4_000)
+    assert [number_of(entry) for entry in taker.got] == [*range(2_000), *range(3_000, 4_000)]
+
+
+def test_purge_and_delete_give_everything_back(world: World) -> None:
+    node = world.create("deep", memory_limit=MB, durable=True)
+    other = world.create("other", memory_limit=MB)
+    world.put(node, 3_000, durable=True)
+    world.put(other, 3_000)
+    assert paged(node) > 1_000
+    assert world.engine.purge(node) == 3_000
+    assert world.store.shelves["deep"].messages == {}
+    assert (node.kept_msgs, node.kept_bytes) == (0, 0)
+    assert (node.gate.depth_msgs, node.gate.depth_bytes) == (0, 0)
+    world.engine.delete("other")
+    world.until(lambda: world.pager.used_bytes == 0)
+    engine = world.engine
+    assert (engine.memory.depth_bytes, engine.memory.depth_msgs, engine.temp.depth_bytes) == (0, 0, 0)
+    assert engine.disk.depth_bytes == 0
+
+
+def test_a_node_that_pages_no_more_keeps_what_it_had(world: World) -> None:
+    world.engine.limit(64 * MB, 0, 2 * MB)
+    node = world.create("deep", memory_limit=MB)
+    world.put(node, 3_000)
+    assert world.engine.temp in node.ledger.others
+    world.engine.change(node, resolve({}, BrokerDefaults()))
+    assert world.engine.temp not in node.ledger.others
+    before = paged(node)
+    world.put(node, 2_000)
+    assert paged(node) == before
+    assert world.drain(node) == list(range(5_000))
+
+
+def test_reads_go_before_writes(tmp_path: Path) -> None:
+    answers: deque[Callable[[], None]] = deque()
+    pager = Pager(tmp_path, answers.append)
+    order: list[object] = []
+    places: list[object] = []
+    pager.write(b"first", places.append)
+    deadline = time.monotonic() + 10
+    while not answers:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    answers.popleft()()
+    blob = bytes(64 * spool_room.RUN_BYTES)
+    for number in range(20):
+        pager.write(blob, lambda _, number=number: order.append(number))  # type: ignore[misc]
+    pager.read(places[0], order.append)
+    while len(answers) < 21:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    for answer in answers:
+        answer()
+    pager.close()
+    assert order.index(b"first") < 19
+    assert [each for each in order if each != b"first"] == list(range(20))
