@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,3 +30,7 @@ class PureFinder:
 
 if os.environ.get("SLUICE_PURE"):
     sys.meta_path.insert(0, PureFinder())
+
+# Run in the background of a script, we are started with interrupts ignored, and so would be what we start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
