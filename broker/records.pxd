@@ -22,14 +22,21 @@ cdef packed struct Head:
 cdef enum:
     HEAD_BYTES = 40
 
+cdef inline uint64_t chained(uint64_t chain, uint32_t checksum) noexcept nogil:
+    """Of the checksums of records in their order: another record, or another order, gives another chain."""
+    return ((chain ^ checksum) + 1) * <uint64_t>0x9E3779B97F4A7C15
+
 cdef inline size_t padded(size_t size) noexcept nogil:
     return (size + 7) & ~<size_t>7
 
 cdef long next_record(const char *data, long at, long end) noexcept nogil
 
+cdef uint32_t checksum_at(const char *data, long at) noexcept nogil
+
 cdef class Buffer:
     cdef char *data
     cdef readonly long size, count
+    cdef readonly uint64_t chain
     cdef long capacity
 
     cdef char *room(self, long size) except NULL

@@ -39,6 +39,10 @@ def crc32c_by_table(bytes data, uint32_t crc=0):
     return sluice_crc32c_table(crc, <const unsigned char *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
+cdef uint32_t checksum_at(const char *data, long at) noexcept nogil:
+    return (<const Head *>(data + at)).checksum
+
+
 cdef long next_record(const char *data, long at, long end) noexcept nogil:
     """Where the record at ``at`` ends; -1 if it isn't whole or its checksum is wrong."""
     cdef const Head *head = <const Head *>(data + at)
@@ -54,7 +58,7 @@ cdef long next_record(const char *data, long at, long end) noexcept nogil:
 
 
 cdef class Buffer:
-    """Records one behind the other, in memory of their own."""
+    """Records one behind the other, in memory of their own; ``chain`` is of what was added."""
 
     def __dealloc__(self):
         free(self.data)
@@ -90,6 +94,7 @@ cdef class Buffer:
         memcpy(into + HEAD_BYTES, PyBytes_AS_STRING(payload), length)
         memset(into + HEAD_BYTES + length, 0, size - HEAD_BYTES - length)
         head.checksum = sluice_crc32c(0, into + 4, HEAD_BYTES - 4 + length)
+        self.chain = chained(self.chain, head.checksum)
         self.size += size
         self.count += 1
 
@@ -108,6 +113,7 @@ cdef class Buffer:
         """Empty it; the memory stays."""
         self.size = 0
         self.count = 0
+        self.chain = 0
 
     cdef char *release(self):
         """Hand the memory over, to be freed by whoever has it; the buffer is empty then."""

@@ -21,7 +21,7 @@ from broker.records import crc32c
 from broker.store.faults import DamagedStore
 from broker.store.pagefile import Place
 
-VERSION = 1
+VERSION = 2
 # Room in the address space, not on disk.
 MAP_BYTES = 64 << 30
 # The exit status of a child that met something only a damaged file has.
@@ -154,6 +154,8 @@ class Directory:
         if value is None:
             return Meta()
         version, _, *rest, self._rows, self._digest = _META.unpack(self._open(value))
+        if version < VERSION:
+            raise OperatorError(f"{self.path}: the store has format {version}, which no release has written")
         if version > VERSION:
             raise OperatorError(
                 f"{self.path}: the store has format {version}, this broker reads up to {VERSION}:"

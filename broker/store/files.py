@@ -14,7 +14,7 @@ from pathlib import Path
 from broker.records import crc32c
 from broker.store.faults import DamagedStore
 
-VERSION = 1
+VERSION = 2
 BLOCK_BYTES = 4096
 _HEAD = struct.Struct("<8sIIQ")
 _MAGIC = b"SLUICEJF"

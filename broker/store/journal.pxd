@@ -37,7 +37,7 @@ cdef packed struct GroupHead:
     uint32_t flags
     uint32_t checksum
     uint64_t synced
-    uint64_t unused
+    uint64_t chain
 
 cdef struct Group:
     char *data
@@ -45,6 +45,7 @@ cdef struct Group:
     long number
     long records
     long file
+    uint64_t chain
     Group *next
 
 cdef enum:
@@ -81,7 +82,7 @@ cdef class Journal:
     cdef readonly long run, synced, full, fault, fault_at_sync
     cdef readonly long writes, groups, written_bytes, sync_ns, slowest_ns, last_ns, pending_bytes
 
-    cdef object push(self, char *data, long size, long number, long records, long file)
+    cdef object push(self, char *data, long size, long number, long records, long file, uint64_t chain)
     cdef void loop(self, Lane *lane) noexcept nogil
     cdef bint wait_for_room(self, int fault) noexcept nogil
     cdef bint take(self, Lane *lane) noexcept nogil

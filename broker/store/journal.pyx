@@ -17,7 +17,7 @@ from libc.errno cimport EDQUOT, EINTR, EIO, ENOMEM, ENOSPC, errno
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from broker.records cimport next_record, padded, sluice_crc32c
+from broker.records cimport chained, checksum_at, next_record, padded, sluice_crc32c
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void *data, size_t size, long offset)
@@ -125,7 +125,7 @@ cdef class Journal:
         pthread_mutex_unlock(&self.mutex)
         return place
 
-    cdef object push(self, char *data, long size, long number, long records, long file):
+    cdef object push(self, char *data, long size, long number, long records, long file, uint64_t chain):
         """A sealed group; its memory is ours from now on."""
         cdef Group *group = <Group *>malloc(sizeof(Group))
         if group == NULL:
@@ -135,6 +135,7 @@ cdef class Journal:
         group.number = number
         group.records = records
         group.file = file
+        group.chain = chain
         group.next = NULL
         pthread_mutex_lock(&self.mutex)
         if self.last == NULL:
@@ -297,6 +298,7 @@ cdef class Journal:
             set_head(head, self.run, group.number, self.synced, group.file, LAST_OF_WRITE if count == 0 else 0)
             head.length = group.size
             head.records = group.records
+            head.chain = group.chain
             head.checksum = sluice_crc32c(0, head, HEAD)
             memcpy(lane.scratch + at + HEAD, group.data, group.size)
             at += HEAD + group.size
@@ -399,9 +401,10 @@ class GroupFound:
 def group_at(bytes data, long at, long file):
     """The group of this file whose head stands there; None if none does."""
     cdef const char *start = PyBytes_AS_STRING(data)
-    cdef long size = PyBytes_GET_SIZE(data), position, end, records = 0
+    cdef long size = PyBytes_GET_SIZE(data), position, following, end, records = 0
     cdef GroupHead head
     cdef uint32_t checksum
+    cdef uint64_t chain = 0
     if at + HEAD > size or memcmp(start + at, MAGIC, 8) != 0:
         return None
     memcpy(&head, start + at, HEAD)
@@ -413,9 +416,13 @@ def group_at(bytes data, long at, long file):
     end = position + <long>head.length
     if end <= size:
         while 0 <= position < end:
-            position = next_record(start, position, end)
+            following = next_record(start, position, end)
+            if following >= 0:
+                chain = chained(chain, checksum_at(start, position))
+            position = following
             records += 1
-    if end > size or position < 0 or records != head.records:
+    # Files are written more than once: what stands behind a torn write are sound records of an older one.
+    if end > size or position < 0 or records != head.records or chain != head.chain:
         end = -1
     return GroupFound(head.group, head.synced, at + HEAD, end, bool(head.flags & LAST_OF_WRITE),
                       bool(head.flags & MARK))

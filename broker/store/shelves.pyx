@@ -3,6 +3,7 @@
 All of it belongs to the thread that owns the store; only sealed groups leave it, through the journal.
 """
 
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -41,6 +42,8 @@ cdef class Extent:
         cdef long at = seq - self.first
         cdef long wanted = (at >> 3) + 1
         cdef unsigned char *grown
+        if seq <= self.last:
+            raise ValueError(f"message {seq} comes after {self.last}")
         if wanted > self.room_bytes:
             wanted = max(2 * self.room_bytes, wanted, 64)
             grown = <unsigned char *>realloc(self.bits, wanted)
@@ -226,9 +229,10 @@ cdef class Shelves(Store):
 
     cpdef object seal(self):
         cdef long size = self.buffer.size, count = self.buffer.count
+        cdef uint64_t chain = self.buffer.chain
         if count == 0:
             return
-        self.journal.push(self.buffer.release(), size, self.group, count, self.file)
+        self.journal.push(self.buffer.release(), size, self.group, count, self.file, chain)
         self.group += 1
         self.open_records = 0
         self.idle_dirty = True

@@ -145,12 +145,32 @@ def test_a_backup_of_a_running_store_is_whole(tmp_path: Path) -> None:
     restored.store.close()
 
 
+def test_a_sound_record_of_an_older_group_makes_no_torn_one_whole(tmp_path: Path) -> None:
+    """Journal files are written more than once: behind a torn write stands what was there before."""
+    kept = Kept("disk", tmp_path)
+    shelf = kept.store.shelve("q", b"")
+    kept.sync()
+    shelf.append(1, DURABLE, 0, 0, b"one")
+    shelf.append(2, DURABLE, 0, 0, b"two")
+    kept.sync()
+    assert isinstance(kept.store, DiskStore)
+    kept.store.abandon()
+    [journal] = [path for path in tmp_path.rglob("journal-*") if b"two" in path.read_bytes()]
+    data = journal.read_bytes()
+    head = 40
+    first, second = data.index(b"one") - head, data.index(b"two") - head
+    journal.write_bytes(data[:second] + data[first:second] + data[2 * second - first :])
+    again = Kept("disk", tmp_path)
+    assert again.contents() == {"q": []}
+    again.store.close()
+
+
 def test_a_newer_format_is_refused_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.store.directory.VERSION", 2)
+    monkeypatch.setattr("broker.store.directory.VERSION", 3)
     kept = Kept("disk", tmp_path)
     kept.store.close()
     monkeypatch.undo()
-    with pytest.raises(OperatorError, match=r"format 2, this broker reads up to 1"):
+    with pytest.raises(OperatorError, match=r"format 3, this broker reads up to 2"):
         DiskStore.open(tmp_path)
 
 
