@@ -19,6 +19,7 @@ import lmdb
 from broker.errors import OperatorError
 from broker.records import crc32c
 from broker.store.faults import DamagedStore
+from broker.store.files import sync_file
 from broker.store.pagefile import Place
 
 VERSION = 2
@@ -81,6 +82,22 @@ class Change:
     pages: list[PageRow] = field(default_factory=list)
     gone_pages: list[tuple[int, int]] = field(default_factory=list)
     notes: dict[str, bytes] = field(default_factory=dict)
+
+
+def make(path: Path) -> None:
+    """A new, empty database, whole or not there: a power loss leaves no half of one. OSError, lmdb.Error."""
+    new = path.with_name(path.name + ".new")
+    for left in (new, _lock_of(new)):
+        left.unlink(missing_ok=True)
+    Directory(new).close()
+    sync_file(new)
+    new.rename(path)
+    _lock_of(new).unlink(missing_ok=True)
+    sync_file(path.parent)
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + "-lock")
 
 
 def try_to_read(path: Path, *, to_write: bool = False) -> None:

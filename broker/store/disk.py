@@ -24,7 +24,7 @@ from broker.errors import OperatorError
 from broker.records import DEFINE, NOTE, REMOVE
 from broker.storage import FAILED, FULL, WRITING, Shelf
 from broker.store.checkpoint import SyncFault, Taken, adopt, is_lack_of_room, take, write
-from broker.store.directory import Change, Directory, Meta, try_to_read
+from broker.store.directory import Change, Directory, Meta, make, try_to_read
 from broker.store.faults import DamagedStore, StoreInUse
 from broker.store.files import JournalFiles, sync_file
 from broker.store.journal import WRITERS, Journal
@@ -114,6 +114,8 @@ class DiskStore(Shelves):
     def _open(self, file_bytes: int | None, progress: Progress | None) -> None:
         self.file_bytes = file_bytes or _fitting_file(self.path)
         self.files = JournalFiles(self.path, self.file_bytes)
+        if not (self.path / DIRECTORY).exists():
+            make(self.path / DIRECTORY)
         try_to_read(self.path / DIRECTORY, to_write=True)
         self.directory = Directory(self.path / DIRECTORY)
         found = replay(self.directory, self.files, progress)
