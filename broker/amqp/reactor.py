@@ -26,6 +26,8 @@ log = logging.getLogger("sluice.amqp")
 BACKLOG = 1024
 # How long a peer we have closed may take to hear it before its socket goes.
 LINGER_NS = 2_000_000_000
+# How long one whose input has ended may take to read what is left for it.
+DRAIN_NS = 10_000_000_000
 # Rounds of dispatch and flush in one turn, before new input is looked at again.
 ROUNDS = 8
 MILLISECOND_NS = 1_000_000
@@ -188,6 +190,7 @@ class Reactor:
                 elif mask & ~select.EPOLLOUT and not peer.wire.pump_in():
                     guest.ending = True
                     peer.input_ended()
+                    self.at(now_ns + DRAIN_NS, lambda _: self._close(guest))
             except Exception as fault:  # noqa: BLE001 - one connection's bug is that connection's end
                 self._crash(guest, fault)
         elif fd in self.listeners:
