@@ -51,7 +51,7 @@ class Entrance:
 
     adopt: Adopt
     origins: tuple[str, ...] = ()
-    largest_frame_bytes: int = 1 << 30
+    largest_frame_bytes: int = 16 << 20
     leaving: bool = False
 
     def judge(self, method: bytes, version: bytes, headers: Headers, own_address: str) -> Refusal | Headers:

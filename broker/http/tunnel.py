@@ -101,7 +101,8 @@ class Tunnel(asyncio.BufferedProtocol):
         self._begin_linger()
 
     def abort(self) -> None:
-        """Cut the client off."""
+        """Cut the client off, with a word if its socket takes one."""
+        self._say_close(CloseReason.GOING_AWAY)
         if self._transport is not None:
             self._transport.abort()
 
