@@ -64,6 +64,7 @@ class _Config(uvicorn.Config):
         self.entrance = entrance
         self.clients: set[_Client] = set()
         self.tunnels: set[Tunnel] = set()
+        self.leaving = False
 
 
 class _Site(uvicorn.Server):
@@ -84,17 +85,23 @@ class _Site(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the port; clients of HTTP are cut off, those of WebSocket may answer our close frame."""
+        loop = asyncio.get_running_loop()
+        self.config.leaving = True
+        # Who was accepted a moment ago becomes a client within a few turns; a server closed meanwhile
+        # would make asyncio forget the socket instead (its Server._attach asserts).
+        for sock in sockets or []:
+            loop.remove_reader(sock)
+        await _turns()
         for listening in self.servers:
             listening.close()
         for client in list(self.config.clients):
             client.transport.abort()
-        deadline = asyncio.get_running_loop().time() + server.GOODBYE_S
-        while self.config.tunnels and asyncio.get_running_loop().time() < deadline:
+        deadline = loop.time() + server.GOODBYE_S
+        while self.config.tunnels and loop.time() < deadline:
             await asyncio.sleep(0.01)
         for tunnel in list(self.config.tunnels):
             tunnel.abort()
-        # Sockets are closed in the loop's next turn.
-        await asyncio.sleep(0)
+        await _turns()
 
 
 class _Client(H11Protocol):
@@ -111,7 +118,7 @@ class _Client(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """One more client, if it isn't one too many."""
         super().connection_made(transport)
-        if len(self.config.clients) >= server.MOST_CLIENTS:
+        if self.config.leaving or len(self.config.clients) >= server.MOST_CLIENTS:
             transport.abort()
             return
         self.config.clients.add(self)
@@ -231,6 +238,12 @@ class _Client(H11Protocol):
 
     def _is_answering(self) -> bool:
         return self._tunnel is not None or (self.cycle is not None and not self.cycle.response_complete)
+
+
+async def _turns() -> None:
+    """What is due in the loop, and what follows from it: a socket that is closed, one that was accepted."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
