@@ -16,6 +16,8 @@ DEFAULT_PORT = 5672
 
 # A host is a name, an IPv4 address, or an IPv6 address in brackets; nothing is the same as 0.0.0.0.
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]*)(:(?P<port>[0-9]{1,5}))?", re.ASCII)
+# RFC 6454 §6.2: no path, no slash at the end, no default port.
+_ORIGIN = re.compile(r"\*|https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", re.ASCII)
 _URL = re.compile(r"(?P<scheme>[a-z]+)://(?P<address>[^/?#]*)/?(\?allow_plain=(?P<plain>true|false))?")
 
 
@@ -81,6 +83,27 @@ class ListenerType:
     def schema(self) -> Schema:
         address = r"(\[[^\]]+\]|[A-Za-z0-9._-]*)(:[0-9]{1,5})?"
         return {"type": "string", "pattern": f"^amqp://{address}/?(\\?allow_plain=(true|false))?$"}
+
+
+@dataclass(frozen=True, slots=True)
+class OriginType:
+    """``http://host`` or ``https://host``, with a port if need be, as browsers write it; or ``*``, any."""
+
+    label = "origin"
+
+    def parse(self, value: object) -> str:
+        text = value.lower() if isinstance(value, str) else value
+        if not isinstance(text, str) or not _ORIGIN.fullmatch(text):
+            raise ValueError(
+                f"expected an origin such as https://console.example.org, or '*', not {show(value)}"
+            )
+        return text
+
+    def schema(self) -> Schema:
+        return {
+            "type": "string",
+            "pattern": r"^(\*|https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?)$",
+        }
 
 
 def is_loopback(host: str) -> bool:

@@ -1,6 +1,6 @@
 """The composition root: settings in, a running broker out; threads, signals and the clock are here.
 
-The reactor runs on the calling thread and owns the engine. The HTTP server has its own threads and
+The reactor runs on the calling thread and owns the engine. The HTTP server has its own thread and
 asks the reactor for what it shows.
 """
 
@@ -10,6 +10,7 @@ import gc
 import logging
 import resource
 import signal
+import socket
 import sys
 import threading
 import time
@@ -22,8 +23,10 @@ from broker import __version__
 from broker.amqp.container import Container
 from broker.amqp.reactor import Reactor
 from broker.amqp.roster import Roster
+from broker.endpoints import is_loopback
 from broker.engine import Engine
 from broker.errors import ConfigError, OperatorError
+from broker.http.entrance import Entrance
 from broker.http.server import HttpServer
 from broker.machine import (
     MEMORY_PERCENT,
@@ -134,7 +137,8 @@ class Server:
             opened.append(f"amqp://{_bracketed(listener.host)}:{port}")
         if self.settings.http is not None:
             host, port = self.settings.http.host, self.settings.http.port
-            self.http = HttpServer(host, port, self.ask, self.model.snapshot, self.model.readiness)
+            entrance = Entrance(self._adopt, self.settings.websocket_origins)
+            self.http = HttpServer(host, port, self.ask, self.model.snapshot, self.model.readiness, entrance)
             self.http.start()
             opened.append(f"http://{_bracketed(host)}:{self.http.port}")
         return opened
@@ -181,6 +185,15 @@ class Server:
             raise faults[0]
         return answers[0]
 
+    def _adopt(
+        self, sock: socket.socket, address: str, admitted: Callable[[bool], None], gone: Callable[[], None]
+    ) -> None:
+        """A client of WebSocket asks to become a connection like any other; whether it may begin without
+        SASL is decided as for a listener on that address.
+        """
+        plain_too = is_loopback(self.settings.http.host)
+        self.reactor.post(lambda: admitted(self.reactor.adopt(sock, address, plain_too, gone)))
+
     def reload(self) -> list[str]:
         """Read settings and policies again and apply them: the nodes that changed.
 
@@ -201,6 +214,8 @@ class Server:
         self._stopping = True
         log.info("stopping: waiting for what is in flight")
         self.reactor.stop_listening()
+        if self.http is not None:
+            self.http.wind_down()
         self.engine.wind_down()
         deadline = time.monotonic_ns() + self.settings.limits.shutdown_timeout_ms * 1_000_000
         self._wait_for_settlement(deadline)

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from broker import fields
-from broker.endpoints import DEFAULT_PORT, Address, AddressType, Listener, ListenerType
+from broker.endpoints import DEFAULT_PORT, Address, AddressType, Listener, ListenerType, OriginType
 from broker.errors import ConfigError, Problem
 from broker.fields import (
     Count,
@@ -81,6 +81,7 @@ class Settings:
 
     listeners: tuple[Listener, ...] = (DEFAULT_LISTENER,)
     http: Address = DEFAULT_HTTP
+    websocket_origins: tuple[str, ...] = ()
     data: Path = Path("data")
     memory_limit: int | None = None
     store_limit: int | None = None
@@ -99,6 +100,12 @@ _WINDOW = Count(minimum=1, maximum=(1 << 31) - 1)
 FIELDS = fields.table(
     Field("listeners", Several(ListenerType(), 1), "amqp://127.0.0.1:5672", "Where AMQP clients connect"),
     Field("http", AddressType(), "127.0.0.1:8672", "Where the console, the API and the metrics are served"),
+    Field(
+        "websocket_origins",
+        Several(OriginType()),
+        "none but the broker's own",
+        "Web pages that may connect with AMQP over WebSocket; '*': any",
+    ),
     Field("data", PathType(), "data", "Directory of everything that survives a restart"),
     Field("memory_limit", Size(), "40 % of the memory", "Message bytes held in memory; 0: none"),
     Field(

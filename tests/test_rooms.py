@@ -62,7 +62,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store"),
         *("machine", "recovery"),
-        *("policy", "security", "settings", *LEAVES),
+        *("policy", "security", "settings", "endpoints", *LEAVES),
     ),
 }
 # Only these files of the command line may reach the broker itself; all others speak to one over the wire.

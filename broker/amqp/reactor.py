@@ -26,6 +26,8 @@ log = logging.getLogger("sluice.amqp")
 BACKLOG = 1024
 # How long a peer we have closed may take to hear it before its socket goes.
 LINGER_NS = 2_000_000_000
+# How long one whose input has ended may take to read what is left for it.
+DRAIN_NS = 10_000_000_000
 # Rounds of dispatch and flush in one turn, before new input is looked at again.
 ROUNDS = 8
 MILLISECOND_NS = 1_000_000
@@ -34,8 +36,11 @@ MILLISECOND_NS = 1_000_000
 class Guest:
     """A socket from accept to close; ``peer`` is set once it has authenticated."""
 
-    def __init__(self, sock: socket.socket, address: str, handshake: Handshake) -> None:
+    def __init__(
+        self, sock: socket.socket, address: str, handshake: Handshake, gone: Callable[[], None] | None = None
+    ) -> None:
         self.sock = sock
+        self.gone = gone
         self.fd = sock.fileno()
         self.address = address
         self.handshake: Handshake | None = handshake
@@ -68,7 +73,7 @@ class Reactor:
         self.guests: dict[int, Guest] = {}
         self.listeners: dict[int, Listener] = {}
         self.accepted_total = 0
-        self.stopping = False
+        self._accepting = True
         self._timers: list[tuple[int, int, Callable[[int], None]]] = []
         self._timer_number = 0
         self._inbox: deque[Callable[[], None]] = deque()
@@ -83,7 +88,9 @@ class Reactor:
     # --- for other threads
 
     def post(self, function: Callable[[], None]) -> None:
-        """Run a function on the reactor's thread, soon; its exceptions are logged."""
+        """Run a function on the reactor's thread, soon; its exceptions are logged. After the end it isn't."""
+        if self._bell < 0:
+            return
         self._inbox.append(function)
         os.eventfd_write(self._bell, 1)
 
@@ -107,10 +114,21 @@ class Reactor:
 
     def stop_listening(self) -> None:
         """Accept nobody any more."""
+        self._accepting = False
         for fd, listener in list(self.listeners.items()):
             self.epoll.unregister(fd)
             listener.sock.close()
             del self.listeners[fd]
+
+    def adopt(self, sock: socket.socket, address: str, allow_plain: bool, gone: Callable[[], None]) -> bool:
+        """Take a connected socket as if it had been accepted here; if there is no room it is closed: false.
+
+        ``gone`` is called once the connection is closed.
+        """
+        if not self._accepting:
+            sock.close()
+            return False
+        return self._welcome(sock, address, allow_plain, gone)
 
     def at(self, when_ns: int, function: Callable[[int], None]) -> None:
         """Call ``function(now_ns)`` at a monotonic time."""
@@ -172,6 +190,7 @@ class Reactor:
                 elif mask & ~select.EPOLLOUT and not peer.wire.pump_in():
                     guest.ending = True
                     peer.input_ended()
+                    self.at(now_ns + DRAIN_NS, lambda _: self._close(guest))
             except Exception as fault:  # noqa: BLE001 - one connection's bug is that connection's end
                 self._crash(guest, fault)
         elif fd in self.listeners:
@@ -251,13 +270,14 @@ class Reactor:
     def _accept(self, listener: Listener, now_ns: int) -> None:
         for _ in range(64):
             try:
-                sock, address = listener.sock.accept()
+                sock, (host, port, *_rest) = listener.sock.accept()
             except OSError as fault:
                 if fault.errno not in (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR):
                     log.warning("accept failed: %s", fault.strerror)
                     self._pause(listener, now_ns)
                 return
-            self._welcome(sock, address, listener, now_ns)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._welcome(sock, f"{host}:{port}", listener.allow_plain)
 
     def _pause(self, listener: Listener, now_ns: int) -> None:
         """Out of descriptors or memory: stop accepting for a moment instead of spinning on it."""
@@ -271,16 +291,15 @@ class Reactor:
         self.at(now_ns + 100 * MILLISECOND_NS, resume)
 
     def _welcome(
-        self, sock: socket.socket, address: tuple[str, int], listener: Listener, now_ns: int
-    ) -> None:
+        self, sock: socket.socket, address: str, allow_plain: bool, gone: Callable[[], None] | None = None
+    ) -> bool:
         limits = self.container.settings.limits
         if len(self.guests) >= limits.max_connections:
-            log.warning("refused %s: %d connections are open", address[0], len(self.guests))
+            log.warning("refused %s: %d connections are open", address, len(self.guests))
             sock.close()
-            return
+            return False
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        guest = Guest(sock, f"{address[0]}:{address[1]}", Handshake(listener.allow_plain))
+        guest = Guest(sock, address, Handshake(allow_plain), gone)
         self.accepted_total += 1
         self.guests[guest.fd] = guest
         self.epoll.register(guest.fd, select.EPOLLIN)
@@ -290,7 +309,8 @@ class Reactor:
                 log.info("%s: no AMQP connection within the time for it", guest.address)
                 self._close(guest)
 
-        self.at(now_ns + limits.handshake_timeout_ms * MILLISECOND_NS, expire)
+        self.at(time.monotonic_ns() + limits.handshake_timeout_ms * MILLISECOND_NS, expire)
+        return True
 
     def _on_handshake(self, guest: Guest, mask: int) -> None:
         """Before authentication, and after the last word: plain socket reads, nothing reaches Proton."""
@@ -389,6 +409,8 @@ class Reactor:
         self.epoll.unregister(guest.fd)
         guest.sock.close()
         self.guests.pop(guest.fd, None)
+        if guest.gone is not None:
+            guest.gone()
 
     def close_peers(self, condition: str, text: str) -> None:
         """Say goodbye to everybody (shutdown)."""
@@ -403,4 +425,5 @@ class Reactor:
         for guest in list(self.guests.values()):
             self._close(guest)
         self.epoll.close()
-        os.close(self._bell)
+        bell, self._bell = self._bell, -1
+        os.close(bell)

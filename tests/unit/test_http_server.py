@@ -150,7 +150,7 @@ def test_one_client_too_many_is_turned_away(server: HttpServer, monkeypatch: pyt
         first.sendall(b"GET /healthz HTTP/1.0\r\n")
         assert raw(server, b"") == b""
         first.sendall(b"\r\n")
-        assert first.recv(100).startswith(b"HTTP/1.0 200")
+        assert first.recv(100).startswith(b"HTTP/1.1 200")
 
 
 def test_stop_closes_the_port_and_ends_the_threads(server: HttpServer) -> None:

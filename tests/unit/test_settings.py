@@ -76,6 +76,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
         """
         listeners: [amqp://0.0.0.0:5673, "amqp://[::1]:0"]
         http: "[::]:80"
+        websocket_origins: [https://console.example.org, "http://[::1]:8080"]
         data: /var/lib/sluice
         policies: [a.yaml, more]
         auto_create: false
@@ -93,6 +94,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
     )
     assert settings.listeners == (Listener("0.0.0.0", 5673, False), Listener("::1", 0, True))
     assert settings.http == Address("::", 80)
+    assert settings.websocket_origins == ("https://console.example.org", "http://[::1]:8080")
     assert (settings.data, settings.policies) == (Path("/var/lib/sluice"), (Path("a.yaml"), Path("more")))
     assert (settings.auto_create, settings.log_level) == (False, "debug")
     assert (settings.memory_limit, settings.store_limit, settings.temp_limit) == (64 * MB, 1024 * MB, 0)
@@ -301,6 +303,8 @@ def test_the_schema_takes_the_shipped_file() -> None:
         {"listeners": []},
         {"listeners": ["http://x:1"]},
         {"http": "nowhere"},
+        {"websocket_origins": ["https://console.example.org/"]},
+        {"websocket_origins": ["console.example.org"]},
         {"limits": {"max_connections": "many"}},
         {"limits": {"max_frame_size": 511}},
         {"limits": {"max_conections": 5}},

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from proton import Data
 
@@ -118,11 +118,21 @@ class Frame:
         return str(error.value[0]) if error is not None else None  # type: ignore[attr-defined]
 
 
+class Stream(Protocol):
+    """What a peer needs of a socket."""
+
+    def sendall(self, data: bytes, /) -> None: ...
+    def recv(self, size: int, /) -> bytes: ...
+    def settimeout(self, seconds: float | None, /) -> None: ...
+    def shutdown(self, how: int, /) -> None: ...
+    def close(self) -> None: ...
+
+
 class RawPeer:
     """A socket that speaks frames. ``log`` holds every frame it has read so far."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+    def __init__(self, port: int, stream: Stream | None = None) -> None:
+        self.socket: Stream = stream or socket.create_connection(("127.0.0.1", port), timeout=10)
         self.log: list[Frame] = []
         self.empty_frames = 0
         # The broker numbers links on its side as it likes.

@@ -1,0 +1,160 @@
+"""What the HTTP port answers to plain requests: `/metrics`, `/healthz`, `/readyz`.
+
+What a page shows is asked of the reactor's thread and rendered in a thread of its own, so that neither
+the reactor nor the clients of WebSocket wait for a watcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from email.utils import formatdate
+from functools import partial
+from typing import TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from broker.http import metrics, server
+from broker.manage.views import Snapshot
+
+log = logging.getLogger("sluice.http")
+
+PLAIN = "text/plain; charset=utf-8"
+NOT_FOUND = "not found; there are /metrics, /healthz and /readyz"
+
+Answer = TypeVar("Answer")
+Page = Callable[[], tuple[int, str, bytes]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def application(
+    ask: server.Ask, snapshot: Callable[[], Snapshot], readiness: Callable[[], str]
+) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    """The ASGI application."""
+    pages = _Pages(ask, snapshot, readiness)
+    threads = _Threads()
+    routes = [
+        Route("/metrics", _endpoint(pages.metrics, threads)),
+        Route("/healthz", _endpoint(pages.health, threads)),
+        Route("/readyz", _endpoint(pages.readiness, threads)),
+    ]
+    found = Starlette(routes=routes, exception_handlers={HTTPException: _refusal, Exception: _fault})
+    found.router.redirect_slashes = False
+    return _Guarded(found)
+
+
+class _Pages:
+    """Status, content type and body of each page."""
+
+    def __init__(
+        self, ask: server.Ask, snapshot: Callable[[], Snapshot], readiness: Callable[[], str]
+    ) -> None:
+        self._ask = ask
+        self._snapshot = snapshot
+        self._readiness_of = readiness
+
+    def metrics(self) -> tuple[int, str, bytes]:
+        return 200, metrics.CONTENT_TYPE, metrics.render(self._ask(self._snapshot))
+
+    def health(self) -> tuple[int, str, bytes]:
+        """Alive is a broker whose loop turns."""
+        self._ask(lambda: None)
+        return 200, PLAIN, b"ok\n"
+
+    def readiness(self) -> tuple[int, str, bytes]:
+        """Ready is a broker that takes messages in; if it doesn't, the answer says why."""
+        reason = self._ask(self._readiness_of)
+        if not reason:
+            return 200, PLAIN, b"ready\n"
+        return 503, PLAIN, f"not ready: {reason}\n".encode()
+
+
+class _Threads:
+    """One short-lived thread for each answer under way; no stop waits for them."""
+
+    def __init__(self) -> None:
+        self._busy = 0
+
+    async def run(self, function: Callable[[], Answer]) -> Answer:
+        """The function's result; TimeoutError where as many are busy as there may be clients."""
+        if self._busy >= server.MOST_CLIENTS:
+            raise TimeoutError("too many answers are under way")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+
+        def work() -> None:
+            try:
+                result = function()
+            except Exception as fault:  # noqa: BLE001 - it is raised again where it is awaited
+                settle = partial(future.set_exception, fault)
+            else:
+                settle = partial(future.set_result, result)
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(self._leave, future, settle)
+
+        self._busy += 1
+        threading.Thread(target=work, name="http-answer", daemon=True).start()
+        return await future
+
+    def _leave(self, future: asyncio.Future[Answer], settle: Callable[[], None]) -> None:
+        self._busy -= 1
+        if not future.done():  # who awaited it may have been cut off
+            settle()
+
+
+def _endpoint(page: Page, threads: _Threads) -> Endpoint:
+    async def answer(_request: Request) -> Response:
+        try:
+            status, content_type, body = await threads.run(page)
+        except TimeoutError:
+            return Response(b"the broker's loop does not answer\n", 503, media_type=PLAIN)
+        return Response(body, status, media_type=content_type)
+
+    return answer
+
+
+async def _refusal(_request: Request, fault: Exception) -> Response:
+    assert isinstance(fault, HTTPException)
+    text = {404: NOT_FOUND, 405: "method not allowed"}.get(fault.status_code, fault.detail)
+    # The router names the methods in any order.
+    headers = {name: ", ".join(sorted(value.split(", "))) for name, value in (fault.headers or {}).items()}
+    return Response(f"{text}\n", fault.status_code, headers, media_type=PLAIN)
+
+
+async def _fault(_request: Request, _fault: Exception) -> Response:
+    return Response(b"internal error\n", 500, media_type=PLAIN)
+
+
+class _Guarded:
+    """Headers every answer has; a fault of ours is logged here and no further."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def finish(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [(name.title(), value) for name, value in message["headers"]] + common()
+            await send(message)
+
+        try:
+            await self._inner(scope, receive, finish)
+        except Exception:
+            log.exception("HTTP %s failed", scope.get("path"))
+
+
+def common() -> list[tuple[bytes, bytes]]:
+    """The headers of every answer, refusals included."""
+    return [
+        (b"Date", formatdate(usegmt=True).encode()),
+        (b"Cache-Control", b"no-store"),
+        (b"X-Content-Type-Options", b"nosniff"),
+    ]
