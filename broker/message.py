@@ -128,7 +128,10 @@ def skip_value(data: bytes, at: int, end: int, depth: int) -> int:
     elif kind == 0xB or kind == 0xD or kind == 0xF:
         if at + 4 > end:
             return MALFORMED
-        size = ((data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]) + 4
+        # The first byte in a variable of its own: compiled, shifting it as it stands would make an int
+        # below zero of sizes from 2 GiB on, and the walk would go backwards.
+        size = data[at]
+        size = ((size << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]) + 4
     elif constructor == 0 and depth < MAX_DEPTH:
         at = skip_value(data, at, end, depth + 1)
         return MALFORMED if at < 0 else skip_value(data, at, end, depth + 1)
