@@ -128,10 +128,10 @@ def _is_text(data: bytes, at: int) -> bool:
 def message_id_form(text: str) -> str:
     """The one form of a JMSMessageID: ``ID:`` and the id's text, whatever prefixes it came with."""
     bare = text.removeprefix(ID_PREFIX)
-    for prefix, spelled in _ENCODINGS.items():
-        if bare.startswith(prefix):
-            bare = spelled(bare.removeprefix(prefix))
-            break
+    if bare.startswith("AMQP_"):
+        prefix, colon, rest = bare.partition(":")
+        spelled = _ENCODINGS.get(prefix + colon)
+        bare = bare if spelled is None else spelled(rest)
     return ID_PREFIX + bare
 
 
