@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 # The pure rooms' own tests, which run both compiled and as plain Python.
-PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py limits.py queue.py dispatch.py message.py)
+PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py limits.py queue.py dispatch.py message.py \
+          selector.py filters.py)
 SOURCES := $(shell find broker -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
 .PHONY: run install dev test test-clients lint bench soak clean

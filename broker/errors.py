@@ -27,6 +27,14 @@ class PeerError(SluiceError):
         self.description = description
 
 
+class SelectorError(PeerError):
+    """A selector is no selector; ``column`` counts from 1 and is where it went wrong."""
+
+    def __init__(self, column: int, text: str) -> None:
+        super().__init__("amqp:invalid-field", f"selector, column {column}: {text}")
+        self.column = column
+
+
 class OperatorError(SluiceError):
     """A command or a setting was refused; the text is the reason, fit to be shown."""
 

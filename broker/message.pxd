@@ -2,8 +2,8 @@ cimport cython
 
 # The constants of message.py under names of their own, so that both stand side by side.
 cdef long MALFORMED, DURABLE, HAS_HEADER, HAS_TTL, HAS_EXPIRY, TTL_FIELD, EXPIRY_FIELD
-cdef long HEADER, ANNOTATIONS, PROPERTIES, DATA, SEQUENCE, AMQP_VALUE, BODY_FIRST, BODY_LAST, FOOTER
-cdef long MAX_DEPTH, MAX_UINT
+cdef long HEADER, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, AMQP_VALUE, BODY_FIRST, BODY_LAST, FOOTER
+cdef long MAX_DEPTH, MAX_UINT, LONG_NAME
 
 @cython.locals(end=long, at=long, last=long, bits=long, code=long, start=long)
 cpdef long scan(bytes data)
@@ -30,3 +30,25 @@ cpdef long absolute_expiry_ms(bytes data)
 @cython.locals(start=long, at=long)
 cpdef bytes message_id(bytes data)
 cdef long _first_field(bytes data, long start)
+
+@cython.final
+cdef class Wanted:
+    cdef public dict header, properties, names
+    cdef public long lengths, last, slots
+    cpdef long field(self, long section, long index) except -1
+    cpdef long name(self, bytes name) except -1
+    cdef long _slot(self, dict slots, object key) except -1
+
+@cython.locals(places=list, last=long, end=long, at=long, before=long, code=long, start=long)
+cpdef list value_places(bytes data, Wanted wanted)
+@cython.locals(count=long, at=long, left=long, index=long, following=long, slot=long)
+cdef bint _find_fields(bytes data, long start, long end, dict wanted, list places) except -1
+@cython.locals(at=long, left=long, value=long, following=long, slot=long)
+cdef bint _find_names(bytes data, long start, long end, Wanted wanted, list places) except -1
+@cython.locals(length=long)
+cdef long _slot_of_key(bytes data, long at, long end, Wanted wanted) except -2
+@cython.locals(constructor=long)
+cpdef object value_at(bytes data, long at)
+@cython.locals(constructor=long)
+cdef object _seldom_value_at(bytes data, long at)
+cdef object _text(bytes raw)

@@ -6,6 +6,9 @@ passes through byte for byte. Nothing here builds Python values from a message's
 
 from __future__ import annotations
 
+import struct
+from typing import Any
+
 # What scan() answers: -1 for bytes that aren't a message, else these bits.
 MALFORMED = -1
 DURABLE = 1
@@ -16,6 +19,7 @@ HAS_EXPIRY = 8
 HEADER = 0x70
 ANNOTATIONS = 0x72
 PROPERTIES = 0x73
+APPLICATION_PROPERTIES = 0x74
 DATA = 0x75
 SEQUENCE = 0x76
 AMQP_VALUE = 0x77
@@ -39,6 +43,8 @@ _SYMBOLS = {
 MAX_UINT = 0xFFFFFFFF
 # How deep described values may nest in an amqp-value before a message is refused.
 MAX_DEPTH = 32
+# Names of this length or more are one length to Wanted.lengths, which has a bit for each.
+LONG_NAME = 30
 
 
 def scan(data: bytes) -> int:
@@ -128,7 +134,10 @@ def skip_value(data: bytes, at: int, end: int, depth: int) -> int:
     elif kind == 0xB or kind == 0xD or kind == 0xF:
         if at + 4 > end:
             return MALFORMED
-        size = ((data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]) + 4
+        # The first byte in a variable of its own: compiled, shifting it as it stands would make an int
+        # below zero of sizes from 2 GiB on, and the walk would go backwards.
+        size = data[at]
+        size = ((size << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]) + 4
     elif constructor == 0 and depth < MAX_DEPTH:
         at = skip_value(data, at, end, depth + 1)
         return MALFORMED if at < 0 else skip_value(data, at, end, depth + 1)
@@ -466,3 +475,176 @@ def annotations_of(data: bytes) -> bytes:
             break
         at = following
     return b""
+
+
+class Wanted:
+    """What somebody asks of every message: fields and application properties, each in a slot of its own."""
+
+    def __init__(self) -> None:
+        self.header: dict[int, int] = {}
+        self.properties: dict[int, int] = {}
+        self.names: dict[bytes, int] = {}
+        self.lengths = 0
+        self.last = 0
+        self.slots = 0
+
+    def field(self, section: int, index: int) -> int:
+        """The slot of a field of the header or the properties, by its index in the list."""
+        self.last = max(self.last, section)
+        return self._slot(self.header if section == HEADER else self.properties, index)
+
+    def name(self, name: bytes) -> int:
+        """The slot of an application property, by its name in UTF-8."""
+        self.last = APPLICATION_PROPERTIES
+        self.lengths |= 1 << min(len(name), LONG_NAME)
+        return self._slot(self.names, name)
+
+    def _slot(self, slots: dict[Any, int], key: int | bytes) -> int:
+        if key not in slots:
+            slots[key] = self.slots
+            self.slots += 1
+        return slots[key]
+
+
+def value_places(data: bytes, wanted: Wanted) -> list[int] | None:
+    """Where the wanted values stand, by slot: -1 for one that the message doesn't have.
+
+    The first of two application properties of one name counts. Sections and values that nobody asked for
+    are skipped by their size, and nothing behind the last wanted section is looked at. None if what was
+    walked isn't whole, in order and of its type (§3.2).
+    """
+    places = [MALFORMED] * wanted.slots
+    last = wanted.last
+    end = len(data)
+    at = 0
+    before = 0
+    while at < end:
+        code = section_code(data, at)
+        if code < HEADER or code > FOOTER or not _may_follow(before, code):
+            return None
+        if code > last:
+            break
+        start = _after_descriptor(data, at)
+        at = skip_value(data, start, end, 0)
+        if at < 0 or not _is_typed(code, data[start]):
+            return None
+        if code == HEADER and not _find_fields(data, start, at, wanted.header, places):
+            return None
+        if code == PROPERTIES and not _find_fields(data, start, at, wanted.properties, places):
+            return None
+        if code == APPLICATION_PROPERTIES and not _find_names(data, start, at, wanted, places):
+            return None
+        if code == last:
+            break
+        before = code
+    return places
+
+
+def _find_fields(data: bytes, start: int, end: int, wanted: dict[int, int], places: list[int]) -> bool:
+    """Note where the wanted elements of the list at ``start`` stand; False if it has fewer than it says."""
+    count = _count(data, start)
+    at = _first_field(data, start)
+    left = len(wanted)
+    index = 0
+    while index < count and left > 0:
+        following = skip_value(data, at, end, 0) if at >= 0 else MALFORMED
+        if following < 0:
+            return False
+        slot = wanted.get(index, -1)
+        if slot >= 0:
+            places[slot] = at
+            left -= 1
+        at = following
+        index += 1
+    return True
+
+
+def _find_names(data: bytes, start: int, end: int, wanted: Wanted, places: list[int]) -> bool:
+    """Note where the values of the wanted keys of the map at ``start`` stand; False if it isn't whole."""
+    at = _first_field(data, start)
+    left = len(wanted.names)
+    while at >= 0 and at < end and left > 0:
+        value = skip_value(data, at, end, 0)
+        following = skip_value(data, value, end, 0) if value >= 0 else MALFORMED
+        if following < 0:
+            return False
+        slot = _slot_of_key(data, at, value, wanted)
+        if slot >= 0 and places[slot] < 0:
+            places[slot] = value
+            left -= 1
+        at = following
+    return True
+
+
+def _slot_of_key(data: bytes, at: int, end: int, wanted: Wanted) -> int:
+    """The slot of the key between ``at`` and ``end``; -1 for one that nobody asked for."""
+    if data[at] == 0xA1 or data[at] == 0xA3:
+        at += 2
+    elif data[at] == 0xB1 or data[at] == 0xB3:
+        at += 5
+    else:
+        return -1
+    length = min(end - at, LONG_NAME)
+    # Most keys can be told by their length alone, before anything is copied.
+    return wanted.names.get(data[at:end], -1) if (wanted.lengths >> length) & 1 else -1
+
+
+def value_at(data: bytes, at: int) -> bool | int | float | str | None:
+    """The simple value at ``at`` (§1.6): strings and symbols as text, timestamps as their milliseconds.
+
+    None for null, for text that isn't UTF-8 and for every other type: char, decimal, uuid, binary, lists,
+    maps, arrays and described values. The caller knows that the value is whole (:func:`skip_value`).
+    """
+    constructor = data[at]
+    if constructor == 0xA1 or constructor == 0xA3:
+        return _text(data[at + 2 : at + 2 + data[at + 1]])
+    if constructor == 0x55 or constructor == 0x54 or constructor == 0x51:
+        return data[at + 1] if data[at + 1] < 0x80 else data[at + 1] - 0x100
+    if constructor == 0x53 or constructor == 0x52 or constructor == 0x50:
+        return data[at + 1]
+    if constructor == 0x41 or constructor == 0x42:
+        return constructor == 0x41
+    if constructor == 0x81 or constructor == 0x83:
+        return int.from_bytes(data[at + 1 : at + 9], "big", signed=True)
+    if constructor == 0x71:
+        return int.from_bytes(data[at + 1 : at + 5], "big", signed=True)
+    if constructor == 0x61:
+        return int.from_bytes(data[at + 1 : at + 3], "big", signed=True)
+    return _seldom_value_at(data, at)
+
+
+def _seldom_value_at(data: bytes, at: int) -> bool | int | float | str | None:
+    constructor = data[at]
+    if constructor == 0x82:
+        return float(struct.unpack_from(">d", data, at + 1)[0])
+    if constructor == 0x72:
+        return float(struct.unpack_from(">f", data, at + 1)[0])
+    if constructor == 0x43 or constructor == 0x44:
+        return 0
+    if constructor == 0x56:
+        return None if data[at + 1] > 1 else data[at + 1] == 1
+    if constructor == 0x80:
+        return int.from_bytes(data[at + 1 : at + 9], "big")
+    if constructor == 0x70:
+        return int.from_bytes(data[at + 1 : at + 5], "big")
+    if constructor == 0x60:
+        return int.from_bytes(data[at + 1 : at + 3], "big")
+    if constructor == 0xB1 or constructor == 0xB3:
+        return _text(data[at + 5 : at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")])
+    return None
+
+
+def _text(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def binary_at(data: bytes, at: int) -> bytes | None:
+    """The binary at ``at``, which is whole; None for a value of another type."""
+    if data[at] == 0xA0:
+        return data[at + 2 : at + 2 + data[at + 1]]
+    if data[at] == 0xB0:
+        return data[at + 5 : at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")]
+    return None

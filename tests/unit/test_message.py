@@ -80,6 +80,8 @@ def test_whole_messages(data: bytes, bits: int) -> None:
         (b"\x00\x53\x77", "no value"),
         (b"\x00\x53\x75\xa0\x05abc", "a body cut off"),
         (b"\x00\x53\x75\xb0\xff\xff\xff\xffabc", "a size beyond the message"),
+        (b"\x00\x53\x75\xb0\xff\xff\xff\xf8", "a size that is no step back"),
+        (b"\x00\x53\x74\xd1\xff\xff\xff\xff\x00\x00\x00\x02\xa1\x01a\x40", "a map beyond the message"),
         (b"\x00\x53\x75\xa0", "no size"),
         (EMPTY + b"\x00", "bytes behind the body"),
         (EMPTY + EMPTY, "two amqp-values"),
