@@ -18,6 +18,7 @@ DEFAULT_PORT = 5672
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]*)(:(?P<port>[0-9]{1,5}))?", re.ASCII)
 # RFC 6454 §6.2: no path, no slash at the end, no default port.
 _ORIGIN = re.compile(r"\*|https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", re.ASCII)
+_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,252}"
 _URL = re.compile(r"(?P<scheme>[a-z]+)://(?P<address>[^/?#]*)/?(\?allow_plain=(?P<plain>true|false))?")
 
 
@@ -104,6 +105,20 @@ class OriginType:
             "type": "string",
             "pattern": r"^(\*|https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?)$",
         }
+
+
+class HostName:
+    """The name of a virtual host, as clients say it when they open a connection."""
+
+    label = "host name"
+
+    def parse(self, value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(_NAME, value):
+            raise ValueError(f"expected the name of a host such as shop or eu.example.org, not {show(value)}")
+        return value
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": f"^{_NAME}$"}
 
 
 def is_loopback(host: str) -> bool:

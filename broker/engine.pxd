@@ -6,7 +6,7 @@ from broker.flow.ledger cimport Account, Ledger, Port
 from broker.node cimport Node
 from broker.storing cimport Storing
 from broker.queues.dispatch cimport Consumer, fair, fill, only
-from broker.queues.queue cimport Entry, Queue
+from broker.queues.queue cimport Entry, Queue, Reader
 
 @cython.final
 cdef class Engine:
@@ -19,9 +19,11 @@ cdef class Engine:
     cdef public Storing storing
     cdef public Gate disk, memory, temp
     cdef public long wanted_bytes, lend_ns, epoch_ns, passing_bytes, page_ns
-    cdef public set expiring, paging, spent
+    cdef public set expiring, paging, spent, borrowing
     cdef public list moves
-    cdef public object find, pager
+    cdef public object find, pager, origin
+    cdef public dict subscriptions
+    cdef public list unfinished
 
     @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, Account account, bytes data, long bits, bint settled) except -1
@@ -41,6 +43,7 @@ cdef class Engine:
     cpdef object park(self, Node node, Account account, object message, long size, bint settled)
     @cython.locals(subscription=Node, code=long, answer=long)
     cdef long _publish(self, Node topic, bytes data, long bits) except -1
+    cdef bint _wants(self, Node subscription, bytes data) except -1
     @cython.locals(gate=Gate, oldest=Entry)
     cdef bint _make_room(self, Node node, long size) except -1
     cpdef object bury(self, Node node, Entry entry, str reason)
@@ -64,10 +67,16 @@ cdef class Engine:
     cpdef long wait_for_disk(self, object waiter) except -1
     cdef object _drop(self, Node node, Entry entry)
     cdef object _remove(self, Node node, Entry entry)
-    @cython.locals(ledger=Ledger)
+    @cython.locals(ledger=Ledger, topic=Node)
     cdef object _leave(self, Node node, long size)
     @cython.locals(consumers=list)
     cdef object _dispatch(self, Node node)
+    @cython.locals(browser=Consumer, reader=Reader, entry=Entry, count=long)
+    cdef object _show(self, Node node)
+    @cython.locals(reader=Reader)
+    cdef object _look_for_unfinished(self, Node node)
+    @cython.locals(owner=Node)
+    cdef object _overpromised(self, Node node)
     @cython.locals(ledger=Ledger)
     cdef object _deal(self, Node node)
     @cython.locals(node=Node, ledger=Ledger, due=long)

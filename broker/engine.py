@@ -8,6 +8,7 @@ here knows a socket; links are ports.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker import codes, message
@@ -82,7 +83,10 @@ class Engine:
         # Somebody waits for room in one of these budgets, of so many bytes at least; 0 for none.
         self.spent: set[Gate] = set()
         self.wanted_bytes = 0
-        self.lend_ns = 0
+        # When idle credit is next looked for over several nodes; 0 would be never.
+        self.lend_ns = 1
+        # Topics whose publishers wait, and which share a subscription with others.
+        self.borrowing: set[Node] = set()
         # The wall clock at monotonic zero, as it was when the broker started: a clock that is set
         # later doesn't make messages expire.
         self.epoch_ns = 0
@@ -95,12 +99,18 @@ class Engine:
         self.passing_bytes = 0
         self.page_ns = 0
         self.find: Callable[[str], Node] = self.node
+        self.unfinished: list[Node] = []
+        self.subscriptions: dict[str, Node] = {}
+        # Who sent the message that a topic is passing on.
+        self.origin: object = None
 
     # --- the message path
 
     def arrive(self, node: Node, account: Account, data: bytes, bits: int, settled: bool) -> int:
         """A whole message came in on a producer link; what to tell the peer (codes.py)."""
         size = len(data)
+        if node.subscriptions:
+            self.origin = account.origin
         if account.window_max == 0:
             return self._arrive_unpromised(node, account, data, bits, settled)
         verdict = account.use(size, self.now_ns)
@@ -192,8 +202,6 @@ class Engine:
         if entry.durable and node.shelf is not None:
             node.shelf.update(entry.seq, REDELIVERED, entry.delivery_count)
         node.queue.release(entry)
-        if entry.extra is not None and entry.extra.expires_ns:
-            self._watch(node, entry)
         self.touch(node)
 
     def bury(self, node: Node, entry: Entry, reason: str) -> None:
@@ -232,6 +240,8 @@ class Engine:
             self._wake_restless()
         if self.expiring:
             self._expire()
+        if (self.wanted_bytes or self.borrowing) and now_ns >= self.lend_ns:
+            self._look_at_budgets()
 
     def end_turn(self) -> None:
         """Dispatch what is ready, then deal out room; admitted messages are dispatched as well."""
@@ -243,9 +253,16 @@ class Engine:
                 node.dirty = False
                 if node.queue.ready > 0 and node.consumers and self._may_serve(node):
                     self._dispatch(node)
+                if node.browsers:
+                    self._show(node)
                 if node.spool is not None:
                     self._page(node)
                 self._deal(node)
+        if self.unfinished:
+            # A long search goes on in the next turn.
+            for node in self.unfinished:
+                self.touch(node)
+            self.unfinished.clear()
 
     def recover(self) -> None:
         """After ``end_turn`` raised: every node may be touched again; the next turn goes on."""
@@ -255,7 +272,7 @@ class Engine:
 
     def next_deadline(self) -> int:
         """When a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
-        earliest = self.lend_ns if self.wanted_bytes else 0
+        earliest = self.lend_ns if self.wanted_bytes or self.borrowing else 0
         for node in self.expiring:
             due = _expiry_of(node).next_deadline()
             if due and (earliest == 0 or due < earliest):
@@ -304,6 +321,10 @@ class Engine:
             topic.unrouted += 1
         answer = codes.ACCEPTED
         for subscription in topic.subscriptions:
+            if (subscription.filter is not None or subscription.not_from is not None) and not self._wants(
+                subscription, data
+            ):
+                continue
             code = self.put(subscription, data, bits)
             if code == codes.STORING:
                 answer = codes.STORING
@@ -312,6 +333,11 @@ class Engine:
         if not topic.dirty:
             self.touch(topic)
         return answer
+
+    def _wants(self, subscription: Node, data: bytes) -> bool:
+        if subscription.not_from is not None and subscription.not_from is self.origin:
+            return False
+        return subscription.filter is None or subscription.filter.matches(data)
 
     def _make_room(self, node: Node, size: int) -> bool:
         """A ring drops its oldest ready messages; false if that doesn't help or isn't asked for."""
@@ -352,10 +378,14 @@ class Engine:
         ledger = node.ledger
         if ledger.line or ledger.rest:
             self.touch(node)
-        elif node.topic is not None:
-            ledger = node.topic.ledger
-            if ledger.line or ledger.rest:
-                self.touch(node.topic)
+        if node.topics:
+            if len(node.topics) > 1:
+                # Whose publishers are first to be dealt what came free changes each time.
+                node.topics.append(node.topics.pop(0))
+            for topic in node.topics:
+                ledger = topic.ledger
+                if ledger.line or ledger.rest:
+                    self.touch(topic)
 
     def _overflow(self, node: Node, data: bytes) -> int:
         """No room at the hard limit and none to be made: what `overflow` says of the newest message."""
@@ -388,8 +418,7 @@ class Engine:
         return node.letters
 
     def _letter(self, node: Node, data: bytes, reason: str) -> bytes:
-        address = (node.topic or node).name
-        return message.dead_lettered(data, reason, address, self._wall_ms())
+        return message.dead_lettered(data, reason, node.address, self._wall_ms())
 
     def _wall_ms(self) -> int:
         return (self.epoch_ns + self.now_ns) // 1_000_000
@@ -484,14 +513,35 @@ class Engine:
 
     def _dispatch(self, node: Node) -> None:
         consumers = node.consumers
-        if len(consumers) == 1:
+        if len(consumers) == 1 or node.single_active:
             only(node.queue, consumers[0])
-            return
-        node.turn += 1
-        if node.by_turn:
-            fill(node.queue, consumers, node.turn)
         else:
-            fair(node.queue, consumers, node.turn)
+            node.turn += 1
+            if node.by_turn:
+                fill(node.queue, consumers, node.turn)
+            else:
+                fair(node.queue, consumers, node.turn)
+        if node.queue.readers:
+            self._look_for_unfinished(node)
+
+    def _show(self, node: Node) -> None:
+        """Send browsers what they have not seen yet, as far as they may be sent."""
+        for browser in list(node.browsers):
+            reader = browser.reader
+            count = browser.capacity()
+            while reader is not None and count > 0:
+                entry = node.queue.look(reader)
+                if entry is None:
+                    break
+                browser.send(entry)
+                count -= 1
+        self._look_for_unfinished(node)
+
+    def _look_for_unfinished(self, node: Node) -> None:
+        for reader in node.queue.readers:
+            if reader.unfinished:
+                self.unfinished.append(node)
+                return
 
     def _deal(self, node: Node) -> None:
         ledger = node.ledger
@@ -504,6 +554,8 @@ class Engine:
                 self.restless.add(node)
             if ledger.line:
                 self._want(ledger, ledger.line[0].reserve_bytes + codes.HELD_BYTES)
+                if node.subscriptions and any(len(each.topics) > 1 for each in node.subscriptions):
+                    self.borrowing.add(node)
 
     def _want(self, ledger: Ledger, size: int) -> None:
         """Somebody waits for so much room: where a budget has none, it is looked at in every turn."""
@@ -525,6 +577,8 @@ class Engine:
         for gate in (self.memory, self.disk, self.temp):
             if gate.closed or (gate.stop_bytes and gate.depth_bytes >= gate.stop_bytes):
                 gate.look(self.now_ns)
+        if self.borrowing and self.now_ns >= self.lend_ns:
+            self._borrow()
         if self.wanted_bytes == 0:
             return
         if any(gate.room(self.wanted_bytes) > 0 for gate in self.spent):
@@ -536,6 +590,18 @@ class Engine:
             self.lend_ns = self.now_ns + IDLE_NS
             for node in self.nodes.values():
                 node.ledger.lend(self.now_ns)
+
+    def _borrow(self) -> None:
+        """Topics share the room of a subscription to several of them: what idle publishers of one hold in
+        vain, those of another get (FLOW §2 rule 5 across nodes).
+        """
+        self.lend_ns = self.now_ns + IDLE_NS
+        for node in self.borrowing:
+            others = {topic for each in node.subscriptions for topic in each.topics} - {node}
+            for topic in others:
+                topic.ledger.lend(self.now_ns)
+            self.touch(node)
+        self.borrowing.clear()
 
     def _wake_restless(self) -> None:
         for node in list(self.restless):
@@ -558,10 +624,10 @@ class Engine:
 
     def _gate_changed(self, node: Node) -> None:
         gate = node.gate
-        owner = node.topic or node
-        if gate.closed and gate.promised_msgs > 0:
-            owner.ledger.overpromised = True
-        self.touch(owner)
+        for owner in node.owners():
+            if gate.closed and gate.promised_msgs > 0:
+                owner.ledger.overpromised = True
+            self.touch(owner)
         if self.on_gate is not None:
             self.on_gate(node, self.now_ns)
 
@@ -657,9 +723,13 @@ class Engine:
         faults = [each.spool.write_fault for each in self.paging if each.spool is not None]
         if self.temp.hold(any(fault is not None for fault in faults), self.now_ns):
             for each in self.paging:
-                owner = each.topic or each
-                owner.ledger.overpromised = True
-                self.touch(owner)
+                self._overpromised(each)
+
+    def _overpromised(self, node: Node) -> None:
+        """Less than is promised may be covered now: the next deal takes back what isn't."""
+        for owner in node.owners():
+            owner.ledger.overpromised = True
+            self.touch(owner)
 
     def paging_fault(self) -> str:
         """What the temporary store can't do at present; empty if all is well."""
@@ -750,8 +820,7 @@ class Engine:
         """Nothing can be kept: no durable node grants credit; none at all once the store has failed."""
         self.disk.hold(state != WRITING, self.now_ns)
         for node in self.nodes.values():
-            if state == FAILED and self.disk not in node.ledger.others:
-                node.ledger.attach_gate(self.disk, self.now_ns)
+            self._regate(node)
             if self.disk in node.ledger.others:
                 node.ledger.overpromised = True
                 self.touch(node)
@@ -778,42 +847,102 @@ class Engine:
     def add_consumer(self, node: Node, consumer: Consumer) -> None:
         """A consumer attached."""
         node.consumers.append(consumer)
+        if consumer.reader is not None:
+            node.queue.open_reader(consumer.reader)
         if node.shelf is not None and len(node.consumers) == 1:
             self._mark(node, SENT_ANY)
         self._consumers_changed(node)
 
     def remove_consumer(self, node: Node, consumer: Consumer) -> None:
         """A consumer is gone; the caller has requeued what it held."""
+        if consumer.reader is not None:
+            node.queue.close_reader(consumer.reader)
         if consumer in node.consumers:
             node.consumers.remove(consumer)
             if node.shelf is not None and not node.consumers and not node.deleted:
                 self._mark(node, b"%d" % node.suspect_seq if node.suspect_seq else b"")
         self._consumers_changed(node)
 
-    def subscribe(self, topic: Node, name: str) -> Node:
-        """A new, empty subscription with the topic's settings; publishing now needs room there too."""
-        subscription = Node(name, "subscription")
-        subscription.topic = topic
-        self._apply(subscription, _settings_of(topic))
-        topic.subscriptions.append(subscription)
-        topic.ledger.copy(len(topic.subscriptions))
-        topic.ledger.attach_gate(subscription.gate, self.now_ns)
-        self.touch(topic)
+    def add_browser(self, node: Node, browser: Consumer) -> None:
+        """Somebody looks at the node's messages without taking any."""
+        if browser.reader is not None:
+            node.queue.open_reader(browser.reader)
+        node.browsers.append(browser)
+        self.touch(node)
+
+    def remove_browser(self, node: Node, browser: Consumer) -> None:
+        """It looks no more."""
+        if browser.reader is not None:
+            node.queue.close_reader(browser.reader)
+        if browser in node.browsers:
+            node.browsers.remove(browser)
+
+    def subscribe(
+        self,
+        name: str,
+        address: str,
+        settings: NodeSettings,
+        definition: bytes = b"",
+        shelf: Shelf | None = None,
+    ) -> Node:
+        """A new, empty subscription, to be bound to topics. With a ``definition`` it is durable.
+
+        ``address`` is the topic's, or a pattern. ConflictError if there is one of that name.
+        """
+        if name in self.subscriptions or name in self.nodes:
+            raise ConflictError(f"'{name}' exists already")
+        subscription = Node(name, "subscription", address)
+        self._apply(subscription, settings)
+        if shelf is not None:
+            subscription.shelf = shelf
+        elif definition and self.storing is not None:
+            subscription.shelf = self.storing.store.shelve(name, definition)
+        self.subscriptions[name] = subscription
         return subscription
 
+    def bind(self, topic: Node, node: Node) -> None:
+        """What is published to the topic goes to this node too: publishing now needs room there as well."""
+        topic.subscriptions.append(node)
+        node.topics.append(topic)
+        topic.ledger.copy(len(topic.subscriptions))
+        topic.ledger.attach_gate(node.gate, self.now_ns)
+        self._regate(topic)
+        self.touch(topic)
+
+    def unbind(self, topic: Node, node: Node) -> None:
+        """Publishers that the node held back go on."""
+        topic.subscriptions.remove(node)
+        node.topics.remove(topic)
+        topic.ledger.copy(len(topic.subscriptions))
+        topic.ledger.detach_gate(node.gate)
+        self._regate(topic)
+        self.touch(topic)
+
     def unsubscribe(self, subscription: Node) -> None:
-        """The subscription and its backlog are gone; publishers it held back go on."""
-        topic = subscription.topic
-        if topic is None or subscription.deleted:
+        """The subscription and its backlog are gone."""
+        if subscription.deleted:
             return
         subscription.deleted = True
-        topic.subscriptions.remove(subscription)
-        topic.ledger.copy(len(topic.subscriptions))
-        topic.ledger.detach_gate(subscription.gate)
-        self.paging.discard(subscription)
+        del self.subscriptions[subscription.name]
+        for topic in list(subscription.topics):
+            self.unbind(topic, subscription)
+        self._clear_shelf(subscription)
         self._release_memory(subscription)
+        self._end_passages(subscription)
         subscription.queue.clear()
-        self.touch(topic)
+
+    def _regate(self, node: Node) -> None:
+        """Have a message to this address need room on disk too where it, or who gets it, is kept there."""
+        failed = self.storing is not None and self.storing.store.state == FAILED
+        takers = (node, *node.subscriptions)
+        stored = failed or any(each.shelf is not None for each in takers)
+        paged = any(each in self.paging for each in takers)
+        for gate, wanted in ((self.disk, stored), (self.temp, paged)):
+            attached = gate in node.ledger.others
+            if wanted and not attached:
+                node.ledger.attach_gate(gate, self.now_ns)
+            elif attached and not wanted:
+                node.ledger.detach_gate(gate)
 
     # --- nodes come, change and go
 
@@ -840,15 +969,13 @@ class Engine:
             self._set_on(node, shelf)
         else:
             self.define(node, definition)
-        failed = self.storing is not None and self.storing.store.state == FAILED
-        if failed and self.disk not in node.ledger.others:
-            node.ledger.attach_gate(self.disk, self.now_ns)
+        self._regate(node)
         self.nodes[name] = node
         return node
 
     def define(self, node: Node, definition: bytes) -> None:
         """What is to be known of a durable node after a restart."""
-        if self.storing is None or node.settings is None or node.topic is not None:
+        if self.storing is None or node.settings is None:
             return
         if node.shelf is not None:
             self.storing.store.redefine(node.shelf, definition)
@@ -881,7 +1008,8 @@ class Engine:
 
     def _set_on(self, node: Node, shelf: Shelf) -> None:
         node.shelf = shelf
-        node.ledger.attach_gate(self.disk, self.now_ns)
+        for owner in node.owners():
+            self._regate(owner)
 
     def _mark(self, node: Node, mark: bytes) -> None:
         """Note that this node's messages may be sent, before one is; after a crash they are flagged."""
@@ -899,7 +1027,8 @@ class Engine:
             raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {settings.kind}")
         self._apply(node, settings)
         for subscription in node.subscriptions:
-            self._apply(subscription, settings)
+            if subscription.is_subscription and subscription.address == node.name:
+                self._apply(subscription, replace(settings, durable=subscription.shelf is not None))
 
     def delete(self, name: str) -> Node:
         """Forget a node and its messages; the caller detaches its links."""
@@ -909,7 +1038,12 @@ class Engine:
         for account in list(node.ledger.accounts):
             account.close()
         for subscription in list(node.subscriptions):
-            self.unsubscribe(subscription)
+            if subscription.is_subscription and subscription.address == node.name:
+                self.unsubscribe(subscription)
+            else:
+                self.unbind(node, subscription)
+        for topic in list(node.topics):
+            self.unbind(topic, node)
         self._clear_shelf(node)
         self._release_memory(node)
         self._end_passages(node)
@@ -967,7 +1101,9 @@ class Engine:
         self._count_kept(node, len(kept) - node.kept_msgs, sum(kept) - node.kept_bytes)
         if node.gate.look(self.now_ns):
             self._gate_changed(node)
-        self.touch(node.topic or node)
+        for owner in node.owners():
+            self.touch(owner)
+        self.touch(node)
 
     def move(self, source: Node, target: Node, count: int) -> int:
         """Move the oldest ready messages to another node, in order, as it has room; how many will go."""
@@ -1022,10 +1158,9 @@ class Engine:
             self._enforce(node)
 
     def every_node(self) -> Iterator[Node]:
-        """Queues, topics and the topics' subscriptions."""
-        for node in list(self.nodes.values()):
-            yield node
-            yield from node.subscriptions
+        """Queues, topics and subscriptions."""
+        yield from list(self.nodes.values())
+        yield from list(self.subscriptions.values())
 
     def sample(self, now_ns: int) -> None:
         """Update every node's rates (messages per second) from its counters; call it once a second."""
@@ -1065,6 +1200,8 @@ class Engine:
         node.when_full = _WHEN_FULL[settings.when_full]
         node.reject_after_ns = settings.reject_after_ms * 1_000_000
         node.by_turn = settings.dispatch == "fill"
+        node.single_active = settings.consumers == "single_active"
+        node.exclusive = settings.consumers == "exclusive"
         node.always_enforced = settings.enforce_flow == "always"
         node.flow_control = settings.flow_control
         node.dead_letter_address = settings.dead_letter_address
@@ -1085,21 +1222,17 @@ class Engine:
         for account in node.ledger.accounts:
             account.resize(settings.producer_window)
         self._enforce(node)
-        (node.topic or node).ledger.overpromised = True
-        self.touch(node.topic or node)
+        self._overpromised(node)
 
     def _set_paging(self, node: Node, pages: bool) -> None:
         """A node that pages needs room on disk for what comes; what is there comes back in any case."""
-        ledger = (node.topic or node).ledger
-        if not pages:
+        if pages:
+            self.paging.add(node)
+            self._spool_of(node).ahead_bytes = min(READ_AHEAD_BYTES, node.page_bytes // AHEAD_PART)
+        else:
             self.paging.discard(node)
-            if self.temp in ledger.others:
-                ledger.detach_gate(self.temp)
-            return
-        self.paging.add(node)
-        self._spool_of(node).ahead_bytes = min(READ_AHEAD_BYTES, node.page_bytes // AHEAD_PART)
-        if self.temp not in ledger.others:
-            ledger.attach_gate(self.temp, self.now_ns)
+        for owner in node.owners():
+            self._regate(owner)
 
     def _watch_duplicates(self, node: Node, settings: NodeSettings) -> None:
         count, span_ms = settings.duplicate_window_count, settings.duplicate_window_ms
@@ -1117,8 +1250,7 @@ class Engine:
         if node.gate.enforced != enforced:
             if node.gate.enforce(enforced, self.now_ns):
                 self._gate_changed(node)
-            (node.topic or node).ledger.overpromised = True
-            self.touch(node.topic or node)
+            self._overpromised(node)
 
     def _consumers_changed(self, node: Node) -> None:
         self._enforce(node)

@@ -8,12 +8,12 @@ from broker.storage cimport Shelf
 
 @cython.final
 cdef class Node:
-    cdef public str name, kind
+    cdef public str name, kind, address
     cdef public Gate gate
     cdef public Ledger ledger
     cdef public Queue queue
-    cdef public list consumers, subscriptions
-    cdef public Node topic
+    cdef public list consumers, subscriptions, topics, browsers
+    cdef public object filter, not_from
     cdef public object settings
     cdef public dict origins, arguments
     cdef public Shelf shelf
@@ -23,6 +23,7 @@ cdef class Node:
     cdef public str dead_letter_address
     cdef public long max_delivery_count
     cdef public bint plain
+    cdef public bint single_active, exclusive
     cdef public bint dirty, deleted, by_turn, always_enforced, flow_control
     cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
     cdef public object deadlines

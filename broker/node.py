@@ -14,7 +14,7 @@ from broker.flow.ledger import Account, Ledger
 from broker.queues.dispatch import Consumer
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
-from broker.queues.queue import Queue
+from broker.queues.queue import Filter, Queue
 from broker.queues.spool import Spool
 from broker.storage import Shelf
 
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """A queue, a topic, or one subscription of a topic (a queue that belongs to it).
+    """A queue, a topic, or a subscription (a queue that belongs to topics).
+
+    ``topics`` are those whose messages come here: a subscription's, more than one where its address is a
+    pattern, or those a queue is bound to; ``subscriptions`` is the other side of it. ``address`` is what
+    clients call it. A subscription takes in what its ``filter`` wants, and nothing that comes from
+    ``not_from``. ``browsers`` look at its messages and take none.
 
     ``shelf`` is its place in the store, None unless it is durable; ``group`` the last group it put a
     message in, ``kept_seq`` the last message it put there. Consumers are served once
@@ -35,15 +40,19 @@ class Node:
     Counters are plain integers since the node came to be, read by whoever looks.
     """
 
-    def __init__(self, name: str, kind: str) -> None:
+    def __init__(self, name: str, kind: str, address: str = "") -> None:
         self.name = name
+        self.address = address or name
         self.kind = kind
         self.gate = Gate(name)
         self.ledger = Ledger(self.gate)
         self.queue = Queue()
         self.consumers: list[Consumer] = []
         self.subscriptions: list[Node] = []
-        self.topic: Node | None = None
+        self.topics: list[Node] = []
+        self.browsers: list[Consumer] = []
+        self.filter: Filter | None = None
+        self.not_from: object = None
         self.settings: NodeSettings | None = None
         self.origins: dict[str, str] = {}
         self.arguments: dict[str, object] = {}
@@ -65,6 +74,8 @@ class Node:
         self.dirty = False
         self.deleted = False
         self.by_turn = False
+        self.single_active = False
+        self.exclusive = False
         self.turn = 0
         self.hard_msgs = codes.UNBOUNDED
         self.hard_bytes = codes.UNBOUNDED
@@ -97,3 +108,12 @@ class Node:
     def is_topic(self) -> bool:
         """True for a topic, whose messages go to its subscriptions."""
         return self.kind == "topic"
+
+    @property
+    def is_subscription(self) -> bool:
+        """True for what belongs to its topics and has no producers of its own."""
+        return self.kind == "subscription"
+
+    def owners(self) -> list[Node]:
+        """Whose producers need room here: a node's own, and those of the topics it takes messages from."""
+        return self.topics if self.is_subscription else [self, *self.topics]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from broker.engine import SEEN, SENT, SENT_ANY, Engine
 from broker.manage.model import HOLDS, Model
+from broker.manage.subscriptions import is_subscription
 from broker.node import Node
 from broker.queues.spool import Message, Run
 from broker.store.disk import DiskStore, Recovered, RecoveredShelf
@@ -56,7 +57,7 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
     recovered = store.recovered
     model.restore_holds(recovered.notes.get(HOLDS, b""))
     messages = 0
-    for each in recovered.shelves:
+    for each in sorted(recovered.shelves, key=lambda each: is_subscription(each.definition)):
         node = model.restore(each.name, each.definition, each.shelf)
         node.suspect_seq = _suspect(recovered, each)
         node.queue.next_seq = max(each.last_seq, node.suspect_seq) + 1

@@ -257,6 +257,7 @@ class Server:
 
     def _sample(self, now_ns: int) -> None:
         self.engine.sample(now_ns)
+        self.container.look_after_orphans()
         self.store.maintain()
         self.reactor.at(now_ns + SECOND_NS, self._sample)
 

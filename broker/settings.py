@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from broker import fields
-from broker.endpoints import DEFAULT_PORT, Address, AddressType, Listener, ListenerType, OriginType
+from broker.endpoints import DEFAULT_PORT, Address, AddressType, HostName, Listener, ListenerType, OriginType
 from broker.errors import ConfigError, Problem
 from broker.fields import (
     Count,
@@ -91,6 +91,7 @@ class Settings:
     limits: Limits = Limits()
     flow: Flow = field(default_factory=Flow)
     auto_create: bool = True
+    virtual_hosts: tuple[str, ...] = ()
     log_level: str = "info"
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -117,6 +118,12 @@ FIELDS = fields.table(
     Field("temp_limit", Size(), "50 % of the free disk", "Bytes of messages paged out to disk; 0: none"),
     Field("policies", Several(PathType()), "policies, if it exists", "Policy files, or directories of them"),
     Field("auto_create", Flag(), "true", "A node nobody declared is created when a client attaches to it"),
+    Field(
+        "virtual_hosts",
+        Several(HostName()),
+        "none",
+        "Names a client may open its connection to; each has nodes of its own, other names the common ones",
+    ),
     Field("log_level", Word(("debug", "info", "warning", "error")), "info", "The least that is logged"),
     Field("limits.max_connections", Count(1, 1_000_000), "10000", "Most connections at once"),
     Field("limits.max_sessions", Count(1, 65_536), "64", "Most sessions of one connection"),

@@ -8,7 +8,8 @@ Two rows are wider than "engine, manage, security, leaves, Proton", and why:
 
 - *amqp* implements the ports of the pure rooms (``flow.ledger.Port``, ``queues.dispatch.Consumer``)
   and holds their values (``Account``, ``Window``, ``Entry``): the wire has to know those types to be
-  compiled against them. It may not know how they decide: no gate, no share, no queue.
+  compiled against them. It may not know how they decide: no gate, no share, no queue. Filters come in an
+  AMQP terminus; what they mean is ``queues.filters``'.
 - *policy* and *settings* resolve to ``flow.limits``' values, so that no second class has the same fields.
 """
 
@@ -52,7 +53,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "security": LEAVES,
     "amqp": (
         *("engine", "node", "manage", "security", "settings", "flow.limits", "flow.window"),
-        *("flow.ledger", "queues.dispatch", "queues.queue", *LEAVES),
+        *("flow.ledger", "queues.dispatch", "queues.queue", "queues.filters", *LEAVES),
     ),
     "manage": ("engine", "node", "policy", "flow", "queues", "store", *LEAVES),
     "http": (*VIEWS, *LEAVES),

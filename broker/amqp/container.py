@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from broker.amqp import lifetimes
 from broker.amqp.management import ManagementNode
 from broker.amqp.peer import new_container_name
 from broker.amqp.roster import Roster
@@ -39,6 +41,10 @@ class Container:
         self.to_flush: list[Wire] = []
         self.answers: list[ConsumerLink] = []
         self.replies: dict[str, Node] = {}
+        # Dynamic nodes whose link is gone, and what they still wait for.
+        self.orphans: dict[Node, int] = {}
+        self.at: Callable[[int, Callable[[int], None]], None] = _no_timers
+        self.subscriptions = model.subscriptions
         self._numbers = itertools.count(1)
         self._management = ManagementNode(model)
         model.on_delete = self.detach_all
@@ -56,18 +62,29 @@ class Container:
         """The node of an address; OperatorError (or NotFoundError) says why it can't be had."""
         return self.model.resolve(address, wanted_kind)
 
-    def temporary_node(self) -> Node:
-        """A queue that lives as long as the link it is made for."""
-        settings = replace(resolve({}, self.settings.flow.defaults), kind="queue", durable=False)
+    def temporary_node(self, kind: str = "queue") -> Node:
+        """A node that is made for a link; it goes by its lifetime policy."""
+        settings = replace(resolve({}, self.settings.flow.defaults), kind=kind, durable=False)
         return self.engine.create(self.next_id(f"$temporary/{self.name}/"), settings)
 
+    def abandon(self, node: Node, policy: int) -> None:
+        """The link a node was made for is gone, and so is the node, once its policy allows it."""
+        self.orphans[node] = policy
+        self.look_after_orphans()
+
+    def look_after_orphans(self) -> None:
+        """Delete those whose policy allows it now; called when a link goes, and once a second."""
+        for node, policy in list(self.orphans.items()):
+            if node.deleted:
+                del self.orphans[node]
+            elif _may_go(node, policy):
+                del self.orphans[node]
+                self.forget_temporary(node)
+
     def forget_temporary(self, node: Node) -> None:
-        """The link a node was made for is gone, and so is the node."""
-        if node.topic is not None:
-            self.engine.unsubscribe(node)
-            return
+        """The node is gone with its links."""
         if node.name in self.engine.nodes:
-            self.detach_all(self.engine.delete(node.name))
+            self.model.delete(node.name)
         for address, reply in list(self.replies.items()):
             if reply is node:
                 del self.replies[address]
@@ -76,7 +93,7 @@ class Container:
         """A node was deleted: detach its links with `amqp:resource-deleted`."""
         for peer in list(self.peers):
             for link in list(peer.wire.links):
-                if link.node is node or (link.node is not None and link.node.topic is node):
+                if link.node is node:
                     peer.detach(link, "amqp:resource-deleted", f"'{node.name}' was deleted")
 
     def rewindow(self, node: Node) -> None:
@@ -102,3 +119,19 @@ class Container:
             return
         # What the answer promises is on disk before anybody can read it.
         self.engine.put_behind(node, reply)
+
+
+def _may_go(node: Node, policy: int) -> bool:
+    """Whether a node whose link is gone goes too, by its lifetime policy (AMQP 1.0 §3.5.10)."""
+    links = len(node.consumers) + len(node.browsers) + len(node.subscriptions) + len(node.ledger.accounts)
+    if policy == lifetimes.ON_NO_LINKS:
+        return links == 0
+    if policy == lifetimes.ON_NO_MESSAGES:
+        return node.gate.depth_msgs == 0
+    if policy == lifetimes.ON_NO_LINKS_OR_MESSAGES:
+        return links == 0 and node.gate.depth_msgs == 0
+    return True
+
+
+def _no_timers(when_ns: int, function: Callable[[int], None]) -> None:
+    """Nobody runs the loop yet."""

@@ -24,12 +24,27 @@ from proton import (
 from proton._events import Event
 
 from broker import __version__, message
+from broker.amqp.addresses import GLOBAL, SHARED, inside, is_foreign, kind_of, outside, parsed
+from broker.amqp.filters import Filters, without_no_local
+from broker.amqp.filters import read as read_filters
+from broker.amqp.lifetimes import (
+    CLOSED,
+    CONNECTION_CLOSED,
+    DETACHED,
+    SESSION_ENDED,
+    Kept,
+    lifetime_of,
+    tell_lifetime,
+)
 from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink, SinkLink
-from broker.errors import NotFoundError, OperatorError, PeerError
+from broker.engine import SECOND_NS
+from broker.errors import ConflictError, NotFoundError, OperatorError, PeerError
 from broker.flow.window import Window, connection_window
+from broker.manage.subscriptions import Subscription, Wanted, is_pattern
 from broker.node import Node
-from broker.queues.queue import Entry, Extra
+from broker.queues.filters import compiled
+from broker.queues.queue import Entry, Extra, Reader
 
 if TYPE_CHECKING:
     from broker.amqp.container import Container
@@ -45,6 +60,8 @@ SESSION_FRAMES = 2048
 MANAGEMENT_CREDIT = 20
 OPEN_CREDIT = 500
 RELAY = "ANONYMOUS-RELAY"
+# JMS clients don't try to share a subscription where this isn't offered.
+SHARED_SUBSCRIPTIONS = "SHARED-SUBS"
 MANAGEMENT = "$management"
 
 
@@ -73,7 +90,12 @@ class Peer:
         limit = flow.connection_flow_limit if flow.connection_flow_limit_enabled else 0
         self.window: Window | None = connection_window(limit) if limit else None
         self.attached: dict[int, ProducerLink | ConsumerLink] = {}
-        self.temporary: dict[int, Node] = {}
+        # By handle: the session's channel, and what outlives the link; then what waits for its session
+        # or for this connection to end.
+        self.kept: dict[int, tuple[int, Kept]] = {}
+        self.left: list[tuple[int, Kept]] = []
+        self.joined: dict[int, Subscription] = {}
+        self.host = ""
         self.on_open: Callable[[], None] = _ignore
         self.wire = Wire(
             fd,
@@ -96,7 +118,7 @@ class Peer:
 
     def detach(self, link: ProducerLink | ConsumerLink, condition: str, text: str) -> None:
         """Detach a link with an error; the connection and its other links go on."""
-        self._gone(link)
+        self._gone(link, DETACHED)
         proton_link = Link.wrap(ffi.cast("pn_link_t *", link.handle()))  # type: ignore[no-untyped-call]
         proton_link.condition = Condition(condition, text)
         proton_link.close()
@@ -140,9 +162,13 @@ class Peer:
         return not self.connection.state & Endpoint.REMOTE_UNINIT
 
     def shut_links(self) -> None:
-        """Every link is gone: requeue, give back credit, forget what was temporary."""
+        """Every link is gone: requeue, give back credit, forget what ends with the connection."""
         for link in list(self.wire.links):
-            self._gone(link)
+            self._gone(link, CONNECTION_CLOSED)
+        left, self.left = self.left, []
+        for _, kept in left:
+            if kept.is_over(CONNECTION_CLOSED):
+                self._expire(kept)
 
     def free(self) -> None:
         """The socket is closed: let Proton's objects go."""
@@ -155,8 +181,10 @@ class Peer:
 
     def _on_open(self, event: Event) -> None:
         self.name = self.connection.remote_container or ""
+        if self.connection.remote_hostname in self.container.settings.virtual_hosts:
+            self.host = self.connection.remote_hostname or ""
         self.connection.container = self.container.name
-        self.connection.offered_capabilities = [RELAY]
+        self.connection.offered_capabilities = [RELAY, SHARED_SUBSCRIPTIONS]
         self.connection.properties = {"product": "sluice", "version": __version__}
         self.connection.open()
         self.on_open()
@@ -183,18 +211,33 @@ class Peer:
         except PeerError as fault:
             self._refuse(link, fault)
 
-    def _on_detach(self, event: Event) -> None:
+    def _on_link_closed(self, event: Event) -> None:
+        """The peer has done with the link, and with what stands at its end (AMQP 1.0 §2.6.4)."""
         link = _given(event.link)
         _count_links(link.session, -1)
-        self._drop(link)
+        self._drop(link, CLOSED)
         if link.state & Endpoint.LOCAL_ACTIVE:
             link.close()
+        link.free()
+
+    def _on_detach(self, event: Event) -> None:
+        """The peer may come back to it by the link's name; so we detach, and don't close (§2.6.4)."""
+        link = _given(event.link)
+        _count_links(link.session, -1)
+        self._drop(link, DETACHED)
+        if link.state & Endpoint.LOCAL_ACTIVE:
+            link.detach()
         link.free()
 
     def _on_end(self, event: Event) -> None:
         session = _given(event.session)
         for link in self._links_of(session):
-            self._drop(link)
+            self._drop(link, SESSION_ENDED)
+        channel = session.sluice_channel
+        ended = [each for each in self.left if each[0] == channel and each[1].is_over(SESSION_ENDED)]
+        for each in ended:
+            self.left.remove(each)
+            self._expire(each[1])
         self.sessions -= 1
         session.close()
         session.free()
@@ -239,15 +282,18 @@ class Peer:
 
     def _attach_to_node(self, link: Link, handle: int, limit: int) -> None:
         target = link.remote_target
-        node = self._dynamic_node(link) if target.dynamic else self._resolve(target.address or "", target)
+        node = self._dynamic_node(link, target) if target.dynamic else self._resolve(target)
         engine = self.container.engine
         if node.settings is not None:
             limit = min(limit, node.settings.max_message_size)
         port = ProducerLink(self.wire, handle, engine, link.name, limit)
-        self._open_producer(link, port, node.name)
+        self._open_producer(link, port, node.name if target.dynamic else target.address)
+        if target.dynamic:
+            tell_lifetime(link.target, lifetime_of(target))
         promised = port.presettled or not engine.rejects_at_once(node)
         port.node = node
         port.account = engine.open_producer(node, port, promised)
+        port.account.origin = self
         if not promised:
             port.start_open(OPEN_CREDIT)
 
@@ -270,25 +316,101 @@ class Peer:
         source = link.remote_source
         if source.address == MANAGEMENT:
             node = self.container.temporary_node()
-        elif source.dynamic:
-            node = self._dynamic_node(link)
-        elif not source.address:
-            raise PeerError("amqp:invalid-field", "a source needs an address, or dynamic")
-        else:
-            node = self._resolve(source.address, source)
-        address = source.address if source.address == MANAGEMENT else node.name
-        handle = _address_of(link._impl)
-        if node.is_topic:
-            node = self.container.engine.subscribe(node, f"{address}/{self.container.next_id('s')}")
-            self.temporary[handle] = node
-        elif source.address == MANAGEMENT:
-            self.temporary[handle] = node
+            self._keep(link, Kept(DETACHED, 0, lambda: self.container.forget_temporary(node)))
             reply_to = link.remote_target.address
             if reply_to:
                 self.container.replies[reply_to] = node
-        self._open_consumer(link, handle, node, address)
+            self._open_consumer(link, node, MANAGEMENT, Filters())
+        elif source.type == Terminus.UNSPECIFIED:
+            self._come_back(link)
+        elif not source.address and not source.dynamic:
+            raise PeerError("amqp:invalid-field", "a source needs an address, or dynamic")
+        else:
+            self._attach_to_source(link, source)
 
-    def _open_consumer(self, link: Link, handle: int, node: Node, address: str) -> None:
+    def _attach_to_source(self, link: Link, source: Terminus) -> None:
+        filters = read_filters(source.filter)
+        name = inside(self.host, parsed(source.address or "").name)
+        if not source.dynamic and is_pattern(name):
+            self._subscribe(link, name, filters)
+            return
+        node = self._dynamic_node(link, source) if source.dynamic else self._resolve(source)
+        if node.is_topic:
+            self._subscribe(link, node.name, filters)
+            return
+        if node.exclusive and any(isinstance(each, ConsumerLink) for each in node.consumers):
+            raise PeerError("amqp:resource-locked", f"'{node.name}' is exclusive and has a consumer")
+        if filters.no_local:
+            # Nobody knows any more who sent what is in a queue.
+            filters = without_no_local(filters)
+        # As the peer wrote it: some clients compare.
+        self._open_consumer(link, node, node.name if source.dynamic else source.address or "", filters)
+
+    def _subscribe(self, link: Link, address: str, filters: Filters) -> None:
+        """Attach to a subscription: one the receiver comes back to, one that others share, or a new one."""
+        source = link.remote_source
+        capabilities = _capabilities(source)
+        never = source.expiry_policy == Terminus.EXPIRE_NEVER
+        wanted = Wanted(
+            address=address,
+            container=self.name,
+            link=link.name,
+            filters=filters.texts,
+            no_local=filters.no_local,
+            shared=SHARED in capabilities,
+            shared_by_all=GLOBAL in capabilities,
+            lasts=never or source.durability != Terminus.NONDURABLE or source.timeout > 0,
+            durable=never and source.durability != Terminus.NONDURABLE,
+        )
+        try:
+            subscription = self.container.subscriptions.join(wanted)
+        except ConflictError as fault:
+            raise PeerError("amqp:resource-locked", str(fault)) from fault
+        except OperatorError as fault:
+            raise PeerError("amqp:invalid-field", str(fault)) from fault
+        self._receive_from(link, subscription, Kept.of(source, self._end_of(subscription)), filters)
+
+    def _come_back(self, link: Link) -> None:
+        """No source: the peer asks for what it knows by this link's name, as JMS does to unsubscribe."""
+        subscription = self.container.subscriptions.find(self.name, link.name)
+        if subscription is None:
+            raise PeerError("amqp:not-found", f"no subscription is known by '{link.name}'")
+        if subscription.receivers:
+            raise PeerError("amqp:resource-locked", f"'{subscription.node.name}' has a receiver")
+        subscription.receivers += 1
+        kept = Kept(CLOSED, 0, self._end_of(subscription))
+        self._receive_from(link, subscription, kept, Filters())
+        if subscription.wanted.durable:
+            link.source.durability = Terminus.DELIVERIES
+        link.source.expiry_policy = Terminus.EXPIRE_NEVER
+
+    def _receive_from(self, link: Link, subscription: Subscription, kept: Kept, filters: Filters) -> None:
+        self._keep(link, kept)
+        self.joined[_address_of(link._impl)] = subscription
+        node = subscription.node
+        if subscription.wanted.no_local:
+            node.not_from = self
+        given = link.remote_source
+        address = given.address if given.address and not given.dynamic else outside(self.host, node.address)
+        self._open_consumer(link, node, address, filters, on_topic=True)
+
+    def _end_of(self, subscription: Subscription) -> Callable[[], None]:
+        """What to do when the time of a subscription that is left now is over: nothing if one came back."""
+
+        def end() -> None:
+            if subscription.receivers == 0:
+                self.container.subscriptions.remove(subscription)
+
+        return end
+
+    def _open_consumer(
+        self, link: Link, node: Node, address: str, filters: Filters, on_topic: bool = False
+    ) -> None:
+        handle = _address_of(link._impl)
+        source = link.remote_source
+        browses = source.distribution_mode == Terminus.DIST_MODE_COPY and not on_topic
+        # A subscription has its filter already; the messages in it fit.
+        wanted = None if on_topic else compiled(filters.texts)
         settings = node.settings
         limit = settings.consumer_flow_limit if settings is not None else 0
         threshold = settings.consumer_flow_threshold if settings is not None else 50
@@ -305,23 +427,36 @@ class Peer:
             link.session.sluice_channel,
         )
         self.attached[handle] = consumer
-        link.source.copy(link.remote_source)
+        if browses or wanted is not None:
+            consumer.reader = Reader(consumer, wanted, browses)
+        link.source.copy(source)
+        link.source.type = Terminus.SOURCE
         link.source.address = address
-        link.source.dynamic = link.remote_source.dynamic
+        link.source.dynamic = source.dynamic
+        if source.dynamic:
+            tell_lifetime(link.source, lifetime_of(source))
         link.source.filter.clear()
+        if filters.applied:
+            link.source.filter.put_object(filters.applied)
         link.target.copy(link.remote_target)
         link.snd_settle_mode = link.remote_snd_settle_mode
         link.rcv_settle_mode = link.remote_rcv_settle_mode
         link.max_message_size = self.container.settings.limits.max_message_size
         link.open()
         consumer.shares = self.window is not None
-        self.container.engine.add_consumer(node, consumer)
+        if browses:
+            consumer.browses = True
+            self.container.engine.add_browser(node, consumer)
+        else:
+            self.container.engine.add_consumer(node, consumer)
 
-    def _resolve(self, address: str, terminus: Terminus) -> Node:
+    def _resolve(self, terminus: Terminus) -> Node:
         """The node of an address, made by policy if need be; PeerError if it can't be had."""
-        wanted = _wanted_kind(terminus)
+        address = parsed(terminus.address or "")
+        name = inside(self.host, address.name)
+        self._check_host(name)
         try:
-            return self.container.resolve(address, wanted)
+            return self.container.resolve(name, address.kind or kind_of(_capabilities(terminus)) or None)
         except NotFoundError as fault:
             raise PeerError("amqp:not-found", str(fault)) from fault
         except OperatorError as fault:
@@ -332,14 +467,23 @@ class Peer:
             raise PeerError(
                 "amqp:invalid-field", "a message on an anonymous link needs 'to' in its properties"
             )
+        to = parsed(address)
+        name = inside(self.host, to.name)
+        self._check_host(name)
         try:
-            return self.container.resolve(address, None)
+            return self.container.resolve(name, to.kind or None)
         except OperatorError as fault:
             raise PeerError("amqp:not-found", str(fault)) from fault
 
-    def _dynamic_node(self, link: Link) -> Node:
-        node = self.container.temporary_node()
-        self.temporary[_address_of(link._impl)] = node
+    def _check_host(self, name: str) -> None:
+        if is_foreign(self.host, name, self.container.settings.virtual_hosts):
+            raise PeerError("amqp:not-found", f"'{name}' belongs to another virtual host")
+
+    def _dynamic_node(self, link: Link, terminus: Terminus) -> Node:
+        """A node made for this link, which it outlives only as its lifetime policy says."""
+        node = self.container.temporary_node(kind_of(_capabilities(terminus)) or "queue")
+        policy = lifetime_of(terminus)
+        self._keep(link, Kept.of(terminus, lambda: self.container.abandon(node, policy)))
         return node
 
     def _refuse(self, link: Link, fault: PeerError) -> None:
@@ -357,17 +501,36 @@ class Peer:
 
     # --- links end
 
-    def _drop(self, link: Link) -> None:
+    def _drop(self, link: Link, how: int) -> None:
         attached = self.attached.get(_address_of(link._impl))
         if attached is not None:
-            self._gone(attached)
+            self._gone(attached, how)
 
-    def _gone(self, link: ProducerLink | ConsumerLink) -> None:
-        self.attached.pop(link.handle(), None)
+    def _gone(self, link: ProducerLink | ConsumerLink, how: int) -> None:
+        handle = link.handle()
+        self.attached.pop(handle, None)
         link.shut()
-        node = self.temporary.pop(link.handle(), None)
-        if node is not None:
-            self.container.forget_temporary(node)
+        subscription = self.joined.pop(handle, None)
+        if subscription is not None:
+            self.container.subscriptions.leave(subscription)
+            subscription.node.not_from = None
+        channel, kept = self.kept.pop(handle, (0, None))
+        if kept is not None and kept.is_over(how):
+            self._expire(kept, how)
+        elif kept is not None and how < CONNECTION_CLOSED:
+            self.left.append((channel, kept))
+        if self.container.orphans:
+            self.container.look_after_orphans()
+
+    def _keep(self, link: Link, kept: Kept) -> None:
+        self.kept[_address_of(link._impl)] = link.session.sluice_channel, kept
+
+    def _expire(self, kept: Kept, how: int = DETACHED) -> None:
+        if kept.timeout_s == 0 or how == CLOSED:
+            kept.end()
+        else:
+            container = self.container
+            container.at(container.engine.now_ns + kept.timeout_s * SECOND_NS, lambda _: kept.end())
 
     def _links_of(self, session: Session) -> list[Link]:
         links: list[Link] = []
@@ -393,18 +556,15 @@ def _count_links(session: Session, change: int) -> int:
     return count
 
 
-def _wanted_kind(terminus: Terminus) -> str | None:
-    """`queue` or `topic` as the terminus' capabilities ask for it; None if they don't."""
+def _capabilities(terminus: Terminus) -> list[str]:
+    """What the terminus asks for, in its order."""
     capabilities = terminus.capabilities
     capabilities.rewind()
     wanted: list[Any] = []
     while capabilities.next() is not None:
         value = capabilities.get_object()
         wanted.extend(value if isinstance(value, list) else getattr(value, "elements", [value]))
-    for kind in ("topic", "queue"):
-        if kind in wanted:
-            return kind
-    return None
+    return [str(each) for each in wanted]
 
 
 def _ignore() -> None:
@@ -428,7 +588,7 @@ _HANDLERS: dict[int, Callable[[Peer, Event], None]] = {
     lib.PN_CONNECTION_REMOTE_OPEN: Peer._on_open,
     lib.PN_SESSION_REMOTE_OPEN: Peer._on_begin,
     lib.PN_LINK_REMOTE_OPEN: Peer._on_attach,
-    lib.PN_LINK_REMOTE_CLOSE: Peer._on_detach,
+    lib.PN_LINK_REMOTE_CLOSE: Peer._on_link_closed,
     lib.PN_LINK_REMOTE_DETACH: Peer._on_detach,
     lib.PN_SESSION_REMOTE_CLOSE: Peer._on_end,
     lib.PN_CONNECTION_REMOTE_CLOSE: Peer._on_close,

@@ -69,6 +69,7 @@ class Reactor:
     def __init__(self, container: Container) -> None:
         self.container = container
         self.engine = container.engine
+        container.at = self.at
         self.epoll = select.epoll()
         self.guests: dict[int, Guest] = {}
         self.listeners: dict[int, Listener] = {}
@@ -151,7 +152,7 @@ class Reactor:
         """Wait for something to happen, handle it, write what came of it."""
         ready = self.epoll.poll(self._timeout())
         now_ns = time.monotonic_ns()
-        self.engine.begin_turn(now_ns)
+        self._begin_turn(now_ns)
         for fd, mask in ready:
             self._on_ready(fd, mask, now_ns)
             # Dispatched while it is in the processor's cache (bench: 4+4).
@@ -221,6 +222,12 @@ class Reactor:
             container.to_flush.clear()
             for wire in wires:
                 self._flush(wire.fd)
+
+    def _begin_turn(self, now_ns: int) -> None:
+        try:
+            self.engine.begin_turn(now_ns)
+        except Exception:
+            log.exception("a turn could not begin in order; the broker goes on with it")
 
     def _end_turn(self) -> None:
         try:

@@ -89,7 +89,7 @@ cdef class ConsumerLink(Consumer):
     cdef public Node node
     cdef public Window window
     cdef public str id, name
-    cdef public bint presettled, dead, draining, echo
+    cdef public bint presettled, dead, draining, echo, browses
     cdef public long delivered, settled, drained
     cdef public int channel
     cdef long next_tag
@@ -102,5 +102,6 @@ cdef class ConsumerLink(Consumer):
     cdef object confirm(self, void *delivery)
     cdef object until_stored(self, void *delivery)
     cpdef object stored(self, long group)
+    cdef bint has_more(self)
     cdef object settle_as(self, void *delivery, Entry entry, unsigned long state)
     cpdef object close(self)

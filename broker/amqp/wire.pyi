@@ -94,6 +94,7 @@ class ConsumerLink(Consumer):
     presettled: bool
     dead: bool
     draining: bool
+    browses: bool
     delivered: int
     settled: int
     def __init__(

@@ -366,7 +366,9 @@ cdef class ProducerLink(Port):
 
     cpdef object admit(self, object parked, long size):
         cdef Held held = parked
-        cdef long code = self.engine.put(held.node, held.data, held.bits)
+        cdef long code
+        self.engine.origin = held.account.origin
+        code = self.engine.put(held.node, held.data, held.bits)
         self.release_held(held, code)
         if self.dead and not held.account.parked:
             self.engine.close_producer(held.node, held.account)
@@ -700,6 +702,7 @@ cdef class RelayLink(ProducerLink):
             self.renew_open()
             return None
         entry = (node, self.engine.open_producer(node, self, False))
+        entry[1].origin = self.connection.owner
         if len(self.accounts) >= 1000:
             self.forget_idle()
         self.accounts[address] = entry
@@ -801,7 +804,8 @@ cdef class ConsumerLink(Consumer):
         self.connection.sent += 1
         if self.presettled:
             pn_delivery_settle(delivery)
-            self.engine.acknowledge(self.node, entry)
+            if not self.browses:
+                self.engine.acknowledge(self.node, entry)
         else:
             self.in_flight += 1
             self.window.sent()
@@ -835,6 +839,12 @@ cdef class ConsumerLink(Consumer):
         self.window.settled()
         if self.window.shared is not None:
             self.connection.reconsider()
+        if self.browses:
+            # It took nothing: whatever it says of a copy changes nothing.
+            self.confirm(delivery)
+            self.connection.touch()
+            self.engine.touch(self.node)
+            return
         if state == STATE_ACCEPTED or state == 0 or state == STATE_RECEIVED:
             # Settled without an outcome counts as accepted, as with qpidd and Artemis.
             self.engine.acknowledge(self.node, entry)
@@ -896,11 +906,7 @@ cdef class ConsumerLink(Consumer):
         if not self.dead and pn_link_get_drain(self.link):
             if self.connection.blocked or pn_session_outgoing_bytes(self.session) > 0:
                 return False
-            if self.capacity() > 0 and self.node.queue.gap:
-                # More is on its way from disk.
-                return False
-            if self.capacity() > 0 and self.node.queue.ready > 0 and self.node.queue.picky == 0:
-                self.engine.touch(self.node)
+            if self.capacity() > 0 and self.has_more():
                 return False
             self.drained += pn_link_drained(self.link)
             self.connection.touch()
@@ -909,6 +915,21 @@ cdef class ConsumerLink(Consumer):
             self.echo = False
             self.answer_echo()
         return True
+
+    cdef bint has_more(self):
+        """Whether there is something for it that it has not been sent, though it has credit."""
+        if self.reader is not None:
+            if not self.node.queue.has_more(self.reader):
+                return False
+            self.engine.touch(self.node)
+            return True
+        if self.node.queue.gap:
+            # More is on its way from disk.
+            return True
+        if self.node.queue.ready > 0 and self.node.queue.picky == 0:
+            self.engine.touch(self.node)
+            return True
+        return False
 
     def answer_echo(self):
         """Tell the peer this link's flow state, with how many messages are available to it."""
@@ -933,7 +954,8 @@ cdef class ConsumerLink(Consumer):
         for entry in self.slots:
             if entry is not None:
                 self.window.settled()
-                self.engine.requeue(self.node, entry, True)
+                if not self.browses:
+                    self.engine.requeue(self.node, entry, True)
         self.slots = []
         self.free = []
         self.unwritten.clear()
@@ -944,7 +966,10 @@ cdef class ConsumerLink(Consumer):
     def shut(self):
         """The link is gone; its node stops sending to it."""
         self.close()
-        self.engine.remove_consumer(self.node, self)
+        if self.browses:
+            self.engine.remove_browser(self.node, self)
+        else:
+            self.engine.remove_consumer(self.node, self)
 
     def credit(self):
         """The credit the peer has given and not used."""

@@ -92,7 +92,7 @@ CONNECTIONS = View(
 )
 QUEUES = View(
     "Queues",
-    ("queue", "topic"),
+    NODES,
     (
         text("queue", "name"),
         text("kind", "kind"),

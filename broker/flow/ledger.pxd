@@ -19,7 +19,7 @@ cdef class Account:
     cdef public bint waiting, resting, closed
     cdef public long passed_over
     cdef public long late_count, overrun_count, parked_bytes
-    cdef public object parked
+    cdef public object parked, origin
 
     cpdef long use(self, long size, long now_ns)
     cpdef bint unpark(self, object message) except -1

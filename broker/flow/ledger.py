@@ -80,6 +80,8 @@ class Account:
         self.overrun_count = 0
         self.parked: deque[tuple[object, int]] = deque()
         self.parked_bytes = 0
+        # Who sends here, for whoever wants nothing from them; opaque.
+        self.origin: object = None
 
     def use(self, size: int, now_ns: int) -> int:
         """One message of ``size`` bytes came in: TAKEN on standing credit, LATE on credit taken back
@@ -288,6 +290,11 @@ class Ledger:
         for account in self.accounts:
             if account.outstanding > 0 and now_ns - account.last_used_ns >= IDLE_NS:
                 freed += self._reclaim_from(account, account.outstanding, now_ns)
+                if account.outstanding == 0 and account.waiting and not account.parked:
+                    # It did nothing with what it had: being in line for more doesn't say that it wants it.
+                    account.waiting = False
+                    self.line.remove(account)
+                    self._rest(account)
         return freed
 
     def room(self, reserve_bytes: int) -> int:
@@ -494,8 +501,10 @@ class Ledger:
         count = len(self.accounts)
         for offset in range(count):
             account = self.accounts[(self.scan + offset) % count]
-            if freed < need and account.outstanding > 0 and not account.parked:
-                freed += self._reclaim_from(account, need - freed, now_ns)
+            # What one takes from itself it would only be given back.
+            others = need - (account.wants() if account.waiting else 0)
+            if freed < others and account.outstanding > 0 and not account.parked:
+                freed += self._reclaim_from(account, others - freed, now_ns)
             account.used_mark = account.used
         # Start elsewhere next time, so that equals lose in turn.
         self.scan = (self.scan + 1) % max(count, 1)

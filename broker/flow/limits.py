@@ -53,6 +53,7 @@ class NodeSettings:
     consumer_flow_limit: int = 1000
     consumer_flow_threshold: int = 50
     dispatch: str = "fair"
+    consumers: str = "shared"
     max_message_size: int = 100 * MB
     memory_limit: int = 0
     max_delivery_count: int = 0
@@ -149,6 +150,7 @@ _WORDS = (
     "when_full",
     "overflow",
     "dispatch",
+    "consumers",
     "memory_limit",
     "dead_letter_address",
     "duplicate_window_count",

@@ -219,6 +219,13 @@ FIELDS = fields_table(
     ),
     Field("consumer_flow_threshold", Percent(), "50 %", "A full window reopens at this share of its limit"),
     Field("dispatch", Word(("fair", "fill"), later=("adaptive",)), "fair", "Which consumer is next"),
+    Field(
+        "consumers",
+        Word(("shared", "exclusive", "single_active")),
+        "shared",
+        "Who may consume: all share the messages; one, and a second is refused; or all attach and the"
+        " longest attached gets everything until it leaves",
+    ),
     Field("max_message_size", Size(minimum=1), "100 MB", "Largest message taken in"),
     Field(
         "memory_limit",

@@ -29,10 +29,13 @@ class Bar:
 
 def budgets(node: Node) -> list[Gate]:
     """The gates above the node that its producers' credit reserves from too: memory, and what is on disk."""
-    own = {id(part.gate) for part in node.subscriptions}
-    ledger = (node.topic or node).ledger
-    above = [gate for gate in ledger.others if id(gate) not in own and gate.name.endswith("_limit")]
-    return above if ledger.memory is None else [*above, ledger.memory]
+    above: dict[int, Gate] = {}
+    for owner in node.owners():
+        own = {id(part.gate) for part in owner.subscriptions}
+        ledger = owner.ledger
+        found = [gate for gate in ledger.others if id(gate) not in own and gate.name.endswith("_limit")]
+        above |= {id(gate): gate for gate in (*found, ledger.memory) if gate is not None}
+    return list(above.values())
 
 
 def bars(gate: Gate) -> tuple[Bar, ...]:

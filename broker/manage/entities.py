@@ -89,6 +89,9 @@ class Entities:
             if node is not None and node.kind == kind:
                 yield node
             return
+        if kind == "subscription" and name in self._engine.subscriptions:
+            yield self._engine.subscriptions[name]
+            return
         if kind == "broker":
             yield self._broker()
             return
@@ -103,8 +106,7 @@ class Entities:
 
     def _view(self, item: object) -> object:
         if isinstance(item, Node):
-            owner = item.topic or item
-            return queue_view(item, self._holds.holding(owner.name), self._engine.now_ns)
+            return queue_view(item, self._holds.holding(item.address), self._engine.now_ns)
         return item
 
 

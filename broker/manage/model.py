@@ -23,6 +23,7 @@ from broker.manage.entities import Entities, Page
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
 from broker.manage.names import check_name
 from broker.manage.process import Process
+from broker.manage.subscriptions import Subscriptions, is_pattern, is_subscription
 from broker.manage.totals import Totals
 from broker.manage.views import (
     BrokerView,
@@ -120,6 +121,9 @@ class Model:
         self.on_reload: Callable[[], list[str]] | None = None
         self.on_backup: Callable[[Path, Callable[[Exception | None], None]], None] | None = None
         self._backup: Backup | None = None
+        self.subscriptions = Subscriptions(
+            engine, self._topic, self._pattern_settings, self._subscription_gone
+        )
         self._totals = Totals()
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker)
 
@@ -133,7 +137,9 @@ class Model:
         node = self.engine.nodes.get(address)
         if node is not None:
             return node
-        check_name(address)
+        if address.startswith("$"):
+            raise NotFoundError(f"no node '{address}': names that start with '$' are the broker's own")
+        _check_new(address)
         effective = self._effective(address, {}, wanted_kind or "")
         if not effective.auto_create:
             why = effective.origins["auto_create"]
@@ -144,7 +150,7 @@ class Model:
         self, kind: str, name: str, arguments: Mapping[str, object] | None = None, durable: bool | None = None
     ) -> Node:
         """A new queue or topic; ``arguments`` in our words or Qpid's stand above every policy."""
-        check_name(name)
+        _check_new(name)
         if name in self.engine.nodes:
             raise ConflictError(f"'{name}' exists already")
         explicit = from_arguments(arguments or {})
@@ -156,6 +162,8 @@ class Model:
 
     def restore(self, name: str, definition: bytes, shelf: Shelf) -> Node:
         """A durable node as it was before the restart, empty. OperatorError if policies contradict it."""
+        if is_subscription(definition):
+            return self.subscriptions.restore(definition, name, shelf)
         known = Definition.decode(name, definition)
         effective = self._effective(name, known.arguments, known.capability)
         if effective.settings.kind != known.kind:
@@ -184,15 +192,17 @@ class Model:
     def delete(self, name: str) -> Node:
         """Remove a queue, a topic with its subscriptions, or one subscription; with all its messages."""
         node = self.find(name)
-        gone = [*node.subscriptions, node]
+        gone = [*(each for each in node.subscriptions if each.is_subscription), node]
         for each in gone:
             self._totals.retire(each)
-        if node.topic is None:
-            self.engine.delete(name)
-        else:
+        if node.is_subscription:
             self.engine.unsubscribe(node)
+        else:
+            self.engine.delete(name)
         for each in gone:
-            self.on_delete(each)
+            if each.deleted:
+                self.subscriptions.forget(each)
+                self.on_delete(each)
         return node
 
     def purge(self, name: str, dry_run: bool = False) -> int:
@@ -235,13 +245,10 @@ class Model:
 
     def find(self, name: str) -> Node:
         """A queue, topic or subscription that exists."""
-        node = self.engine.nodes.get(name)
-        if node is not None:
-            return node
-        for each in self.engine.every_node():
-            if each.name == name:
-                return each
-        raise NotFoundError(f"no queue, topic or subscription named '{name}'")
+        node = self.engine.nodes.get(name) or self.engine.subscriptions.get(name)
+        if node is None:
+            raise NotFoundError(f"no queue, topic or subscription named '{name}'")
+        return node
 
     # --- operators
 
@@ -275,6 +282,7 @@ class Model:
                 self._change(node, node.arguments, each)
                 changed.append(node.name)
             node.origins = dict(each.origins)
+        self.subscriptions.resettle()
         return changed
 
     def apply_text(self, text: str, file: str) -> list[str]:
@@ -361,7 +369,7 @@ class Model:
         nodes = list(self.engine.every_node())
         # What lies at a topic lies at its subscriptions, and their producers are the topic's.
         holders = [node for node in nodes if not node.is_topic]
-        owners = [node for node in nodes if node.topic is None]
+        owners = [node for node in nodes if not node.is_subscription]
         return BrokerView(
             name=self.process.name,
             version=self.process.version,
@@ -375,7 +383,7 @@ class Model:
             consumers=sum(len(node.consumers) for node in nodes),
             queues=sum(node.kind == "queue" and not _is_own(node) for node in nodes),
             topics=sum(node.is_topic for node in nodes),
-            subscriptions=sum(node.topic is not None for node in nodes),
+            subscriptions=sum(node.is_subscription for node in nodes),
             stopped_nodes=sum(node.gate.closed for node in nodes),
             blocked_producers=sum(node.ledger.blocked() for node in owners),
             depth_msgs=sum(node.gate.depth_msgs for node in holders),
@@ -413,7 +421,23 @@ class Model:
         node.arguments = arguments
         node.origins = dict(effective.origins)
         self._hold(node)
+        if node.is_topic:
+            self.subscriptions.topic_made(node)
         return node
+
+    def _topic(self, address: str) -> Node:
+        node = self.resolve(address, "topic")
+        if not node.is_topic:
+            raise OperatorError(f"'{address}' is a queue: only topics have subscriptions")
+        return node
+
+    def _pattern_settings(self, pattern: str) -> NodeSettings:
+        """Those of a subscription to many topics: what policies say of the pattern's text."""
+        return self._effective(pattern, {}, "topic").settings
+
+    def _subscription_gone(self, node: Node) -> None:
+        self._totals.retire(node)
+        self.on_delete(node)
 
     def _change(self, node: Node, arguments: dict[str, object], effective: Effective) -> None:
         self.engine.change(node, effective.settings)
@@ -430,7 +454,7 @@ class Model:
             self.engine.hold(node, held)
 
     def _held_by(self, node: Node) -> str:
-        return self.holds.holding((node.topic or node).name)
+        return self.holds.holding(node.address)
 
     def _plan(
         self, policies: PolicySet, defaults: BrokerDefaults
@@ -461,12 +485,14 @@ class Model:
 
     def _why_producers(self, node: Node) -> list[Why]:
         """Those of the node; of a subscription, its topic's if this gate is what holds them."""
-        if node.topic is not None and not node.gate.closed:
+        if node.is_subscription and not node.gate.closed:
             return []
-        owner = node.topic or node
-        links = [link for link in self.links.producers(owner.name) if link.blocked]
-        told = self._held_by(owner), self.engine.now_ns, self.readiness()
-        return [reasons.of_producer(link, owner, *told) for link in links]
+        found: list[Why] = []
+        for owner in node.owners() if node.is_subscription else [node]:
+            links = [link for link in self.links.producers(owner.name) if link.blocked]
+            told = self._held_by(owner), self.engine.now_ns, self.readiness()
+            found += [reasons.of_producer(link, owner, *told) for link in links]
+        return found
 
     def _why_consumers(self, node: Node) -> list[Why]:
         found = [
@@ -484,6 +510,13 @@ class Model:
         answers = [answer for node in sorted(nodes) for answer in self.why(node)]
         mine = [answer for answer in answers if name in (answer.link_id, answer.link)]
         return mine or [reasons.idle_link(name, self.find(node)) for node in sorted(nodes)]
+
+
+def _check_new(name: str) -> None:
+    """OperatorError if no new queue or topic may be called so."""
+    check_name(name)
+    if is_pattern(name):
+        raise OperatorError(f"'{name}' stands for many topics: it can be subscribed, and be no node's name")
 
 
 def _definition(effective: Effective, arguments: Mapping[str, object]) -> bytes:

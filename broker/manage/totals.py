@@ -41,6 +41,6 @@ class Totals:
 def _counted(node: Node) -> Counters:
     """A copy in a subscription was received once, at its topic."""
     counters = Counters.of(node)
-    if node.topic is None:
+    if not node.topics:
         return counters
     return replace(counters, received=0, received_bytes=0)

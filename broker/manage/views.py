@@ -370,11 +370,11 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
     gates = [node.gate, *(part.gate for part in node.subscriptions)]
     stopped = [gate for gate in gates if gate.closed]
     since_ns = min((gate.closed_since_ns for gate in stopped), default=0)
-    accounts = (node.topic or node).ledger.accounts
+    accounts = [account for owner in node.owners() for account in owner.ledger.accounts]
     return QueueView(
         name=node.name,
         kind=node.kind,
-        topic=None if node.topic is None else node.topic.name,
+        topic=node.address if node.is_subscription else None,
         settings=settings,
         counters=Counters.of(node),
         flow_stopped=bool(stopped),
@@ -431,6 +431,6 @@ def _closed_ns(gate: Gate, now_ns: int) -> int:
 
 def _blocked(node: Node) -> int:
     """Blocked links of the node; of a subscription, those its gate holds back."""
-    if node.topic is None:
+    if not node.is_subscription:
         return node.ledger.blocked()
-    return node.topic.ledger.blocked() if node.gate.closed else 0
+    return sum(topic.ledger.blocked() for topic in node.topics) if node.gate.closed else 0

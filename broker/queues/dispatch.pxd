@@ -1,13 +1,14 @@
 cimport cython
-from broker.queues.queue cimport Entry, Queue
+from broker.queues.queue cimport Entry, Queue, Reader
 
 cdef class Consumer:
     cdef public long in_flight, load, left
     cdef public bint shares
+    cdef public Reader reader
     cpdef long capacity(self) except -1
     cpdef object send(self, Entry entry)
 
-@cython.locals(count=long, entry=Entry)
+@cython.locals(count=long, entry=Entry, reader=Reader)
 cpdef object only(Queue queue, Consumer consumer)
 @cython.locals(takers=list, taker=Consumer, other=Consumer, entry=Entry)
 cpdef object fair(Queue queue, list consumers, long start)

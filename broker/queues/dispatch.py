@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.queues.queue import Entry, Queue
+from broker.queues.queue import Entry, Queue, Reader
 
 
 class Consumer:
@@ -20,6 +20,8 @@ class Consumer:
     def __init__(self) -> None:
         self.in_flight = 0
         self.shares = False
+        # For one that doesn't take everything: how far it has looked.
+        self.reader: Reader | None = None
         # Only while a discipline deals: what it would hold then, and what it may still be sent.
         self.load = 0
         self.left = 0
@@ -36,8 +38,9 @@ class Consumer:
 def only(queue: Queue, consumer: Consumer) -> None:
     """All that is ready to the one consumer there is, up to its capacity."""
     count = min(consumer.capacity(), queue.ready)
+    reader = consumer.reader
     while count > 0:
-        entry = queue.acquire_for(consumer)
+        entry = queue.acquire_for(consumer) if reader is None else queue.acquire_next(reader)
         if entry is None:
             return
         consumer.send(entry)
@@ -59,7 +62,7 @@ def fair(queue: Queue, consumers: list[Consumer], start: int) -> None:
         if taker.shares and taker.capacity() <= 0:
             takers.remove(taker)
             continue
-        entry = queue.acquire_for(taker)
+        entry = queue.acquire_for(taker) if taker.reader is None else queue.acquire_next(taker.reader)
         if entry is not None:
             taker.send(entry)
             taker.load += 1

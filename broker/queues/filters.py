@@ -7,12 +7,12 @@ without a subject has the empty one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from broker import message
 from broker.errors import PeerError
 from broker.message import Wanted
+from broker.queues.queue import Filter
 from broker.queues.selector import compile_selector
 
 # Keys were short strings (AMQP 0-10 §3.3.3).
@@ -21,14 +21,6 @@ ONE_WORD = "*"
 ANY_WORDS = "#"
 _PROPERTIES = 0x73
 _SUBJECT = 3
-
-
-class Filter(Protocol):
-    """A selector or a binding."""
-
-    def matches(self, data: bytes) -> bool:
-        """Whether the encoded message passes; False for one that isn't whole, never an error."""
-        ...
 
 
 class DirectBinding:
@@ -107,12 +99,28 @@ def _fits(pattern: list[str], words: list[str]) -> bool:
     return all(left == ANY_WORDS for left in pattern[at:])
 
 
-# A filter's descriptor, as a symbol or as a number, and what makes it from its string.
-FILTERS: dict[str | int, Callable[[str], Filter]] = {
+class AllOf:
+    """Several filters: a message has to pass each of them (AMQP 1.0 §3.5.8)."""
+
+    def __init__(self, parts: Sequence[Filter]) -> None:
+        self.parts = parts
+
+    def matches(self, data: bytes) -> bool:
+        """Whether it passes all."""
+        return all(part.matches(data) for part in self.parts)
+
+
+# Each kind's descriptor, and what makes the filter from its string.
+FILTERS: dict[str, Callable[[str], Filter]] = {
     "apache.org:legacy-amqp-direct-binding:string": DirectBinding,
-    0x0000_468C_0000_0000: DirectBinding,
     "apache.org:legacy-amqp-topic-binding:string": TopicBinding,
-    0x0000_468C_0000_0001: TopicBinding,
     "apache.org:selector-filter:string": compile_selector,
-    0x0000_468C_0000_0004: compile_selector,
 }
+
+
+def compiled(filters: Sequence[tuple[str, str]]) -> Filter | None:
+    """Filters of (descriptor, text) as one; None for none. PeerError where a text is no such filter."""
+    parts = [FILTERS[kind](text) for kind, text in filters]
+    if len(parts) == 1:
+        return parts[0]
+    return AllOf(parts) if parts else None

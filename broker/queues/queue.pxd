@@ -16,12 +16,20 @@ cdef class Entry:
     cdef public char durable, redelivered
 
 @cython.final
+cdef class Reader:
+    cdef public object owner, wanted
+    cdef public bint browses, unfinished
+    cdef public Entry position
+    cdef public list returned
+
+@cython.final
 cdef class Queue:
     cdef public Entry head, tail, cursor
     cdef public Entry first_pending, first_behind
     cdef public bint gap
     cdef public long behind, behind_bytes
     cdef public long ready, acquired, next_seq, picky, pending
+    cdef public list readers
 
     @cython.locals(entry=Entry, tail=Entry)
     cpdef Entry append(self, bytes data, bint keep=*)
@@ -47,19 +55,32 @@ cdef class Queue:
     cpdef Entry acquire(self)
     @cython.locals(entry=Entry)
     cpdef Entry acquire_for(self, object consumer)
+    cpdef Entry acquire_next(self, Reader reader)
+    cpdef Entry look(self, Reader reader)
+    cpdef object open_reader(self, Reader reader)
+    cpdef object close_reader(self, Reader reader)
+    @cython.locals(entry=Entry)
+    cpdef bint has_more(self, Reader reader)
+    @cython.locals(left=long, entry=Entry, following=Entry)
+    cdef Entry _next(self, Reader reader)
+    @cython.locals(reader=Reader)
+    cdef object _show(self, Entry entry, Entry following)
+    @cython.locals(reader=Reader)
+    cdef object _return(self, Entry entry)
     cpdef object take(self, Entry entry)
     cpdef object release(self, Entry entry)
     cpdef object settle(self, Entry entry)
     @cython.locals(following=Entry)
     cpdef object drop(self, Entry entry)
     cpdef Entry oldest(self)
-    @cython.locals(entry=Entry, following=Entry)
+    @cython.locals(entry=Entry, following=Entry, reader=Reader)
     cpdef object clear(self)
     cdef object _hold_back(self, Entry entry, bint keep)
     cdef object _take(self, Entry entry)
     @cython.locals(following=Entry)
     cdef Entry _ready_after(self, Entry entry)
-    @cython.locals(before=Entry, after=Entry)
+    @cython.locals(before=Entry, after=Entry, reader=Reader)
     cdef object _unlink(self, Entry entry)
 
+cdef bint _is_wanted(Reader reader, Entry entry) except -1
 cdef object _illegal(Entry entry, str verb)

@@ -7,6 +7,8 @@ comes back is in order again without a search.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import Protocol
 
 from broker import codes
 
@@ -24,6 +26,10 @@ LIFE = {
     (codes.BEHIND, "join"): codes.READY,
     (codes.BEHIND, "drop"): codes.GONE,
 }
+
+
+# How many entries a reader looks at before others have their turn; a match costs a microsecond or two.
+SCAN = 256
 
 
 class IllegalTransition(RuntimeError):  # noqa: N818 - a bug of ours, not an error of anybody's input
@@ -62,6 +68,30 @@ class Extra:
         self.expires_ns = 0
 
 
+class Filter(Protocol):
+    """Says of an encoded message whether somebody wants it."""
+
+    def matches(self, data: bytes) -> bool: ...
+
+
+class Reader:
+    """How far one who doesn't take everything has looked: a consumer with a filter, or a browser.
+
+    Every entry before ``position`` was looked at and either taken or not wanted; None is the end. What
+    is released before it stands in ``returned``. So an entry is looked at once, and once more each time
+    it comes back: a search costs what is new, whatever the queue's depth. ``wanted`` None wants all.
+    ``browses``: it takes nothing. ``unfinished``: it stopped after ``SCAN`` entries, not at the end.
+    """
+
+    def __init__(self, owner: object, wanted: Filter | None, browses: bool = False) -> None:
+        self.owner = owner
+        self.wanted = wanted
+        self.browses = browses
+        self.position: Entry | None = None
+        self.returned: list[tuple[int, Entry]] = []
+        self.unfinished = False
+
+
 class Queue:
     """A list of entries with a cursor: every entry before it is acquired.
 
@@ -86,6 +116,7 @@ class Queue:
         self.behind = 0
         self.behind_bytes = 0
         self.first_behind: Entry | None = None
+        self.readers: list[Reader] = []
 
     def append(self, data: bytes, keep: bool = False) -> Entry:
         """A new entry at the end; one to ``keep`` on disk is pending until :meth:`stored`."""
@@ -98,6 +129,8 @@ class Queue:
             tail.next = entry
             entry.prev = tail
         self.tail = entry
+        if self.readers:
+            self._show(entry, None)
         if keep or self.pending > 0 or self.gap:
             self._hold_back(entry, keep)
             return entry
@@ -159,6 +192,8 @@ class Queue:
             self.tail = entry
         else:
             following.prev = entry
+        if self.readers:
+            self._show(entry, following)
         self._make_ready(entry)
         return entry
 
@@ -195,6 +230,34 @@ class Queue:
             entry = entry.next
         return None
 
+    def acquire_next(self, reader: Reader) -> Entry | None:
+        """The next ready entry that the reader wants, acquired; None when it has looked at all there are."""
+        entry = self._next(reader)
+        if entry is not None:
+            self._take(entry)
+        return entry
+
+    def look(self, reader: Reader) -> Entry | None:
+        """The next ready entry that a browser wants, left where it is."""
+        return self._next(reader)
+
+    def open_reader(self, reader: Reader) -> None:
+        """It begins at the head."""
+        reader.position = self.head
+        self.readers.append(reader)
+
+    def close_reader(self, reader: Reader) -> None:
+        """It looks no more."""
+        if reader in self.readers:
+            self.readers.remove(reader)
+        reader.position = None
+        reader.returned = []
+
+    def has_more(self, reader: Reader) -> bool:
+        """Whether there is something to look at: not only what waits for the disk."""
+        entry = reader.position
+        return bool(reader.returned) or (entry is not None and entry.state in (codes.READY, codes.ACQUIRED))
+
     def take(self, entry: Entry) -> None:
         """Acquire this very entry, wherever it stands."""
         self._take(entry)
@@ -208,6 +271,8 @@ class Queue:
         self.ready += 1
         if self.cursor is None or entry.seq < self.cursor.seq:
             self.cursor = entry
+        if self.readers:
+            self._return(entry)
 
     def settle(self, entry: Entry) -> None:
         """An acquired entry is done with and leaves."""
@@ -252,6 +317,9 @@ class Queue:
     def clear(self) -> None:
         """Unlink everything, one by one: a long chain must not be freed recursively."""
         entry = self.head
+        for reader in self.readers:
+            reader.position = None
+            reader.returned = []
         self.head = self.tail = self.cursor = self.first_pending = self.first_behind = None
         self.gap = False
         self.behind = self.behind_bytes = 0
@@ -268,6 +336,43 @@ class Queue:
         while entry is not None:
             yield entry
             entry = entry.next
+
+    def _next(self, reader: Reader) -> Entry | None:
+        """Look at up to ``SCAN`` entries, those that came back first."""
+        left = SCAN
+        reader.unfinished = False
+        while reader.returned:
+            if left == 0:
+                reader.unfinished = True
+                return None
+            left -= 1
+            _, entry = heappop(reader.returned)
+            if entry.state == codes.READY and _is_wanted(reader, entry):
+                return entry
+        following = reader.position
+        while following is not None and following.state in (codes.READY, codes.ACQUIRED):
+            if left == 0:
+                reader.unfinished = True
+                break
+            left -= 1
+            entry = following
+            following = entry.next
+            if entry.state == codes.READY and _is_wanted(reader, entry):
+                reader.position = following
+                return entry
+        reader.position = following
+        return None
+
+    def _show(self, entry: Entry, following: Entry | None) -> None:
+        """A new entry stands before ``following``: who had looked at all before that looks at it next."""
+        for reader in self.readers:
+            if reader.position is following:
+                reader.position = entry
+
+    def _return(self, entry: Entry) -> None:
+        for reader in self.readers:
+            if not reader.browses and (reader.position is None or entry.seq < reader.position.seq):
+                heappush(reader.returned, (entry.seq, entry))
 
     def _make_ready(self, entry: Entry) -> None:
         entry.state = codes.READY
@@ -348,6 +453,10 @@ class Queue:
     def _unlink(self, entry: Entry) -> None:
         before = entry.prev
         after = entry.next
+        if self.readers:
+            for reader in self.readers:
+                if reader.position is entry:
+                    reader.position = after
         if before is None:
             self.head = after
         else:
@@ -361,6 +470,12 @@ class Queue:
         entry.state = codes.GONE
         if entry.extra is not None and entry.extra.not_for:
             self.picky -= 1
+
+
+def _is_wanted(reader: Reader, entry: Entry) -> bool:
+    if entry.extra is not None and reader.owner in entry.extra.not_for:
+        return False
+    return reader.wanted is None or reader.wanted.matches(entry.data)
 
 
 def _illegal(entry: Entry, verb: str) -> IllegalTransition:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker import codes
 from broker.queues import spool as spool_room
-from broker.queues.queue import Entry, Queue
+from broker.queues.queue import Entry, Queue, Reader
 from broker.queues.spool import Message, Run, Spool, put_back
 
 Done = Callable[[object], None]
@@ -57,6 +57,8 @@ class Walk:
         self.memory = 0
         self.disk = 0
         self.spool = Spool(self.queue, self.pager, self.loaded, self.on_memory, self.on_disk)
+        self.reader = Reader(self, None)
+        self.queue.open_reader(self.reader)
         self.waiting: list[int] = []
         self.held: list[Entry] = []
         self.unstored: list[int] = []
@@ -91,6 +93,15 @@ class Walk:
             for _ in range(number):
                 taken = queue.acquire()
                 if taken is None:
+                    break
+                assert taken.seq == self.waiting.pop(0)
+                self.held.append(taken)
+        elif verb == "search":
+            # A reader that wants everything gets what a consumer would.
+            for _ in range(number):
+                taken = queue.acquire_next(self.reader)
+                if taken is None:
+                    assert self.reader.unfinished or queue.ready == 0
                     break
                 assert taken.seq == self.waiting.pop(0)
                 self.held.append(taken)
@@ -167,7 +178,7 @@ class Walk:
 
 
 VERBS = ("append", "append", "stored", "acquire", "release", "settle", "page out", "page out", "read ahead")
-FAULTS = ("answer", "answer", "fail", "retry", "expire", "expired", "purge")
+FAULTS = ("search", "answer", "answer", "fail", "retry", "expire", "expired", "purge")
 STEPS = st.lists(st.tuples(st.sampled_from((*VERBS, *FAULTS)), st.integers(0, 30)), max_size=80)
 
 # One consumer's messages come back while those of another, further on, are still held.

@@ -112,6 +112,13 @@ class World:
     def queue(self, name: str = "orders", **arguments: object) -> Node:
         return self.model.create("queue", name, arguments)
 
+    def subscribe(self, topic: Node, name: str) -> Node:
+        """A subscription of that name to one topic."""
+        assert topic.settings is not None
+        subscription = self.engine.subscribe(name, topic.name, topic.settings)
+        self.engine.bind(topic, subscription)
+        return subscription
+
     def producer(self, node: Node, link: str = "s1") -> Account:
         """A producer link that got its first grant, if there was room."""
         account = self.engine.open_producer(node, FakePort(), True)

@@ -71,7 +71,7 @@ def test_names_follow_prometheus_and_come_once() -> None:
 def test_subscriptions_and_temporary_nodes_have_no_series() -> None:
     world = World()
     topic = world.model.create("topic", "news")
-    world.engine.subscribe(topic, "news/s1")
+    world.subscribe(topic, "news/s1")
     assert topic.settings is not None
     world.engine.create("$temporary/1", topic.settings)
     assert {label for name, label in series(world) if name == "sluice_queue_depth_messages"} == {"news"}

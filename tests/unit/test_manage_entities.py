@@ -28,7 +28,7 @@ def test_every_attribute_of_every_type_can_be_read(type_: str) -> None:
     world.producer(node)
     world.consumer(node)
     topic = world.model.create("topic", "news")
-    world.engine.subscribe(topic, "news/s1")
+    world.subscribe(topic, "news/s1")
     world.links.open.append(ConnectionView("c1", "app", "127.0.0.1:4000", BEGIN, 1, 2, 3, 4, "anonymous"))
     page = world.model.query(type_)
     assert page.total == (2 if type_.endswith("link") else 1)

@@ -130,7 +130,7 @@ def test_a_refused_update_changes_nothing() -> None:
 def test_deleting_a_topic_tells_of_its_subscriptions_too() -> None:
     world = World()
     topic = world.model.create("topic", "news")
-    first = world.engine.subscribe(topic, "news/s1")
+    first = world.subscribe(topic, "news/s1")
     gone: list[str] = []
     world.model.on_delete = lambda node: gone.append(node.name)
     world.model.delete("news")
@@ -141,7 +141,7 @@ def test_deleting_a_topic_tells_of_its_subscriptions_too() -> None:
 def test_one_subscription_can_be_deleted_alone() -> None:
     world = World()
     topic = world.model.create("topic", "news")
-    world.engine.subscribe(topic, "news/s1")
+    world.subscribe(topic, "news/s1")
     world.model.delete("news/s1")
     assert topic.subscriptions == []
     with pytest.raises(NotFoundError):
@@ -300,7 +300,7 @@ def test_a_topics_copies_are_received_once_and_lie_in_its_subscriptions() -> Non
     world = World()
     topic = world.model.create("topic", "news")
     for number in (1, 2):
-        world.engine.subscribe(topic, f"news/s{number}")
+        world.subscribe(topic, f"news/s{number}")
     world.fill(topic, world.producer(topic), 4)
     snapshot = world.model.snapshot()
     assert (snapshot.broker.totals.received, snapshot.broker.depth_msgs) == (4, 8)

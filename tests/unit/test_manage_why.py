@@ -113,7 +113,7 @@ def test_room_that_the_next_dealing_gives() -> None:
 def test_a_topic_waits_for_its_fullest_subscription() -> None:
     world = World()
     topic = world.model.create("topic", "news", {"flow_stop_count": 3})
-    world.engine.subscribe(topic, "news/s1")
+    world.subscribe(topic, "news/s1")
     world.fill(topic, world.producer(topic), 3)
     answer = only(world, "news")
     assert answer.node == "news"

@@ -80,6 +80,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
         data: /var/lib/sluice
         policies: [a.yaml, more]
         auto_create: false
+        virtual_hosts: [shop, eu.example.org]
         log_level: debug
         memory_limit: 64MB
         store_limit: 1GB
@@ -97,6 +98,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
     assert settings.websocket_origins == ("https://console.example.org", "http://[::1]:8080")
     assert (settings.data, settings.policies) == (Path("/var/lib/sluice"), (Path("a.yaml"), Path("more")))
     assert (settings.auto_create, settings.log_level) == (False, "debug")
+    assert settings.virtual_hosts == ("shop", "eu.example.org")
     assert (settings.memory_limit, settings.store_limit, settings.temp_limit) == (64 * MB, 1024 * MB, 0)
     assert settings.journal_file_size == 2 * MB
     assert settings.limits == Limits(5, 6, 7, 4096, MB, 2000, 0, 500)

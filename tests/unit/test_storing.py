@@ -225,6 +225,20 @@ def test_what_expires_goes_even_if_nobody_looks() -> None:
     assert (world.node.queue.ready, world.node.expired) == (1, 1)
 
 
+def test_what_was_given_back_expires_once() -> None:
+    world = World()
+    world.put(ttl=5.0)
+    world.settle()
+    entry = world.node.queue.acquire()
+    assert entry is not None
+    world.engine.requeue(world.node, entry, False)
+    world.turn(4_999)
+    assert world.node.queue.ready == 1
+    world.turn(2)
+    world.turn(5_000)
+    assert (world.node.queue.ready, world.node.expired) == (0, 1)
+
+
 def test_what_expires_behind_a_gap_leaves_at_once() -> None:
     world = World()
     world.put("first")

@@ -382,8 +382,8 @@ def test_targets_that_are_refused(session: RawPeer, what: str, target: Described
 @pytest.mark.parametrize(
     ("what", "source", "condition"),
     [
-        ("no source", None, "amqp:invalid-field"),
-        ("a source without an address", Described(SOURCE), "amqp:invalid-field"),
+        ("no source, and nothing known by the link's name", None, "amqp:not-found"),
+        ("a source without an address, which Proton takes for none", Described(SOURCE), "amqp:not-found"),
         ("a node nobody may create", Described(SOURCE, ["closed"]), "amqp:not-found"),
         ("a name with a control character", Described(SOURCE, ["a\x07b"]), "amqp:invalid-field"),
     ],

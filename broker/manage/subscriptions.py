@@ -1,0 +1,218 @@
+"""Who takes what from topics, and what of it lasts when the receiver is away.
+
+A subscription is a queue of its own that belongs to the topics of its address: to one, or to all whose
+names fit a pattern, those to come included. Receivers come back to it by its key: container and link
+name (AMQP 1.0 §2.6.1), or, where it is shared, its name alone, as JMS 2.0 shares them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from broker.engine import Engine
+from broker.errors import ConflictError, OperatorError
+from broker.flow.limits import NodeSettings
+from broker.manage.names import LONGEST
+from broker.node import Node
+from broker.policy.match import Pattern, parse_pattern
+from broker.queues.filters import compiled
+from broker.storage import Shelf
+
+Key = tuple[str, str, str]
+
+# JMS clients number the links of one shared subscription behind this mark, and say there if it is global.
+MARK = "|"
+GLOBAL = "global"
+WILDCARDS = ("*", ">", "#")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a receiver asks for. ``lasts``: it is kept while nobody is there; ``durable``: over a restart too.
+
+    ``filters`` are descriptors and texts, as in ``queues.filters``.
+    """
+
+    address: str
+    container: str
+    link: str
+    filters: tuple[tuple[str, str], ...] = ()
+    no_local: bool = False
+    shared: bool = False
+    shared_by_all: bool = False
+    lasts: bool = False
+    durable: bool = False
+
+    @property
+    def key(self) -> Key:
+        """What it is found by again."""
+        if not self.shared:
+            return "", self.container, self.link
+        kind = "durable" if self.lasts else "shared"
+        return kind, "" if self.shared_by_all else self.container, self.link.partition(MARK)[0]
+
+    def encode(self) -> bytes:
+        """As the store keeps it."""
+        words = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps({"kind": "subscription", **words}, separators=(",", ":"), sort_keys=True).encode()
+
+    def is_like(self, other: Wanted) -> bool:
+        """Whether it takes in the same messages."""
+        ours = (self.address, self.filters, self.no_local)
+        return ours == (other.address, other.filters, other.no_local)
+
+
+class Subscription:
+    """One of them: its node, who wanted it, and how many receivers are attached to it."""
+
+    def __init__(self, node: Node, wanted: Wanted, key: Key) -> None:
+        self.node = node
+        self.wanted = wanted
+        self.key = key
+        self.receivers = 0
+
+
+class Subscriptions:
+    """All of them. ``topic`` makes the topic of an address; ``settings`` are those of a pattern.
+
+    ``on_remove`` is told of the node of each that went.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        topic: Callable[[str], Node],
+        settings: Callable[[str], NodeSettings],
+        on_remove: Callable[[Node], None],
+    ) -> None:
+        self._engine = engine
+        self._topic = topic
+        self._settings = settings
+        self._on_remove = on_remove
+        self._known: dict[Key, Subscription] = {}
+        self._patterns: dict[Node, Pattern] = {}
+        self._number = 0
+
+    def join(self, wanted: Wanted) -> Subscription:
+        """The subscription a receiver asks for, one receiver more than before.
+
+        What it had asked for under the same key is forgotten where it asks for other messages now (JMS
+        2.0 §8.3.3). ConflictError where others are attached, SelectorError where its filter is none.
+        """
+        known = self._known.get(wanted.key)
+        if known is not None and known.receivers and not wanted.shared and not wanted.lasts:
+            # Receivers that never meant to come back; no two of them are one.
+            known = None
+            wanted_key = (*wanted.key[:2], f"{wanted.link} {self._next()}")
+        else:
+            wanted_key = wanted.key
+        if known is not None:
+            if known.receivers and not wanted.shared:
+                raise ConflictError(f"subscription '{known.node.name}' has a receiver already")
+            if not known.wanted.is_like(wanted):
+                if known.receivers:
+                    text = f"subscription '{known.node.name}' is in use with another address or filter"
+                    raise ConflictError(text)
+                self.remove(known)
+                known = None
+        if known is None:
+            known = self._make(wanted, wanted_key, self._name(wanted, wanted_key), None)
+        known.receivers += 1
+        return known
+
+    def find(self, container: str, link: str) -> Subscription | None:
+        """The one that lasts and that a link of this name would come back to."""
+        name, _, how = link.partition(MARK)
+        owner = "" if how.startswith(GLOBAL) else container
+        for key in (("", container, link), ("durable", owner, name)):
+            known = self._known.get(key)
+            if known is not None:
+                return known
+        return None
+
+    def leave(self, subscription: Subscription) -> None:
+        """A receiver has gone; what becomes of the subscription is said by whoever knows why."""
+        subscription.receivers -= 1
+
+    def remove(self, subscription: Subscription) -> None:
+        """It is gone with its backlog."""
+        if self._known.pop(subscription.key, None) is None:
+            return
+        self._patterns.pop(subscription.node, None)
+        self._engine.unsubscribe(subscription.node)
+        self._on_remove(subscription.node)
+
+    def forget(self, node: Node) -> None:
+        """Its node was deleted by somebody else."""
+        self._patterns.pop(node, None)
+        for key, known in list(self._known.items()):
+            if known.node is node:
+                del self._known[key]
+
+    def restore(self, definition: bytes, name: str, shelf: Shelf) -> Node:
+        """One that survived a restart, empty. OperatorError if its definition can't be read."""
+        try:
+            words = json.loads(definition)
+            words["filters"] = tuple((str(kind), str(text)) for kind, text in words["filters"])
+            wanted = Wanted(**{key: words[key] for key in Wanted.__slots__})
+        except (ValueError, KeyError, TypeError) as fault:
+            raise OperatorError(f"the store's definition of '{name}' can't be read: {fault}") from None
+        return self._make(wanted, wanted.key, name, shelf).node
+
+    def topic_made(self, topic: Node) -> None:
+        """A new topic: patterns that fit its name take from it too."""
+        for node, pattern in self._patterns.items():
+            if pattern.matches(topic.name):
+                self._engine.bind(topic, node)
+
+    def resettle(self) -> None:
+        """Policies have changed: patterns take the settings that hold for them now."""
+        for node in self._patterns:
+            self._engine.change(node, self._settings(node.address))
+
+    def _make(self, wanted: Wanted, key: Key, name: str, shelf: Shelf | None) -> Subscription:
+        engine = self._engine
+        keep = compiled(wanted.filters)
+        pattern = parse_pattern(wanted.address) if is_pattern(wanted.address) else None
+        topics = [self._topic(wanted.address)] if pattern is None else self._fitting(pattern)
+        settings = topics[0].settings if pattern is None else self._settings(wanted.address)
+        assert settings is not None
+        settings = replace(settings, durable=wanted.durable)
+        node = engine.subscribe(
+            name, wanted.address, settings, wanted.encode() if wanted.durable else b"", shelf
+        )
+        node.filter = keep
+        for topic in topics:
+            engine.bind(topic, node)
+        if pattern is not None:
+            self._patterns[node] = pattern
+        known = self._known[key] = Subscription(node, wanted, key)
+        return known
+
+    def _fitting(self, pattern: Pattern) -> list[Node]:
+        return [node for node in self._engine.nodes.values() if node.is_topic and pattern.matches(node.name)]
+
+    def _name(self, wanted: Wanted, key: Key) -> str:
+        """The address and who takes from it: of a lasting one its own name, else a number."""
+        if not wanted.lasts and not wanted.shared:
+            return f"{wanted.address}/s{self._next()}"
+        owner = f"{key[1]}." if key[1] else ""
+        name = "".join(each if each.isprintable() else "?" for each in f"{wanted.address}/{owner}{key[2]}")
+        name = name[:LONGEST]
+        return f"{name[: LONGEST - 20]}/s{self._next()}" if name in self._engine.subscriptions else name
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+
+def is_subscription(definition: bytes) -> bool:
+    """Whether it is a subscription that the store's definition tells of; those come after their topics."""
+    return b'"kind":"subscription"' in definition
+
+
+def is_pattern(address: str) -> bool:
+    """Whether an address has words that stand for others: it can be subscribed, and nothing sent to it."""
+    return any(word in WILDCARDS for word in address.split("."))
