@@ -2,7 +2,7 @@
 
 Each says of an encoded message whether the receiver wants it. The two legacy bindings are what AMQP 0-10
 and its exchanges had: a key and a pattern for the subject, which stands for the routing key. A message
-without a subject has the empty one.
+without a subject has the empty one; a subject too long for a routing key fits no binding.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TopicBinding:
 
     def matches(self, data: bytes) -> bool:
         subject = subject_of(data)
-        return subject is not None and _fits(self.pattern, _words(subject))
+        return subject is not None and len(subject) <= MAX_KEY and _fits(self.pattern, _words(subject))
 
 
 def _subject_wanted() -> Wanted:

@@ -1,30 +1,45 @@
-"""SQL's LIKE, without backtracking over more than one place at a time.
+"""SQL's LIKE, in one pass over the text.
 
 1. A pattern is cut at each ``%`` into segments. The first must stand where the text begins, the last
    where it ends, and each between them is taken at the first place where it fits: if any choice of
    places works, the leftmost does.
 2. A segment is a fixed number of characters, of which ``_`` may be any and the others are runs of literal
-   text. It is looked for by its longest run.
-
-So a match costs at most the text's length times the pattern's, and without ``_`` a few searches.
+   text. One with a single run is found by searching that.
+3. One with more is found by Shift-And (Baeza-Yates and Gonnet, 1992): a number has a bit for each of the
+   segment's characters, set where the segment up to there fits the text up to here. Trying every place
+   instead would cost the text's length times the pattern's, and the pattern is a peer's.
 """
 
 from __future__ import annotations
 
 ANY_TEXT = "%"
 ANY_CHARACTER = "_"
+# The bits of a segment's number, and so the memory of its masks: this squared, at most, over 8.
+MAX_BITS = 1024
 
 
 class Segment:
     """So many characters: runs of literal text at their offsets, and any character in between."""
 
-    __slots__ = ("anchor", "anchor_at", "length", "runs")
+    __slots__ = ("anchor", "anchor_at", "any", "length", "masks", "runs")
 
     def __init__(self, characters: list[str | None]) -> None:
         self.length = len(characters)
         self.runs = list(_runs(characters))
         # The longest run is the rarest to be found by chance.
         self.anchor_at, self.anchor = max(self.runs, key=lambda run: len(run[1]), default=(0, ""))
+        self.any = 0
+        self.masks: dict[str, int] = {}
+        if len(self.runs) > 1:
+            self._prepare(characters)
+
+    def _prepare(self, characters: list[str | None]) -> None:
+        if self.length > MAX_BITS:
+            raise ValueError(f"more than {MAX_BITS} characters in one piece with _ among them")
+        self.any = sum(1 << bit for bit, character in enumerate(characters) if character is None)
+        for bit, character in enumerate(characters):
+            if character is not None:
+                self.masks[character] = self.masks.get(character, self.any) | 1 << bit
 
     def stands_at(self, text: str, at: int) -> bool:
         """Whether it fits at this place of a text that is long enough."""
@@ -36,19 +51,27 @@ class Segment:
     def find(self, text: str, at: int, end: int) -> int:
         """The first place from ``at`` where it fits before ``end``; -1 if there is none."""
         last = end - self.length
-        while at <= last:
-            found = text.find(self.anchor, at + self.anchor_at, last + self.anchor_at + len(self.anchor))
-            if found < 0:
-                return -1
-            at = found - self.anchor_at
-            if self.stands_at(text, at):
-                return at
-            at += 1
+        if at > last:
+            return -1
+        found = text.find(self.anchor, at + self.anchor_at, last + self.anchor_at + len(self.anchor))
+        if found < 0 or len(self.runs) < 2 or self.stands_at(text, found - self.anchor_at):
+            return found if found < 0 else found - self.anchor_at
+        return self._scan(text, found - self.anchor_at + 1, end)
+
+    def _scan(self, text: str, at: int, end: int) -> int:
+        masks = self.masks
+        anything = self.any
+        whole = 1 << (self.length - 1)
+        fitting = 0
+        for place in range(at, end):
+            fitting = (fitting << 1 | 1) & masks.get(text[place], anything)
+            if fitting & whole:
+                return place - self.length + 1
         return -1
 
 
 class LikePattern:
-    """A pattern made ready. ValueError if its last character is an escape, which then escapes nothing."""
+    """A pattern made ready; ValueError with the reason if it ends with an escape or is too long."""
 
     __slots__ = ("head", "middle", "tail")
 

@@ -52,7 +52,13 @@ def test_no_subject_is_the_empty_one() -> None:
 
 
 def test_a_topic_binding_does_not_backtrack() -> None:
-    assert not TopicBinding("#.a." * 60 + "b").matches(about("a." * 1000 + "c"))
+    assert not TopicBinding("#.a." * 60 + "b").matches(about("a." * 127 + "c"))
+
+
+def test_a_subject_too_long_for_a_routing_key_fits_none() -> None:
+    assert TopicBinding("#").matches(about("a" * 255))
+    assert not TopicBinding("#").matches(about("a" * 256))
+    assert not DirectBinding("a" * 255).matches(about("a" * 256))
 
 
 @pytest.mark.parametrize(

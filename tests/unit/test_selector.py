@@ -443,11 +443,27 @@ def test_like(pattern: str, fits: list[str], fails: list[str]) -> None:
     assert [text for text in fails if not matches(f"s NOT LIKE {pattern}", {"s": text})] == []
 
 
-def test_like_does_not_backtrack() -> None:
-    # What a naive translation into a regular expression would take years for.
-    pattern = "%a" * 200 + "b"
-    assert not matches(f"s LIKE '{pattern}'", {"s": "a" * 2000})
-    assert not matches(f"s LIKE '{'%a_' * 100}b'", {"s": "a" * 2000})
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        # What a naive translation into a regular expression would take years for.
+        "%a" * 200 + "b",
+        "%a_" * 100 + "b",
+        # And trying every place, minutes.
+        "%" + "a_" * 500 + "b%",
+        "%" + "a" * 500 + "_" + "a" * 400 + "b%",
+        "%ab_ab%" * 50,
+    ],
+)
+def test_like_does_not_backtrack(pattern: str) -> None:
+    assert not matches(f"s LIKE '{pattern}'", {"s": "a" * 300_000})
+
+
+def test_a_piece_of_a_pattern_with_wild_characters_is_bounded() -> None:
+    assert matches(f"s LIKE '%{'a_' * 512}%'", {"s": "b" + "ab" * 513})
+    assert matches(f"s LIKE '%{'a' * 5000}_%'", {"s": "b" + "a" * 5001})
+    with pytest.raises(SelectorError, match="column 8: more than 1024 characters in one piece with _ among"):
+        compile_selector(f"s LIKE '{'a_' * 513}'")
 
 
 # --- fields
