@@ -821,7 +821,11 @@ cdef class ConsumerLink(Consumer):
             pn_delivery_settle(delivery)
             return
         tag = pn_delivery_tag(delivery)
-        number = slot_of((<uint32_t *>tag.start)[0])
+        number = slot_of((<uint32_t *>tag.start)[0]) if tag.size == 4 else MOST_TAGS
+        if number >= len(self.slots):
+            # Proton takes a transfer on a link the peer receives on for a delivery of ours.
+            pn_delivery_settle(delivery)
+            return
         entry = self.slots[number]
         if entry is None:
             # A second word on what waits to be confirmed: the peer forgets it before we have told it.
