@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.amqp.management import ManagementNode
-from broker.amqp.peer import new_container_name
+from broker.amqp.peer import Peer, new_container_name
 from broker.amqp.roster import Roster
 from broker.amqp.wire import Connection as Wire
-from broker.amqp.wire import ConsumerLink
+from broker.amqp.wire import ConsumerLink, ProducerLink
 from broker.engine import Engine
 from broker.flow.limits import resolve
 from broker.node import Node
@@ -39,6 +39,8 @@ class Container:
         self.to_flush: list[Wire] = []
         self.answers: list[ConsumerLink] = []
         self.replies: dict[str, Node] = {}
+        # Links whose terminus lasts, by container-id, link name and whether the peer sends.
+        self.names: dict[tuple[str, str, bool], tuple[Peer, ProducerLink | ConsumerLink]] = {}
         self._numbers = itertools.count(1)
         self._management = ManagementNode(model)
         model.on_delete = self.detach_all

@@ -188,7 +188,9 @@ class RawPeer:
         """Attach a link to send on; what the broker answered. ``mode`` 1 is pre-settled, 2 mixed."""
         modes = (UByte(mode), UByte(second))
         termini = (Described(SOURCE), Described(TARGET, [address]))
-        self.send(performative(ATTACH, name, handle, SENDER, *modes, *termini, None, None, 0, channel=channel))
+        self.send(
+            performative(ATTACH, name, handle, SENDER, *modes, *termini, None, None, 0, channel=channel)
+        )
         return self._attached(handle)
 
     def attach_receiver(
