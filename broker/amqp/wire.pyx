@@ -519,6 +519,8 @@ cdef class ProducerLink(Port):
             drop_delivery(self.link, delivery)
             return
         pn_link_advance(self.link)
+        if bits & codes.HAS_DELIVERY_NOTES:
+            data = _message.without_delivery_annotations(data)
         self.take(delivery, data, bits, settled)
 
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
@@ -608,7 +610,8 @@ cdef class ProducerLink(Port):
         pn_condition_set_name(condition, b"amqp:decode-error")
         pn_condition_set_description(condition, b"the message's sections are malformed")
         pn_delivery_update(delivery, STATE_REJECTED)
-        pn_delivery_settle(delivery)
+        if not self.second:
+            pn_delivery_settle(delivery)
 
     cdef object forget_pieces(self):
         """What came of a message so far is not held any more, or held as a whole."""
@@ -734,7 +737,8 @@ cdef class RelayLink(ProducerLink):
             pn_condition_set_name(condition, name.encode())
             pn_condition_set_description(condition, text.encode())
             pn_delivery_update(delivery, STATE_REJECTED)
-            pn_delivery_settle(delivery)
+            if not self.second:
+                pn_delivery_settle(delivery)
             self.renew_open()
             return None
         entry = (node, self.engine.open_producer(node, self, False))
