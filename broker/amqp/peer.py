@@ -91,8 +91,12 @@ class Peer:
     def on_event(self, kind: int, event: int) -> None:
         """Handle one of Proton's events; the message path never comes here."""
         handler = _HANDLERS.get(kind)
-        if handler is not None:
+        if handler is None:
+            return
+        try:
             handler(self, Event.wrap(ffi.cast("pn_event_t *", event)))  # type: ignore[no-untyped-call]
+        except UnicodeDecodeError:
+            self.close("amqp:decode-error", "a string that is not UTF-8")
 
     # --- what the wire asks for
 
@@ -204,6 +208,8 @@ class Peer:
             else:
                 self._attach_producer(link)
             self._keep_name(link)
+        except UnicodeDecodeError:
+            self._refuse(link, PeerError("amqp:decode-error", "an address that is not UTF-8"))
         except PeerError as fault:
             self._refuse(link, fault)
 

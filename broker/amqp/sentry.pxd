@@ -38,9 +38,9 @@ cdef class Sentry:
     cdef bint look(self, int code, int channel, const uint8_t *frame, long offset, long whole, long left) except -1
     cdef bint on_transfer(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
                             long left) except -1
-    cdef bint on_piece(self, Channel session, int channel, const uint8_t *frame, const uint8_t *tag, long whole,
-                         uint32_t handle, bint has_id, uint32_t id, bint settled, bint unsettled, bint more,
-                       bint resumed) except -1
+    cdef bint on_piece(self, Channel session, int channel, const uint8_t *frame, long before, long tag_bytes,
+                       long whole, uint32_t handle, bint has_id, uint32_t id, bint settled, bint unsettled,
+                       bint more, bint resumed) except -1
     cdef bint ignore(self, int channel, uint32_t handle, uint32_t id) except -1
     cdef bint on_flow(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1
     cdef bint on_disposition(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1

@@ -71,7 +71,10 @@ cdef class Channel:
         cdef uint8_t *grown
         cdef long reach
         if handle >= NEAR:
-            self.far[handle] = state
+            if state == UNATTACHED or state == ERRANT:
+                self.far.pop(handle, None)
+            else:
+                self.far[handle] = state
             return
         if handle >= self.reach:
             reach = 16 if handle < 16 else NEAR
@@ -133,7 +136,7 @@ cdef class Sentry:
     def wrong(self, int channel, str name, bint peer_sends):
         """We detach a link with an error: what comes on it behind the peer's own detach is errant."""
         cdef Channel session = self.channel_at(channel)
-        key = (name.encode("utf-8", "surrogateescape"), not peer_sends)
+        key = (name.encode(), not peer_sends)
         if session is not None and key in session.names:
             session.wronged.add(key)
 
@@ -288,12 +291,14 @@ cdef class Sentry:
         cdef int state, has_id, settled, more
         cdef bint resumed = False, aborted = False
         cdef const uint8_t *tag
+        cdef long tag_bytes
         if session.ended:
             return False
         begin_fields(&fields, frame, offset, left)
         next_uint(&fields, &handle)
         has_id = next_uint(&fields, &id)
         tag = fields.at
+        tag_bytes = tag_size(tag, &fields)
         skip_field(&fields)
         skip_field(&fields)
         settled = next_bool(&fields)
@@ -316,21 +321,18 @@ cdef class Sentry:
             return self.end(channel, "amqp:session:errant-link",
                             f"a transfer on handle {handle}, whose link was detached with an error")
         if (has_id and id == session.next_id and session.numbered and more <= 0 and not session.under_way
-                and not resumed and tag_size(tag, &fields) <= LONGEST_TAG):
+                and not resumed and tag_bytes <= LONGEST_TAG):
             session.next_id += 1
             session.seen += 1
             return True
-        return self.on_piece(session, channel, frame, tag if fields.bad == 0 or tag < fields.end else NULL, whole,
-                             handle, has_id, id, settled == 1, settled == 0, more == 1 and not aborted,
-                             resumed and not aborted)
+        return self.on_piece(session, channel, frame, tag - frame, tag_bytes, whole, handle, has_id, id,
+                             settled == 1, settled == 0, more == 1 and not aborted, resumed and not aborted)
 
-    cdef bint on_piece(self, Channel session, int channel, const uint8_t *frame, const uint8_t *tag, long whole,
-                         uint32_t handle, bint has_id, uint32_t id, bint settled, bint unsettled, bint more,
-                         bint resumed) except -1:
+    cdef bint on_piece(self, Channel session, int channel, const uint8_t *frame, long before, long tag_bytes,
+                       long whole, uint32_t handle, bint has_id, uint32_t id, bint settled, bint unsettled,
+                       bint more, bint resumed) except -1:
         """A transfer that isn't a whole message of its own, or the first of its session."""
-        cdef uint32_t expected
-        cdef Fields fields
-        cdef long size, before, extra
+        cdef long extra, listed
         begun = session.under_way.get(handle)
         if begun is not None:
             if has_id and id != <uint32_t>begun[0]:
@@ -356,17 +358,16 @@ cdef class Sentry:
             session.under_way[handle] = (id, settled, resumed)
         elif resumed:
             return self.ignore(channel, handle, id)
-        if tag == NULL:
+        if tag_bytes <= LONGEST_TAG:
             return True
-        begin_fields(&fields, frame, frame[4] * 4, HEAD + frame[4] * 4)
-        size = tag_size(tag, &fields)
-        if size <= LONGEST_TAG:
-            return True
+        extra = tag_bytes + (2 if frame[before] == 0xA0 else 5) - 2
+        listed = frame[4] * 4 + (3 if frame[frame[4] * 4 + 1] == 0x53 else 10)
+        listed = frame[listed + 1] if frame[listed] == 0xC0 else frame_size(frame + listed + 1)
+        if before + extra + 2 > whole or extra >= listed:
+            return True  # its sizes contradict each other: Proton says what is wrong
         # The link is detached; but Proton must count the delivery, so it gets it with an empty tag.
-        name = session.links[handle][0].decode("utf-8", "surrogateescape")
-        fault = (name, "amqp:invalid-field", f"a delivery-tag of {size} bytes; the most is {LONGEST_TAG}")
-        before = tag - frame
-        extra = size + (2 if tag[0] == 0xA0 else 5) - 2
+        name = session.links[handle][0].decode()
+        fault = (name, "amqp:invalid-field", f"a delivery-tag of {tag_bytes} bytes; the most is {LONGEST_TAG}")
         self.instead = [fault, shortened(frame, before, extra, whole)]
         self.skip = before + extra + 2
         self.behind = whole - self.skip
@@ -403,6 +404,8 @@ cdef class Sentry:
         if state == SENDS or state == RECEIVES:
             return True
         if state == STOLEN:
+            if size > 100:
+                return self.end(channel, "amqp:invalid-field", "a flow whose windows are no numbers")
             # What it says of the session still counts.
             self.instead = [framed(channel, b"\x00\x53\x13\xc0" + bytes((size + 1, 4)) + first[:size])]
             return False
@@ -441,14 +444,18 @@ cdef class Sentry:
         name = next_text(&fields)
         if name is None or not next_uint(&fields, &handle):
             if fields.bad and left == whole:
-                return True  # Proton says what is wrong with it
+                return self.fail("amqp:decode-error", "an attach that can't be decoded")
             return self.end(channel, "amqp:invalid-field", "an attach needs a handle, and a name of 4000 bytes at most")
+        try:
+            text = name.decode()
+        except UnicodeDecodeError:
+            return self.end(channel, "amqp:decode-error", "a link's name that is not UTF-8")
         receives = next_bool(&fields)
         skip_field(&fields)
         skip_field(&fields)
-        self.note_termini(&fields, (channel, name.decode("utf-8", "surrogateescape"), receives != 1))
         if session.state_of(handle) in (SENDS, RECEIVES, STOLEN):
             return self.end(channel, "amqp:session:handle-in-use", f"handle {handle} has a link already")
+        self.note_termini(&fields, (channel, text, receives != 1))
         key = (name, receives == 1)
         # A link that was refused stays until the peer confirms; some attach again before they do.
         if key in session.names:
@@ -456,7 +463,7 @@ cdef class Sentry:
             session.set_state(old, STOLEN)
             session.under_way.pop(old, None)
             session.wronged.discard(key)
-            self.stolen.add((channel, name.decode("utf-8", "surrogateescape"), receives != 1))
+            self.stolen.add((channel, text, receives != 1))
             self.instead = [framed(channel, b"\x00\x53\x16\xc0\x07\x02\x70" + old.to_bytes(4, "big") + b"\x41")]
             session.links.pop(old, None)
         session.names[key] = handle
@@ -619,7 +626,7 @@ cdef object next_text(Fields *fields):
 
 cdef inline long tag_size(const uint8_t *tag, Fields *fields) noexcept:
     """The bytes of a delivery-tag, also of one that reaches beyond what is there; 0 for none."""
-    if tag == NULL or tag + 2 > fields.end:
+    if fields.count <= 0 or tag + 2 > fields.end:
         return 0
     if tag[0] == 0xA0:
         return tag[1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
@@ -582,6 +583,30 @@ def test_fields_and_capabilities_nobody_knows_are_let_be(peer: RawPeer) -> None:
     assert answer.field(5) is not None
 
 
+def test_a_name_that_is_not_text(peer: RawPeer) -> None:
+    peer.send(attach("AAAA", 0).replace(b"AAAA", b"\xff\xfe\xff\xfe"))
+    assert ended(peer) == "amqp:decode-error"
+
+
+@pytest.mark.parametrize("role", [SENDER, RECEIVER], ids=["target", "source"])
+def test_an_address_that_is_not_text(peer: RawPeer, role: bool) -> None:
+    ours = Described(SOURCE if role == RECEIVER else TARGET, ["AAAA"])
+    termini = (ours, Described(TARGET)) if role == RECEIVER else (Described(SOURCE), ours)
+    said = performative(ATTACH, "x", 0, role, UByte(2), UByte(0), *termini, None, None, 0)
+    peer.send(said.replace(b"AAAA", b"\xff\xfe\xff\xfe"))
+    assert described(peer.expect(DETACH)) == "amqp:decode-error"
+    peer.send(performative(DETACH, 0, True))
+    assert goes_on(peer, 0)
+
+
+def test_a_container_id_that_is_not_text(broker: RunningBroker) -> None:
+    with RawPeer(broker.port) as peer:
+        peer.authenticate().send(performative(OPEN, "AAAA").replace(b"AAAA", b"\xff\xfe\xff\xfe"))
+        peer.read_bytes(8)
+        assert described(peer.expect(CLOSE)) == "amqp:decode-error"
+        peer.await_end()
+
+
 # --- echo (§2.7.4)
 
 
@@ -614,3 +639,38 @@ def test_no_echo_no_answer(sender: RawPeer) -> None:
     sender.send(performative(FLOW, 0, 1000, 0, 1000), performative(FLOW, 0, 1000, 0, 1000, 0, 0))
     settle_down(sender, OTHER)
     assert [item for item in sender.log[before:] if item.code == FLOW] == []
+
+
+# --- noise
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_frames_with_a_byte_changed_harm_nobody(broker: RunningBroker, seed: int) -> None:
+    """Whatever they become, read in whatever pieces: an answer or an end, and the broker goes on."""
+    random = Random(seed)
+    good = [
+        *(transfer(number, more=number % 3 == 0) for number in range(4)),
+        transfer(4, tag=b"t" * 40),
+        attach("in", 1, RECEIVER),
+        attach("out", 2),
+        performative(FLOW, 0, 100, 0, 100, 1, 0, 10, None, False, True),
+        performative(DISPOSITION, True, 0, 3, True, Described(ACCEPTED)),
+        performative(DETACH, 1, True),
+        performative(BEGIN, None, 0, 100, 100, channel=2),
+        performative(END, channel=2),
+    ]
+    with good_neighbours(broker):
+        for _ in range(150):
+            with RawPeer(broker.port) as peer:
+                peer.open().begin().attach_sender("noise")
+                stream = b"".join(random.sample(good, len(good)))
+                noise = bytearray(stream)
+                for _ in range(random.randint(1, 4)):
+                    noise[random.randrange(len(noise))] = random.choice((0, 1, 0x40, 0xA0, 0xB0, 0xC0, 0xFF))
+                at = 0
+                while at < len(noise):
+                    step = random.choice((1, 7, 50, 1000))
+                    peer.send(bytes(noise[at : at + step]))
+                    at += step
+                peer.send(performative(CLOSE))
+        assert broker.process.poll() is None
