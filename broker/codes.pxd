@@ -17,6 +17,7 @@ cdef enum:
     HAS_HEADER = 2
     HAS_TTL = 4
     HAS_EXPIRY = 8
+    HAS_DELIVERY_NOTES = 16
     TAKEN = 0
     LATE = 1
     VIOLATION = 2

@@ -23,6 +23,7 @@ IS_DURABLE = 1
 HAS_HEADER = 2
 HAS_TTL = 4
 HAS_EXPIRY = 8
+HAS_DELIVERY_NOTES = 16
 
 # What Account.use answers (flow/ledger.py).
 TAKEN = 0

@@ -15,8 +15,10 @@ DURABLE = 1
 HAS_HEADER = 2
 HAS_TTL = 4
 HAS_EXPIRY = 8
+HAS_DELIVERY_NOTES = 16
 
 HEADER = 0x70
+DELIVERY_ANNOTATIONS = 0x71
 ANNOTATIONS = 0x72
 PROPERTIES = 0x73
 APPLICATION_PROPERTIES = 0x74
@@ -67,6 +69,8 @@ def scan(data: bytes) -> int:
             return MALFORMED
         if code == HEADER:
             bits = HAS_HEADER | _header_bits(data, start, at)
+        elif code == DELIVERY_ANNOTATIONS:
+            bits |= HAS_DELIVERY_NOTES
         elif (
             code == PROPERTIES and _count(data, start) > EXPIRY_FIELD and absolute_expiry_at(data, start) > 0
         ):
@@ -418,6 +422,18 @@ def _third_string(data: bytes, start: int, end: int) -> str:
         size = int.from_bytes(data[at + 1 : at + 5], "big")
         return data[at + 5 : at + 5 + size].decode("utf-8", "replace")
     return ""
+
+
+def without_delivery_annotations(data: bytes) -> bytes:
+    """The message without its delivery-annotations, which were meant for us alone (§3.2.2).
+
+    One that has no other section stays as it is, for no bytes are no message.
+    """
+    at = header_end(data)
+    if section_code(data, at) != DELIVERY_ANNOTATIONS:
+        return data
+    end = skip_value(data, _after_descriptor(data, at), len(data), 0)
+    return data[:at] + data[end:] if end - at < len(data) else data
 
 
 def with_annotations(data: bytes, merged: bytes) -> bytes:

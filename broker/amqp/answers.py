@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.amqp.frames import Direction
+from broker.amqp.sentry import Sentry
 from broker.message import list_fields
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ BEGIN = 0x11
 ATTACH = 0x12
 FLOW = 0x13
 UINT32 = 0xFFFFFFFF
+NULL = b"\x40"
 OUTGOING_WINDOW = 0x7FFFFFFF
 
 
@@ -36,29 +38,25 @@ class Ledgerbook:
     """What both directions of one connection have said about its sessions and links.
 
     ``begun`` lists the remote channels of sessions in the order they began, for whoever handles
-    Proton's events in the same order. ``echo`` is true once a flow with echo came in.
+    Proton's events in the same order. What the peer is told of its sessions' windows is passed on to
+    whoever minds that it keeps to them.
     """
 
-    def __init__(self, incoming: Direction, outgoing: Direction) -> None:
+    def __init__(self, incoming: Sentry, outgoing: Direction) -> None:
         self.incoming = incoming
         self.outgoing = outgoing
         self.by_remote: dict[int, SessionCounts] = {}
         self.by_local: dict[int, SessionCounts] = {}
         self.begun: list[int] = []
-        self.echo = False
 
     def read_incoming(self) -> None:
-        """Read the frames kept since the last time, from the peer."""
+        """Read the begin frames kept since the last time, from the peer."""
         frames = self.incoming.rare[:]
         self.incoming.rare.clear()
         for frame in frames:
-            channel, code, fields = _parse(frame)
-            if code == BEGIN and len(fields) > 1:
-                self.incoming.restart(channel)
-                self.by_remote[channel] = SessionCounts(channel, _uint(fields[1]))
-                self.begun.append(channel)
-            elif code == FLOW and len(fields) > 9 and fields[9] in (b"\x41", b"\x56\x01"):
-                self.echo = True
+            channel, _, fields = _parse(frame)
+            self.begun.append(channel)
+            self.by_remote[channel] = SessionCounts(channel, _uint(fields[1]) if len(fields) > 1 else 0)
 
     def read_outgoing(self) -> None:
         """Read the frames kept since the last time, from Proton."""
@@ -71,8 +69,9 @@ class Ledgerbook:
                 self._began(channel, _uint(fields[0]), _uint(fields[2]))
             elif session is not None and code == ATTACH and len(fields) > 2:
                 session.handles[_text(fields[0]), _is_receiver(fields[2])] = _uint(fields[1])
-            elif session is not None and code == FLOW and len(fields) > 1:
+            elif session is not None and code == FLOW and len(fields) > 1 and fields[0] != NULL:
                 session.incoming_limit = (_uint(fields[0]) + _uint(fields[1])) & UINT32
+                self._allow(session)
 
     def flow_frame(self, remote_channel: int, link: ConsumerLink) -> tuple[int, bytes] | None:
         """The channel and performative of a flow that tells the state of a link we send on.
@@ -106,6 +105,13 @@ class Ledgerbook:
         session.local_channel = local
         session.incoming_limit = (session.first_incoming + window) & UINT32
         self.by_local[local] = session
+        self._allow(session)
+
+    def _allow(self, session: SessionCounts) -> None:
+        if self.by_remote.get(session.remote_channel) is session:
+            self.incoming.allow(
+                session.remote_channel, (session.incoming_limit - session.first_incoming) & UINT32
+            )
 
 
 def _parse(frame: bytes) -> tuple[int, int, list[bytes]]:

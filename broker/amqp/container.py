@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from broker.amqp import lifetimes
 from broker.amqp.management import ManagementNode
-from broker.amqp.peer import new_container_name
+from broker.amqp.peer import Peer, new_container_name
 from broker.amqp.roster import Roster
 from broker.amqp.wire import Connection as Wire
-from broker.amqp.wire import ConsumerLink
+from broker.amqp.wire import ConsumerLink, ProducerLink
 from broker.engine import Engine
 from broker.flow.limits import resolve
 from broker.node import Node
@@ -45,6 +45,8 @@ class Container:
         self.orphans: dict[Node, int] = {}
         self.at: Callable[[int, Callable[[int], None]], None] = _no_timers
         self.subscriptions = model.subscriptions
+        # Links whose terminus lasts, by container-id, link name and whether the peer sends.
+        self.names: dict[tuple[str, str, bool], tuple[Peer, ProducerLink | ConsumerLink]] = {}
         self._numbers = itertools.count(1)
         self._management = ManagementNode(model)
         model.on_delete = self.detach_all

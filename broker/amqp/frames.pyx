@@ -1,6 +1,6 @@
-"""Follows the frames of one direction of a connection, beside Proton.
+"""Follows the frames of one direction of a connection, the outgoing one, beside Proton.
 
-Proton doesn't say that a peer asked for an echo, and neither reports nor offers `available`; to
+Proton neither answers a peer that asked for an echo nor offers `available`; to
 answer, one needs numbers it keeps to itself (transfer counts, channels, handles). They all stand in
 the frames, so this file reads them there: a transfer costs a comparison and an increment, the few
 begin, attach and flow frames are kept whole in ``rare`` for Python to read.

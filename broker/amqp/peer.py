@@ -63,6 +63,7 @@ RELAY = "ANONYMOUS-RELAY"
 # JMS clients don't try to share a subscription where this isn't offered.
 SHARED_SUBSCRIPTIONS = "SHARED-SUBS"
 MANAGEMENT = "$management"
+STOLEN = ("amqp:link:stolen", "another link was attached by the same name")
 
 
 class Peer:
@@ -96,6 +97,7 @@ class Peer:
         self.left: list[tuple[int, Kept]] = []
         self.joined: dict[int, Subscription] = {}
         self.host = ""
+        self.names: dict[tuple[str, bool], ProducerLink | ConsumerLink] = {}
         self.on_open: Callable[[], None] = _ignore
         self.wire = Wire(
             fd,
@@ -111,8 +113,12 @@ class Peer:
     def on_event(self, kind: int, event: int) -> None:
         """Handle one of Proton's events; the message path never comes here."""
         handler = _HANDLERS.get(kind)
-        if handler is not None:
+        if handler is None:
+            return
+        try:
             handler(self, Event.wrap(ffi.cast("pn_event_t *", event)))  # type: ignore[no-untyped-call]
+        except UnicodeDecodeError:
+            self.close("amqp:decode-error", "a string that is not UTF-8")
 
     # --- what the wire asks for
 
@@ -120,10 +126,28 @@ class Peer:
         """Detach a link with an error; the connection and its other links go on."""
         self._gone(link, DETACHED)
         proton_link = Link.wrap(ffi.cast("pn_link_t *", link.handle()))  # type: ignore[no-untyped-call]
+        self._mark_wronged(proton_link)
         proton_link.condition = Condition(condition, text)
         proton_link.close()
         log.info("%s: detached '%s': %s: %s", self.id, link.name, condition, text)
         self.wire.mark()
+
+    def on_link_fault(self, name: str, condition: str, text: str) -> None:
+        """What the peer sent on this link can't be taken; its session goes on."""
+        link = self.names.get((name, True))
+        if isinstance(link, ProducerLink):
+            link.fail(condition, text)
+
+    def answer_sessions(self) -> None:
+        """Tell the state of the sessions that were asked for theirs (§2.7.4)."""
+        channels = set(self.wire.incoming.session_echoes)
+        self.wire.incoming.session_echoes.clear()
+        session = self.connection.session_head(0)
+        while session is not None:
+            if session.sluice_channel in channels:
+                # Setting it, to whatever, makes Proton say it.
+                session.incoming_capacity = session.incoming_capacity
+            session = session.next(0)  # type: ignore[no-untyped-call]
 
     def annotate(self, delivery: int, entry: Entry) -> None:
         """Merge the annotations of a `modified` outcome into the message's (AMQP 1.0 §3.4.5)."""
@@ -204,29 +228,35 @@ class Peer:
         try:
             if _count_links(link.session, 1) > self.container.settings.limits.max_links:
                 raise PeerError("amqp:resource-limit-exceeded", "too many links in this session")
+            self._steal(link)
+            if self._take_note(self.wire.incoming.odd, link):
+                raise PeerError("amqp:not-implemented", "a source or target of an unknown type")
             if link.is_sender:
                 self._attach_consumer(link)
             else:
                 self._attach_producer(link)
+            self._keep_name(link)
+        except UnicodeDecodeError:
+            self._refuse(link, PeerError("amqp:decode-error", "an address that is not UTF-8"))
         except PeerError as fault:
             self._refuse(link, fault)
 
-    def _on_link_closed(self, event: Event) -> None:
-        """The peer has done with the link, and with what stands at its end (AMQP 1.0 §2.6.4)."""
-        link = _given(event.link)
-        _count_links(link.session, -1)
-        self._drop(link, CLOSED)
-        if link.state & Endpoint.LOCAL_ACTIVE:
-            link.close()
-        link.free()
-
     def _on_detach(self, event: Event) -> None:
-        """The peer may come back to it by the link's name; so we detach, and don't close (§2.6.4)."""
+        """The peer detached a link, for good (``closed``) or for now; it is answered in kind (§2.6.4)."""
         link = _given(event.link)
+        closed = event.type == Event.LINK_REMOTE_CLOSE
         _count_links(link.session, -1)
-        self._drop(link, DETACHED)
+        stolen = self._take_note(self.wire.incoming.stolen, link)
+        # Who loses a link to another of its name loses nothing that stands at the link's end.
+        self._drop(link, CLOSED if closed and not stolen else DETACHED)
         if link.state & Endpoint.LOCAL_ACTIVE:
-            link.detach()
+            if stolen:
+                log.info("%s: '%s' attached again: the link that had the name is stolen", self.id, link.name)
+                link.condition = Condition(*STOLEN)
+            if closed:
+                link.close()
+            else:
+                link.detach()
         link.free()
 
     def _on_end(self, event: Event) -> None:
@@ -239,6 +269,10 @@ class Peer:
             self.left.remove(each)
             self._expire(each[1])
         self.sessions -= 1
+        fault = self.wire.incoming.ended.pop(session.sluice_channel, None)
+        if fault is not None:
+            log.info("%s: ended a session: %s: %s", self.id, *fault)
+            session.condition = Condition(*fault)
         session.close()
         session.free()
 
@@ -498,6 +532,46 @@ class Peer:
         link.open()
         link.condition = Condition(fault.condition, fault.description)
         link.close()
+        self._mark_wronged(link)
+
+    # --- names (§2.6.1)
+
+    def _steal(self, link: Link) -> None:
+        """Detach the link that has this one's name: on this connection, or where both claim what lasts."""
+        holder = self.names.get((link.name, link.is_receiver))
+        if holder is not None:
+            self.detach(holder, *STOLEN)
+        if self.name and _lasts(link):
+            elsewhere = self.container.names.get((self.name, link.name, link.is_receiver))
+            if elsewhere is not None:
+                elsewhere[0].detach(elsewhere[1], *STOLEN)
+
+    def _keep_name(self, link: Link) -> None:
+        port = self.attached.get(_address_of(link._impl))
+        if port is None:
+            return
+        self.names[link.name, link.is_receiver] = port
+        if self.name and _lasts(link):
+            self.container.names[self.name, link.name, link.is_receiver] = (self, port)
+
+    def _forget_name(self, port: ProducerLink | ConsumerLink) -> None:
+        key = (port.name, isinstance(port, ProducerLink))
+        if self.names.get(key) is port:
+            del self.names[key]
+        if self.container.names.get((self.name, *key)) == (self, port):
+            del self.container.names[self.name, *key]
+
+    @staticmethod
+    def _take_note(notes: set[tuple[int, str, bool]], link: Link) -> bool:
+        """Whether there is a note of this link; it is gone then."""
+        note = (link.session.sluice_channel, link.name, link.is_receiver)
+        if note not in notes:
+            return False
+        notes.discard(note)
+        return True
+
+    def _mark_wronged(self, link: Link) -> None:
+        self.wire.incoming.wrong(link.session.sluice_channel, link.name, link.is_receiver)
 
     # --- links end
 
@@ -509,6 +583,7 @@ class Peer:
     def _gone(self, link: ProducerLink | ConsumerLink, how: int) -> None:
         handle = link.handle()
         self.attached.pop(handle, None)
+        self._forget_name(link)
         link.shut()
         subscription = self.joined.pop(handle, None)
         if subscription is not None:
@@ -556,6 +631,15 @@ def _count_links(session: Session, change: int) -> int:
     return count
 
 
+def _lasts(link: Link) -> bool:
+    """Whether a terminus of the link is there for longer than its connection (§3.5.3, §3.5.4)."""
+    termini = (link.remote_source, link.remote_target)
+    return any(
+        each.durability != Terminus.NONDURABLE or each.expiry_policy == Terminus.EXPIRE_NEVER
+        for each in termini
+    )
+
+
 def _capabilities(terminus: Terminus) -> list[str]:
     """What the terminus asks for, in its order."""
     capabilities = terminus.capabilities
@@ -588,7 +672,7 @@ _HANDLERS: dict[int, Callable[[Peer, Event], None]] = {
     lib.PN_CONNECTION_REMOTE_OPEN: Peer._on_open,
     lib.PN_SESSION_REMOTE_OPEN: Peer._on_begin,
     lib.PN_LINK_REMOTE_OPEN: Peer._on_attach,
-    lib.PN_LINK_REMOTE_CLOSE: Peer._on_link_closed,
+    lib.PN_LINK_REMOTE_CLOSE: Peer._on_detach,
     lib.PN_LINK_REMOTE_DETACH: Peer._on_detach,
     lib.PN_SESSION_REMOTE_CLOSE: Peer._on_end,
     lib.PN_CONNECTION_REMOTE_CLOSE: Peer._on_close,

@@ -1,4 +1,5 @@
 from broker.amqp.frames cimport Direction
+from broker.amqp.sentry cimport Sentry
 from broker.engine cimport Engine
 from broker.node cimport Node
 from broker.flow.ledger cimport Account, Port
@@ -15,13 +16,17 @@ cdef class Connection:
     cdef public object owner
     cdef public list to_flush
     cdef public bint flushing, blocked
-    cdef public Direction incoming, outgoing
+    cdef public Sentry incoming
+    cdef public Direction outgoing
     cdef public object book
     cdef public long received, sent, numbered, handled
     cdef public set links
     cdef public list answers
 
     cdef object touch(self)
+    cdef object digest(self, ssize_t size)
+    cdef object take_pieces(self)
+    cdef object push(self, list pieces)
     cpdef bint pump_in(self) except -1
     cpdef bint pump_out(self) except -1
     cpdef object events(self)

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.amqp.answers import Ledgerbook
+from broker.amqp.sentry import Sentry
 from broker.engine import Engine
 from broker.flow.ledger import Account, Port
 from broker.flow.window import Window
@@ -13,6 +14,7 @@ class Connection:
     owner: Any
     links: set[ProducerLink | ConsumerLink]
     blocked: bool
+    incoming: Sentry
     book: Ledgerbook
     received: int
     sent: int

@@ -14,6 +14,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from broker cimport codes
 from broker.amqp.frames cimport Direction
 from broker.amqp.proton cimport *
+from broker.amqp.sentry cimport Sentry
 from broker.engine cimport Engine
 from broker.node cimport Node
 from broker.flow.ledger cimport Account, Port
@@ -72,7 +73,7 @@ cdef class Connection:
         self.to_flush = to_flush
         self.answers = answers
         self.links = set()
-        self.incoming = Direction()
+        self.incoming = Sentry()
         self.outgoing = Direction()
         self.book = Ledgerbook(self.incoming, self.outgoing)
 
@@ -87,23 +88,56 @@ cdef class Connection:
 
     def feed(self, bytes data):
         """Hand over bytes that were read before Proton was there (what followed the handshake)."""
-        cdef ssize_t size = len(data)
-        cdef ssize_t at = 0
-        cdef ssize_t n
-        cdef const char *start = PyBytes_AS_STRING(data)
-        self.incoming.watch(<const uint8_t *>start, size)
+        cdef long taken
+        data = self.incoming.take_kept() + data
+        taken = self.incoming.watch(<const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        self.push([data[:taken]] if taken >= 0 else self.take_pieces())
+
+    cdef object digest(self, ssize_t size):
+        """Give Proton what stands at its tail, or what it is to have instead."""
+        cdef long taken = self.incoming.watch(<const uint8_t *>pn_transport_tail(self.transport), size)
+        if taken < 0:
+            self.push(self.take_pieces())
+            return
         if self.incoming.rare:
             self.book.read_incoming()
-        while at < size:
-            n = pn_transport_push(self.transport, start + at, size - at)
-            if n <= 0:
-                return
-            at += n
+        if taken > 0:
+            pn_transport_process(self.transport, taken)
             self.events()
+        if self.incoming.session_echoes:
+            self.owner.answer_sessions()
+
+    cdef object take_pieces(self):
+        pieces = self.incoming.pieces
+        self.incoming.pieces = []
+        return pieces
+
+    cdef object push(self, list pieces):
+        """Give Proton bytes that stand elsewhere, and let it answer each piece before the next."""
+        cdef ssize_t n, at, size
+        if self.incoming.rare:
+            self.book.read_incoming()
+        for piece in pieces:
+            if not isinstance(piece, bytes):
+                self.owner.on_link_fault(*piece)
+                continue
+            at = 0
+            size = len(piece)
+            while at < size:
+                n = pn_transport_push(self.transport, PyBytes_AS_STRING(piece) + at, size - at)
+                self.events()
+                if n <= 0:
+                    break  # it hears no more
+                at += n
+            pn_transport_pending(self.transport)
+        if self.incoming.session_echoes:
+            self.owner.answer_sessions()
+        if self.incoming.fault is not None:
+            self.owner.close(*self.incoming.fault)
 
     cpdef bint pump_in(self) except -1:
         """Read and handle what has arrived; false once nothing more will come."""
-        cdef ssize_t capacity, n
+        cdef ssize_t capacity, n, kept
         cdef int reads = 0
         self.touch()
         self.handled = 0
@@ -111,7 +145,12 @@ cdef class Connection:
             capacity = pn_transport_capacity(self.transport)
             if capacity <= 0:
                 return capacity == 0
-            n = c_recv(self.fd, pn_transport_tail(self.transport), capacity, 0)
+            # What was kept of a frame is never more than Proton has room for between two frames.
+            kept = self.incoming.restore(<uint8_t *>pn_transport_tail(self.transport), capacity)
+            if kept < 0:
+                return False
+            capacity -= kept
+            n = c_recv(self.fd, pn_transport_tail(self.transport) + kept, capacity, 0)
             if n < 0:
                 if errno == EAGAIN or errno == EINTR:
                     return True
@@ -120,12 +159,11 @@ cdef class Connection:
                 pn_transport_close_tail(self.transport)
                 self.events()
                 return False
-            self.incoming.watch(<const uint8_t *>pn_transport_tail(self.transport), n)
-            if self.incoming.rare:
-                self.book.read_incoming()
-            pn_transport_process(self.transport, n)
-            self.events()
-            self.book.echo = False
+            self.incoming.kept = None
+            self.digest(kept + n)
+            self.incoming.echo = False
+            if self.incoming.fault is not None:
+                return False
             if n < capacity:
                 # Proton hears no more after a frame it can't decode; nothing else would tell us.
                 return pn_transport_capacity(self.transport) >= 0
@@ -200,15 +238,15 @@ cdef class Connection:
         if context == NULL:
             return
         if not pn_link_is_sender(link):
-            if self.book.echo:
+            if self.incoming.echo:
                 self.repeat_flow(link)
             return
         consumer = <ConsumerLink>context
         if consumer.dead:
             return
-        if (pn_link_get_drain(link) or self.book.echo) and not consumer.draining:
+        if (pn_link_get_drain(link) or self.incoming.echo) and not consumer.draining:
             consumer.draining = True
-            consumer.echo = self.book.echo
+            consumer.echo = self.incoming.echo
             self.answers.append(consumer)
         if consumer.node.queue.ready > 0:
             consumer.engine.touch(consumer.node)
@@ -483,6 +521,8 @@ cdef class ProducerLink(Port):
             drop_delivery(self.link, delivery)
             return
         pn_link_advance(self.link)
+        if bits & codes.HAS_DELIVERY_NOTES:
+            data = _message.without_delivery_annotations(data)
         self.take(delivery, data, bits, settled)
 
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
@@ -572,7 +612,8 @@ cdef class ProducerLink(Port):
         pn_condition_set_name(condition, b"amqp:decode-error")
         pn_condition_set_description(condition, b"the message's sections are malformed")
         pn_delivery_update(delivery, STATE_REJECTED)
-        pn_delivery_settle(delivery)
+        if not self.second:
+            pn_delivery_settle(delivery)
 
     cdef object forget_pieces(self):
         """What came of a message so far is not held any more, or held as a whole."""
@@ -698,7 +739,8 @@ cdef class RelayLink(ProducerLink):
             pn_condition_set_name(condition, name.encode())
             pn_condition_set_description(condition, text.encode())
             pn_delivery_update(delivery, STATE_REJECTED)
-            pn_delivery_settle(delivery)
+            if not self.second:
+                pn_delivery_settle(delivery)
             self.renew_open()
             return None
         entry = (node, self.engine.open_producer(node, self, False))
@@ -825,7 +867,11 @@ cdef class ConsumerLink(Consumer):
             pn_delivery_settle(delivery)
             return
         tag = pn_delivery_tag(delivery)
-        number = slot_of((<uint32_t *>tag.start)[0])
+        number = slot_of((<uint32_t *>tag.start)[0]) if tag.size == 4 else MOST_TAGS
+        if number >= len(self.slots):
+            # Proton takes a transfer on a link the peer receives on for a delivery of ours.
+            pn_delivery_settle(delivery)
+            return
         entry = self.slots[number]
         if entry is None:
             # A second word on what waits to be confirmed: the peer forgets it before we have told it.

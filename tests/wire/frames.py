@@ -89,14 +89,17 @@ def transfer(
     payload: bytes = BODY,
     *,
     handle: int = 0,
-    settled: bool = False,
+    settled: bool | None = False,
     more: bool = False,
     aborted: bool = False,
+    tag: bytes | None = None,
+    message_format: int = 0,
+    channel: int = 0,
 ) -> bytes:
-    """One transfer frame of delivery ``number``."""
-    tag = number.to_bytes(4, "big")
-    state = (None, None, None)
-    return performative(TRANSFER, handle, number, tag, 0, settled, more, *state, aborted, payload=payload)
+    """One transfer frame of delivery ``number``; the number is its tag as well unless one is given."""
+    tag = number.to_bytes(4, "big") if tag is None else tag
+    fields = (handle, number, tag, message_format, settled, more, None, None, None, aborted)
+    return performative(TRANSFER, *fields, payload=payload, channel=channel)
 
 
 @dataclass
@@ -106,6 +109,8 @@ class Frame:
     code: int
     fields: list[object]
     payload: bytes
+    channel: int = 0
+    size: int = 0
 
     def field(self, index: int) -> object:
         """A field; None if it is absent."""
@@ -114,8 +119,14 @@ class Frame:
     @property
     def condition(self) -> str | None:
         """The condition of the error that a detach, end or close carries."""
-        error = self.field(2 if self.code == DETACH else 0)
-        return str(error.value[0]) if error is not None else None  # type: ignore[attr-defined]
+        error = self.error
+        return str(error[0]) if error else None
+
+    @property
+    def error(self) -> list[object]:
+        """The fields of that error; none if there is none."""
+        error: Any = self.field(2 if self.code == DETACH else 0)
+        return list(error.value) if error is not None else []
 
 
 class Stream(Protocol):
@@ -160,36 +171,52 @@ class RawPeer:
         assert self.expect(SASL_OUTCOME)
         return self
 
-    def open(self, idle_ms: int | None = None, max_frame: int = 65_536) -> Self:
+    def open(self, idle_ms: int | None = None, max_frame: int = 65_536, container: str = "raw") -> Self:
         """Open a connection."""
         self.authenticate()
-        self.send(performative(OPEN, "raw", None, max_frame, 100, idle_ms))
+        self.send(performative(OPEN, container, None, max_frame, 100, idle_ms))
         assert self.read_bytes(8) == AMQP_HEADER
         self.expect(OPEN)
         return self
 
-    def begin(self, window: int = 10_000) -> Self:
-        """Begin a session on channel 0."""
-        self.send(performative(BEGIN, None, 0, window, window, 1000))
+    def begin(self, window: int = 10_000, channel: int = 0) -> Self:
+        """Begin a session."""
+        self.send(performative(BEGIN, None, 0, window, window, 1000, channel=channel))
         self.expect(BEGIN)
         return self
 
-    def attach_sender(self, address: str | None, name: str = "out", handle: int = 0, mode: int = 2) -> Frame:
+    def attach_sender(
+        self,
+        address: str | None,
+        name: str = "out",
+        handle: int = 0,
+        mode: int = 2,
+        *,
+        second: bool = False,
+        channel: int = 0,
+    ) -> Frame:
         """Attach a link to send on; what the broker answered. ``mode`` 1 is pre-settled, 2 mixed."""
-        target = Described(TARGET, [address])
+        modes = (UByte(mode), UByte(second))
+        termini = (Described(SOURCE), Described(TARGET, [address]))
         self.send(
-            performative(
-                ATTACH, name, handle, SENDER, UByte(mode), UByte(0), Described(SOURCE), target, None, None, 0
-            )
+            performative(ATTACH, name, handle, SENDER, *modes, *termini, None, None, 0, channel=channel)
         )
         return self._attached(handle)
 
-    def attach_receiver(self, address: str | None, name: str = "in", handle: int = 1, mode: int = 2) -> Frame:
+    def attach_receiver(
+        self,
+        address: str | None,
+        name: str = "in",
+        handle: int = 1,
+        mode: int = 2,
+        *,
+        second: bool = False,
+        channel: int = 0,
+    ) -> Frame:
         """Attach a link to receive on; what the broker answered."""
-        source = Described(SOURCE, [address])
-        self.send(
-            performative(ATTACH, name, handle, RECEIVER, UByte(mode), UByte(0), source, Described(TARGET))
-        )
+        modes = (UByte(mode), UByte(second))
+        termini = (Described(SOURCE, [address]), Described(TARGET))
+        self.send(performative(ATTACH, name, handle, RECEIVER, *modes, *termini, channel=channel))
         return self._attached(handle)
 
     def give_credit(self, credit: int, handle: int = 1, *, drain: bool = False, echo: bool = False) -> None:
@@ -256,6 +283,8 @@ class RawPeer:
                 break
             self.empty_frames += 1
         found = _decode(whole[whole[4] * 4 :])
+        found.channel = int.from_bytes(whole[6:8], "big")
+        found.size = size
         self.log.append(found)
         self._follow_window(found)
         return found

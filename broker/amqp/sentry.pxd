@@ -1,0 +1,53 @@
+from libc.stdint cimport uint8_t, uint32_t
+
+cdef struct Fields:
+    const uint8_t *at
+    const uint8_t *end
+    long count
+    bint bad
+
+cdef class Channel:
+    cdef uint32_t seen, allowed, next_id
+    cdef bint numbered, ended
+    cdef long reach
+    cdef uint8_t *handles
+    cdef dict far, links, names, under_way
+    cdef set wronged
+
+    cdef int state_of(self, uint32_t handle)
+    cdef object set_state(self, uint32_t handle, int state)
+    cdef object free_handle(self, uint32_t handle)
+
+cdef class Sentry:
+    cdef long skip, behind
+    cdef bint dropping, opened
+    cdef bytes kept
+    cdef list channels
+    cdef object instead
+    cdef public bint lost, echo
+    cdef public list rare, pieces, session_echoes
+    cdef public dict ended
+    cdef public set stolen, odd
+    cdef public object fault
+
+    cdef long restore(self, uint8_t *into, long room)
+    cdef object take_kept(self)
+    cdef long watch(self, const uint8_t *start, long size) except -2
+    cdef object cut_here(self, const uint8_t *run, const uint8_t *at)
+    cdef Channel channel_at(self, int channel)
+    cdef bint look(self, int code, int channel, const uint8_t *frame, long offset, long whole, long left) except -1
+    cdef bint on_transfer(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
+                            long left) except -1
+    cdef bint on_piece(self, Channel session, int channel, const uint8_t *frame, long before, long tag_bytes,
+                       long whole, uint32_t handle, bint has_id, uint32_t id, bint settled, bint unsettled,
+                       bint more, bint resumed) except -1
+    cdef bint ignore(self, int channel, uint32_t handle, uint32_t id) except -1
+    cdef bint on_flow(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1
+    cdef bint on_disposition(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1
+    cdef bint on_begin(self, int channel, const uint8_t *frame, long offset, long left) except -1
+    cdef bint on_attach(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
+                        long left) except -1
+    cdef object note_termini(self, Fields *fields, tuple link)
+    cdef bint on_detach(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1
+    cdef bint end(self, int channel, str condition, str text) except -1
+    cdef bint fail(self, str condition, str text) except -1

@@ -1,0 +1,679 @@
+"""Stands between the socket and Proton: a frame that breaks the rules of a session never reaches it.
+
+Proton answers every such frame by closing the connection, and lets some through: a handle in use, a
+channel in use, a transfer against a link's direction. AMQP 1.0 §2.8.17 asks for the end of the session
+alone. So each frame is looked at before Proton sees it. In place of one that breaks a rule Proton is
+told what a peer would say who meant to give up what is to end (an `end`, a `detach`); the control plane
+then says with which error. What the peer still sends to a session that was ended is dropped.
+
+A transfer costs a few comparisons: its session's window, its handle, and its delivery-id. A frame is
+let through once its first bytes are there; until then they are kept here.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+from libc.stdint cimport uint8_t, uint32_t
+
+cdef enum:
+    OPEN = 0x10
+    BEGIN = 0x11
+    ATTACH = 0x12
+    FLOW = 0x13
+    TRANSFER = 0x14
+    DISPOSITION = 0x15
+    DETACH = 0x16
+    END = 0x17
+    CLOSE = 0x18
+    # Channels above are left to Proton; the settings allow fewer.
+    CHANNELS = 256
+    # What must be there of a transfer, flow or disposition: the fields that are looked at fit.
+    HEAD = 120
+    # And of the frames that control; a longer one is judged by its first bytes.
+    MOST_KEPT = 4096
+    # Handles up to here stand in an array, others in a dict.
+    NEAR = 1024
+    LONGEST_TAG = 32
+
+cdef enum:
+    UNATTACHED = 0
+    SENDS = 1  # the peer sends
+    RECEIVES = 2
+    STOLEN = 3  # Proton knows the handle no more, the peer has yet to confirm
+    ERRANT = 4  # detached by us with an error, and confirmed
+
+# What Proton is told where a session is to end.
+cdef bytes AN_END = b"\x00\x53\x17\x45"
+cdef bytes AN_OPEN = b"\x00\x53\x10\xc0\x03\x01\xa1\x00"
+
+
+cdef class Channel:
+    """One session, by the channel its peer sends on."""
+
+    def __cinit__(self):
+        self.far = {}
+        self.links = {}
+        self.names = {}
+        self.under_way = {}
+        self.wronged = set()
+
+    def __dealloc__(self):
+        free(self.handles)
+
+    cdef int state_of(self, uint32_t handle):
+        if handle < self.reach:
+            return self.handles[handle]
+        if handle < NEAR:
+            return UNATTACHED
+        return self.far.get(handle, UNATTACHED)
+
+    cdef object set_state(self, uint32_t handle, int state):
+        cdef uint8_t *grown
+        cdef long reach
+        if handle >= NEAR:
+            if state == UNATTACHED or state == ERRANT:
+                self.far.pop(handle, None)
+            else:
+                self.far[handle] = state
+            return
+        if handle >= self.reach:
+            reach = 16 if handle < 16 else NEAR
+            grown = <uint8_t *>calloc(reach, 1)
+            if grown == NULL:
+                raise MemoryError()
+            if self.reach > 0:
+                memcpy(grown, self.handles, self.reach)
+            free(self.handles)
+            self.handles = grown
+            self.reach = reach
+        self.handles[handle] = state
+
+    cdef object free_handle(self, uint32_t handle):
+        """The peer has detached: the handle may name another link."""
+        key = self.links.pop(handle, None)
+        self.under_way.pop(handle, None)
+        if key is not None and self.names.get(key) == handle:
+            del self.names[key]
+        if key in self.wronged:
+            self.wronged.discard(key)
+            self.set_state(handle, ERRANT)
+        else:
+            self.set_state(handle, UNATTACHED)
+
+
+cdef class Sentry:
+    """One connection's incoming frames.
+
+    ``ended`` says with which error a channel's session is to end, ``stolen`` which links are detached
+    because another took their name, as (channel, name, whether the peer sends), and ``odd`` which came
+    with a source or target of an unknown type; ``fault`` is the error to close with. Among the ``pieces``, a tuple (name, condition, text) stands where a sender's link is
+    to be detached with an error.
+    ``echo``: a flow asked for a link's state; ``session_echoes``: the channels whose flow asked for the
+    session's. ``rare`` keeps begin frames for whoever counts along.
+    """
+
+    def __cinit__(self):
+        self.skip = 8  # the protocol header
+        self.channels = []
+        self.rare = []
+        self.pieces = []
+        self.session_echoes = []
+        self.ended = {}
+        self.stolen = set()
+        self.odd = set()
+
+    def transfer_count(self, int channel):
+        """Transfer frames seen on a channel since its session began."""
+        cdef Channel session = self.channel_at(channel)
+        return 0 if session is None else session.seen
+
+    def allow(self, int channel, unsigned long transfers):
+        """The peer has been told that it may send so many transfers in all (§2.5.6)."""
+        cdef Channel session = self.channel_at(channel)
+        if session is not None:
+            session.allowed = <uint32_t>transfers
+
+    def wrong(self, int channel, str name, bint peer_sends):
+        """We detach a link with an error: what comes on it behind the peer's own detach is errant."""
+        cdef Channel session = self.channel_at(channel)
+        key = (name.encode(), not peer_sends)
+        if session is not None and key in session.names:
+            session.wronged.add(key)
+
+    # --- bytes that wait for the rest of their frame's beginning
+
+    cdef long restore(self, uint8_t *into, long room):
+        """Put what was kept in front of what is read next; -1 if there is no room for it."""
+        cdef long size
+        if self.kept is None:
+            return 0
+        size = PyBytes_GET_SIZE(self.kept)
+        if size >= room:
+            return -1
+        memcpy(into, PyBytes_AS_STRING(self.kept), size)
+        return size
+
+    cdef object take_kept(self):
+        """What was kept; it is read again now."""
+        kept = self.kept
+        self.kept = None
+        return b"" if kept is None else kept
+
+    cdef long watch(self, const uint8_t *start, long size) except -2:
+        """How many of the bytes Proton may take as they are; -1: it gets ``pieces`` instead."""
+        cdef const uint8_t *at = start
+        cdef const uint8_t *end = start + size
+        # From here on Proton gets what came, as it came.
+        cdef const uint8_t *run = start
+        cdef long taken, whole, offset, wanted, left
+        cdef int code, channel
+        cdef bint cut = False
+        while at < end and not self.lost:
+            left = end - at
+            if self.fault is not None:
+                self.pieces.append(run[:at - run])
+                return -1
+            if self.skip > 0:
+                taken = min(self.skip, left)
+                self.skip -= taken
+                if self.dropping:
+                    self.pieces.append(run[:at - run])
+                    cut = True
+                    run = at + taken
+                    if self.skip == 0:
+                        self.dropping = False
+                        self.skip = self.behind
+                        self.behind = 0
+                at += taken
+                continue
+            whole = frame_size(at) if left >= 8 else 8
+            offset = at[4] * 4 if left >= 8 else 8
+            if whole < 8 or offset < 8 or offset > whole:
+                self.lost = True  # Proton says what is wrong with it
+                break
+            if left >= 8 and at[5] != 0:
+                # Proton would take one of SASL's for its own layer's, which is not there.
+                self.fail("amqp:connection:framing-error", f"a frame of type {at[5]}")
+                self.cut_here(run, at)
+                return -1
+            if left >= 8 and whole == offset:
+                self.skip = whole
+                continue
+            wanted = min(whole, offset + HEAD)
+            code = -1
+            if left >= min(whole, offset + 10):
+                code = performative(at, offset, whole)
+                if code == ATTACH or code == BEGIN or code == DETACH or code == END:
+                    wanted = min(whole, MOST_KEPT)
+            if left < 8 or left < wanted:
+                self.kept = at[:left]
+                end = at
+                break
+            if code < 0:
+                self.skip = whole
+                continue
+            channel = (at[6] << 8) | at[7]
+            self.skip = whole
+            if not self.look(code, channel, at, offset, whole, min(left, whole)):
+                self.cut_here(run, at)
+                cut = True
+                run = at
+                # What of the frame Proton doesn't get is in `skip`, what it gets nevertheless in `behind`.
+                self.dropping = self.skip > 0
+                if not self.dropping:
+                    self.skip = self.behind
+                    self.behind = 0
+        if not cut:
+            return end - start
+        if end > run:
+            self.pieces.append(run[:end - run])
+        return -1
+
+    cdef object cut_here(self, const uint8_t *run, const uint8_t *at):
+        """Proton gets what came up to here, then what there is instead of the frame."""
+        self.pieces.append(run[:at - run])
+        if self.instead is not None:
+            self.pieces.extend(self.instead)
+            self.instead = None
+
+    cdef Channel channel_at(self, int channel):
+        if 0 <= channel < len(self.channels):
+            return self.channels[channel]
+        return None
+
+    # --- one frame each; `left` of its bytes are there
+
+    cdef bint look(self, int code, int channel, const uint8_t *frame, long offset, long whole, long left) except -1:
+        """Whether Proton may have the frame as it is; if not, ``instead`` is what it gets."""
+        cdef Channel session
+        if code == TRANSFER:
+            session = self.channel_at(channel)
+            if session is None:
+                return True
+            return self.on_transfer(session, channel, frame, offset, whole, left)
+        if not self.opened:
+            if code != OPEN and code != CLOSE:
+                return self.fail("amqp:not-allowed", "a connection begins with an open frame")
+            self.opened = True
+            return True
+        if code == OPEN:
+            return self.fail("amqp:not-allowed", "the connection is open already")
+        if code == CLOSE:
+            return True
+        if channel >= CHANNELS:
+            if code == BEGIN:
+                self.rare.append(frame[:left])
+            return True
+        if code == BEGIN:
+            return self.on_begin(channel, frame, offset, left)
+        session = self.channel_at(channel)
+        if session is None:
+            return True
+        if code == END:
+            self.channels[channel] = None
+            return not session.ended
+        if session.ended:
+            return False
+        if code == FLOW:
+            return self.on_flow(session, channel, frame, offset, left)
+        if code == DISPOSITION:
+            return self.on_disposition(session, channel, frame, offset, left)
+        if code == ATTACH:
+            return self.on_attach(session, channel, frame, offset, whole, left)
+        if code == DETACH:
+            return self.on_detach(session, channel, frame, offset, left)
+        return True
+
+    cdef bint on_transfer(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
+                            long left) except -1:
+        cdef Fields fields
+        cdef uint32_t handle = 0, id = 0
+        cdef int state, has_id, settled, more
+        cdef bint resumed = False, aborted = False
+        cdef const uint8_t *tag
+        cdef long tag_bytes
+        if session.ended:
+            return False
+        begin_fields(&fields, frame, offset, left)
+        next_uint(&fields, &handle)
+        has_id = next_uint(&fields, &id)
+        tag = fields.at
+        tag_bytes = tag_size(tag, &fields)
+        skip_field(&fields)
+        skip_field(&fields)
+        settled = next_bool(&fields)
+        more = next_bool(&fields)
+        if fields.count > 2:
+            skip_field(&fields)
+            skip_field(&fields)
+            resumed = next_bool(&fields) == 1
+            aborted = next_bool(&fields) == 1
+        if <int>(session.allowed - session.seen) <= 0:
+            return self.end(channel, "amqp:session:window-violation",
+                            f"more than the {session.allowed} transfers the session's window allowed so far")
+        state = session.state_of(handle)
+        if state != SENDS:
+            if state == UNATTACHED:
+                return self.end(channel, "amqp:session:unattached-handle", f"a transfer on handle {handle}")
+            if state == RECEIVES:
+                return self.end(channel, "amqp:not-allowed",
+                                f"a transfer on handle {handle}, whose link its sender receives on")
+            return self.end(channel, "amqp:session:errant-link",
+                            f"a transfer on handle {handle}, whose link was detached with an error")
+        if (has_id and id == session.next_id and session.numbered and more <= 0 and not session.under_way
+                and not resumed and tag_bytes <= LONGEST_TAG):
+            session.next_id += 1
+            session.seen += 1
+            return True
+        return self.on_piece(session, channel, frame, tag - frame, tag_bytes, whole, handle, has_id, id,
+                             settled == 1, settled == 0, more == 1 and not aborted, resumed and not aborted)
+
+    cdef bint on_piece(self, Channel session, int channel, const uint8_t *frame, long before, long tag_bytes,
+                       long whole, uint32_t handle, bint has_id, uint32_t id, bint settled, bint unsettled,
+                       bint more, bint resumed) except -1:
+        """A transfer that isn't a whole message of its own, or the first of its session."""
+        cdef long extra, listed
+        begun = session.under_way.get(handle)
+        if begun is not None:
+            if has_id and id != <uint32_t>begun[0]:
+                return self.end(channel, "amqp:invalid-field",
+                                f"delivery-id {id} while delivery {begun[0]} of the link is incomplete")
+            if unsettled and begun[1]:
+                return self.end(channel, "amqp:invalid-field", f"delivery {begun[0]} was settled already")
+            session.seen += 1
+            if more:
+                session.under_way[handle] = (begun[0], settled or begun[1], begun[2])
+                return True
+            del session.under_way[handle]
+            return self.ignore(channel, handle, begun[0]) if begun[2] else True
+        if not has_id:
+            return self.end(channel, "amqp:invalid-field", "a delivery's first transfer needs a delivery-id")
+        if session.numbered and id != session.next_id:
+            return self.end(channel, "amqp:invalid-field",
+                            f"delivery-id {id} where {session.next_id} is the next")
+        session.numbered = True
+        session.next_id = id + 1
+        session.seen += 1
+        if more:
+            session.under_way[handle] = (id, settled, resumed)
+        elif resumed:
+            return self.ignore(channel, handle, id)
+        if tag_bytes <= LONGEST_TAG:
+            return True
+        extra = tag_bytes + (2 if frame[before] == 0xA0 else 5) - 2
+        listed = frame[4] * 4 + (3 if frame[frame[4] * 4 + 1] == 0x53 else 10)
+        listed = frame[listed + 1] if frame[listed] == 0xC0 else frame_size(frame + listed + 1)
+        if before + extra + 2 > whole or extra >= listed:
+            return True  # its sizes contradict each other: Proton says what is wrong
+        # The link is detached; but Proton must count the delivery, so it gets it with an empty tag.
+        name = session.links[handle][0].decode()
+        fault = (name, "amqp:invalid-field", f"a delivery-tag of {tag_bytes} bytes; the most is {LONGEST_TAG}")
+        self.instead = [fault, shortened(frame, before, extra, whole)]
+        self.skip = before + extra + 2
+        self.behind = whole - self.skip
+        return False
+
+    cdef bint ignore(self, int channel, uint32_t handle, uint32_t id) except -1:
+        """A resumed delivery: none is left of a link that is gone, and such are to be ignored (§2.7.5)."""
+        numbers = b"\x70" + handle.to_bytes(4, "big") + b"\x70" + id.to_bytes(4, "big")
+        self.instead = [framed(channel, b"\x00\x53\x14\xc0\x14\x0a" + numbers + b"\xa0\x00\x43\x40\x42\x40\x40\x40\x41")]
+        return False
+
+    cdef bint on_flow(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1:
+        cdef Fields fields
+        cdef uint32_t handle = 0
+        cdef int state, i, has_handle
+        cdef const uint8_t *first
+        cdef long size
+        begin_fields(&fields, frame, offset, left)
+        first = fields.at
+        for i in range(4):
+            skip_field(&fields)
+        size = fields.at - first
+        has_handle = next_uint(&fields, &handle)
+        for i in range(4):
+            skip_field(&fields)
+        if next_bool(&fields) == 1:
+            if has_handle:
+                self.echo = True
+            else:
+                self.session_echoes.append(channel)
+        if not has_handle:
+            return True
+        state = session.state_of(handle)
+        if state == SENDS or state == RECEIVES:
+            return True
+        if state == STOLEN:
+            if size > 100:
+                return self.end(channel, "amqp:invalid-field", "a flow whose windows are no numbers")
+            # What it says of the session still counts.
+            self.instead = [framed(channel, b"\x00\x53\x13\xc0" + bytes((size + 1, 4)) + first[:size])]
+            return False
+        return self.end(channel, "amqp:session:unattached-handle", f"a flow for handle {handle}")
+
+    cdef bint on_disposition(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1:
+        cdef Fields fields
+        cdef uint32_t first = 0, last = 0
+        begin_fields(&fields, frame, offset, left)
+        skip_field(&fields)
+        if not next_uint(&fields, &first):
+            return self.end(channel, "amqp:invalid-field", "a disposition without its first delivery-id")
+        if next_uint(&fields, &last) and <int>(last - first) < 0:
+            return self.end(channel, "amqp:invalid-field", f"a disposition from {first} back to {last}")
+        return True
+
+    cdef bint on_begin(self, int channel, const uint8_t *frame, long offset, long left) except -1:
+        cdef Fields fields
+        begin_fields(&fields, frame, offset, left)
+        if fields.count > 0 and fields.at < fields.end and fields.at[0] != 0x40:
+            return self.fail("amqp:not-allowed", "an answer to a begin that was never sent")
+        if self.channel_at(channel) is not None:
+            return self.fail("amqp:not-allowed", f"channel {channel} has a session already")
+        while len(self.channels) <= channel:
+            self.channels.append(None)
+        self.channels[channel] = Channel()
+        self.rare.append(frame[:left])
+        return True
+
+    cdef bint on_attach(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
+                        long left) except -1:
+        cdef Fields fields
+        cdef uint32_t handle = 0, old
+        cdef int receives
+        begin_fields(&fields, frame, offset, left)
+        name = next_text(&fields)
+        if name is None or not next_uint(&fields, &handle):
+            if fields.bad and left == whole:
+                return self.fail("amqp:decode-error", "an attach that can't be decoded")
+            return self.end(channel, "amqp:invalid-field", "an attach needs a handle, and a name of 4000 bytes at most")
+        try:
+            text = name.decode()
+        except UnicodeDecodeError:
+            return self.end(channel, "amqp:decode-error", "a link's name that is not UTF-8")
+        receives = next_bool(&fields)
+        skip_field(&fields)
+        skip_field(&fields)
+        if session.state_of(handle) in (SENDS, RECEIVES, STOLEN):
+            return self.end(channel, "amqp:session:handle-in-use", f"handle {handle} has a link already")
+        self.note_termini(&fields, (channel, text, receives != 1))
+        key = (name, receives == 1)
+        # A link that was refused stays until the peer confirms; some attach again before they do.
+        if key in session.names:
+            old = session.names[key]
+            session.set_state(old, STOLEN)
+            session.under_way.pop(old, None)
+            session.wronged.discard(key)
+            self.stolen.add((channel, text, receives != 1))
+            self.instead = [framed(channel, b"\x00\x53\x16\xc0\x07\x02\x70" + old.to_bytes(4, "big") + b"\x41")]
+            session.links.pop(old, None)
+        session.names[key] = handle
+        session.links[handle] = key
+        session.set_state(handle, RECEIVES if receives == 1 else SENDS)
+        if self.instead is None:
+            return True
+        # Proton gets the detach first, and the frame behind it as it is.
+        self.behind = self.skip
+        self.skip = 0
+        return False
+
+    cdef object note_termini(self, Fields *fields, tuple link):
+        """Proton takes a source or target of any type for one it knows."""
+        cdef const uint8_t *at = fields.at
+        cdef int source, target
+        skip_field(fields)
+        source = -1 if fields.at == at else terminus_code(at, fields.end)
+        at = fields.at
+        skip_field(fields)
+        target = -1 if fields.at == at else terminus_code(at, fields.end)
+        if source not in (-1, 0x28) or target not in (-1, 0x29, 0x30):
+            self.odd.add(link)
+
+    cdef bint on_detach(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1:
+        cdef Fields fields
+        cdef uint32_t handle = 0
+        cdef int state
+        begin_fields(&fields, frame, offset, left)
+        next_uint(&fields, &handle)
+        state = session.state_of(handle)
+        if state == STOLEN:
+            session.set_state(handle, UNATTACHED)
+            return False
+        if state == SENDS or state == RECEIVES:
+            session.free_handle(handle)
+            return True
+        return self.end(channel, "amqp:session:unattached-handle", f"a detach of handle {handle}")
+
+    # --- what follows from a breach
+
+    cdef bint end(self, int channel, str condition, str text) except -1:
+        """The session ends with an error; false, for the frame is not Proton's."""
+        cdef Channel session = self.channels[channel]
+        session.ended = True
+        self.ended[channel] = (condition, text)
+        self.instead = [framed(channel, AN_END)]
+        return False
+
+    cdef bint fail(self, str condition, str text) except -1:
+        """The connection closes with an error; false, for the frame is not Proton's."""
+        self.fault = (condition, text)
+        if not self.opened:
+            # Proton says no close before it has heard an open.
+            self.opened = True
+            self.instead = [framed(0, AN_OPEN)]
+        return False
+
+
+# --- fields of a performative
+
+
+cdef inline void begin_fields(Fields *fields, const uint8_t *frame, long offset, long left) noexcept:
+    cdef const uint8_t *at = frame + offset
+    at += 3 if at[1] == 0x53 else 10
+    fields.end = frame + left
+    fields.bad = False
+    fields.count = 0
+    fields.at = at
+    if at + 3 <= fields.end and at[0] == 0xC0:
+        fields.count = at[2]
+        fields.at = at + 3
+    elif at + 9 <= fields.end and at[0] == 0xD0:
+        fields.count = frame_size(at + 5)
+        fields.at = at + 9
+
+
+cdef inline long value_size(const uint8_t *at, const uint8_t *end) noexcept:
+    """How many bytes the value at ``at`` takes, its constructor included; -1 where that can't be seen."""
+    cdef int kind = at[0] >> 4
+    if kind == 4:
+        return 1
+    if kind >= 5 and kind <= 9:
+        return 1 + (1 << (kind - 5))
+    if kind == 0xA or kind == 0xC or kind == 0xE:
+        return 2 + at[1] if at + 2 <= end else -1
+    if kind == 0xB or kind == 0xD or kind == 0xF:
+        return 5 + frame_size(at + 1) if at + 5 <= end else -1
+    return described_size(at, end)
+
+
+cdef long described_size(const uint8_t *at, const uint8_t *end) noexcept:
+    cdef long descriptor, value
+    if at[0] != 0 or at + 1 >= end or at[1] == 0:
+        return -1
+    descriptor = value_size(at + 1, end)
+    if descriptor < 0 or at + 1 + descriptor >= end or at[1 + descriptor] == 0:
+        return -1
+    value = value_size(at + 1 + descriptor, end)
+    return -1 if value < 0 else 1 + descriptor + value
+
+
+cdef inline void skip_field(Fields *fields) noexcept:
+    cdef long size
+    if fields.count <= 0 or fields.bad or fields.at >= fields.end:
+        fields.bad = fields.bad or fields.count > 0
+        fields.count = 0
+        return
+    fields.count -= 1
+    size = value_size(fields.at, fields.end)
+    if size < 0 or size > fields.end - fields.at:
+        # It reaches beyond what is there: what follows can't be seen.
+        fields.bad = True
+        return
+    fields.at += size
+
+
+cdef inline bint next_uint(Fields *fields, uint32_t *value) noexcept:
+    """Whether the next field is there, and its number."""
+    cdef const uint8_t *at = fields.at
+    skip_field(fields)
+    if fields.at == at or fields.bad:
+        return False
+    if at[0] == 0x43:
+        value[0] = 0
+    elif at[0] == 0x52:
+        value[0] = at[1]
+    elif at[0] == 0x70:
+        value[0] = <uint32_t>frame_size(at + 1)
+    else:
+        return False
+    return True
+
+
+cdef inline int next_bool(Fields *fields) noexcept:
+    """1, 0, or -1 for a field that is not there."""
+    cdef const uint8_t *at = fields.at
+    skip_field(fields)
+    if fields.at == at or fields.bad:
+        return -1
+    if at[0] == 0x41 or (at[0] == 0x56 and at[1] == 1):
+        return 1
+    if at[0] == 0x42 or at[0] == 0x56:
+        return 0
+    return -1
+
+
+cdef object next_text(Fields *fields):
+    """The bytes of a string; None if there is none, or not all of it."""
+    cdef const uint8_t *at = fields.at
+    skip_field(fields)
+    if fields.at == at or fields.bad:
+        return None
+    if at[0] == 0xA1:
+        return at[2:fields.at - at]
+    if at[0] == 0xB1:
+        return at[5:fields.at - at]
+    return None
+
+
+cdef inline long tag_size(const uint8_t *tag, Fields *fields) noexcept:
+    """The bytes of a delivery-tag, also of one that reaches beyond what is there; 0 for none."""
+    if fields.count <= 0 or tag + 2 > fields.end:
+        return 0
+    if tag[0] == 0xA0:
+        return tag[1]
+    if tag[0] == 0xB0 and tag + 5 <= fields.end:
+        return frame_size(tag + 1)
+    return 0
+
+
+cdef inline int terminus_code(const uint8_t *at, const uint8_t *end) noexcept:
+    """A source's or target's descriptor; -1 for a null, or one that isn't a number."""
+    if at + 3 > end or at[0] != 0:
+        return -1
+    if at[1] == 0x53:
+        return at[2]
+    if at[1] == 0x80 and at + 10 <= end:
+        return at[9] if frame_size(at + 2) == 0 and (at[6] | at[7] | at[8]) == 0 else 0
+    return -1
+
+
+cdef bytes shortened(const uint8_t *frame, long before, long extra, long whole):
+    """A frame's beginning up to its delivery-tag, the tag emptied, its sizes less ``extra``."""
+    cdef bytearray head = bytearray(frame[:before])
+    cdef long offset = frame[4] * 4
+    cdef long at = offset + (3 if frame[offset + 1] == 0x53 else 10)
+    head[0:4] = (whole - extra).to_bytes(4, "big")
+    if head[at] == 0xC0:
+        head[at + 1] = head[at + 1] - extra
+    else:
+        head[at + 1:at + 5] = (frame_size(frame + at + 1) - extra).to_bytes(4, "big")
+    return bytes(head) + b"\xa0\x00"
+
+
+cdef bytes framed(int channel, bytes performative):
+    return (len(performative) + 8).to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big") + performative
+
+
+cdef inline long frame_size(const uint8_t *at) noexcept:
+    return (<long>at[0] << 24) | (at[1] << 16) | (at[2] << 8) | at[3]
+
+
+cdef inline int performative(const uint8_t *at, long offset, long whole) noexcept:
+    """The performative's code; -1 for one that Proton is to judge."""
+    if whole < offset + 4 or at[offset] != 0:
+        return -1
+    if at[offset + 1] == 0x53:
+        return at[offset + 2]
+    if at[offset + 1] == 0x80 and whole > offset + 10 and frame_size(at + offset + 2) == 0 and \
+            at[offset + 6] == 0 and at[offset + 7] == 0 and at[offset + 8] == 0:
+        return at[offset + 9]
+    return -1
