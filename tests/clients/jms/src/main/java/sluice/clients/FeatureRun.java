@@ -55,6 +55,8 @@ final class FeatureRun<C extends AutoCloseable> {
             Report.feature(name, "n/a", cause.getMessage());
         } else if (cause instanceof AssertionError) {
             Report.feature(name, "fail", cause.getMessage());
+        } else if (cause instanceof ExecutionException) {
+            failed(name, cause.getCause()); // a future of the library's
         } else {
             Report.feature(name, "fail", cause + " (" + place(cause.getStackTrace()) + ")");
         }

@@ -31,6 +31,11 @@ public abstract class Notation {
     /** The notation of a library's own object; null when it isn't one. */
     protected abstract JsonObject ownNotation(Object value) throws NotAvailable;
 
+    /** A subclass says otherwise where its library has more than one AMQP type in a Long. */
+    protected JsonObject longNotation(Long value) throws NotAvailable {
+        return text("long", value);
+    }
+
     /** The Java class whose arrays the library encodes as an AMQP array of this type. */
     protected abstract Class<?> ownArrayElement(String type) throws NotAvailable;
 
@@ -128,7 +133,7 @@ public abstract class Notation {
         } else if (value instanceof Integer) {
             return text("int", value);
         } else if (value instanceof Long) {
-            return text("long", value);
+            return longNotation((Long) value);
         } else if (value instanceof Float) {
             return text("float", HEX.toHexDigits(Float.floatToRawIntBits((Float) value)));
         } else if (value instanceof Double) {

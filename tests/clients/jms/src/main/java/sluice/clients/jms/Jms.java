@@ -63,6 +63,6 @@ public final class Jms implements Library<Connections> {
 
     @Override
     public int soak(String prefix, long seconds, long seed) throws Exception {
-        throw new UnsupportedOperationException();
+        return new JmsSoak(prefix, seed).run(seconds);
     }
 }

@@ -5,6 +5,7 @@ import jakarta.jms.JMSException;
 import jakarta.jms.MapMessage;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
+import jakarta.jms.MessageFormatException;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.ObjectMessage;
 import jakarta.jms.Session;
@@ -16,6 +17,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.qpid.proton.amqp.Binary;
 import sluice.clients.Case;
 import sluice.clients.NotAvailable;
 import sluice.clients.Notation;
@@ -153,19 +155,23 @@ final class Types {
         } else if (message instanceof BytesMessage) {
             byte[] bytes = new byte[(int) ((BytesMessage) message).getBodyLength()];
             ((BytesMessage) message).readBytes(bytes);
-            return new org.apache.qpid.proton.amqp.Binary(bytes);
+            return new Binary(bytes);
         } else if (message instanceof MapMessage) {
             return map((MapMessage) message);
         } else if (message instanceof ObjectMessage) {
-            try {
-                return ((ObjectMessage) message).getObject();
-            } catch (ClassCastException e) {
-                throw new NotAvailable("an ObjectMessage gives only what is Serializable: " + e.getMessage());
-            }
+            return object((ObjectMessage) message);
         } else if (message instanceof StreamMessage) {
             throw new NotAvailable("a StreamMessage, which no case is");
         }
         throw new NotAvailable("a message without a body: " + message.getClass().getName());
+    }
+
+    private static Object object(ObjectMessage message) throws JMSException, NotAvailable {
+        try {
+            return message.getObject();
+        } catch (MessageFormatException e) {
+            throw new NotAvailable("an ObjectMessage gives only what is Serializable, and this isn't");
+        }
     }
 
     private static Map<Object, Object> map(MapMessage message) throws JMSException {

@@ -79,6 +79,11 @@ final class ProtonNotation extends Notation {
     }
 
     @Override
+    protected JsonObject longNotation(Long value) throws NotAvailable {
+        throw new NotAvailable("the library decodes both long and timestamp to a Long");
+    }
+
+    @Override
     protected Class<?> ownArrayElement(String type) throws NotAvailable {
         if (type.equals("symbol")) {
             return Symbol.class;
