@@ -4,6 +4,7 @@ import java.net.URI;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ExecutionException;
+import java.util.function.Consumer;
 import org.apache.qpid.protonj2.client.Client;
 import org.apache.qpid.protonj2.client.ClientOptions;
 import org.apache.qpid.protonj2.client.Connection;
@@ -33,9 +34,12 @@ public final class Connections implements AutoCloseable {
         return open(new ClientOptions(), address("WS_URL"), options);
     }
 
-    /** Through another port of this machine. */
-    public Connection openThrough(int port) throws Exception {
-        return open(new ClientOptions(), URI.create("amqp://127.0.0.1:" + port), options());
+    /** Told of its end when that is nobody's here; port 0 is the broker's own. */
+    Connection openWatched(String containerId, int port, Consumer<Throwable> ended) throws Exception {
+        ClientOptions container = containerId == null ? new ClientOptions() : new ClientOptions().id(containerId);
+        URI address = port == 0 ? address("URL") : URI.create("amqp://127.0.0.1:" + port);
+        return open(container, address, options().disconnectedHandler((connection, event) ->
+                ended.accept(event.failureCause())));
     }
 
     private static URI address(String variable) {

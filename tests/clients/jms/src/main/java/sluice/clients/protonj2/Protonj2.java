@@ -63,6 +63,6 @@ public final class Protonj2 implements Library<Connections> {
 
     @Override
     public int soak(String prefix, long seconds, long seed) throws Exception {
-        throw new UnsupportedOperationException();
+        return new Protonj2Soak(prefix, seed).run(seconds);
     }
 }

@@ -1,6 +1,7 @@
 package sluice.clients.protonj2;
 
 import java.util.List;
+import java.util.Map;
 import org.apache.qpid.protonj2.client.AdvancedMessage;
 import org.apache.qpid.protonj2.client.Connection;
 import org.apache.qpid.protonj2.client.Message;
@@ -12,7 +13,9 @@ import org.apache.qpid.protonj2.types.messaging.AmqpSequence;
 import org.apache.qpid.protonj2.types.messaging.AmqpValue;
 import org.apache.qpid.protonj2.types.messaging.Data;
 import org.apache.qpid.protonj2.types.messaging.Section;
+import org.apache.qpid.protonj2.types.messaging.Section.SectionType;
 import sluice.clients.Case;
+import sluice.clients.Expect;
 import sluice.clients.NotAvailable;
 import sluice.clients.Notation;
 import sluice.clients.Report;
@@ -20,6 +23,8 @@ import sluice.clients.Report;
 /** The cases of types.json as messages, and messages as the notation of types.json. */
 final class Types {
     private static final Notation NOTATION = new ProtonNotation();
+    private static final Map<String, SectionType> BODIES = Map.of(
+            "value", SectionType.AmqpValue, "data", SectionType.Data, "sequence", SectionType.AmqpSequence);
 
     private Types() {}
 
@@ -103,6 +108,7 @@ final class Types {
                 return message.correlationId();
             default:
                 Section<?> body = message.bodySections().iterator().next();
+                Expect.equal("the body's section", BODIES.get(section), body.getType());
                 return body instanceof Data ? ((Data) body).getBinary() : body.getValue();
         }
     }
