@@ -31,7 +31,10 @@ final class SubscriptionFeatures {
         again.close();
         after.unsubscribe(name);
         Talk.send(publisher, topic, "to nobody");
-        Talk.silent("a new subscription", after.createDurableConsumer(topic, name));
+        MessageConsumer anew = after.createDurableConsumer(topic, name);
+        Talk.silent("a new subscription", anew);
+        anew.close();
+        after.unsubscribe(name);
     }
 
     static void shared(Connections connections, String p) throws JMSException {
@@ -49,7 +52,7 @@ final class SubscriptionFeatures {
         String container = p + "-shared-durable";
         String name = p + "-shared-sub";
         Session publisher = Talk.session(connections.open());
-        Topic topic = publisher.createTopic(p + ".news.shareddurable");
+        Topic topic = publisher.createTopic(p + ".news.shared");
 
         Connection one = connections.openAs(container, ONE_AT_A_TIME);
         Connection other = connections.openAs(container, ONE_AT_A_TIME);

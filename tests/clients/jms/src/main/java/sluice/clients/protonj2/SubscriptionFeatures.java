@@ -34,7 +34,9 @@ final class SubscriptionFeatures {
 
         again.close(); // unsubscribes
         Talk.send(publisher, topic, "to nobody");
-        Talk.silent("a new subscription", after.openDurableReceiver(topic, name).openFuture().get());
+        Receiver anew = after.openDurableReceiver(topic, name).openFuture().get();
+        Talk.silent("a new subscription", anew);
+        anew.close();
     }
 
     static void shared(Connections connections, String p) throws Exception {
@@ -50,7 +52,7 @@ final class SubscriptionFeatures {
     static void sharedDurable(Connections connections, String p) throws Exception {
         String container = p + "-shared-durable";
         String name = p + "-shared-sub";
-        String topic = p + ".news.shareddurable";
+        String topic = p + ".news.shared";
         Connection publisher = connections.open();
 
         Connection one = connections.openAs(container);
