@@ -1,0 +1,73 @@
+package sluice.clients.protonj2;
+
+import java.net.URI;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ExecutionException;
+import java.util.function.Consumer;
+import org.apache.qpid.protonj2.client.Client;
+import org.apache.qpid.protonj2.client.ClientOptions;
+import org.apache.qpid.protonj2.client.Connection;
+import org.apache.qpid.protonj2.client.ConnectionOptions;
+import org.apache.qpid.protonj2.client.exceptions.ClientException;
+
+/** The open connections of one feature, each a container's only one; all are closed with it. */
+public final class Connections implements AutoCloseable {
+    private final List<Client> containers = new ArrayList<>();
+
+    public Connection open() throws Exception {
+        return open(new ClientOptions(), address("URL"), options());
+    }
+
+    public Connection openAs(String containerId) throws Exception {
+        return open(new ClientOptions().id(containerId), address("URL"), options());
+    }
+
+    /** The open asks for half of this, to be told in time. */
+    public Connection openIdle(long idleTimeoutMs) throws Exception {
+        return open(new ClientOptions(), address("URL"), options().idleTimeout(idleTimeoutMs));
+    }
+
+    public Connection openWebsocket() throws Exception {
+        ConnectionOptions options = options();
+        options.transportOptions().useWebSockets(true);
+        return open(new ClientOptions(), address("WS_URL"), options);
+    }
+
+    /** Told of its end when that is nobody's here; port 0 is the broker's own. */
+    Connection openWatched(String containerId, int port, Consumer<Throwable> ended) throws Exception {
+        ClientOptions container = containerId == null ? new ClientOptions() : new ClientOptions().id(containerId);
+        URI address = port == 0 ? address("URL") : URI.create("amqp://127.0.0.1:" + port);
+        return open(container, address, options().disconnectedHandler((connection, event) ->
+                ended.accept(event.failureCause())));
+    }
+
+    private static URI address(String variable) {
+        String address = System.getenv(variable);
+        if (address == null) {
+            throw new IllegalStateException(variable + " isn't set");
+        }
+        return URI.create(address);
+    }
+
+    /** No call waits longer than a feature may take. */
+    private static ConnectionOptions options() {
+        return new ConnectionOptions()
+                .openTimeout(5_000).closeTimeout(3_000).requestTimeout(15_000).sendTimeout(15_000).drainTimeout(5_000)
+                .traceFrames(Boolean.getBoolean("traceFrames"));
+    }
+
+    private synchronized Connection open(ClientOptions container, URI address, ConnectionOptions options)
+            throws ClientException, ExecutionException, InterruptedException {
+        Client client = Client.create(container);
+        containers.add(client);
+        return client.connect(address.getHost(), address.getPort(), options).openFuture().get();
+    }
+
+    @Override
+    public synchronized void close() {
+        for (Client client : containers) {
+            client.close();
+        }
+    }
+}
