@@ -123,7 +123,8 @@ pub async fn queue_capability(s: &Scene) -> Held {
 
 pub async fn topic_capability(s: &Scene) -> Held {
     let mut p = s.connect().await?;
-    let (mut sender, mut first, mut second) = made(&mut p, &s.at("made.topic"), "topic", 10).await?;
+    let (mut sender, mut first, mut second) =
+        made(&mut p, &s.at("made.topic"), "topic", 10).await?;
     let texts = numbered("", 2);
     send(&mut sender, &texts).await?;
     for came in gather(4, &mut [&mut first, &mut second]).await? {

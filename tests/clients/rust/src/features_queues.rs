@@ -13,7 +13,8 @@ use crate::features::FEATURE_LIMIT;
 use crate::random::Random;
 use crate::scene::*;
 
-pub const SELECTOR_FILTER: (&str, u64) = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004);
+pub const SELECTOR_FILTER: (&str, u64) =
+    ("apache.org:selector-filter:string", 0x0000_468C_0000_0004);
 
 pub async fn send_receive(s: &Scene) -> Held {
     let mut p = s.connect().await?;
@@ -319,4 +320,3 @@ pub async fn drain(s: &Scene) -> Held {
     same(body(&came), "late", "with new credit")?;
     accept(&receiver, &[came]).await
 }
-

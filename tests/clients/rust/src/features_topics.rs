@@ -31,7 +31,11 @@ pub async fn wildcard(s: &Scene) -> Held {
     send(&mut p.sender(&s.at("news.us.ny")).await?, &["new york"]).await?;
     let found = gather(3, &mut [&mut europe, &mut all]).await?;
     same(found[0].join(", ").as_str(), "france", "for news.eu.*")?;
-    same(found[1].join(", ").as_str(), "france, new york", "for news.>")
+    same(
+        found[1].join(", ").as_str(),
+        "france, new york",
+        "for news.>",
+    )
 }
 
 async fn detach(receiver: Receiver) -> Held {
@@ -156,5 +160,9 @@ pub async fn no_local(s: &Scene) -> Held {
     send(&mut p.sender(&address).await?, &["its own"]).await?;
     send(&mut another.sender(&address).await?, &["another's"]).await?;
     let found = gather(1, &mut [&mut receiver]).await?;
-    same(found[0].join(", ").as_str(), "another's", "what isn't its own")
+    same(
+        found[0].join(", ").as_str(),
+        "another's",
+        "what isn't its own",
+    )
 }

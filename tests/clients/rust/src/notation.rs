@@ -13,7 +13,10 @@ pub fn value_of(noted: &Json) -> Result<Value, String> {
     let kind = noted["type"].as_str().ok_or("no type")?;
     match kind {
         "null" => Ok(Value::Null),
-        "boolean" => content.as_bool().map(Value::Bool).ok_or("no boolean".into()),
+        "boolean" => content
+            .as_bool()
+            .map(Value::Bool)
+            .ok_or("no boolean".into()),
         "list" => values_of(content).map(Value::List),
         "map" => map_of(content),
         "array" => array_of(content),
@@ -124,7 +127,10 @@ pub fn noted(value: &Value) -> Result<Json, String> {
                 Descriptor::Code(code) => json!({"type": "ulong", "value": code.to_string()}),
             };
             let value = noted(&described.value)?;
-            ("described", json!({"descriptor": descriptor, "value": value}))
+            (
+                "described",
+                json!({"descriptor": descriptor, "value": value}),
+            )
         }
         scalar => {
             let (kind, text) = scalar_noted(scalar)?;
@@ -178,5 +184,12 @@ fn scalar_noted(value: &Value) -> Result<(&'static str, String), String> {
 }
 
 fn hyphened(hex: &str) -> String {
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+    [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ]
+    .join("-")
 }

@@ -193,10 +193,7 @@ async fn dial(name: &str) -> Result<(TcpStream, std::net::TcpStream), Failure> {
     let stream = TcpStream::connect(host).await.expect_to("a connection")?;
     let socket = stream.into_std().expect_to("a socket")?;
     let second = socket.try_clone().expect_to("a second handle")?;
-    Ok((
-        TcpStream::from_std(socket).expect_to("a socket")?,
-        second,
-    ))
+    Ok((TcpStream::from_std(socket).expect_to("a socket")?, second))
 }
 
 /// One connection and the session in use on it. Links that are dropped are closed by the library, so they have
@@ -275,7 +272,11 @@ impl Peer<'_> {
         self.receiver_from(from(address), 100).await
     }
 
-    pub async fn receiver_from(&mut self, source: Source, credit: u32) -> Result<Receiver, Failure> {
+    pub async fn receiver_from(
+        &mut self,
+        source: Source,
+        credit: u32,
+    ) -> Result<Receiver, Failure> {
         let name = self.scene.unique("receiver");
         self.receiver_with(&name, source, CreditMode::Auto(credit))
             .await
@@ -381,7 +382,9 @@ pub fn refused(came: &str, expected: &AmqpError, what: &str) -> Held {
     if came == expected {
         return Ok(());
     }
-    fail(format!("expected {what} refused with {expected}, came {came}"))
+    fail(format!(
+        "expected {what} refused with {expected}, came {came}"
+    ))
 }
 
 pub fn condition(error: &definitions::Error) -> String {
@@ -471,10 +474,7 @@ pub async fn send<S: AsRef<str>>(sender: &mut Sender, texts: &[S]) -> Held {
 }
 
 /// Sends all at once and then waits until each is accepted.
-pub async fn send_messages(
-    sender: &mut Sender,
-    messages: impl IntoIterator<Item = Text>,
-) -> Held {
+pub async fn send_messages(sender: &mut Sender, messages: impl IntoIterator<Item = Text>) -> Held {
     let mut sent: Vec<DeliveryFut<Result<Outcome, SendError>>> = Vec::new();
     for message in messages {
         sent.push(sender.send_batchable(message).await.expect_to("to send")?);
@@ -573,5 +573,7 @@ pub fn divided(found: &[Vec<String>], expected: &[String], share: usize) -> Held
     if all == wanted {
         return Ok(());
     }
-    fail(format!("expected each of {expected:?} once, came {found:?}"))
+    fail(format!(
+        "expected each of {expected:?} once, came {found:?}"
+    ))
 }

@@ -103,7 +103,7 @@ impl<'a> Soaker<'a> {
                 slot.senders.clear();
                 slot.receivers.clear();
             }
-            988..994 => return slot.peer.leave().await,
+            988..994 => return slot.leave().await,
             _ => {
                 slot.peer.cut();
                 return Ok(());
@@ -307,7 +307,13 @@ impl<'a> Soaker<'a> {
             return Ok(());
         };
         let receiver = slot.receivers.swap_remove(index).receiver;
-        let detached = async { receiver.detach().await.map(|_| ()).map_err(|(_, error)| error) };
+        let detached = async {
+            receiver
+                .detach()
+                .await
+                .map(|_| ())
+                .map_err(|(_, error)| error)
+        };
         answered(detached, "a detached receiver").await
     }
 
@@ -338,10 +344,17 @@ impl<'a> Soaker<'a> {
                 let receiver = slot.peer.receiver_with(&name, source, credit).await?;
                 answered(receiver.close(), "a closed receiver").await?;
             }
-            slot.peer.end().await?;
-            slot.peer.leave().await?;
+            slot.leave().await?;
         }
         Ok(())
+    }
+}
+
+impl Slot<'_> {
+    /// The session goes first: the library takes what arrives between its close and the peer's for an error.
+    async fn leave(mut self) -> Held {
+        self.peer.end().await?;
+        self.peer.leave().await
     }
 }
 
@@ -360,6 +373,10 @@ fn undeliverable_here() -> Modified {
     Modified {
         delivery_failed: None,
         undeliverable_here: Some(true),
-        message_annotations: Some([(Symbol::from("x-opt-soak"), 1.into())].into_iter().collect()),
+        message_annotations: Some(
+            [(Symbol::from("x-opt-soak"), 1.into())]
+                .into_iter()
+                .collect(),
+        ),
     }
 }

@@ -2,8 +2,8 @@
 
 use fe2o3_amqp::link::{CreditMode, RecvError};
 use fe2o3_amqp::types::messaging::{
-    AmqpSequence, AmqpValue, annotations::OwnedKey, ApplicationProperties, Batch, Body, Data, Footer, MessageAnnotations,
-    MessageId, Properties,
+    annotations::OwnedKey, AmqpSequence, AmqpValue, ApplicationProperties, Batch, Body, Data,
+    Footer, MessageAnnotations, MessageId, Properties,
 };
 use fe2o3_amqp::types::primitives::{OrderedMap, SimpleValue, Symbol, Value};
 use serde_json::{json, Value as Json};
@@ -44,16 +44,19 @@ fn message(case: &Json) -> Result<Text, String> {
     let annotated = |value| OrderedMap::from_iter([(Symbol::from("k").into(), value)]);
     match (case["section"].as_str().unwrap_or(""), value) {
         ("value", value) => message.body = Body::Value(AmqpValue(value)),
-        ("data", Value::Binary(octets)) => message.body = Body::Data(Batch::new(vec![Data(octets)])),
+        ("data", Value::Binary(octets)) => {
+            message.body = Body::Data(Batch::new(vec![Data(octets)]))
+        }
         ("sequence", Value::List(items)) => {
             message.body = Body::Sequence(Batch::new(vec![AmqpSequence(items)]))
         }
         ("application-properties", value) => {
             let value = SimpleValue::try_from(value).map_err(|error| error.to_string())?;
-            message.application_properties = Some(ApplicationProperties(OrderedMap::from_iter([(
-                "k".to_string(),
-                value,
-            )])));
+            message.application_properties =
+                Some(ApplicationProperties(OrderedMap::from_iter([(
+                    "k".to_string(),
+                    value,
+                )])));
         }
         ("message-annotations", value) => {
             message.message_annotations = Some(MessageAnnotations(annotated(value)))
@@ -136,7 +139,10 @@ fn in_section(name: &str, came: &Came, properties: Properties) -> Result<Value, 
     } else {
         match &message.body {
             Body::Value(AmqpValue(value)) => Some(value.clone()),
-            Body::Data(batch) => batch.iter().next().map(|data| Value::Binary(data.0.clone())),
+            Body::Data(batch) => batch
+                .iter()
+                .next()
+                .map(|data| Value::Binary(data.0.clone())),
             Body::Sequence(batch) => batch.iter().next().map(|list| Value::List(list.0.clone())),
             Body::Empty => None,
         }
