@@ -33,6 +33,8 @@ func presettled(s *scene) {
 	options := &amqp.ReceiverOptions{Credit: 100, RequestedSenderSettleMode: settled}
 	receiver := p.receiverWith(s.at("presettled"), options)
 	sameAll(texts(s.take(receiver, len(bodies))), bodies, "messages")
+	p.leave()
+	s.nothing(s.connect().receiver(s.at("presettled")))
 }
 
 func blocked(s *scene) {
