@@ -231,7 +231,7 @@ impl Peer<'_> {
     pub async fn begin_again(&mut self) -> Held {
         self.end().await?;
         let mut connection = self.line.connection.lock().await;
-        self.session = Session::begin(&mut *connection)
+        self.session = Session::begin(&mut connection)
             .await
             .expect_to("a session")?;
         Ok(())
@@ -438,7 +438,7 @@ pub fn text(body: impl Into<String>) -> Text {
     }
 }
 
-pub fn body<'a>(came: &'a Came) -> &'a str {
+pub fn body(came: &Came) -> &str {
     match came.body() {
         Body::Value(AmqpValue(Value::String(body))) => body,
         _ => "(no text)",
