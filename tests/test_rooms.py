@@ -52,7 +52,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "settings": ("flow.limits", "endpoints", *LEAVES),
     "security": LEAVES,
     "amqp": (
-        *("engine", "node", "manage", "security", "settings", "flow.limits", "flow.window"),
+        *("engine", "node", "manage", "security", "settings", "flow.limits", "flow.window", "flow.gate"),
         *("flow.ledger", "queues.dispatch", "queues.queue", "queues.filters", *LEAVES),
     ),
     "manage": ("engine", "node", "policy", "flow", "queues", "store", *LEAVES),

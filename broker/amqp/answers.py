@@ -95,7 +95,7 @@ class Ledgerbook:
             link.link_credit(),
             link.node.queue.ready,
         )
-        return session.local_channel, _flow(fields)
+        return session.local_channel, _flow(fields, link.drains())
 
     def _began(self, local: int, remote: int, window: int) -> None:
         session = self.by_remote.get(remote)
@@ -132,6 +132,8 @@ def _is_receiver(field: bytes) -> bool:
     return field in (b"\x41", b"\x56\x01")
 
 
-def _flow(numbers: tuple[int, ...]) -> bytes:
+def _flow(numbers: tuple[int, ...], drain: bool = False) -> bytes:
     body = b"".join(b"\x70" + number.to_bytes(4, "big") for number in numbers)
-    return b"\x00\x53\x13\xc0" + bytes((len(body) + 1, len(numbers))) + body
+    if drain:
+        body += b"\x41"
+    return b"\x00\x53\x13\xc0" + bytes((len(body) + 1, len(numbers) + drain)) + body

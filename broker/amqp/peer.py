@@ -632,8 +632,10 @@ def _count_links(session: Session, change: int) -> int:
 
 
 def _lasts(link: Link) -> bool:
-    """Whether a terminus of the link is there for longer than its connection (§3.5.3, §3.5.4)."""
+    """Whether a terminus of the link, its alone, is there longer than its connection (§3.5.3, §3.5.4)."""
     termini = (link.remote_source, link.remote_target)
+    if SHARED in _capabilities(link.remote_source):
+        return False
     return any(
         each.durability != Terminus.NONDURABLE or each.expiry_policy == Terminus.EXPIRE_NEVER
         for each in termini

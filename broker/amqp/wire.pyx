@@ -17,6 +17,7 @@ from broker.amqp.proton cimport *
 from broker.amqp.sentry cimport Sentry
 from broker.engine cimport Engine
 from broker.node cimport Node
+from broker.flow.gate cimport Gate
 from broker.flow.ledger cimport Account, Port
 from broker.flow.window cimport Window
 from broker.queues.dispatch cimport Consumer
@@ -807,6 +808,7 @@ cdef class ConsumerLink(Consumer):
     cpdef long capacity(self) except -1:
         cdef long room
         cdef long unsent
+        cdef Gate gate
         if self.dead or self.connection.blocked:
             return 0
         room = pn_link_credit(self.link)
@@ -817,6 +819,10 @@ cdef class ConsumerLink(Consumer):
         unsent = pn_session_outgoing_bytes(self.session)
         if unsent >= OUTGOING_BYTES:
             return 0
+        gate = self.node.gate
+        if gate.depth_bytes > OUTGOING_BYTES:
+            # Large messages: about as many as fill what may wait for the socket.
+            room = min(room, 1 + (OUTGOING_BYTES - unsent) * gate.depth_msgs // gate.depth_bytes)
         return min(room, MOST_PER_DISPATCH)
 
     cpdef object send(self, Entry entry):
@@ -949,12 +955,17 @@ cdef class ConsumerLink(Consumer):
 
         False if messages are still on their way to it: ask again when they are written.
         """
+        cdef int given_back
         if not self.dead and pn_link_get_drain(self.link):
             if self.connection.blocked or pn_session_outgoing_bytes(self.session) > 0:
                 return False
             if self.capacity() > 0 and self.has_more():
                 return False
-            self.drained += pn_link_drained(self.link)
+            given_back = pn_link_drained(self.link)
+            self.drained += given_back
+            if given_back == 0:
+                # Proton says nothing where there was no credit left, and a peer may wait for the word.
+                self.echo = True
             self.connection.touch()
         self.draining = False
         if self.echo and not self.dead:
@@ -986,6 +997,10 @@ cdef class ConsumerLink(Consumer):
     def delivery_count(self):
         """The link's delivery-count on the wire: what was sent, and credit that was drained."""
         return self.delivered - pn_link_queued(self.link) + self.drained
+
+    def drains(self):
+        """Whether the peer has asked for its credit to be used up."""
+        return bool(pn_link_get_drain(self.link))
 
     def link_credit(self):
         """The link-credit that goes with ``delivery_count``."""
