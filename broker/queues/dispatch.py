@@ -20,7 +20,8 @@ class Consumer:
     def __init__(self) -> None:
         self.in_flight = 0
         self.shares = False
-        # Only while a discipline deals: what it would hold then, and what it may still be sent.
+        # Only while a discipline deals: what it would hold then, and what it may still be sent; one that
+        # can take no more after a message sets that to 0 itself.
         self.load = 0
         self.left = 0
 
@@ -35,13 +36,13 @@ class Consumer:
 
 def only(queue: Queue, consumer: Consumer) -> None:
     """All that is ready to the one consumer there is, up to its capacity."""
-    count = min(consumer.capacity(), queue.ready)
-    while count > 0:
+    consumer.left = min(consumer.capacity(), queue.ready)
+    while consumer.left > 0:
         entry = queue.acquire_for(consumer)
         if entry is None:
             return
+        consumer.left -= 1
         consumer.send(entry)
-        count -= 1
 
 
 def fair(queue: Queue, consumers: list[Consumer], start: int) -> None:
