@@ -17,6 +17,7 @@ cdef enum:
     HAS_HEADER = 2
     HAS_TTL = 4
     HAS_EXPIRY = 8
+    LARGE_SHIFT = 32
     TAKEN = 0
     LATE = 1
     VIOLATION = 2

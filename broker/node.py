@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from broker import codes
 from broker.flow.gate import Gate
 from broker.flow.ledger import Account, Ledger
+from broker.large import Body
 from broker.queues.dispatch import Consumer
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
@@ -31,7 +32,9 @@ class Node:
     ``attended_group`` is on disk. Up to ``suspect_seq`` every message may have been sent before a crash.
     ``plain``: a message needs nothing at arrival but its place (no window of duplicates). ``letters``
     is the way its dead letters take, once there was one. ``spool`` is
-    the part of its backlog that is on disk only, None where nothing ever was.
+    the part of its backlog that is on disk only, None where nothing ever was. ``bodies`` has the files of
+    its large messages, by message, each with whether the store has a note of it; ``file_bytes`` is what
+    they have together, which the depth counts and memory doesn't.
     Counters are plain integers since the node came to be, read by whoever looks.
     """
 
@@ -62,6 +65,8 @@ class Node:
         self.plain = True
         self.spool: Spool | None = None
         self.page_bytes = codes.UNBOUNDED
+        self.bodies: dict[int, tuple[Body, bool]] = {}
+        self.file_bytes = 0
         self.dirty = False
         self.deleted = False
         self.by_turn = False

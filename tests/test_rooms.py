@@ -25,7 +25,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-LEAVES = ("errors", "units", "message", "codes", "yamlsource", "fields", "storage", "records")
+LEAVES = ("errors", "units", "message", "bodyscan", "codes", "yamlsource", "fields", "storage", "records")
 VIEWS = ("manage.views", "manage.attributes", "manage.model", "manage.process")
 
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -33,6 +33,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "units": (),
     "message": (),
     "codes": (),
+    "bodyscan": ("message",),
+    "large": ("flow", *LEAVES),
     "fields": ("units",),
     "yamlsource": ("errors",),
     "endpoints": LEAVES,
@@ -41,11 +43,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "storage": (),
     "records": LEAVES,
     "machine": (),
-    "node": ("flow", "queues", "passage", *LEAVES),
+    "node": ("flow", "queues", "passage", "large", *LEAVES),
     "storing": ("flow", "queues", "node", *LEAVES),
     "passage": ("flow", "queues", "node", "engine", *LEAVES),
-    "engine": ("flow", "queues", "node", "passage", "storing", *LEAVES),
-    "recovery": ("engine", "node", "queues.spool", "store", "manage", *LEAVES),
+    "engine": ("flow", "queues", "node", "passage", "storing", "large", *LEAVES),
+    "recovery": ("engine", "node", "large", "queues.spool", "store", "manage", *LEAVES),
     "store": LEAVES,
     "policy": ("flow.limits", "flow.vocabulary", *LEAVES),
     "settings": ("flow.limits", "endpoints", *LEAVES),
@@ -68,7 +70,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # Only these files of the command line may reach the broker itself; all others speak to one over the wire.
 SERVING = {"cli.serve", "cli.schema"}
 PROTON_ROOMS = {"amqp", "client", "spark"}
-NO_CLOCK = {"flow", "queues", "node", "storing", "passage", "engine", "storage", "message", "codes", "units"}
+NO_CLOCK = {
+    *("flow", "queues", "node", "storing", "passage", "engine", "storage", "message", "codes", "units"),
+    *("bodyscan", "large"),
+}
 CLOCKS = {"time", "datetime", "socket", "select", "threading", "os", "logging", "asyncio"}
 
 

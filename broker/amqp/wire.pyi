@@ -13,6 +13,7 @@ class Connection:
     owner: Any
     links: set[ProducerLink | ConsumerLink]
     blocked: bool
+    paused: bool
     book: Ledgerbook
     received: int
     sent: int

@@ -7,6 +7,7 @@ comes back is in order again without a search.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from broker import codes
 
@@ -53,13 +54,15 @@ class Extra:
 
     ``expires_ns`` is when it is too late to deliver it, monotonic, 0 for never.
     ``not_for`` holds the consumers for which the message was undeliverable; ``annotations`` the
-    encoded map that replaces the message annotations, empty for none.
+    encoded map that replaces the message annotations, empty for none. ``body`` is the file of a large
+    message (large.py), whose ``data`` is only what stands before its body; None for all others.
     """
 
     def __init__(self) -> None:
         self.not_for: set[object] = set()
         self.annotations = b""
         self.expires_ns = 0
+        self.body: Any = None
 
 
 class Queue:

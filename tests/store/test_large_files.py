@@ -78,7 +78,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
 
 
 def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -153,6 +153,17 @@ def test_a_full_disk_is_told_and_leaves_no_file(room: Room, monkeypatch: pytest.
     assert [fault is None for _, fault in room.written] == [True, True, False, False, False]
     assert isinstance(room.finished[0][2], OSError)
     assert room.names() == []
+
+
+def test_a_file_that_cannot_be_synced_is_not_finished(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    room.put(b"needn't survive")
+    monkeypatch.setattr("broker.store.largefiles.os.fsync", broken)
+    room.put(b"must survive", durable=True)
+    assert [fault is None for _, _, fault in room.finished] == [True, False]
+    assert room.names() == ["00000001"]
 
 
 @pytest.mark.parametrize(
