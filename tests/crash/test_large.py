@@ -1,0 +1,71 @@
+"""Large messages on a disk that is full: the link is told, nothing else suffers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proton import Link
+
+from broker.client import codec
+from tests.crash.conftest import Broker
+from tests.crash.shim import Shim
+from tests.crash.watching import stat
+from tests.wire.conftest import wait_until
+from tests.wire.streamer import Streamer
+
+MB = 1 << 20
+CONFIG = "limits: {max_message_size: 1 GB}\nflow: {max_size: 2 GB}\n"
+POLICIES = "policies:\n  - {match: kept, durable: true}\n"
+
+
+def feed(client: Streamer, link: Link, tag: str, durable: bool) -> None:
+    """All of a large message, without waiting for anything."""
+    client.begin(link, tag)
+    link.stream(codec.header(durable=durable) + b"\x00\x53\x75\xb0" + (8 * MB).to_bytes(4, "big"))
+    link.stream(bytes(8 * MB))
+    link.advance()
+
+
+def test_a_disk_that_is_full_under_a_large_message(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker", POLICIES, CONFIG)
+    shim = Shim(tmp_path, broker.data)
+    broker.start(env=shim.env)
+    try:
+        with Streamer(broker.port) as client:
+            link = client.sender("plain")
+            feed(client, link, "before", False)
+            client.until(lambda: "before" in client.outcomes, "the outcome")
+            shim.on("full")
+            feed(client, link, "refused", False)
+            client.until(lambda: link.name in client.errors, "the link to be detached")
+            shim.off("full")
+            condition, text = client.errors[link.name]
+            assert condition == "amqp:resource-limit-exceeded"
+            assert "no room on disk" in text
+            wait_until(lambda: len(list((broker.data / "large").iterdir())) == 1, 10, "one file to be left")
+            feed(client, client.sender("plain"), "taken", False)
+            client.until(lambda: "taken" in client.outcomes, "the outcome")
+            assert stat(broker)["depth_msgs"] == 2
+    finally:
+        broker.kill()
+
+
+def test_a_durable_one_waits_for_room_or_is_refused(tmp_path: Path) -> None:
+    """The store itself may notice first, and then grants no credit until there is room."""
+    broker = Broker(tmp_path / "broker", POLICIES, CONFIG)
+    shim = Shim(tmp_path, broker.data)
+    broker.start(env=shim.env)
+    try:
+        with Streamer(broker.port) as client:
+            link = client.sender("kept")
+            shim.on("full")
+            feed(client, link, "big", True)
+            client.until(lambda: link.name in client.errors or link.credit <= 0, "an answer")
+            assert "big" not in client.outcomes
+            shim.off("full")
+            client.until(lambda: link.name in client.errors or "big" in client.outcomes, "an answer")
+            taken = "big" in client.outcomes
+            assert stat(broker)["depth_msgs"] == taken
+            wait_until(lambda: len(list((broker.data / "large").iterdir())) == taken, 10, "its file")
+    finally:
+        broker.kill()
