@@ -39,7 +39,7 @@ from broker.manage.process import Process
 from broker.policy.load import load_policies
 from broker.recovery import open_store, restore
 from broker.settings import Settings
-from broker.store.largefiles import LargeFiles
+from broker.store.largefiles import LARGE, LargeFiles
 from broker.store.pager import Pager
 from broker.units import MB, format_size
 
@@ -68,7 +68,7 @@ class Budgets:
         """Those that are set, the others from what the machine has."""
         free = free_bytes(settings.data)
         # What the store takes already is its own: else a full one would be stopped by every restart.
-        mine = free + taken_bytes(settings.data)
+        mine = free + taken_bytes(settings.data) + taken_bytes(settings.data / LARGE)
         return cls(
             _given(settings.memory_limit, memory_bytes() * MEMORY_PERCENT // 100),
             _given(settings.store_limit, mine * STORE_PERCENT // 100),

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker.errors import OperatorError
 from broker.records import crc32c
 from broker.storage import LARGE_FILE, LARGE_NOTE
 from broker.store.faults import DamagedStore
@@ -36,21 +37,30 @@ Arrived = Callable[[bytes | Exception], None]
 
 
 class LargeFiles:
-    """The folder of one data directory. ``keep`` are the numbers of the files that are referred to."""
+    """The folder of one data directory. ``keep`` are the numbers of the files that are referred to.
+
+    OperatorError if it can't be used.
+    """
 
     def __init__(self, directory: Path, post: Post, keep: Collection[int] = ()) -> None:
         self.folder = directory / LARGE
-        self.folder.mkdir(parents=True, exist_ok=True)
-        sync_file(directory)
         self.post = post
         self._last = max(keep, default=0)
+        try:
+            self._prepare(directory, keep)
+        except OSError as fault:
+            raise OperatorError(f"{self.folder}: can't be used: {fault.strerror}") from fault
+        self._closed = False
+        self.writer = _Worker("sluice-large-writer")
+        self.reader = _Worker("sluice-large-reader")
+
+    def _prepare(self, directory: Path, keep: Collection[int]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        sync_file(directory)
         for path, number in numbered(self.folder):
             if number not in keep:
                 path.unlink()
             self._last = max(self._last, number)
-        self._closed = False
-        self.writer = _Worker("sluice-large-writer")
-        self.reader = _Worker("sluice-large-reader")
 
     def path(self, number: int) -> Path:
         """Where the file of that number is."""

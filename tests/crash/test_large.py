@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from proton import Link
@@ -69,3 +70,39 @@ def test_a_durable_one_waits_for_room_or_is_refused(tmp_path: Path) -> None:
             wait_until(lambda: len(list((broker.data / "large").iterdir())) == taken, 10, "its file")
     finally:
         broker.kill()
+
+
+def test_a_slow_disk_bounds_what_memory_holds(tmp_path: Path) -> None:
+    """Its connection is left unread; others go on, and so does it."""
+    broker = Broker(tmp_path / "broker", POLICIES, CONFIG)
+    shim = Shim(tmp_path, broker.data)
+    shim.on("slow", "400000")
+    broker.start(env=shim.env)
+    try:
+        with Streamer(broker.port) as client, Streamer(broker.port) as other:
+            link, small = client.sender("kept"), other.sender("plain")
+            assert broker.process is not None
+            before = resident(broker.process.pid)
+            client.begin(link, "big")
+            nbytes = 160 * MB
+            client.feed(link, codec.header(durable=True) + b"\x00\x53\x75\xb0" + nbytes.to_bytes(4, "big"))
+            slowest = 0.0
+            for number in range(nbytes // (1 << 16)):
+                client.feed(link, bytes(1 << 16))
+                if number % 64 == 0:
+                    begun = time.monotonic()
+                    other.send(small, f"s{number}", codec.binary_body(b"small"))
+                    other.until(lambda number=number: f"s{number}" in other.outcomes, "it")  # type: ignore[misc]
+                    slowest = max(slowest, time.monotonic() - begun)
+            link.advance()
+            client.until(lambda: "big" in client.outcomes, "the outcome")
+            assert resident(broker.process.pid) - before < 24 * MB
+            assert slowest < 0.4
+    finally:
+        broker.kill()
+
+
+def resident(pid: int) -> int:
+    """The most memory the process ever had."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) * 1024

@@ -375,6 +375,23 @@ def test_a_durable_large_message_survives_a_kill(
     assert number_of(broker, "kept", "depth_msgs") == 0
 
 
+def test_a_backup_has_the_files_too(start_broker: StartBroker, tmp_path: Path) -> None:
+    policies = "policies:\n  - {match: kept, durable: true}\n"
+    broker = start_broker(CONFIG, policies)
+    with Streamer(broker.port) as client:
+        assert send(client, "kept", 3 * MB, durable=True) == ACCEPTED
+        sluice(broker, "store", "backup", str(tmp_path / "copy"))
+        sluice(broker, "purge", "kept")
+    gone(broker)
+    broker = start_broker(CONFIG, policies, ("--data", str(tmp_path / "copy")))
+    with Streamer(broker.port) as client:
+        taken = Taken(len(pieces(1, durable=True)[0]))
+        link = client.receiver("kept", 1, taken)
+        items = client.received[link.name]
+        client.until(lambda: bool(items) and items[0].whole, "all of it")
+        assert taken.body.hexdigest() == body_hash(3 * MB)
+
+
 def check(data: Path, action: str) -> str:
     command = [sys.executable, "-m", "broker.cli.main", "store", action, "--data", str(data)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
