@@ -195,13 +195,15 @@ class Inflow:
 
     ``told`` is called when a piece was written and when it is ``done``: ``fault`` is why it can't be,
     or ``malformed`` says that it is no message. Else ``body`` and ``bits`` are there. ``size`` is all
-    that came, ``writing_bytes`` what the disk has yet to take.
+    that came, ``writing_bytes`` what the disk has yet to take, ``unread_bytes`` what its link leaves unread
+    behind it, which its link sets.
     """
 
     def __init__(self, larges: Larges, head: bytes, told: Callable[[], None]) -> None:
         self.head = head
         self.size = len(head)
         self.writing_bytes = 0
+        self.unread_bytes = 0
         self.ended = False
         self.done = False
         self.dropped = False

@@ -108,7 +108,12 @@ FIELDS = fields.table(
         "80 % of the free disk and its own",
         "Bytes of durable messages on disk; 0: none",
     ),
-    Field("temp_limit", Size(), "50 % of the free disk", "Bytes of messages paged out to disk; 0: none"),
+    Field(
+        "temp_limit",
+        Size(),
+        "50 % of the free disk",
+        "Bytes on disk of messages paged out and of large ones that needn't survive; 0: none",
+    ),
     Field("policies", Several(PathType()), "policies, if it exists", "Policy files, or directories of them"),
     Field("auto_create", Flag(), "true", "A node nobody declared is created when a client attaches to it"),
     Field("log_level", Word(("debug", "info", "warning", "error")), "info", "The least that is logged"),

@@ -265,7 +265,8 @@ cdef class Connection:
         """
         cdef long waiting = 0, most = WRITING_BYTES
         for inflow in self.inflows:
-            waiting += inflow.writing_bytes
+            # What Proton keeps takes up to twice its room there, and is copied out at once.
+            waiting += inflow.writing_bytes + 4 * inflow.unread_bytes
         if engine.memory.stop_bytes and engine.memory.depth_bytes > engine.memory.stop_bytes:
             most = SCARCE_BYTES
         if waiting > (most >> 1 if self.paused else most):
@@ -529,6 +530,9 @@ cdef class ProducerLink(Port):
         if delivery != self.current:
             if pn_delivery_updated(delivery) and pn_delivery_settled(delivery) and not self.is_unread(delivery):
                 self.peer_settled(delivery)
+                return
+            self.inflow.unread_bytes = pn_session_incoming_bytes(pn_link_session(self.link))
+            self.connection.throttle(self.engine)
             return
         if self.inflow.ended or not pn_delivery_readable(delivery):
             return
