@@ -145,6 +145,7 @@ cdef class Connection:
     cpdef bint pump_out(self) except -1:
         """Write what Proton has; false when it has said its last. ``blocked``: the socket is full."""
         cdef ssize_t pending, n
+        cdef bint was_blocked = self.blocked
         self.flushing = False
         self.blocked = False
         while True:
@@ -157,6 +158,10 @@ cdef class Connection:
             if pending <= 0:
                 if pending < 0:
                     self.events()
+                elif was_blocked:
+                    # The socket took it before epoll could say that it would: whoever was passed over
+                    # while it was full has no other call.
+                    self.reconsider()
                 return pending == 0
             n = c_send(self.fd, pn_transport_head(self.transport), pending, MSG_NOSIGNAL)
             if n < 0:
