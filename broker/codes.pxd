@@ -18,6 +18,7 @@ cdef enum:
     HAS_TTL = 4
     HAS_EXPIRY = 8
     HAS_DELIVERY_NOTES = 16
+    LARGE_SHIFT = 32
     TAKEN = 0
     LATE = 1
     VIOLATION = 2

@@ -25,6 +25,9 @@ HAS_TTL = 4
 HAS_EXPIRY = 8
 HAS_DELIVERY_NOTES = 16
 
+# Above these bits stands the number of the file that has the body of a large message, 0 for none.
+LARGE_SHIFT = 32
+
 # What Account.use answers (flow/ledger.py).
 TAKEN = 0
 LATE = 1

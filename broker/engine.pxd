@@ -21,7 +21,7 @@ cdef class Engine:
     cdef public long wanted_bytes, lend_ns, epoch_ns, passing_bytes, page_ns
     cdef public set expiring, paging, spent, borrowing
     cdef public list moves
-    cdef public object find, pager, origin
+    cdef public object find, pager, large, origin
     cdef public dict subscriptions
     cdef public list unfinished
 
@@ -39,7 +39,8 @@ cdef class Engine:
     @cython.locals(node=Node, earliest=long, due=long)
     cpdef long next_deadline(self) except -1
     @cython.locals(ledger=Ledger)
-    cdef long _arrive_unpromised(self, Node node, Account account, bytes data, long bits, bint settled) except -1
+    cdef long _arrive_unpromised(self, Node node, Account account, bytes data, long bits, bint settled,
+                                 long size) except -1
     cpdef object park(self, Node node, Account account, object message, long size, bint settled)
     @cython.locals(subscription=Node, code=long, answer=long)
     cdef long _publish(self, Node topic, bytes data, long bits) except -1
@@ -48,7 +49,10 @@ cdef class Engine:
     cdef bint _make_room(self, Node node, long size) except -1
     cpdef object bury(self, Node node, Entry entry, str reason)
     cpdef object passed_on(self, Node node, Entry entry, object way)
-    cdef long _overflow(self, Node node, bytes data) except -1
+    cdef long _overflow(self, Node node, bytes data, long bits) except -1
+    cdef object _strip(self, Node node, Entry entry)
+    cdef object _have_body(self, Node node, Entry entry, object body, bint keep)
+    cdef object _let_go(self, Node node, long seq)
     cdef object _way_of_letters(self, Node node)
     cdef bytes _letter(self, Node node, bytes data, str reason)
     cdef long _wall_ms(self)
@@ -71,7 +75,7 @@ cdef class Engine:
     cdef object _leave(self, Node node, long size)
     @cython.locals(consumers=list)
     cdef object _dispatch(self, Node node)
-    @cython.locals(browser=Consumer, reader=Reader, entry=Entry, count=long)
+    @cython.locals(browser=Consumer, reader=Reader, entry=Entry)
     cdef object _show(self, Node node)
     @cython.locals(reader=Reader)
     cdef object _look_for_unfinished(self, Node node)

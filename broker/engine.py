@@ -15,6 +15,7 @@ from broker import codes, message
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import Gate
 from broker.flow.ledger import IDLE_NS, Account, Ledger, Port
+from broker.large import Body, Larges, Parting, note_key, note_value
 from broker.node import Node
 from broker.passage import EXPIRED, MOVE_WINDOW, OVERFLOW, REJECTED, UNDELIVERABLE, Mover, Passage
 from broker.queues.dispatch import Consumer, fair, fill, only
@@ -103,6 +104,7 @@ class Engine:
         self.subscriptions: dict[str, Node] = {}
         # Who sent the message that a topic is passing on.
         self.origin: object = None
+        self.large = Larges(self.memory, self.temp, self.disk)
 
     # --- the message path
 
@@ -111,8 +113,10 @@ class Engine:
         size = len(data)
         if node.subscriptions:
             self.origin = account.origin
+        if bits >> codes.LARGE_SHIFT:
+            size += self.large.size_of(bits)
         if account.window_max == 0:
-            return self._arrive_unpromised(node, account, data, bits, settled)
+            return self._arrive_unpromised(node, account, data, bits, settled, size)
         verdict = account.use(size, self.now_ns)
         if verdict == codes.TAKEN:
             code = self.put(node, data, bits)
@@ -139,10 +143,12 @@ class Engine:
             return self._answer_behind(node, bits)
         gate = node.gate
         size = len(data)
+        if bits >> codes.LARGE_SHIFT:
+            size += self.large.size_of(bits)
         if (
             gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes
         ) and not self._make_room(node, size):
-            return self._overflow(node, data)
+            return self._overflow(node, data, bits)
         keep = bits & codes.IS_DURABLE != 0 and node.shelf is not None
         entry = node.queue.append(data, keep)
         node.received += 1
@@ -151,6 +157,8 @@ class Engine:
         self.memory.depth_msgs += 1
         if gate.enter(size, self.now_ns):
             self._gate_changed(node)
+        if bits >> codes.LARGE_SHIFT:
+            self._have_body(node, entry, self.large.of(bits), keep)
         expires_ms = 0
         if bits & (codes.HAS_TTL | codes.HAS_EXPIRY):
             expires_ms = self._set_expiry(node, entry, data)
@@ -285,12 +293,14 @@ class Engine:
                 earliest = due
         return earliest
 
-    def _arrive_unpromised(self, node: Node, account: Account, data: bytes, bits: int, settled: bool) -> int:
+    def _arrive_unpromised(
+        self, node: Node, account: Account, data: bytes, bits: int, settled: bool, size: int
+    ) -> int:
         """A message on credit that promised no room: an anonymous relay, or a node that rejects."""
         account.used += 1
         account.last_used_ns = self.now_ns
         ledger = account.ledger
-        if not ledger.line and ledger.room(len(data)) > 0:
+        if not ledger.line and ledger.room(size) > 0:
             return self.put(node, data, bits)
         if settled:
             # It can't be refused any more, so it waits whatever `when_full` says.
@@ -356,8 +366,8 @@ class Engine:
         node.queue.drop(entry)
         if entry.durable:
             self._forget(node, entry)
-        if entry.extra is not None and entry.extra.expires_ns:
-            _expiry_of(node).left()
+        if entry.extra is not None:
+            self._strip(node, entry)
         self._leave(node, len(entry.data))
 
     def _remove(self, node: Node, entry: Entry) -> None:
@@ -366,9 +376,44 @@ class Engine:
         node.queue.settle(entry)
         if entry.durable:
             self._forget(node, entry)
-        if entry.extra is not None and entry.extra.expires_ns:
-            _expiry_of(node).left()
+        if entry.extra is not None:
+            self._strip(node, entry)
         self._leave(node, len(entry.data))
+
+    def _strip(self, node: Node, entry: Entry) -> None:
+        """An entry that has more than its bytes leaves."""
+        extra = entry.extra
+        if extra is None:
+            return
+        if extra.expires_ns:
+            _expiry_of(node).left()
+        if extra.body is not None:
+            # The heap of expiries may know the entry a while longer.
+            extra.body = None
+            self._let_go(node, entry.seq)
+
+    def _have_body(self, node: Node, entry: Entry, body: Body, keep: bool) -> None:
+        """The entry is a large message, which put() has counted as if all of it were in memory."""
+        self.memory.depth_bytes -= body.size
+        node.bodies[entry.seq] = (body, keep)
+        node.file_bytes += body.size
+        _dress(entry, body)
+        if keep:
+            body.kept += 1
+            self.note(note_key(body, node.name, entry.seq), note_value(body))
+
+    def _let_go(self, node: Node, seq: int) -> None:
+        """A large message leaves its node; once that is on disk nothing of it needs the file."""
+        body, noted = node.bodies.pop(seq)
+        node.file_bytes -= body.size
+        node.gate.depth_bytes -= body.size
+        self._unnote(node, seq, body, noted)
+
+    def _unnote(self, node: Node, seq: int, body: Body, noted: bool) -> None:
+        if noted and self.storing is not None:
+            body.kept -= 1
+            self.note(note_key(body, node.name, seq), b"")
+            self.storing.wait(Parting(body))
 
     def _leave(self, node: Node, size: int) -> None:
         self.memory.depth_bytes -= size + codes.HELD_BYTES
@@ -387,7 +432,7 @@ class Engine:
                 if ledger.line or ledger.rest:
                     self.touch(topic)
 
-    def _overflow(self, node: Node, data: bytes) -> int:
+    def _overflow(self, node: Node, data: bytes, bits: int) -> int:
         """No room at the hard limit and none to be made: what `overflow` says of the newest message."""
         if node.overflow == codes.OVERFLOW_DROP_NEWEST:
             node.dropped += 1
@@ -396,7 +441,7 @@ class Engine:
             way = self._way_of_letters(node)
             if way is not None:
                 node.dead_lettered += 1
-                return way.take_in(self._letter(node, data, OVERFLOW))
+                return way.take_in(self._letter(node, data, OVERFLOW), bits)
         node.refused += 1
         return codes.REFUSED
 
@@ -528,13 +573,13 @@ class Engine:
         """Send browsers what they have not seen yet, as far as they may be sent."""
         for browser in list(node.browsers):
             reader = browser.reader
-            count = browser.capacity()
-            while reader is not None and count > 0:
+            browser.left = browser.capacity()
+            while reader is not None and browser.left > 0:
                 entry = node.queue.look(reader)
                 if entry is None:
                     break
+                browser.left -= 1
                 browser.send(entry)
-                count -= 1
         self._look_for_unfinished(node)
 
     def _look_for_unfinished(self, node: Node) -> None:
@@ -656,7 +701,7 @@ class Engine:
         if spool is not None:
             msgs -= spool.count
             nbytes -= spool.nbytes
-        return nbytes + codes.HELD_BYTES * msgs
+        return nbytes - node.file_bytes + codes.HELD_BYTES * msgs
 
     def _page_out(self, node: Node, nbytes: int) -> int:
         """Put about so much of the node on disk; how much it was."""
@@ -748,6 +793,8 @@ class Engine:
             is_late = 0 < expires_ns <= self.now_ns
             entry = put_back(node.queue, seq, flags, delivery_count, 0 if is_late else expires_ns, data)
             nbytes += len(data)
+            if seq in node.bodies:
+                _dress(entry, node.bodies[seq][0])
             if is_late:
                 late.append(entry)
             elif expires_ns:
@@ -763,6 +810,13 @@ class Engine:
             self.bury(node, entry, EXPIRED)
         self.touch(node)
 
+    def restore_large(self, node: Node, seq: int, body: Body) -> None:
+        """A message that survived has its body in a file; before the message itself is restored."""
+        node.bodies[seq] = (body, True)
+        body.kept += 1
+        node.file_bytes += body.size
+        node.gate.depth_bytes += body.size
+
     def _drop_spool(self, node: Node) -> int:
         """Forget what is on disk only; how many messages that was."""
         if node.spool is None:
@@ -777,6 +831,10 @@ class Engine:
                 for seq in range(run.first, run.last + 1):
                     if seq not in held:
                         node.shelf.forget(seq, run.nbytes // max(run.count, 1))
+        if node.bodies:
+            inside = {entry.seq for entry in node.queue}
+            for seq in [seq for seq in node.bodies if seq not in inside]:
+                self._let_go(node, seq)
         return int(count)
 
     def restore_page(self, node: Node, run: Run) -> None:
@@ -963,7 +1021,7 @@ class Engine:
         if name in self.nodes:
             raise ConflictError(f"'{name}' exists already")
         node = Node(name, settings.kind)
-        node.ledger.budget(self.memory)
+        node.ledger.budget(self.memory, self.large.most)
         self._apply(node, settings)
         if shelf is not None:
             self._set_on(node, shelf)
@@ -996,6 +1054,8 @@ class Engine:
             entry.durable = True
             entry.delivery_count = delivery_count
             entry.redelivered = bool(flags & REDELIVERED) or seq <= node.suspect_seq
+            if seq in node.bodies:
+                _dress(entry, node.bodies[seq][0])
             if expires_ms:
                 self._expire_at(node, entry, expires_ms)
             size = len(data)
@@ -1065,8 +1125,12 @@ class Engine:
             node.gate.depth_msgs -= node.spool.count
             node.gate.depth_bytes -= node.spool.nbytes
             node.spool.drop()
-        self.memory.depth_bytes -= node.gate.depth_bytes + node.gate.depth_msgs * codes.HELD_BYTES
+        held_bytes = node.gate.depth_bytes - node.file_bytes
+        self.memory.depth_bytes -= held_bytes + node.gate.depth_msgs * codes.HELD_BYTES
         self.memory.depth_msgs -= node.gate.depth_msgs
+        for seq, (body, noted) in node.bodies.items():
+            self._unnote(node, seq, body, noted)
+        node.bodies.clear()
 
     def _clear_shelf(self, node: Node) -> None:
         if node.shelf is None or self.storing is None:
@@ -1255,6 +1319,12 @@ class Engine:
     def _consumers_changed(self, node: Node) -> None:
         self._enforce(node)
         self.touch(node)
+
+
+def _dress(entry: Entry, body: Body) -> None:
+    if entry.extra is None:
+        entry.extra = Extra()
+    entry.extra.body = body
 
 
 def _expiry_of(node: Node) -> Expiry:

@@ -7,8 +7,8 @@ cdef long BODY_FIRST, BODY_LAST, FOOTER, MAX_DEPTH, MAX_UINT, LONG_NAME
 
 @cython.locals(end=long, at=long, last=long, bits=long, code=long, start=long)
 cpdef long scan(bytes data)
-cdef bint _may_follow(long last, long code)
-cdef bint _is_typed(long code, long constructor)
+cpdef bint may_follow(long last, long code)
+cpdef bint is_typed(long code, long constructor)
 @cython.locals(left=long)
 cpdef long section_code(bytes data, long at)
 cdef long _after_descriptor(bytes data, long at)

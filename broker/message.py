@@ -61,11 +61,11 @@ def scan(data: bytes) -> int:
     bits = 0
     while at < end:
         code = section_code(data, at)
-        if code < HEADER or code > FOOTER or not _may_follow(last, code):
+        if code < HEADER or code > FOOTER or not may_follow(last, code):
             return MALFORMED
         start = _after_descriptor(data, at)
         at = skip_value(data, start, end, 0)
-        if at < 0 or not _is_typed(code, data[start]):
+        if at < 0 or not is_typed(code, data[start]):
             return MALFORMED
         if code == HEADER:
             bits = HAS_HEADER | _header_bits(data, start, at)
@@ -79,7 +79,7 @@ def scan(data: bytes) -> int:
     return bits if last > 0 else MALFORMED
 
 
-def _is_typed(code: int, constructor: int) -> bool:
+def is_typed(code: int, constructor: int) -> bool:
     """Whether a section's value is the list, map or binary that §3.2 says it is."""
     if code == AMQP_VALUE:
         return True
@@ -90,7 +90,7 @@ def _is_typed(code: int, constructor: int) -> bool:
     return constructor in (0xC1, 0xD1)
 
 
-def _may_follow(last: int, code: int) -> bool:
+def may_follow(last: int, code: int) -> bool:
     """Sections come in order and once; data and amqp-sequence sections may repeat, kinds don't mix."""
     if code >= BODY_FIRST and code <= BODY_LAST and last >= BODY_FIRST:
         return last == code and code < BODY_LAST
@@ -536,13 +536,13 @@ def value_places(data: bytes, wanted: Wanted) -> list[int] | None:
     before = 0
     while at < end:
         code = section_code(data, at)
-        if code < HEADER or code > FOOTER or not _may_follow(before, code):
+        if code < HEADER or code > FOOTER or not may_follow(before, code):
             return None
         if code > last:
             break
         start = _after_descriptor(data, at)
         at = skip_value(data, start, end, 0)
-        if at < 0 or not _is_typed(code, data[start]):
+        if at < 0 or not is_typed(code, data[start]):
             return None
         if code == HEADER and not _find_fields(data, start, at, wanted.header, places):
             return None

@@ -19,7 +19,8 @@ cdef class Node:
     cdef public Shelf shelf
     cdef public long group, kept_seq, kept_msgs, kept_bytes, attended_group, suspect_seq
     cdef public object expiry, duplicates, letters, spool
-    cdef public long page_bytes
+    cdef public long page_bytes, file_bytes
+    cdef public dict bodies
     cdef public str dead_letter_address
     cdef public long max_delivery_count
     cdef public bint plain
@@ -31,3 +32,5 @@ cdef class Node:
     cdef public long expired, dead_lettered, duplicated
     cdef public long refused, dropped, unrouted, overrun, sampled_in, sampled_out
     cdef public double rate_in, rate_out
+
+    cpdef long mean_bytes(self)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from broker import codes
 from broker.flow.gate import Gate
 from broker.flow.ledger import Account, Ledger
+from broker.large import Body
 from broker.queues.dispatch import Consumer
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
@@ -36,7 +37,9 @@ class Node:
     ``attended_group`` is on disk. Up to ``suspect_seq`` every message may have been sent before a crash.
     ``plain``: a message needs nothing at arrival but its place (no window of duplicates). ``letters``
     is the way its dead letters take, once there was one. ``spool`` is
-    the part of its backlog that is on disk only, None where nothing ever was.
+    the part of its backlog that is on disk only, None where nothing ever was. ``bodies`` has the files of
+    its large messages, by message, each with whether the store has a note of it; ``file_bytes`` is what
+    they have together, which the depth counts and memory doesn't.
     Counters are plain integers since the node came to be, read by whoever looks.
     """
 
@@ -71,6 +74,8 @@ class Node:
         self.plain = True
         self.spool: Spool | None = None
         self.page_bytes = codes.UNBOUNDED
+        self.bodies: dict[int, tuple[Body, bool]] = {}
+        self.file_bytes = 0
         self.dirty = False
         self.deleted = False
         self.by_turn = False
@@ -113,6 +118,10 @@ class Node:
     def is_subscription(self) -> bool:
         """True for what belongs to its topics and has no producers of its own."""
         return self.kind == "subscription"
+
+    def mean_bytes(self) -> int:
+        """The mean size of its messages; 0 while it has none."""
+        return self.gate.depth_bytes // self.gate.depth_msgs if self.gate.depth_msgs > 0 else 0
 
     def owners(self) -> list[Node]:
         """Whose producers need room here: a node's own, and those of the topics it takes messages from."""

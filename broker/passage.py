@@ -50,16 +50,22 @@ class Passage(Port):
 
     def send(self, entry: Entry, data: bytes) -> None:
         """Bring an acquired entry over, now or when there is room; ``data`` is what it reads there."""
-        bits = message.scan(data)
+        body = None if entry.extra is None else entry.extra.body
+        bits = self.engine.large.bits_of(data, body)
+        size = len(data) + self.engine.large.size_of(bits)
         code = self.engine.arrive(self.target, self.account, data, bits, True)
         if code == codes.PARK:
-            self.engine.park(self.target, self.account, Waiting(data, bits, entry), len(data), True)
+            self.engine.park(self.target, self.account, Waiting(data, bits, entry), size, True)
         else:
             self._arrived(entry)
 
-    def take_in(self, data: bytes) -> int:
-        """Bring in a message that is in no node yet: ACCEPTED, STORING, or REFUSED without room."""
-        code = self.engine.arrive(self.target, self.account, data, message.scan(data), False)
+    def take_in(self, data: bytes, bits: int) -> int:
+        """Bring in a message that is in no node yet: ACCEPTED, STORING, or REFUSED without room.
+
+        ``bits`` are those it came with, which name its file if it is large.
+        """
+        bits = message.scan(data) | bits >> codes.LARGE_SHIFT << codes.LARGE_SHIFT
+        code = self.engine.arrive(self.target, self.account, data, bits, False)
         return codes.REFUSED if code == codes.PARK else code
 
     def end(self) -> None:

@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 
 from broker.engine import SEEN, SENT, SENT_ANY, Engine
+from broker.large import noted
 from broker.manage.model import HOLDS, Model
 from broker.manage.subscriptions import is_subscription
 from broker.node import Node
 from broker.queues.spool import Message, Run
+from broker.storage import LARGE_NOTE
 from broker.store.disk import DiskStore, Recovered, RecoveredShelf
 from broker.store.pager import Elsewhere
 from broker.store.pages import StoredPage, messages_of
@@ -57,19 +59,43 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
     recovered = store.recovered
     model.restore_holds(recovered.notes.get(HOLDS, b""))
     messages = 0
+    larges = _larges(recovered)
     for each in sorted(recovered.shelves, key=lambda each: is_subscription(each.definition)):
         node = model.restore(each.name, each.definition, each.shelf)
         node.suspect_seq = _suspect(recovered, each)
         node.queue.next_seq = max(each.last_seq, node.suspect_seq) + 1
         _restore_duplicates(node, recovered)
+        _restore_larges(engine, node, each, larges.pop(each.name, []))
         for part in each.parts:
             if isinstance(part, StoredPage):
                 engine.restore_page(node, _run(engine, store, each.shelf, part))
             else:
                 engine.restore(node, part)
         messages += node.gate.depth_msgs
+    for key in (key for keys in larges.values() for key, _ in keys):
+        engine.note(key, b"")
     if messages:
         log.info("restored %d messages", messages)
+
+
+def _larges(recovered: Recovered) -> dict[str, list[tuple[str, bytes]]]:
+    """By node, the notes of messages whose bodies are in files."""
+    found: dict[str, list[tuple[str, bytes]]] = {}
+    for key, value in recovered.notes.items():
+        if key.startswith(LARGE_NOTE):
+            found.setdefault(noted(key, value)[2], []).append((key, value))
+    return found
+
+
+def _restore_larges(
+    engine: Engine, node: Node, shelf: RecoveredShelf, notes: list[tuple[str, bytes]]
+) -> None:
+    for key, value in notes:
+        number, seq, _, _, _ = noted(key, value)
+        if shelf.shelf.holder(seq) is not None:
+            engine.restore_large(node, seq, engine.large.recovered(number, value))
+        else:
+            engine.note(key, b"")
 
 
 def _run(engine: Engine, store: DiskStore, shelf: DiskShelf, page: StoredPage) -> Run:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
@@ -41,6 +42,7 @@ from broker.manage.process import Process
 from broker.policy.load import load_policies
 from broker.recovery import open_store, restore
 from broker.settings import Settings
+from broker.store.largefiles import LARGE, LargeFiles
 from broker.store.pager import Pager
 from broker.units import MB, format_size
 
@@ -69,7 +71,7 @@ class Budgets:
         """Those that are set, the others from what the machine has."""
         free = free_bytes(settings.data)
         # What the store takes already is its own: else a full one would be stopped by every restart.
-        mine = free + taken_bytes(settings.data)
+        mine = free + taken_bytes(settings.data) + taken_bytes(settings.data / LARGE)
         return cls(
             _given(settings.memory_limit, memory_bytes() * MEMORY_PERCENT // 100),
             _given(settings.store_limit, mine * STORE_PERCENT // 100),
@@ -107,6 +109,9 @@ class Server:
         # Set up before the reactor is there to post to; it answers once that runs.
         self.pager = Pager(settings.data, lambda task: self.reactor.post(task))
         self.engine.pager = self.pager
+        kept = self.store.large_numbers()
+        self.large = LargeFiles(settings.data, lambda task: self.reactor.post(task), kept)
+        self.engine.large.use(self.large, settings.limits.large_message_size)
         roster = Roster()
         self.model = Model(
             self.engine,
@@ -122,7 +127,7 @@ class Server:
         )
         self.model.on_reload = self.reload
         self.engine.find = self.model.resolve
-        self.model.on_backup = self.store.backup
+        self.model.on_backup = self.backup
         restore(self.engine, self.model, self.store)
         self.container = Container(self.engine, self.model, roster, settings)
         self.reactor = Reactor(self.container)
@@ -162,7 +167,18 @@ class Server:
         if self.http is not None:
             self.http.stop()
         self.pager.close()
+        self.large.close()
         self.store.close()
+
+    def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
+        """Copy the store into a new directory; no large message's file goes meanwhile."""
+        held = self.engine.large.hold()
+
+        def copied(fault: Exception | None) -> None:
+            held.clear()
+            done(fault)
+
+        self.store.backup(target, copied)
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
         """Run a function on the reactor's thread and wait for its answer; TimeoutError after 5 s."""

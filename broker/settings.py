@@ -58,6 +58,7 @@ class Limits:
     max_links: int = 1024
     max_frame_size: int = 65_536
     max_message_size: int = 100 * MB
+    large_message_size: int = MB
     handshake_timeout_ms: int = 10_000
     idle_timeout_ms: int = 60_000
     shutdown_timeout_ms: int = 10_000
@@ -115,7 +116,12 @@ FIELDS = fields.table(
         "80 % of the free disk and its own",
         "Bytes of durable messages on disk; 0: none",
     ),
-    Field("temp_limit", Size(), "50 % of the free disk", "Bytes of messages paged out to disk; 0: none"),
+    Field(
+        "temp_limit",
+        Size(),
+        "50 % of the free disk",
+        "Bytes on disk of messages paged out and of large ones that needn't survive; 0: none",
+    ),
     Field("policies", Several(PathType()), "policies, if it exists", "Policy files, or directories of them"),
     Field("auto_create", Flag(), "true", "A node nobody declared is created when a client attaches to it"),
     Field(
@@ -131,6 +137,12 @@ FIELDS = fields.table(
     # AMQP 1.0 §2.7.1: no peer may ask for frames below 512 bytes.
     Field("limits.max_frame_size", Size(512, (1 << 32) - 1), "64 KB", "Largest frame taken in"),
     Field("limits.max_message_size", Size(1), "100 MB", "Largest message, where a node says nothing else"),
+    Field(
+        "limits.large_message_size",
+        Size(4096),
+        "1 MB",
+        "More than this of one message is not held in memory: its body goes through a file",
+    ),
     Field("limits.handshake_timeout", Duration(1), "10 s", "How long a client may take until it has opened"),
     Field("limits.idle_timeout", Duration(), "60 s", "A silent client is cut off; 0 means never"),
     Field("limits.shutdown_timeout", Duration(), "10 s", "How long a stop waits for clients"),

@@ -7,6 +7,13 @@ The reactor's thread calls everything here, and nothing here waits for a disk.
 
 from __future__ import annotations
 
+import struct
+
+# The key of the note that a large message's body is in a file: file number, message number, node.
+LARGE_NOTE = "large/"
+# What it says: the file's size and its CRC-32C.
+LARGE_FILE = struct.Struct("<QI")
+
 # Flags of a stored message.
 DURABLE = 1
 REDELIVERED = 2

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-PURE = ("broker.flow.", "broker.queues.", "broker.engine", "broker.node", "broker.stor", "broker.message")
+PURE = (
+    *("broker.flow.", "broker.queues.", "broker.engine", "broker.node", "broker.stor", "broker.message"),
+    "broker.bodyscan",
+)
 
 
 class PureFinder:

@@ -26,7 +26,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-LEAVES = ("errors", "units", "message", "codes", "yamlsource", "fields", "storage", "records")
+LEAVES = ("errors", "units", "message", "bodyscan", "codes", "yamlsource", "fields", "storage", "records")
 VIEWS = ("manage.views", "manage.attributes", "manage.model", "manage.process")
 
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -34,6 +34,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "units": (),
     "message": (),
     "codes": (),
+    "bodyscan": ("message",),
+    "large": ("flow", *LEAVES),
     "fields": ("units",),
     "yamlsource": ("errors",),
     "endpoints": LEAVES,
@@ -42,17 +44,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "storage": (),
     "records": LEAVES,
     "machine": (),
-    "node": ("flow", "queues", "passage", *LEAVES),
+    "node": ("flow", "queues", "passage", "large", *LEAVES),
     "storing": ("flow", "queues", "node", *LEAVES),
     "passage": ("flow", "queues", "node", "engine", *LEAVES),
-    "engine": ("flow", "queues", "node", "passage", "storing", *LEAVES),
-    "recovery": ("engine", "node", "queues.spool", "store", "manage", *LEAVES),
+    "engine": ("flow", "queues", "node", "passage", "storing", "large", *LEAVES),
+    "recovery": ("engine", "node", "large", "queues.spool", "store", "manage", *LEAVES),
     "store": LEAVES,
     "policy": ("flow.limits", "flow.vocabulary", *LEAVES),
     "settings": ("flow.limits", "endpoints", *LEAVES),
     "security": LEAVES,
     "amqp": (
-        *("engine", "node", "manage", "security", "settings", "flow.limits", "flow.window", "flow.gate"),
+        *("engine", "node", "manage", "security", "settings", "flow.limits", "flow.window"),
         *("flow.ledger", "queues.dispatch", "queues.queue", "queues.filters", *LEAVES),
     ),
     "manage": ("engine", "node", "policy", "flow", "queues", "store", *LEAVES),
@@ -69,7 +71,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
 # Only these files of the command line may reach the broker itself; all others speak to one over the wire.
 SERVING = {"cli.serve", "cli.schema"}
 PROTON_ROOMS = {"amqp", "client", "spark"}
-NO_CLOCK = {"flow", "queues", "node", "storing", "passage", "engine", "storage", "message", "codes", "units"}
+NO_CLOCK = {
+    *("flow", "queues", "node", "storing", "passage", "engine", "storage", "message", "codes", "units"),
+    *("bodyscan", "large"),
+}
 CLOCKS = {"time", "datetime", "socket", "select", "threading", "os", "logging", "asyncio"}
 
 

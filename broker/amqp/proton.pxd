@@ -32,6 +32,9 @@ cdef extern from *:
     extern int pn_link_credit(void *), pn_link_queued(void *), pn_link_drained(void *);
     extern ssize_t pn_link_recv(void *, char *, size_t), pn_link_send(void *, const char *, size_t);
     extern size_t pn_session_outgoing_bytes(void *);
+    extern size_t pn_session_incoming_bytes(void *);
+    extern void *pn_link_current(void *), *pn_unsettled_next(void *);
+    extern void pn_delivery_abort(void *);
     extern size_t pn_session_get_incoming_capacity(void *);
     extern void pn_session_set_incoming_capacity(void *, size_t);
     extern void *pn_delivery(void *, pn_bytes_t), *pn_delivery_link(void *);
@@ -82,6 +85,10 @@ cdef extern from *:
     int pn_link_drained(void *link)
     ssize_t pn_link_recv(void *link, char *start, size_t size)
     ssize_t pn_link_send(void *link, const char *start, size_t size)
+    size_t pn_session_incoming_bytes(void *session)
+    void *pn_link_current(void *link)
+    void *pn_unsettled_next(void *delivery)
+    void pn_delivery_abort(void *delivery)
     size_t pn_session_outgoing_bytes(void *session)
     size_t pn_session_get_incoming_capacity(void *session)
     void pn_session_set_incoming_capacity(void *session, size_t capacity)

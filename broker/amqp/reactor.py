@@ -46,6 +46,7 @@ class Guest:
         self.handshake: Handshake | None = handshake
         self.peer: Peer | None = None
         self.armed = False
+        self.paused = False
         self.ending = False
         self.closed = False
         self.unsent = b""
@@ -252,9 +253,11 @@ class Reactor:
             return
         if not alive or (guest.ending and not wire.blocked):
             self._linger(guest)
-        elif wire.blocked != guest.armed:
+        elif wire.blocked != guest.armed or wire.paused != guest.paused:
             guest.armed = wire.blocked
-            self.epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if guest.armed else 0))
+            guest.paused = wire.paused
+            mask = 0 if guest.paused else select.EPOLLIN
+            self.epoll.modify(fd, mask | (select.EPOLLOUT if guest.armed else 0))
 
     def _run_inbox(self) -> None:
         for _ in range(len(self._inbox)):

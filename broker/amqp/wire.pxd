@@ -22,6 +22,9 @@ cdef class Connection:
     cdef public long received, sent, numbered, handled
     cdef public set links
     cdef public list answers
+    # Large messages: what comes in, what goes out, and whether the socket is left unread meanwhile.
+    cdef public list inflows, streams
+    cdef public bint paused
 
     cdef object touch(self)
     cdef object digest(self, ssize_t size)
@@ -33,6 +36,8 @@ cdef class Connection:
     cdef object on_flow(self, void *link)
     cdef object repeat_flow(self, void *link)
     cdef object reconsider(self)
+    cdef object throttle(self, Engine engine)
+    cdef object stream(self)
 
 cdef class Held:
     cdef void *delivery
@@ -41,6 +46,7 @@ cdef class Held:
     cdef long bits
     cdef Node node
     cdef Account account
+    cdef object body
 
 cdef class Unwritten:
     cdef void **deliveries
@@ -63,6 +69,11 @@ cdef class ProducerLink(Port):
     cdef public bint presettled, second, dead
     cdef public long open_credit, kept, max_size, partial_bytes, received
     cdef list chunks
+    # A large message on its way to a file, its delivery, and how much of one memory holds before.
+    cdef object inflow
+    cdef void *current
+    cdef public long most_held
+    cdef long look_again
     cdef Unwritten unwritten
     cdef long group
 
@@ -81,6 +92,14 @@ cdef class ProducerLink(Port):
     cdef object malformed(self, void *delivery, long size, bint settled)
     cdef object aborted(self, void *delivery)
     cdef object forget_pieces(self)
+    cdef object go_large(self, void *delivery)
+    cdef object on_piece(self, void *delivery)
+    cdef object feed(self, bytes data)
+    cdef object end_large(self)
+    cdef object whole_large(self, void *delivery, object inflow)
+    cdef object go_on(self)
+    cdef object drop_inflow(self)
+    cdef bint is_unread(self, void *delivery)
     cdef object after_unused(self)
     cdef object peer_settled(self, void *delivery)
     cdef object oversent(self)
@@ -100,10 +119,18 @@ cdef class ConsumerLink(Consumer):
     cdef long next_tag
     cdef list slots
     cdef list free
+    # A large message on its way out, and its delivery.
+    cdef object outflow
+    cdef void *streaming
+    cdef Entry streamed
     cdef Unwritten unwritten
     cdef long group
 
     cdef object on_updated(self, void *delivery)
+    cdef object begin_stream(self, Entry entry, void *delivery)
+    cdef object stream(self)
+    cdef object end_stream(self)
+    cdef object drop_stream(self)
     cdef object confirm(self, void *delivery)
     cdef object until_stored(self, void *delivery)
     cpdef object stored(self, long group)

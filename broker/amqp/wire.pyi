@@ -15,6 +15,7 @@ class Connection:
     links: set[ProducerLink | ConsumerLink]
     blocked: bool
     incoming: Sentry
+    paused: bool
     book: Ledgerbook
     received: int
     sent: int

@@ -68,6 +68,8 @@ def _told(report: Report) -> str:
         f"journal {report.journal_bytes:,} B, pages {report.page_bytes_used:,} of {report.page_bytes:,} B,"
         f" directory {report.directory_bytes:,} B, {report.groups:,} groups"
     )
+    if report.large_files:
+        lines.append(f"{report.large_files:,} large messages' files, {report.large_bytes:,} B")
     lines.append("stopped in order" if report.clean else "not stopped in order")
     return "\n".join(lines)
 

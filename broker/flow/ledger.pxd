@@ -37,7 +37,9 @@ cdef class Ledger:
     cdef public long reclaim_ns, probe_ns, used_total, used_at_probe, revoked_count, scan
     cdef public bint overpromised
     cdef public Gate memory
-    cdef public long copies
+    cdef public long copies, most_held
+
+    cdef long _held(self, long size)
 
     @cython.locals(gate=Gate)
     cpdef object orphan(self, Account account, long now_ns)
@@ -47,7 +49,7 @@ cdef class Ledger:
     @cython.locals(want=long)
     cpdef bint renew(self, Account account, long now_ns) except -1
     cpdef object wait(self, Account account, long now_ns)
-    cpdef object budget(self, Gate memory)
+    cpdef object budget(self, Gate memory, long most_held=*)
     @cython.locals(before=long, held=long, account=Account)
     cpdef object copy(self, long copies)
     @cython.locals(freed=long, account=Account)
@@ -63,7 +65,7 @@ cdef class Ledger:
     cdef object _deal_credit(self, list askers, long now_ns)
     @cython.locals(account=Account, total=long)
     cdef long _line_room_for(self, list askers)
-    @cython.locals(size=long, change=long, gate=Gate)
+    @cython.locals(size=long, change=long, held=long, gate=Gate)
     cdef object _learn(self, Account account)
     @cython.locals(size=long, gate=Gate)
     cdef object _grant(self, Account account, long msgs)

@@ -117,7 +117,7 @@ class Account:
         self.ledger.parked_msgs += 1
         self.ledger.parked_bytes += size
         if self.ledger.memory is not None:
-            self.ledger.memory.depth_bytes += size + codes.HELD_BYTES
+            self.ledger.memory.depth_bytes += self.ledger._held(size)
         self.ledger.wait(self, now_ns)
 
     def unpark(self, message: object) -> bool:
@@ -156,7 +156,7 @@ class Account:
         self.ledger.parked_msgs -= 1
         self.ledger.parked_bytes -= size
         if self.ledger.memory is not None:
-            self.ledger.memory.depth_bytes -= size + codes.HELD_BYTES
+            self.ledger.memory.depth_bytes -= self.ledger._held(size)
 
     @property
     def granted(self) -> int:
@@ -203,6 +203,7 @@ class Ledger:
         self.overpromised = False
         self.memory: Gate | None = None
         self.copies = 1
+        self.most_held = codes.UNBOUNDED
 
     def open(self, port: Port, window_max: int, initial: int, now_ns: int) -> Account:
         """A new producer's account; its first grant comes at the end of the turn, if there is room."""
@@ -251,7 +252,7 @@ class Ledger:
             for gate in self.others:
                 gate.promise(-msgs, -msgs * reserve_bytes)
         if self.memory is not None:
-            self.memory.promise(-msgs, -msgs * self.copies * (reserve_bytes + codes.HELD_BYTES))
+            self.memory.promise(-msgs, -msgs * self.copies * self._held(reserve_bytes))
 
     def misjudged(self, account: Account) -> None:
         """A message was larger than its credit had reserved: reserve more for what is still out."""
@@ -271,9 +272,17 @@ class Ledger:
         for account in self.accounts:
             gate.promise(-account.outstanding, -account.outstanding * account.reserve_bytes)
 
-    def budget(self, memory: Gate) -> None:
-        """Reserve from the broker's memory as well; before the first account is opened."""
+    def budget(self, memory: Gate, most_held: int = codes.UNBOUNDED) -> None:
+        """Reserve from the broker's memory as well; before the first account is opened.
+
+        Of a message larger than ``most_held`` no more than that is in memory.
+        """
         self.memory = memory
+        self.most_held = most_held
+
+    def _held(self, size: int) -> int:
+        """What a message of that size takes in memory."""
+        return min(size, self.most_held) + codes.HELD_BYTES
 
     def copy(self, copies: int) -> None:
         """A message to this address is held so many times from now on, once at least."""
@@ -281,7 +290,7 @@ class Ledger:
         self.copies = max(copies, 1)
         if self.memory is not None:
             for account in self.accounts:
-                held = account.outstanding * (account.reserve_bytes + codes.HELD_BYTES)
+                held = account.outstanding * self._held(account.reserve_bytes)
                 self.memory.promise(0, (self.copies - before) * held)
 
     def lend(self, now_ns: int) -> int:
@@ -301,7 +310,7 @@ class Ledger:
         """Credit that may be promised now: the least room of all gates."""
         room = self.gate.room(reserve_bytes)
         if self.memory is not None:
-            room = min(room, self.memory.room(self.copies * (reserve_bytes + codes.HELD_BYTES)))
+            room = min(room, self.memory.room(self.copies * self._held(reserve_bytes)))
         if self.others:
             for gate in self.others:
                 room = min(room, gate.room(reserve_bytes))
@@ -455,13 +464,14 @@ class Ledger:
         if size == account.reserve_bytes:
             return
         change = (size - account.reserve_bytes) * account.outstanding
+        held = (self._held(size) - self._held(account.reserve_bytes)) * account.outstanding
         account.reserve_bytes = size
         if change:
             self.gate.promise(0, change)
             for gate in self.others:
                 gate.promise(0, change)
             if self.memory is not None:
-                self.memory.promise(0, change * self.copies)
+                self.memory.promise(0, held * self.copies)
 
     def _grant(self, account: Account, msgs: int) -> None:
         account.outstanding += msgs
@@ -475,7 +485,7 @@ class Ledger:
             for gate in self.others:
                 gate.promise(msgs, size)
         if self.memory is not None:
-            self.memory.promise(msgs, self.copies * (size + msgs * codes.HELD_BYTES))
+            self.memory.promise(msgs, self.copies * msgs * self._held(account.reserve_bytes))
         account.port.grant(msgs)
 
     def _withdraw(self, account: Account, msgs: int, now_ns: int) -> None:

@@ -262,12 +262,18 @@ class Browsed:
     paged: int
 
 
+def _in_file(entry: Entry) -> int:
+    """What of a large message is in its file, of which a look shows only what stands before the body."""
+    body = None if entry.extra is None else entry.extra.body
+    return 0 if body is None else body.size
+
+
 def browsed(entry: Entry) -> BrowsedMessage:
     """An entry for whoever looks."""
     return BrowsedMessage(
         number=entry.seq,
         state=("ready", "acquired", "gone", "pending", "behind")[entry.state],
-        bytes=len(entry.data),
+        bytes=len(entry.data) + _in_file(entry),
         durable=bool(entry.durable),
         delivery_count=entry.delivery_count,
         redelivered=bool(entry.redelivered),

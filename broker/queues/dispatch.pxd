@@ -8,7 +8,7 @@ cdef class Consumer:
     cpdef long capacity(self) except -1
     cpdef object send(self, Entry entry)
 
-@cython.locals(count=long, entry=Entry, reader=Reader)
+@cython.locals(entry=Entry, reader=Reader)
 cpdef object only(Queue queue, Consumer consumer)
 @cython.locals(takers=list, taker=Consumer, other=Consumer, entry=Entry)
 cpdef object fair(Queue queue, list consumers, long start)

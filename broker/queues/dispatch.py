@@ -22,7 +22,8 @@ class Consumer:
         self.shares = False
         # For one that doesn't take everything: how far it has looked.
         self.reader: Reader | None = None
-        # Only while a discipline deals: what it would hold then, and what it may still be sent.
+        # Only while a discipline deals: what it would hold then, and what it may still be sent; one that
+        # can take no more after a message sets that to 0 itself.
         self.load = 0
         self.left = 0
 
@@ -37,14 +38,14 @@ class Consumer:
 
 def only(queue: Queue, consumer: Consumer) -> None:
     """All that is ready to the one consumer there is, up to its capacity."""
-    count = min(consumer.capacity(), queue.ready)
     reader = consumer.reader
-    while count > 0:
+    consumer.left = min(consumer.capacity(), queue.ready)
+    while consumer.left > 0:
         entry = queue.acquire_for(consumer) if reader is None else queue.acquire_next(reader)
         if entry is None:
             return
+        consumer.left -= 1
         consumer.send(entry)
-        count -= 1
 
 
 def fair(queue: Queue, consumers: list[Consumer], start: int) -> None:

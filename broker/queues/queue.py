@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker import codes
 
@@ -59,13 +59,15 @@ class Extra:
 
     ``expires_ns`` is when it is too late to deliver it, monotonic, 0 for never.
     ``not_for`` holds the consumers for which the message was undeliverable; ``annotations`` the
-    encoded map that replaces the message annotations, empty for none.
+    encoded map that replaces the message annotations, empty for none. ``body`` is the file of a large
+    message (large.py), whose ``data`` is only what stands before its body; None for all others.
     """
 
     def __init__(self) -> None:
         self.not_for: set[object] = set()
         self.annotations = b""
         self.expires_ns = 0
+        self.body: Any = None
 
 
 class Filter(Protocol):

@@ -205,6 +205,7 @@ class Spool:
             if entry.extra is not None and entry.extra.expires_ns:
                 # The heap of expiries knows it a while longer; it must not keep the message.
                 entry.data = b""
+                entry.extra.body = None
                 self.husks += 1
                 expires_ns = max(expires_ns, entry.extra.expires_ns)
             else:

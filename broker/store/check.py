@@ -14,6 +14,7 @@ from broker.store.directory import Directory, PageRow, try_to_read
 from broker.store.disk import DIRECTORY, PAGES, locked
 from broker.store.faults import DamagedStore
 from broker.store.files import JournalFiles
+from broker.store.largefiles import larges_of, verify
 from broker.store.pagefile import PageFile
 from broker.store.replay import Progress, Replayed, replay
 from broker.store.shelves import Extent
@@ -36,6 +37,8 @@ class Report:
     clean: bool
     shelves: tuple[ShelfReport, ...]
     notes: int
+    large_files: int
+    large_bytes: int
     groups: int
     journal_bytes: int
     page_bytes: int
@@ -46,14 +49,18 @@ class Report:
 def stats(path: Path, progress: Progress | None = None) -> Report:
     """What is in it. DamagedStore at the first fault, StoreInUse while a broker has it."""
     with _opened(path) as (directory, files, pages):
-        return _report(replay(directory, files, progress), directory, files, pages)
+        return _report(replay(directory, files, progress), path, directory, files, pages)
 
 
 def check(path: Path, progress: Progress | None = None) -> Report:
-    """The same after reading every page; DamagedStore at the first that isn't what was written."""
+    """The same after reading every page and every large message's file; DamagedStore at the first that
+    isn't what was written.
+    """
     with _opened(path) as (directory, files, pages):
         found = replay(directory, files)
         rows = [page for shelf in found.shelves.values() for page in shelf.pages]
+        for large in larges_of(found.notes, path):
+            verify(large)
         for done, row in enumerate(rows):
             try:
                 read(pages.read(row.place))
@@ -61,7 +68,7 @@ def check(path: Path, progress: Progress | None = None) -> Report:
                 raise DamagedStore(pages.path, row.place.offset + fault.offset, str(fault)) from None
             if progress is not None:
                 progress(done + 1, len(rows))
-        return _report(found, directory, files, pages)
+        return _report(found, path, directory, files, pages)
 
 
 def copy(path: Path, target: Path) -> None:
@@ -95,7 +102,10 @@ def _live(page: PageRow, gone: Mapping[int, int]) -> int:
     return extent.live
 
 
-def _report(found: Replayed, directory: Directory, files: JournalFiles, pages: PageFile) -> Report:
+def _report(
+    found: Replayed, path: Path, directory: Directory, files: JournalFiles, pages: PageFile
+) -> Report:
+    larges = larges_of(found.notes, path)
     pages.claim([page.place for shelf in found.shelves.values() for page in shelf.pages])
     shelves = []
     for shelf in found.shelves.values():
@@ -107,6 +117,8 @@ def _report(found: Replayed, directory: Directory, files: JournalFiles, pages: P
         clean=found.clean,
         shelves=tuple(shelves),
         notes=sum(bool(value) for value in found.notes.values()),
+        large_files=len(larges),
+        large_bytes=sum(each.size for each in larges),
         groups=found.last_group,
         journal_bytes=files.nbytes(),
         page_bytes=pages.size_bytes,

@@ -29,6 +29,7 @@ from broker.store.faults import DamagedStore, StoreInUse
 from broker.store.files import JournalFiles, sync_file
 from broker.store.journal import WRITERS, Journal
 from broker.store.keeper import Keeper
+from broker.store.largefiles import LARGE, LargeFile, larges_of, verify
 from broker.store.pagefile import PageFile, Place
 from broker.store.pages import StoredPage
 from broker.store.replay import Found, Message, Progress, Replayed, name_and, replay
@@ -121,6 +122,8 @@ class DiskStore(Shelves):
         found = replay(self.directory, self.files, progress)
         if not found.clean:
             self._keep_what_was_read(found.meta.oldest)
+        for each in larges_of(found.notes, self.path):
+            verify(each, whole=False)
         self.pages = PageFile(self.path / PAGES)
         rows = [*(page for each in found.shelves.values() for page in each.pages), *found.gone_pages]
         self.pages.claim([page.place for page in rows])
@@ -213,12 +216,20 @@ class DiskStore(Shelves):
             "checkpoints": self.checkpoints,
         }
 
+    def large_numbers(self) -> set[int]:
+        """The files of large messages that something on a shelf refers to."""
+        return {each.number for each in self._larges()}
+
+    def _larges(self) -> list[LargeFile]:
+        return larges_of(self._notes, self.path)
+
     def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
         """Copy all of it, as of one moment, into a new directory; ``done`` is called on our thread."""
         self.seal()
         number, offset = self.journal.place()
         oldest = self._oldest
-        self._keeper.ask(lambda: done(self._copy(target, oldest, number, offset)))
+        larges = self._larges()
+        self._keeper.ask(lambda: done(self._copy(target, oldest, number, offset, larges)))
 
     # --- inside
 
@@ -453,7 +464,9 @@ class DiskStore(Shelves):
         )
         log.critical("the store has failed: %s", self.reason)
 
-    def _copy(self, target: Path, oldest: int, current: int, offset: int) -> Exception | None:
+    def _copy(
+        self, target: Path, oldest: int, current: int, offset: int, larges: list[LargeFile]
+    ) -> Exception | None:
         """On the keeper's thread, where no checkpoint can come between."""
         try:
             target.mkdir(parents=True)
@@ -461,6 +474,9 @@ class DiskStore(Shelves):
             shutil.copyfile(self.pages.path, target / PAGES)
             for number in range(self.directory.meta().oldest, current + 1):
                 self.files.copy(number, target, offset if number == current else None)
+            (target / LARGE).mkdir()
+            for each in larges:
+                shutil.copyfile(each.path, target / LARGE / each.path.name)
         except (OSError, lmdb.Error, OperatorError) as fault:
             return fault
         return None

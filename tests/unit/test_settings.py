@@ -50,7 +50,7 @@ def test_nothing_set_is_every_default() -> None:
     assert settings == Settings()
     assert settings.listeners == (Listener("127.0.0.1", 5672, allow_plain=True),)
     assert settings.http == Address("127.0.0.1", 8672)
-    assert settings.limits == Limits(10_000, 64, 1024, 65_536, 100 * MB, 10_000, 60_000, 10_000)
+    assert settings.limits == Limits(10_000, 64, 1024, 65_536, 100 * MB, MB, 10_000, 60_000, 10_000)
     assert settings.flow.defaults == BrokerDefaults()
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (1000, False)
     assert settings.policies == ()
@@ -87,7 +87,8 @@ def test_every_setting_can_stand_in_a_file() -> None:
         temp_limit: 0
         store: {journal_file_size: 2MB}
         limits: {max_connections: 5, max_sessions: 6, max_links: 7, max_frame_size: 4KB,
-                 max_message_size: 1 MB, handshake_timeout: 2s, idle_timeout: 0, shutdown_timeout: 500 ms}
+                 max_message_size: 1 MB, large_message_size: 64 KB,
+                 handshake_timeout: 2s, idle_timeout: 0, shutdown_timeout: 500 ms}
         flow: {flow_control: false, default_flow_stop_threshold: 60%, default_flow_resume_threshold: 50,
                max_size: 1GB, producer_window: 9, initial_credit: 8, consumer_flow_limit: 7,
                consumer_flow_threshold: 6%, connection_flow_limit: 5, connection_flow_limit_enabled: true}
@@ -101,7 +102,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
     assert settings.virtual_hosts == ("shop", "eu.example.org")
     assert (settings.memory_limit, settings.store_limit, settings.temp_limit) == (64 * MB, 1024 * MB, 0)
     assert settings.journal_file_size == 2 * MB
-    assert settings.limits == Limits(5, 6, 7, 4096, MB, 2000, 0, 500)
+    assert settings.limits == Limits(5, 6, 7, 4096, MB, 64 << 10, 2000, 0, 500)
     assert settings.flow.defaults == BrokerDefaults(False, 60, 50, 1024 * MB, 7, 6, 9, 8, MB)
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (5, True)
     assert set(settings.origins) == set(FIELDS)

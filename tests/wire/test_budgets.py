@@ -171,7 +171,8 @@ def test_a_durable_backlog_over_a_restart_stops_producers_from_the_first_instant
 
 
 def test_a_message_without_end_is_bounded_by_memory(start_broker: StartBroker) -> None:
-    broker = start_broker(args=("--memory-limit", "2MB"))
+    """Where none is large enough for a file."""
+    broker = start_broker("limits: {large_message_size: 100MB}\n", args=("--memory-limit", "2MB"))
     with Connection(broker.url) as connection:
         sender = connection.sender("large")
         sender.send(codec.binary_body(bytes(8 * MB)), timeout_s=5.0)

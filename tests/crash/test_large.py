@@ -1,0 +1,111 @@
+"""Large messages on a disk that is full: the link is told, nothing else suffers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from proton import Link
+
+from broker.client import codec
+from tests.crash.conftest import Broker
+from tests.crash.shim import Shim
+from tests.crash.watching import stat
+from tests.wire.conftest import wait_until
+from tests.wire.streamer import Streamer
+
+MB = 1 << 20
+CONFIG = "limits: {max_message_size: 1 GB}\nflow: {max_size: 2 GB}\n"
+POLICIES = "policies:\n  - {match: kept, durable: true}\n"
+
+
+def feed(client: Streamer, link: Link, tag: str, durable: bool) -> None:
+    """All of a large message, without waiting for anything."""
+    client.begin(link, tag)
+    link.stream(codec.header(durable=durable) + b"\x00\x53\x75\xb0" + (8 * MB).to_bytes(4, "big"))
+    link.stream(bytes(8 * MB))
+    link.advance()
+
+
+def test_a_disk_that_is_full_under_a_large_message(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker", POLICIES, CONFIG)
+    shim = Shim(tmp_path, broker.data)
+    broker.start(env=shim.env)
+    try:
+        with Streamer(broker.port) as client:
+            link = client.sender("plain")
+            feed(client, link, "before", False)
+            client.until(lambda: "before" in client.outcomes, "the outcome")
+            shim.on("full")
+            feed(client, link, "refused", False)
+            client.until(lambda: link.name in client.errors, "the link to be detached")
+            shim.off("full")
+            condition, text = client.errors[link.name]
+            assert condition == "amqp:resource-limit-exceeded"
+            assert "no room on disk" in text
+            wait_until(lambda: len(list((broker.data / "large").iterdir())) == 1, 10, "one file to be left")
+            feed(client, client.sender("plain"), "taken", False)
+            client.until(lambda: "taken" in client.outcomes, "the outcome")
+            assert stat(broker)["depth_msgs"] == 2
+    finally:
+        broker.kill()
+
+
+def test_a_durable_one_waits_for_room_or_is_refused(tmp_path: Path) -> None:
+    """The store itself may notice first, and then grants no credit until there is room."""
+    broker = Broker(tmp_path / "broker", POLICIES, CONFIG)
+    shim = Shim(tmp_path, broker.data)
+    broker.start(env=shim.env)
+    try:
+        with Streamer(broker.port) as client:
+            link = client.sender("kept")
+            shim.on("full")
+            feed(client, link, "big", True)
+            client.until(lambda: link.name in client.errors or link.credit <= 0, "an answer")
+            assert "big" not in client.outcomes
+            shim.off("full")
+            client.until(lambda: link.name in client.errors or "big" in client.outcomes, "an answer")
+            taken = "big" in client.outcomes
+            assert stat(broker)["depth_msgs"] == taken
+            wait_until(lambda: len(list((broker.data / "large").iterdir())) == taken, 10, "its file")
+    finally:
+        broker.kill()
+
+
+def test_a_slow_disk_bounds_what_memory_holds(tmp_path: Path) -> None:
+    """Its connection is left unread; others go on, and so does it."""
+    broker = Broker(tmp_path / "broker", POLICIES, CONFIG)
+    shim = Shim(tmp_path, broker.data)
+    shim.on("slow", "400000")
+    broker.start(env=shim.env)
+    try:
+        with Streamer(broker.port) as client, Streamer(broker.port) as other:
+            link, small = client.sender("kept"), other.sender("plain")
+            assert broker.process is not None
+            before = resident(broker.process.pid)
+            slowest = 0.0
+            for turn in range(3 * 1024):
+                # Three messages of 64 MB, one behind the other.
+                if turn % 1024 == 0:
+                    if turn:
+                        link.advance()
+                    client.begin(link, f"big{turn}")
+                    client.feed(link, codec.header(durable=True) + b"\x00\x53\x75\xb0\x04\x00\x00\x00")
+                client.feed(link, bytes(1 << 16))
+                if turn % 64 == 0:
+                    begun = time.monotonic()
+                    other.send(small, f"s{turn}", codec.binary_body(b"small"))
+                    other.until(lambda turn=turn: f"s{turn}" in other.outcomes, "it")  # type: ignore[misc]
+                    slowest = max(slowest, time.monotonic() - begun)
+            link.advance()
+            client.until(lambda: "big2048" in client.outcomes, "the outcome")
+            assert resident(broker.process.pid) - before < 24 * MB
+            assert slowest < 0.4
+    finally:
+        broker.kill()
+
+
+def resident(pid: int) -> int:
+    """The most memory the process ever had."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) * 1024
