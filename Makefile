@@ -8,7 +8,7 @@ PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py
           selector.py filters.py)
 SOURCES := $(shell find broker -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: run install dev test test-clients lint bench soak clean
+.PHONY: run install dev test test-clients clients-matrix lint bench soak clean
 
 run: install
 	$(BIN)/sluice serve
@@ -32,8 +32,15 @@ $(VENV)/.dev: $(VENV)/.built requirements-dev.lock
 	touch $@
 
 test: dev
-	$(BIN)/python -m pytest tests -m "not soak"
+	$(BIN)/python -m pytest tests -m "not soak and not clients"
 	SLUICE_PURE=1 $(BIN)/python -m pytest -q -m "not soak" $(PURE)
+
+# Needs Node.js, Java with Maven, Go and Rust; what is missing is skipped by name.
+test-clients: dev
+	$(BIN)/python -m pytest tests -m "clients and not soak"
+
+clients-matrix: dev
+	$(BIN)/python -m pytest tests/clients -m "clients and not soak" --write-matrix
 
 lint: dev
 	$(BIN)/ruff check .

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 PURE = (
     *("broker.flow.", "broker.queues.", "broker.engine", "broker.node", "broker.stor", "broker.message"),
     "broker.bodyscan",
@@ -29,6 +31,11 @@ class PureFinder:
             return None
         source = Path(__file__).parent.parent.joinpath(*name.split(".")).with_suffix(".py")
         return importlib.util.spec_from_file_location(name, source) if source.exists() else None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What `make clients-matrix` says."""
+    parser.addoption("--write-matrix", action="store_true", help="write docs/clients.md from what is found")
 
 
 if os.environ.get("SLUICE_PURE"):

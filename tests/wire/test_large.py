@@ -103,6 +103,19 @@ def descriptors(broker: RunningBroker) -> int:
     return len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
 
 
+def idle_descriptors(broker: RunningBroker) -> int:
+    """How many it has once all its threads have begun."""
+    seen: list[int] = []
+
+    def is_settled() -> bool:
+        time.sleep(0.1)
+        seen.append(descriptors(broker))
+        return len(seen) > 10 and len(set(seen[-10:])) == 1
+
+    wait_until(is_settled, 10, "the broker's descriptors to settle")
+    return seen[-1]
+
+
 def broker_number(broker: RunningBroker, name: str) -> int:
     command = [sys.executable, "-m", "broker.cli.main", "store", "stats", "--json", "-b", broker.url]
     out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
@@ -182,7 +195,7 @@ def test_a_gibibyte_streams_through(start_broker: StartBroker) -> None:
 
 def test_a_sender_that_vanishes_leaves_nothing(start_broker: StartBroker) -> None:
     broker = start_broker(CONFIG)
-    before = descriptors(broker)
+    before = idle_descriptors(broker)
     with Streamer(broker.port) as client:
         link = client.sender("big")
         client.begin(link, "half")

@@ -14,7 +14,7 @@ import pytest
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.seeing import await_number, number_of
 
-pytestmark = [pytest.mark.wire, pytest.mark.node]
+pytestmark = [pytest.mark.wire, pytest.mark.clients]
 
 FOLDER = Path(__file__).parent.parent / "clients" / "rhea"
 

@@ -1,0 +1,168 @@
+"""The commands of ../README.md, for any scene."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from proton import Message, symbol, ulong
+
+from tests.clients.proton.features import FEATURES, LASTING
+from tests.clients.proton.notation import python_of, value_of
+from tests.clients.proton.scene import Failure, NotApplicable, Scene
+from tests.clients.proton.terminus import Asks
+
+FEATURE_S = 20.0
+# A Scene; what the programs make has its own kinds of links.
+MakeScene = Callable[[], Any]
+
+
+def say(**line: Any) -> None:
+    """One line of the answer."""
+    print(json.dumps(line), flush=True)
+
+
+def main(make_scene: MakeScene, lacks: dict[str, str]) -> None:
+    """``lacks`` says which features the library's style can't do, and why."""
+    command, *words = sys.argv[1:]
+    if command == "features":
+        for name in words[1:]:
+            result, why = _within_time(make_scene, name, words[0], lacks)
+            say(feature=name, result=result, why=why)
+    elif command == "send-types":
+        send_types(make_scene(), words[0], Path(words[1]))
+    elif command == "receive-types":
+        receive_types(make_scene(), words[0], int(words[1]))
+    elif command == "soak":
+        say(done=soak(make_scene, words[0], float(words[1]), int(words[2])))
+    else:
+        sys.exit(f"unknown command {command}")
+
+
+def _within_time(make_scene: MakeScene, name: str, prefix: str, lacks: dict[str, str]) -> tuple[str, str]:
+    if name in lacks:
+        return "n/a", lacks[name]
+    answer: list[tuple[str, str]] = []
+
+    def run() -> None:
+        scene = make_scene()
+        try:
+            FEATURES[name](scene, prefix)
+            answer.append(("pass", ""))
+        except NotApplicable as reason:
+            answer.append(("n/a", str(reason)))
+        except Failure as fault:
+            answer.append(("fail", str(fault)))
+        except Exception as fault:  # noqa: BLE001 - whatever the library raises is this feature's
+            answer.append(("fail", f"{type(fault).__name__}: {fault}"))
+        finally:
+            with suppress(Exception):
+                scene.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(FEATURE_S)
+    return answer[0] if answer else ("fail", f"not done after {FEATURE_S:.0f} s")
+
+
+def send_types(scene: Scene, address: str, file: Path) -> None:
+    """A message for each case."""
+    sender = scene.open().sender(address)
+    for case in json.loads(file.read_text()):
+        value = python_of(case["value"])
+        message: Any = Message(subject=case["name"])
+        section = case["section"]
+        if section in ("value", "data", "sequence"):
+            message.body = value
+            message.inferred = section != "value"
+        elif section == "application-properties":
+            message.properties = {"k": value}
+        elif section == "message-annotations":
+            message.annotations = {symbol("k"): value}
+        elif section == "footer":
+            say(name=case["name"], result="n/a", why="Message has no footer")
+            continue
+        elif section == "message-id":
+            message.id = value
+        else:
+            message.correlation_id = value
+        if not sender.send(message):
+            raise Failure(f"{case['name']} was not accepted")
+        say(name=case["name"], result="sent")
+    scene.close()
+
+
+def receive_types(scene: Scene, address: str, count: int) -> None:
+    """What each message carries, by its name's section."""
+    receiver = scene.open().receiver(address, credit=count)
+    for _ in range(count):
+        message = receiver.next()
+        if message is None:
+            raise Failure("a message is missing")
+        receiver.settle("accepted")
+        name = str(message.subject)
+        if name.startswith("footer-"):
+            say(name=name, result="n/a", why="Message has no footer")
+        else:
+            say(name=name, value=value_of(_carried(name, message)))
+    scene.close()
+
+
+def _carried(name: str, message: Any) -> Any:
+    if name.startswith("property-"):
+        return message.properties["k"]
+    if name.startswith("message-annotations-"):
+        return message.annotations[symbol("k")]
+    if name.startswith(("message-id-", "correlation-id-")):
+        found = message.id if name.startswith("message-id-") else message.correlation_id
+        # An id that is a number is a ulong (AMQP 1.0 §3.2.11); the library gives a plain int.
+        return ulong(found) if isinstance(found, int) else found
+    return message.body
+
+
+def soak(make_scene: MakeScene, prefix: str, seconds: float, seed: int) -> int:
+    """Random legal things until the time is over; how many."""
+    dice = random.Random(seed)
+    until = time.monotonic() + seconds
+    done = 0
+    while time.monotonic() < until:
+        scene = make_scene()
+        connection = scene.open()
+        for _ in range(dice.randrange(1, 12)):
+            _one(dice, connection, prefix)
+            done += 1
+        if dice.random() < 0.7:
+            connection.close()
+        scene.close()
+    return done
+
+
+def _one(dice: random.Random, connection: Any, prefix: str) -> None:
+    which = dice.randrange(6)
+    name = f"l{dice.getrandbits(48):x}"
+    queue, topic = f"{prefix}.q{dice.randrange(3)}", f"{prefix}.news.t{dice.randrange(3)}"
+    if which < 2:
+        sender = connection.sender(dice.choice((queue, topic)), name=name)
+        for _ in range(dice.randrange(5)):
+            sender.send(Message(body="x" * dice.randrange(2000), ttl=dice.choice((0, 0, 0.05))))
+        sender.close()
+    elif which < 4:
+        receiver = connection.receiver(queue, name=name, credit=dice.randrange(1, 10))
+        for _ in range(dice.randrange(5)):
+            if receiver.next(0.05) is not None:
+                receiver.settle(dice.choice(("accepted", "accepted", "released", "modified", "rejected")))
+        if dice.random() < 0.5:
+            receiver.close()
+    elif which == 4:
+        receiver = connection.receiver(topic, dice.choice((None, LASTING)), name)
+        receiver.next(0.02)
+        receiver.close()
+    else:
+        connection.receiver(queue, Asks(copy=True), name).next(0.02)
