@@ -22,7 +22,7 @@ SPEAKERS = ("proton-handler", "rhea", "qpid-jms", "protonj2", "go-amqp", "fe2o3-
 _counts: dict[tuple[str, str], tuple[int, int]] = {}
 
 
-@pytest.mark.parametrize(("sender", "receiver"), product(SPEAKERS, SPEAKERS))
+@pytest.mark.parametrize(("sender", "receiver"), list(product(SPEAKERS, SPEAKERS)))
 def test_what_one_sends_the_other_understands(clients: Clients, sender: str, receiver: str) -> None:
     one, other = clients.built(BY_NAME[sender]), clients.built(BY_NAME[receiver])
     address = f"types.{sender}.{receiver}"

@@ -79,6 +79,9 @@ def send_types(scene: Scene, address: str, file: Path) -> None:
         value = python_of(case["value"])
         message: Any = Message(subject=case["name"])
         section = case["section"]
+        if value is None and section == "value":
+            say(name=case["name"], result="n/a", why="Message takes a body of None for no body at all")
+            continue
         if section in ("value", "data", "sequence"):
             message.body = value
             message.inferred = section != "value"
