@@ -28,6 +28,8 @@ cdef class Sentry:
     cdef public list rare, pieces, session_echoes
     cdef public dict ended
     cdef public set stolen, odd
+    # Channels whose session the peer has ended.
+    cdef set over
     cdef public object fault
 
     cdef long restore(self, uint8_t *into, long room)

@@ -121,6 +121,7 @@ cdef class Sentry:
         self.ended = {}
         self.stolen = set()
         self.odd = set()
+        self.over = set()
 
     def transfer_count(self, int channel):
         """Transfer frames seen on a channel since its session began."""
@@ -265,11 +266,14 @@ cdef class Sentry:
                 self.rare.append(frame[:left])
             return True
         if code == BEGIN:
+            self.over.discard(channel)
             return self.on_begin(channel, frame, offset, left)
         session = self.channel_at(channel)
         if session is None:
-            return True
+            # Some clients still say something of a session that they have ended (rhea: a flow).
+            return channel not in self.over or (code != FLOW and code != DISPOSITION and code != DETACH)
         if code == END:
+            self.over.add(channel)
             self.channels[channel] = None
             return not session.ended
         if session.ended:

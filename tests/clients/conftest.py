@@ -10,7 +10,9 @@ import pytest
 
 from tests.clients import programs
 from tests.clients.programs import Cell, Program
-from tests.wire.conftest import RunningBroker
+from tests.wire.conftest import RunningBroker, start_broker
+
+__all__ = ["Clients", "clients", "start_broker"]
 
 
 class Clients:

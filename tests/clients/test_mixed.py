@@ -41,11 +41,12 @@ def test_nothing_is_left_of_fifty_mixed_clients(
 def run(broker: RunningBroker, prefix: str, seconds: float) -> int:
     """All at once, each with its own seed; what they did, and that it left nothing."""
     env = programs.environment(broker.url, f"ws://127.0.0.1:{broker.http_port}/")
-    at_work = [
-        (program, programs.start(program, env, "soak", prefix, str(int(seconds)), str(number)))
-        for number in range(CLIENTS)
-        for program in [PROGRAMS[number % len(PROGRAMS)]]
-    ]
+    at_work = []
+    for number in range(CLIENTS):
+        # One of each library shares addresses; two of one would be the same subscribers.
+        group, which = divmod(number, len(PROGRAMS))
+        words = ("soak", f"{prefix}{group}", str(int(seconds)), str(number))
+        at_work.append((PROGRAMS[which], programs.start(PROGRAMS[which], env, *words)))
     done = 0
     for program, process in at_work:
         ended = programs.ran(process, seconds + 120)

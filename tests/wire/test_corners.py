@@ -402,6 +402,15 @@ def test_what_closes_a_connection(peer: RawPeer, said: bytes, condition: str) ->
     peer.await_end()
 
 
+def test_what_is_still_said_of_a_session_its_peer_has_ended_is_ignored(peer: RawPeer) -> None:
+    peer.attach_sender("orders", "s", 0)
+    peer.send(performative(END), performative(FLOW, 0, 10, 0, 10), performative(DETACH, 0, True))
+    peer.expect(END)
+    peer.begin()
+    peer.attach_sender("orders", "s", 0)
+    assert goes_on(peer, 0)
+
+
 def test_what_is_said_before_open(broker: RunningBroker) -> None:
     with RawPeer(broker.port) as peer:
         peer.authenticate().send(performative(BEGIN, None, 0, 10, 10))
