@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
-from proton import ConnectionException, Delivery, Link, Message, Timeout
+from proton import ConnectionException, Delivery, Link, Message, ProtonException, Timeout
 from proton.handlers import IncomingMessageHandler
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from tests.clients.proton.program import main
-from tests.clients.proton.scene import URL, WAIT_S, Refused
+from tests.clients.proton.scene import URL, WAIT_S, Refused, hang_up
 from tests.clients.proton.terminus import Asks
 
 _STATES = {
@@ -75,6 +76,14 @@ class Opened:
         if self.is_open:
             self.is_open = False
             self.connection.close()
+
+    def drop(self) -> None:
+        hang_up(self.connection.conn)
+        # It hears of it, and lets the socket go.
+        with suppress(ProtonException):
+            self.connection.wait(lambda: False, timeout=1.0)
+        with suppress(ProtonException):
+            self.close()
 
 
 class _Inbox(IncomingMessageHandler):

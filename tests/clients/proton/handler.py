@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from proton import Connection as ProtonConnection
@@ -13,7 +14,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, DynamicNodeProperties, LinkOption
 
 from tests.clients.proton.program import main
-from tests.clients.proton.scene import URL, WAIT_S, Failure, Refused
+from tests.clients.proton.scene import URL, WAIT_S, Failure, Refused, hang_up
 from tests.clients.proton.terminus import Asks
 
 _STATES = {
@@ -153,6 +154,12 @@ class HandlerConnection:
             self.scene.until(
                 lambda: not self.connection.state & Endpoint.REMOTE_ACTIVE, "the connection to close"
             )
+
+    def drop(self) -> None:
+        hang_up(self.connection)
+        with suppress(Failure):
+            self.scene.until(lambda: self.connection.transport is None, "the socket to end", 1.0)
+        self.connection.close()
 
 
 def _has_terminus(link: Link) -> bool:

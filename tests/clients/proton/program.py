@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import random
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,10 +12,10 @@ from typing import Any
 
 from proton import Message, symbol, ulong
 
-from tests.clients.proton.features import FEATURES, LASTING
+from tests.clients.proton.features import FEATURES
 from tests.clients.proton.notation import python_of, value_of
 from tests.clients.proton.scene import Failure, NotApplicable, Scene
-from tests.clients.proton.terminus import Asks
+from tests.clients.proton.soak import soak
 
 FEATURE_S = 20.0
 # A Scene; what the programs make has its own kinds of links.
@@ -128,44 +126,3 @@ def _carried(name: str, message: Any) -> Any:
         # An id that is a number is a ulong (AMQP 1.0 §3.2.11); the library gives a plain int.
         return ulong(found) if isinstance(found, int) else found
     return message.body
-
-
-def soak(make_scene: MakeScene, prefix: str, seconds: float, seed: int) -> int:
-    """Random legal things until the time is over; how many."""
-    dice = random.Random(seed)
-    until = time.monotonic() + seconds
-    done = 0
-    while time.monotonic() < until:
-        scene = make_scene()
-        connection = scene.open()
-        for _ in range(dice.randrange(1, 12)):
-            _one(dice, connection, prefix)
-            done += 1
-        if dice.random() < 0.7:
-            connection.close()
-        scene.close()
-    return done
-
-
-def _one(dice: random.Random, connection: Any, prefix: str) -> None:
-    which = dice.randrange(6)
-    name = f"l{dice.getrandbits(48):x}"
-    queue, topic = f"{prefix}.q{dice.randrange(3)}", f"{prefix}.news.t{dice.randrange(3)}"
-    if which < 2:
-        sender = connection.sender(dice.choice((queue, topic)), name=name)
-        for _ in range(dice.randrange(5)):
-            sender.send(Message(body="x" * dice.randrange(2000), ttl=dice.choice((0, 0, 0.05))))
-        sender.close()
-    elif which < 4:
-        receiver = connection.receiver(queue, name=name, credit=dice.randrange(1, 10))
-        for _ in range(dice.randrange(5)):
-            if receiver.next(0.05) is not None:
-                receiver.settle(dice.choice(("accepted", "accepted", "released", "modified", "rejected")))
-        if dice.random() < 0.5:
-            receiver.close()
-    elif which == 4:
-        receiver = connection.receiver(topic, dice.choice((None, LASTING)), name)
-        receiver.next(0.02)
-        receiver.close()
-    else:
-        connection.receiver(queue, Asks(copy=True), name).next(0.02)

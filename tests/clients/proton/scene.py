@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
+from contextlib import suppress
 from typing import Any, Protocol
 
 from proton import Message
@@ -74,6 +76,9 @@ class Connection(Protocol):
 
     def close(self) -> None: ...
 
+    def drop(self) -> None:
+        """End its socket without a word."""
+
 
 class Scene(Protocol):
     """Opens connections and closes what a feature left open."""
@@ -124,6 +129,14 @@ def refused(condition: str, action: Any) -> None:
             raise Failure(f"expected {condition}, came {fault}") from None
         return
     raise Failure(f"expected {condition}, and it worked")
+
+
+def hang_up(connection: Any) -> None:
+    """End a Proton connection's socket under it, as a pulled cable would."""
+    selectable = connection.transport and connection.transport._selectable
+    if selectable is not None:
+        with suppress(OSError), socket.socket(fileno=os.dup(selectable.fileno())) as ours:
+            ours.shutdown(socket.SHUT_RDWR)
 
 
 def pause(seconds: float) -> None:
