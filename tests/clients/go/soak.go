@@ -102,7 +102,7 @@ func (k *soaker) act() {
 }
 
 func (k *soaker) connect(slot int) *soakPeer {
-	container := fmt.Sprintf("%s-soak-%d", k.scene.prefix, slot)
+	container := fmt.Sprintf("%s-go-soak-%d", k.scene.prefix, slot)
 	return &soakPeer{peer: k.scene.connectAs(container), container: container}
 }
 

@@ -114,7 +114,7 @@ impl<'a> Soaker<'a> {
     }
 
     async fn connect(&mut self, index: usize) -> Result<Slot<'a>, Failure> {
-        let container = format!("{}-soak-{index}", self.scene.prefix);
+        let container = format!("{}-rust-soak-{index}", self.scene.prefix);
         Ok(Slot {
             senders: Vec::new(),
             receivers: Vec::new(),

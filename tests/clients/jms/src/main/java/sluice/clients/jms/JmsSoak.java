@@ -82,10 +82,10 @@ final class JmsSoak extends Soak {
     private String freeClientId() {
         List<String> taken = peers.stream().map(peer -> peer.clientId).toList();
         int slot = 0;
-        while (taken.contains(prefix + "-soak-" + slot)) {
+        while (taken.contains(prefix + "-jms-soak-" + slot)) {
             slot++;
         }
-        return prefix + "-soak-" + slot;
+        return prefix + "-jms-soak-" + slot;
     }
 
     private void hangUp() throws Exception {
@@ -252,7 +252,7 @@ final class JmsSoak extends Soak {
             int topic = random.nextInt(TOPICS);
             Session session = peer.connection.createSession(mode);
             MessageConsumer consumer = session.createSharedConsumer(
-                    session.createTopic(prefix + ".news.soak." + topic), "shared-" + topic);
+                    session.createTopic(prefix + ".news.soak." + topic), prefix + "-shared-" + topic);
             peer.kept.add(new Peer.Kept(session, consumer, mode));
         }
     }

@@ -63,10 +63,10 @@ final class Protonj2Soak extends Soak {
     private String freeContainerId() {
         List<String> taken = peers.stream().map(peer -> peer.containerId).toList();
         int slot = 0;
-        while (taken.contains(prefix + "-soak-" + slot)) {
+        while (taken.contains(prefix + "-protonj2-soak-" + slot)) {
             slot++;
         }
-        return prefix + "-soak-" + slot;
+        return prefix + "-protonj2-soak-" + slot;
     }
 
     private void hangUp() throws Exception {
