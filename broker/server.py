@@ -27,6 +27,7 @@ from broker.amqp.roster import Roster
 from broker.endpoints import is_loopback
 from broker.engine import Engine
 from broker.errors import ConfigError, OperatorError
+from broker.heap import Heap, trimmer
 from broker.http.entrance import Entrance
 from broker.http.server import HttpServer
 from broker.machine import (
@@ -38,7 +39,7 @@ from broker.machine import (
     taken_bytes,
 )
 from broker.manage.model import Model
-from broker.manage.process import Process
+from broker.manage.process import Process, resident_bytes
 from broker.policy.load import load_policies
 from broker.recovery import open_store, restore
 from broker.settings import Settings
@@ -131,6 +132,7 @@ class Server:
         restore(self.engine, self.model, self.store)
         self.container = Container(self.engine, self.model, roster, settings)
         self.reactor = Reactor(self.container)
+        self.heap = Heap(resident_bytes, trimmer())
         self.http: HttpServer | None = None
         self._stopping = False
 
@@ -272,9 +274,10 @@ class Server:
         log.info("settings and policies reloaded, %d nodes changed", len(changed))
 
     def _sample(self, now_ns: int) -> None:
-        self.engine.sample(now_ns)
+        idle = self.engine.sample(now_ns)
         self.container.look_after_orphans()
         self.store.maintain()
+        self.heap.look(idle)
         self.reactor.at(now_ns + SECOND_NS, self._sample)
 
 

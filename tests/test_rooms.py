@@ -44,6 +44,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "storage": (),
     "records": LEAVES,
     "machine": (),
+    "heap": (),
     "node": ("flow", "queues", "passage", "large", *LEAVES),
     "storing": ("flow", "queues", "node", *LEAVES),
     "passage": ("flow", "queues", "node", "engine", *LEAVES),
@@ -64,7 +65,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "spark": (),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store"),
-        *("machine", "recovery"),
+        *("machine", "heap", "recovery"),
         *("policy", "security", "settings", "endpoints", *LEAVES),
     ),
 }

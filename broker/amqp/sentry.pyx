@@ -56,6 +56,7 @@ cdef class Channel:
         self.names = {}
         self.under_way = {}
         self.wronged = set()
+        self.gone = set()
 
     def __dealloc__(self):
         free(self.handles)
@@ -90,6 +91,8 @@ cdef class Channel:
 
     cdef object free_handle(self, uint32_t handle):
         """The peer has detached: the handle may name another link."""
+        if len(self.gone) < NEAR:
+            self.gone.add(handle)
         key = self.links.pop(handle, None)
         self.under_way.pop(handle, None)
         if key is not None and self.names.get(key) == handle:
@@ -412,6 +415,9 @@ cdef class Sentry:
                 return self.end(channel, "amqp:invalid-field", "a flow whose windows are no numbers")
             # What it says of the session still counts.
             self.instead = [framed(channel, b"\x00\x53\x13\xc0" + bytes((size + 1, 4)) + first[:size])]
+            return False
+        if handle in session.gone:
+            # go-amqp asks for a link's state, or gives it credit, after its own detach.
             return False
         return self.end(channel, "amqp:session:unattached-handle", f"a flow for handle {handle}")
 

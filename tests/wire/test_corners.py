@@ -263,6 +263,14 @@ def test_a_handle_that_is_not_attached(peer: RawPeer, said: bytes) -> None:
     assert ended(peer) == "amqp:session:unattached-handle"
 
 
+def test_a_flow_behind_the_links_detach_is_ignored(sender: RawPeer) -> None:
+    """It may have been under way already when its sender's other thread detached: go-amqp's does that."""
+    sender.send(performative(DETACH, 0, True), performative(FLOW, 0, 10, 0, 10, 0, 0, 10))
+    sender.expect(DETACH)
+    sender.attach_sender("orders", "again", 0)
+    assert goes_on(sender, 0)
+
+
 def test_a_transfer_behind_the_links_detach(sender: RawPeer) -> None:
     sender.send(performative(DETACH, 0, True), transfer(0))
     assert ended(sender) == "amqp:session:unattached-handle"
