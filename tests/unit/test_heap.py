@@ -10,10 +10,14 @@ from broker.heap import RARELY, Heap, give_back
 
 def trimmed_at(seconds: list[bool]) -> list[int]:
     """The seconds, counted from 1, in which a heap that sees these was trimmed."""
-    found: list[int] = []
-    heap = Heap(lambda: found.append(now))
+    trims: list[None] = []
+    heap = Heap(lambda: trims.append(None))
+    found = []
     for now, quiet in enumerate(seconds, 1):
+        before = len(trims)
         heap.look(quiet)
+        if len(trims) > before:
+            found.append(now)
     return found
 
 
