@@ -31,6 +31,21 @@ POLICIES = """policies:
   - match: "paged"
     overflow: page
     memory_limit: 256MB
+  - match: "growth.topic"
+    kind: topic
+  - match: "growth.backlog"
+    flow_control: false
+    max_size: 0
+  - match: "growth.#"
+    flow_stop_count: 1000
+  - match: "gates.count.#"
+    flow_stop_count: 1000
+  - match: "gates.strict.#"
+    flow_stop_size: 1 MB
+    byte_reservation: strict
+    max_message_size: 64 KB
+  - match: "gates.expected.#"
+    flow_stop_size: 1 MB
   - match: "flow.none.*"
     flow_control: false
     max_size: 1 GB

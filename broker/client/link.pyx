@@ -157,6 +157,10 @@ cdef class Connection:
         self.poll.register(self.wire.fd, select.POLLIN | (0 if flushed else select.POLLOUT))
         self.poll.poll(min(wait_ms, 3600000))
 
+    def fileno(self):
+        """The socket's, for waiting until ``pump`` has something to read."""
+        return self.socket.fileno()
+
     def pump(self):
         """Reads and writes what can be without waiting; true when nothing is left to write."""
         cdef bint more = True, flushed

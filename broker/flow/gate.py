@@ -84,7 +84,8 @@ class Gate:
         """Count a message in; true if the gate closed by it."""
         self.depth_msgs += 1
         self.depth_bytes += size
-        self.typical_bytes += (size - self.typical_bytes) >> 4
+        # Rounded up: what is rounded down never comes within 16 bytes of the size of small messages.
+        self.typical_bytes += (size - self.typical_bytes + 15) >> 4
         if self.depth_msgs > self.peak_msgs:
             self.peak_msgs = self.depth_msgs
         if self.depth_bytes > self.peak_bytes:

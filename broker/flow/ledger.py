@@ -23,6 +23,8 @@ IDLE_NS = 10_000_000
 # of the threshold is risked on them each time.
 PROBE_NS = 100_000_000
 PROBE_PART = 20
+# The credit dealt at once where many ask for little room, and the part of the threshold it may be at most.
+BATCH = 10
 # What a credit reserves before anything is known of a link's messages.
 UNKNOWN_BYTES = 1024
 # How often a link whose messages are too large for the room there is may be passed over.
@@ -176,8 +178,8 @@ class Ledger:
     1. A link that fell to half its window asks (``renew``). If nobody waits and there is room for
        all it wants, it gets it at once.
     2. Otherwise it waits in line. Room that appears goes first to parked messages in the order of
-       the line, then to credit, max-min fair (share.py) or, when there is less room than askers,
-       one each in the order of the line.
+       the line, then to credit, max-min fair (share.py) among as many from the head of the line as
+       can have a batch.
     3. While somebody waits in vain, accounts idle for ``IDLE_NS`` lose their credit, in turn and
        only as much as is wanted; they then rest. A link that uses little keeps twice what it
        used since the last look.
@@ -404,9 +406,14 @@ class Ledger:
 
     def _deal(self, now_ns: int) -> None:
         """Step 2 of the class: parked messages, then credit, while there is room."""
+        if not self.line:
+            return
         askers: list[Account] = []
         budget = self.room(1)
-        while self.line and budget > 0:
+        # As who is first would use it; who sends smaller messages may find more.
+        room = max(self.room(self.line[0].reserve_bytes), 1)
+        batch = self._batch(room)
+        while self.line and budget > 0 and room > 0:
             account = self.line.popleft()
             account.waiting = False
             budget -= self._admit_parked(account, budget)
@@ -417,8 +424,19 @@ class Ledger:
             if account.wants() > 0:
                 askers.append(account)
                 budget -= 1
+                # Who wants more than there is only keeps its place.
+                if self.room(account.reserve_bytes) > 0:
+                    room -= min(batch, account.wants())
         if askers:
             self._deal_credit(askers, now_ns)
+
+    def _batch(self, room: int) -> int:
+        """What an asker gets at least, up to what it wants. Every grant is a flow frame: where room comes in
+        crumbs some get a batch now and the others next time, for the line goes round.
+        """
+        stop_msgs = self.gate.stop_msgs or self.gate.stop_bytes // self.gate.unit_bytes()
+        most = stop_msgs // BATCH if room < len(self.line) else stop_msgs // (2 * len(self.accounts))
+        return max(min(BATCH, most), 1)
 
     def _admit_parked(self, account: Account, budget: int) -> int:
         admitted = 0

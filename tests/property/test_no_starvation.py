@@ -42,16 +42,38 @@ def test_every_producer_that_wants_to_send_does(stop: int, count: int, busy: int
         world.check()
 
 
-def step(world: World, sending: Sequence[Producer]) -> None:
-    """1 ms: who may send does, everything is consumed."""
+def step(world: World, sending: Sequence[Producer], taken: int = 1000) -> None:
+    """1 ms: who may send does, and so many are consumed."""
     for producer in world.producers:
         producer.hear()
     for producer in world.producers:
         if producer in sending:
             while producer.sent < producer.heard:
                 producer.send(10, settled=False)
-    world.settle(world.takers[0], 1000)
+    world.settle(world.takers[0], taken)
     world.turn(MS)
+
+
+@pytest.mark.parametrize(("stop", "count"), [(1000, 10), (1000, 50), (1000, 100), (100, 2)])
+@pytest.mark.parametrize("size", [0, 50])
+def test_credit_goes_out_in_batches_however_slowly_room_comes(stop: int, count: int, size: int) -> None:
+    """FLOW §2 rule 4: a consumer takes 20 a millisecond, many producers want all they can get; evenly."""
+    world = World(flow_stop_count=0 if size else stop, flow_stop_size=stop * size)
+    world.consume(1000)
+    producers = [world.open() for _ in range(count)]
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            step(world, producers, taken=20)
+
+    run(100)
+    before, grants = [producer.accepted for producer in producers], sum(p.grants for p in producers)
+    run(400)
+    moved = [producer.accepted - was for producer, was in zip(producers, before, strict=True)]
+    assert abs(sum(moved) - 8000) <= 100
+    assert sum(p.grants for p in producers) - grants <= sum(moved) / 4
+    assert sum(moved) ** 2 / (count * sum(each * each for each in moved)) >= 0.95
+    world.check()
 
 
 def test_one_busy_producer_beside_idle_ones_has_most_of_the_room() -> None:

@@ -27,10 +27,12 @@ class Producer(Port):
         self.accepted = 0
         self.refused = 0
         self.wishes = 0
+        self.grants = 0
         self.last_credit_ns = world.now_ns
         self.account: Account
 
     def grant(self, msgs: int) -> None:
+        self.grants += 1
         self._say()
 
     def revoke(self, msgs: int) -> None:
