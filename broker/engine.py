@@ -634,7 +634,7 @@ class Engine:
         elif self.now_ns >= self.lend_ns:
             self.lend_ns = self.now_ns + IDLE_NS
             for node in self.nodes.values():
-                node.ledger.lend(self.now_ns)
+                self._lend(node)
 
     def _borrow(self) -> None:
         """Topics share the room of a subscription to several of them: what idle publishers of one hold in
@@ -644,9 +644,14 @@ class Engine:
         for node in self.borrowing:
             others = {topic for each in node.subscriptions for topic in each.topics} - {node}
             for topic in others:
-                topic.ledger.lend(self.now_ns)
+                self._lend(topic)
             self.touch(node)
         self.borrowing.clear()
+
+    def _lend(self, node: Node) -> None:
+        """Take back its idle links' credit; they rest, and are asked again from time to time."""
+        if node.ledger.lend(self.now_ns) > 0:
+            self.restless.add(node)
 
     def _wake_restless(self) -> None:
         for node in list(self.restless):
