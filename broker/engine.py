@@ -321,6 +321,7 @@ class Engine:
         A pre-settled message has no deadline: nobody could be told that it was refused.
         """
         account.park(message, size, self.now_ns)
+        node.parked += 1
         if node.when_full == codes.FULL_REJECT_AFTER and account.window_max == 0 and not settled:
             node.deadlines.append((self.now_ns + node.reject_after_ns, account, message))
         self.restless.add(node)
@@ -623,8 +624,10 @@ class Engine:
         if self.paging:
             self._page_largest()
         for gate in (self.memory, self.disk, self.temp):
-            if gate.closed or (gate.stop_bytes and gate.depth_bytes >= gate.stop_bytes):
-                gate.look(self.now_ns)
+            if (gate.closed or (gate.stop_bytes and gate.depth_bytes >= gate.stop_bytes)) and gate.look(
+                self.now_ns
+            ):
+                self._budget_changed(gate)
         if self.borrowing and self.now_ns >= self.lend_ns:
             self._borrow()
         if self.wanted_bytes == 0:
@@ -678,6 +681,9 @@ class Engine:
             self.touch(owner)
         if self.on_gate is not None:
             self.on_gate(node, self.now_ns)
+
+    def _budget_changed(self, gate: Gate) -> None:
+        self.tell("stopped" if gate.closed else "opened", None, {"budget": gate.name})
 
     # --- paging
 
@@ -770,6 +776,7 @@ class Engine:
     def _hold_temp(self) -> None:
         faults = [each.spool.write_fault for each in self.paging if each.spool is not None]
         if self.temp.hold(any(fault is not None for fault in faults), self.now_ns):
+            self._budget_changed(self.temp)
             for each in self.paging:
                 self._overpromised(each)
 
@@ -879,7 +886,8 @@ class Engine:
 
     def _hold_disk(self, state: str) -> None:
         """Nothing can be kept: no durable node grants credit; none at all once the store has failed."""
-        self.disk.hold(state != WRITING, self.now_ns)
+        if self.disk.hold(state != WRITING, self.now_ns):
+            self._budget_changed(self.disk)
         for node in self.nodes.values():
             self._regate(node)
             if self.disk in node.ledger.others:
