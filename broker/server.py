@@ -139,6 +139,8 @@ class Server:
         self.reactor = Reactor(self.container)
         self.heap = Heap(resident_bytes, trimmer())
         self.history = self._history(settings)
+        if self.history is not None:
+            self.model.on_events = self.history.recent
         self.http: HttpServer | None = None
         self._stopping = False
 
@@ -151,7 +153,10 @@ class Server:
         if self.settings.http is not None:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = Entrance(self._adopt, self.settings.websocket_origins)
-            self.http = HttpServer(host, port, self.ask, self.model.snapshot, self.model.readiness, entrance)
+            model = self.model
+            self.http = HttpServer(
+                host, port, self.ask, model.snapshot, model.readiness, entrance, model.events
+            )
             self.http.start()
             opened.append(f"http://{_bracketed(host)}:{self.http.port}")
         return opened

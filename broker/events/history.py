@@ -78,9 +78,9 @@ class History:
         if self.teller.log is not None:
             self.teller.log.stop(STOP_S)
 
-    def recent(self, count: int) -> list[bytes]:
+    def recent(self, count: int, samples: bool = True) -> list[bytes]:
         """The last events, oldest first, each one line of JSON; any thread may ask."""
-        return self.teller.recent(count)
+        return self.teller.recent(count, samples)
 
     def _look(self, now_ns: int, began_ns: int = 0) -> None:
         began_ns = began_ns or now_ns

@@ -17,7 +17,7 @@ from broker.events.watch import Event
 
 log = logging.getLogger("sluice.events")
 
-# Events kept for who asks for the last ones.
+# Events kept for who asks for the last ones, and as many samples.
 MOST_RECENT = 1000
 # Events that may wait for this thread.
 MOST_WAITING = 50_000
@@ -36,7 +36,8 @@ class Teller:
         self._batches: queue.SimpleQueue[tuple[list[Event], bool] | None] = queue.SimpleQueue()
         # Each counted by one thread alone.
         self._given = self._taken = 0
-        self._recent: deque[bytes] = deque(maxlen=MOST_RECENT)
+        self._recent: deque[Line] = deque(maxlen=MOST_RECENT)
+        self._samples: deque[Line] = deque(maxlen=MOST_RECENT)
         self._thread = threading.Thread(target=self._run, name="sluice-events", daemon=True)
         self._thread.start()
 
@@ -49,9 +50,12 @@ class Teller:
         self._given += len(events)
         self._batches.put((events, wanted))
 
-    def recent(self, count: int) -> list[bytes]:
-        """The last events, oldest first, as JSON; any thread may ask."""
-        return list(self._recent.copy())[-count:] if count > 0 else []
+    def recent(self, count: int, samples: bool) -> list[bytes]:
+        """The last events, oldest first, as JSON, with or without samples; any thread may ask."""
+        if count <= 0:
+            return []
+        found = [*self._recent.copy(), *(self._samples.copy() if samples else ())]
+        return [line for _, _, line in sorted(found)[-count:]]
 
     def stop(self, seconds: float) -> None:
         """Tell what was given and leave."""
@@ -87,7 +91,8 @@ class Teller:
 
     def _tell(self, events: Sequence[Event], wanted: bool) -> None:
         lines: list[Line] = [(event[0], event[2], self.line(event)) for event in events]
-        self._recent.extend(line for _, _, line in lines)
+        for event, line in zip(events, lines, strict=True):
+            (self._samples if event[1] == "sample" else self._recent).append(line)
         if self.log is not None:
             self.log.offer(lines)
         if wanted:

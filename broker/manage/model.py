@@ -122,6 +122,7 @@ class Model:
         self.on_change: Callable[[Node], None] = _ignore
         self.on_reload: Callable[[], list[str]] | None = None
         self.on_backup: Callable[[Path, Callable[[Exception | None], None]], None] | None = None
+        self.on_events: Callable[[int, bool], list[bytes]] | None = None
         self._backup: Backup | None = None
         self.subscriptions = Subscriptions(
             engine, self._topic, self._pattern_settings, self._subscription_gone
@@ -336,6 +337,12 @@ class Model:
         return self._backup.done
 
     # --- seeing it
+
+    def events(self, count: int, samples: bool = True) -> list[bytes]:
+        """The last events as JSON, oldest first; any thread may ask. NotFoundError where none are kept."""
+        if self.on_events is None:
+            raise NotFoundError("this broker keeps no events (events.enabled)")
+        return self.on_events(count, samples)
 
     def explain(self, address: str) -> Explanation:
         """Every setting at an address, its effective value and where it comes from."""
