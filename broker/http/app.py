@@ -91,7 +91,7 @@ class _Pages:
         return 503, PLAIN, f"not ready: {reason}\n".encode()
 
     def events(self, request: Request) -> tuple[int, str, bytes]:
-        """The last events as a JSON array, oldest first; the loop isn't asked. Samples unless `samples=false`."""
+        """The last events as a JSON array, oldest first; samples unless `samples=false`."""
         text = request.query_params.get("count", str(EVENTS))
         if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_EVENTS:
             return 400, PLAIN, f"count must be a whole number from 1 to {MOST_EVENTS}\n".encode()
