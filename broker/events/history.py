@@ -73,6 +73,8 @@ class History:
 
     def stop(self) -> None:
         """Tell what is left and let the threads go; the reactor doesn't turn any more."""
+        while self.watch.look(self.engine.now_ns):
+            pass
         self.teller.give(self.watch.take(), False)
         self.teller.stop(STOP_S)
         if self.teller.log is not None:
