@@ -22,7 +22,7 @@ MOST_CHANGES = 20
 # Events that may wait for the end of their batch.
 MOST_PENDING = 20_000
 # Nodes compared in one turn.
-NODES_AT_ONCE = 200
+NODES_AT_ONCE = 100
 MILLISECOND_NS = 1_000_000
 
 # (seq, kind, when, node, fields)
