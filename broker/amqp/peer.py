@@ -41,7 +41,7 @@ from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink, SinkLink
 from broker.engine import SECOND_NS
 from broker.errors import ConflictError, NotFoundError, OperatorError, PeerError
 from broker.flow.window import Window, connection_window
-from broker.manage.names import is_own
+from broker.manage.names import LONGEST, is_own
 from broker.manage.subscriptions import Subscription, Wanted, is_pattern
 from broker.node import Node
 from broker.queues.filters import compiled
@@ -215,7 +215,7 @@ class Peer:
         self.connection.properties = {"product": "sluice", "version": __version__}
         self.connection.open()
         self.on_open()
-        self._tell("connection_opened", {"container": self.name, "peer": self.address})
+        self._tell("connection_opened", {"container": self.name[:LONGEST], "peer": self.address})
         log.info("%s: open from %s, container '%s', user %s", self.id, self.address, self.name, self.user)
 
     def _on_begin(self, event: Event) -> None:
@@ -593,7 +593,7 @@ class Peer:
         if link is None:
             return
         role = "producer" if isinstance(link, ProducerLink) else "consumer"
-        fields: dict[str, object] = {"link": link.id, "role": role, "name": link.name}
+        fields: dict[str, object] = {"link": link.id, "role": role, "name": link.name[:LONGEST]}
         if kind == "link_opened":
             fields["presettled"] = link.presettled
         self._tell(kind, fields, link.node)

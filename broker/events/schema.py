@@ -57,6 +57,7 @@ REASONS = ("count", "bytes", "operator", "budget", "shutdown")
 _GATE = (
     Field("reason", {"enum": list(REASONS)}, "What stopped it, or what it was stopped by until now"),
     _maybe("budget", TEXT, "Which budget: memory_limit, store_limit or temp_limit"),
+    _maybe("held", FLAG, "True: nothing can be written there at present"),
     _maybe("held_by", TEXT, "The operators' pattern, where the reason is operator"),
     Field("depth_msgs", NATURAL, "Depth in messages"),
     Field("depth_bytes", NATURAL, "Depth in bytes"),
@@ -76,7 +77,7 @@ _WHERE = (
 )
 _LINK = (
     Field("role", {"enum": ["producer", "consumer"]}, "What the client does on the link"),
-    Field("name", TEXT, "The link's name"),
+    Field("name", TEXT, "The link's name, 255 characters of it at most"),
 )
 
 _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
@@ -152,7 +153,10 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
     ),
     "connection_opened": (
         "A client has opened its connection",
-        (Field("container", TEXT, "Its container-id"), Field("peer", TEXT, "Its network address")),
+        (
+            Field("container", TEXT, "Its container-id, 255 characters of it at most"),
+            Field("peer", TEXT, "Its network address"),
+        ),
     ),
     "connection_closed": ("A connection has ended", ()),
     "link_opened": (

@@ -74,7 +74,8 @@ class Teller:
             "node": node,
             **fields,
         }
-        return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        text = json.dumps(whole, separators=(",", ":"), ensure_ascii=False, default=str)
+        return text.encode("utf-8", "replace") + b"\n"
 
     def _time(self, now_ns: int) -> str:
         seconds, rest = divmod(self.epoch_ns + now_ns, NS_PER_S)

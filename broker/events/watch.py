@@ -101,7 +101,7 @@ class Watch:
     def tell(self, kind: str, node: Node | None, fields: Mapping[str, object]) -> None:
         """The engine's port (docs/events.md)."""
         if node is None:
-            if "budget" in fields:
+            if kind in ("stopped", "opened"):
                 fields = self._budget_fields(str(fields["budget"]))
             self._add(kind, None, fields)
         elif not node.name.startswith(OWN):
@@ -187,6 +187,8 @@ class Watch:
         engine = self.engine
         gate = next(each for each in (engine.memory, engine.disk, engine.temp) if each.name == name)
         fields: dict[str, object] = {"reason": "budget", "budget": name}
+        if gate.held:
+            fields["held"] = True
         fields |= _gate_fields(gate)
         return fields if gate.closed else fields | _opened_fields(gate, engine.now_ns)
 

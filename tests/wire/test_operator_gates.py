@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from broker.client import codec
-from broker.client.errors import ClientTimeoutError
 from broker.client.link import Connection
+from broker.client.request import Management
 from tests.crash.conftest import Broker
 from tests.wire.conftest import wait_until
 
@@ -53,16 +53,34 @@ def asked(broker: Broker, *words: str) -> Any:
     return json.loads(sluice(broker, *words, "--json"))
 
 
-def is_held(broker: Broker, address: str) -> bool:
-    """Whether a producer that attaches now gets no credit for a while; one message else."""
+def producers(broker: Broker, action: str, target: str = ">") -> list[str]:
+    """Stop or start them; the nodes there are that it concerns."""
+    with Management(f"amqp://127.0.0.1:{broker.port}") as management:
+        body = management.call(f"{action}-producers", type="org.sluice.broker", body={"target": target}).body
+    assert isinstance(body, dict)
+    found: list[str] = body["nodes"]
+    return found
+
+
+def held(broker: Broker, *addresses: str) -> None:
+    """Producers that attach now get no credit: for a while at least, and the broker knows why."""
     with Connection(f"amqp://127.0.0.1:{broker.port}") as connection:
-        sender = connection.sender(address)
-        try:
-            sender.send(BODY, 0.5)
+        senders = [connection.sender(each) for each in addresses]
+        assert not connection.wait_until(lambda: any(sender.credit for sender in senders), 0.2)
+        with Management(f"amqp://127.0.0.1:{broker.port}") as management:
+            for address in addresses:
+                body = management.call("why", type="org.sluice.broker", body={"address": address}).body
+                assert isinstance(body, dict)
+                assert [each["cause"] for each in body["answers"]] == ["operator"]
+
+
+def free(broker: Broker, *addresses: str) -> None:
+    """A producer that attaches now gets rid of a message."""
+    with Connection(f"amqp://127.0.0.1:{broker.port}") as connection:
+        for address in addresses:
+            sender = connection.sender(address)
+            sender.send(BODY, 10)
             sender.flush(10)
-        except ClientTimeoutError:
-            return True
-    return False
 
 
 def killed(broker: Broker) -> None:
@@ -76,16 +94,19 @@ def restarted(broker: Broker) -> None:
 
 
 def test_one_node_a_pattern_or_all(gated: Broker) -> None:
-    sluice(gated, "producers", "stop", "orders.eu")
-    assert [is_held(gated, each) for each in ("orders.eu", "orders.us")] == [True, False]
-    assert sluice(gated, "producers", "stop", "orders.>") == "producers stopped: orders.eu, orders.us\n"
-    assert [is_held(gated, each) for each in ("orders.eu", "orders.us", "stock")] == [True, True, False]
-    sluice(gated, "producers", "stop", "--all")
-    assert [is_held(gated, each) for each in ("stock", "news.eu")] == [True, True]
-    sluice(gated, "producers", "start", "orders.us")
-    assert [is_held(gated, each) for each in ("orders.us", "orders.eu", "stock")] == [False, True, True]
-    sluice(gated, "producers", "start", "--all")
-    assert [is_held(gated, each) for each in ("orders.eu", "stock", "news.eu")] == [False] * 3
+    producers(gated, "stop", "orders.eu")
+    held(gated, "orders.eu")
+    free(gated, "orders.us", "stock")
+    assert producers(gated, "stop", "orders.>") == ["orders.eu", "orders.us"]
+    held(gated, "orders.eu", "orders.us")
+    free(gated, "stock")
+    producers(gated, "stop")
+    held(gated, "stock", "news.eu")
+    producers(gated, "start", "orders.us")
+    free(gated, "orders.us")
+    held(gated, "orders.eu", "stock", "news.eu")
+    producers(gated, "start")
+    free(gated, "orders.eu", "stock", "news.eu")
 
 
 def test_a_producer_that_has_credit_loses_it_and_gets_it_back(gated: Broker) -> None:
@@ -93,49 +114,49 @@ def test_a_producer_that_has_credit_loses_it_and_gets_it_back(gated: Broker) -> 
         sender = connection.sender("orders")
         sender.send(BODY, 10)
         sender.flush(10)
-        sluice(gated, "producers", "stop", "orders")
+        producers(gated, "stop", "orders")
         connection.wait(lambda: sender.credit == 0, 10)
-        sluice(gated, "producers", "start", "orders")
+        producers(gated, "start", "orders")
         connection.wait(lambda: sender.credit > 0, 10)
 
 
 @pytest.mark.parametrize("again", [restarted, killed])
 def test_a_stop_survives_and_so_does_its_end(gated: Broker, again: Callable[[Broker], None]) -> None:
-    sluice(gated, "producers", "stop", "orders.>")
-    sluice(gated, "producers", "start", "orders.us")
+    producers(gated, "stop", "orders.>")
+    producers(gated, "start", "orders.us")
     again(gated)
     # None of the nodes was there when it was stopped, nor survived: they are made by who attaches.
-    assert [is_held(gated, each) for each in ("orders.eu", "orders.us", "stock")] == [True, False, False]
+    held(gated, "orders.eu")
+    free(gated, "orders.us", "stock")
     assert asked(gated, "explain", "orders.fr")["held_by"] == "orders.>"
-    sluice(gated, "producers", "start", "orders.>")
+    producers(gated, "start", "orders.>")
     again(gated)
-    assert not is_held(gated, "orders.eu")
+    free(gated, "orders.eu")
 
 
 def test_a_durable_node_is_held_from_the_first_instant(gated: Broker) -> None:
     sluice(gated, "config", "add", "queue", "orders", "--durable")
-    sluice(gated, "producers", "stop", "orders")
+    producers(gated, "stop", "orders")
     killed(gated)
-    assert is_held(gated, "orders")
+    held(gated, "orders")
+    wait_until(lambda: _since_start(gated)[:1] == ["stopped"], 10, "the gate that was shut from the start")
     sluice(gated, "config", "del", "queue", "orders")
-    sluice(gated, "config", "add", "queue", "orders")
-    assert is_held(gated, "orders")
+    held(gated, "orders")
 
 
 def test_it_stands_above_a_threshold_that_opens(gated: Broker) -> None:
     words = ("--flow-stop-count", "2", "--flow-resume-count", "1")
     sluice(gated, "config", "add", "queue", "orders", *words)
+    free(gated, "orders", "orders")
+    producers(gated, "stop", "orders")
     with Connection(f"amqp://127.0.0.1:{gated.port}") as connection:
-        sender = connection.sender("orders")
-        for _ in range(2):
-            sender.send(BODY, 10)
-        sender.flush(10)
-        sluice(gated, "producers", "stop", "orders")
         receiver = connection.receiver("orders", credit=2)
-        assert len(receiver.take(2, 10)) > 0
-        wait_until(lambda: is_held(gated, "orders"), 10, "an operator's gate")
-        [why] = asked(gated, "why", sender.address or "")[:1]
-        assert why["cause"] == "operator"
+        got = 0
+        while got < 2:
+            got += len(receiver.take(2, 10))
+    held(gated, "orders")
+    producers(gated, "start", "orders")
+    free(gated, "orders")
 
 
 def test_the_operator_is_the_reason_everywhere(gated: Broker) -> None:
@@ -143,7 +164,7 @@ def test_the_operator_is_the_reason_everywhere(gated: Broker) -> None:
         sender = connection.sender("orders.eu")
         sender.send(BODY, 10)
         sender.flush(10)
-        sluice(gated, "producers", "stop", "orders.>")
+        assert sluice(gated, "producers", "stop", "orders.>") == "producers stopped: orders.eu\n"
         connection.wait(lambda: sender.credit == 0, 10)
         why = asked(gated, "why", "orders.eu")
         assert [each["cause"] for each in why] == ["operator"]
@@ -154,7 +175,7 @@ def test_the_operator_is_the_reason_everywhere(gated: Broker) -> None:
         series = _get(gated, "/metrics").decode()
         assert 'sluice_queue_held_by_operator{queue="orders.eu"} 1.0' in series
         assert 'sluice_queue_flow_stopped{queue="orders.eu"} 1.0' in series
-    events = [json.loads(line) for line in (gated.data / "events.jsonl").read_text().splitlines()]
+    events = _events(gated)
     stopped = next(event for event in events if event["event"] == "stopped")
     assert (stopped["node"], stopped["reason"], stopped["held_by"]) == ("orders.eu", "operator", "orders.>")
     told = next(event for event in events if event["event"] == "operator")
@@ -167,3 +188,13 @@ def _get(broker: Broker, path: str) -> bytes:
     with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}{path}", timeout=10) as response:
         found: bytes = response.read()
     return found
+
+
+def _events(broker: Broker) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (broker.data / "events.jsonl").read_text().splitlines()]
+
+
+def _since_start(broker: Broker) -> list[str]:
+    """The kinds of event since the broker was started the last time."""
+    kinds = [event["event"] for event in _events(broker)]
+    return kinds[len(kinds) - kinds[::-1].index("started") :]
