@@ -126,13 +126,16 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
         (_COUNT, Field("paged_msgs", NATURAL, "How many of the node are on disk only")),
     ),
     "slow_consumer": (
-        "A consumer settles more slowly than its policy asks for",
+        "A consumer settles more slowly than its policy asks for, or no longer does",
         (
-            _maybe("rate", NUMBER, "Messages it settles a second"),
-            _maybe("wanted_rate", NUMBER, "Messages it should"),
+            _maybe("slow", FLAG, "False: it is no longer slow"),
+            _maybe("action", {"enum": ["notify", "detach"]}, "What is done about it"),
+            _maybe("name", TEXT, "The link's name"),
+            _maybe("rate", NUMBER, "Messages a second that it should settle"),
+            _maybe("for_s", NUMBER, "For how long it didn't"),
             _maybe("unsettled", NATURAL, "What it holds"),
-            _maybe("action", {"enum": ["notify", "detach"]}, "What was done about it"),
-            _maybe("cleared", FLAG, "True: it is no longer slow"),
+            _maybe("credit", NATURAL, "What it may be sent"),
+            _maybe("ready", NATURAL, "What waits in the node"),
         ),
     ),
     "deadlock": (
@@ -141,6 +144,7 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
             _maybe("id", {"type": ["integer", "string"]}, "Which one; its `deadlock_cleared` has the same"),
             Field("nodes", TEXTS, "The stopped nodes in it"),
             Field("connections", TEXTS, "The connections in it"),
+            _maybe("sentence", TEXT, "Who waits for whom, in words"),
         ),
     ),
     "deadlock_cleared": (
@@ -149,7 +153,12 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
             _maybe("id", {"type": ["integer", "string"]}, "Which one"),
             _maybe("nodes", TEXTS, "The nodes that were in it"),
             _maybe("connections", TEXTS, "The connections that were in it"),
+            _maybe("sentence", TEXT, "Who waited for whom, in words"),
         ),
+    ),
+    "bridge_refused": (
+        "A node copied into another has no room for the copies: the first of them is refused",
+        (Field("bridge", TEXT, "Its name"), Field("refused", NATURAL, "How many were refused so far")),
     ),
     "connection_opened": (
         "A client has opened its connection",
