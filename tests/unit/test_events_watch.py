@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +201,28 @@ def test_revoked_credit_is_told(world: Watched) -> None:
     assert holds(only(world.look(1), "revoked"), node="orders")
 
 
+def test_messages_that_go_to_disk_and_come_back_are_told(world: Watched) -> None:
+    world.engine.pager = pager = _Memory()
+    queue = world.queue(overflow="page", memory_limit="1MB")
+    world.put(queue, 4000, size=1000)
+    out = only(world.look(1), "paged_out")
+    assert queue.spool is not None
+    assert out["count"] == out["paged_msgs"] == queue.spool.count > 0
+    consumer = world.consumer(queue)
+    taken = 0
+    while taken < 4000:
+        pager.answer()
+        world.engine.touch(queue)
+        world.engine.end_turn()
+        taken += len(consumer.held)
+        while consumer.held:
+            world.engine.acknowledge(queue, consumer.held.pop())
+    events = world.look(2)
+    back = only(events, "paged_in")
+    assert (back["count"], back["paged_msgs"]) == (queue.spool.paged_out, 0)
+    assert holds(only(events, "sample"), settled=4000, depth_msgs=0)
+
+
 def test_samples_add_up_to_what_happened(world: Watched) -> None:
     """A replay has nothing else: arrivals and departures of all intervals are those of the node."""
     dice = random.Random(5)
@@ -360,3 +382,29 @@ class _Silent(Port):
     def admit(self, parked: object, size: int) -> None: ...
 
     def refuse(self, parked: object) -> None: ...
+
+
+class _Memory:
+    """A pager that forgets nothing and answers when it is told to."""
+
+    used_bytes = 0
+
+    def __init__(self) -> None:
+        self.runs: list[bytes] = []
+        self.answers: list[Callable[[], None]] = []
+
+    def answer(self) -> None:
+        answers, self.answers = self.answers, []
+        for each in answers:
+            each()
+
+    def write(self, blob: bytes, done: Callable[[object], None]) -> None:
+        self.runs.append(blob)
+        place = len(self.runs) - 1
+        self.answers.append(lambda: done(place))
+
+    def read(self, place: object, done: Callable[[object], None]) -> None:
+        assert isinstance(place, int)
+        self.answers.append(lambda: done(self.runs[place]))
+
+    def free(self, place: object) -> None: ...
