@@ -2,7 +2,8 @@
 
 ``idle``: links that attach and send nothing, on connections that go on reading (``awake``) or are not
 looked at again (``asleep``, as Proton's BlockingConnection between two calls). ``taker``: a consumer that
-takes so many messages a second. They print ``ready`` when every link is attached.
+takes so many messages a second. ``listener``: reads the topic of events. They print ``ready`` when every
+link is attached.
 """
 
 from __future__ import annotations
@@ -68,13 +69,26 @@ def taker(url: str, address: str, rate: float) -> None:
                 connection.pump()
 
 
+def listener(url: str) -> None:
+    """Takes every event as it comes."""
+    with Connection(url) as connection:
+        receiver = connection.receiver("$sluice/events")
+        _ready()
+        while True:
+            receiver.take(1000, FOREVER_S)
+
+
 def _ready() -> None:
     print("ready", flush=True)
 
 
 def main() -> int:
-    """``idle URL ADDRESS LINKS CONNECTIONS awake|asleep`` or ``taker URL ADDRESS RATE``."""
-    kind, url, address, *rest = sys.argv[1:]
+    """``idle URL ADDRESS LINKS CONNECTIONS awake|asleep``, ``taker URL ADDRESS RATE`` or ``listener URL``."""
+    kind, url, *others = sys.argv[1:]
+    if kind == "listener":
+        listener(url)
+        return 0
+    address, *rest = others
     if kind == "idle":
         idle(url, address, int(rest[0]), int(rest[1]), awake=rest[2] == "awake")
     else:

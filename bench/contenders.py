@@ -120,10 +120,17 @@ def _ours(port: int, directory: Path) -> list[str]:
     ]
 
 
+def _silent(port: int, directory: Path) -> list[str]:
+    config = directory / "broker.yaml"
+    config.write_text("events: {enabled: false}\n")
+    return [*_ours(port, directory), "--config", str(config)]
+
+
 def _bare(port: int, directory: Path) -> list[str]:
     return [sys.executable, "-m", "bench.barebroker", str(port)]
 
 
 OURS = Contender("sluice", _ours)
+SILENT = Contender("sluice without events", _silent)
 BARE = Contender("bare loop", _bare)
 CONTENDERS = {"ours": OURS, "bare": BARE}

@@ -7,7 +7,7 @@ here knows a socket; links are ports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,9 @@ AHEAD_PART = 8
 class Engine:
     """Every node of the broker and the verbs that change them; one thread owns it.
 
-    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``. ``disk`` is the
+    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``. ``tell`` is told of
+    what else is rare and worth knowing, ``tell(kind, node, fields)``: kinds and fields are those of
+    docs/events.md, never of a single message; it returns at once. ``disk`` is the
     gate of all durable nodes together: what is on disk against the store's limit, and held while the
     store can't write. Without a store nothing is durable. ``memory`` is the gate of all message bytes
     held in memory, each message with ``HELD_BYTES`` for its place; ``temp`` that of what is paged out,
@@ -76,6 +78,7 @@ class Engine:
         self.dirty: list[Node] = []
         self.restless: set[Node] = set()
         self.on_gate: Callable[[Node, int], None] | None = None
+        self.tell: Callable[[str, Node | None, Mapping[str, object]], None] = _untold
         self.sampled_ns = 0
         self.winding_down = False
         self.storing = None if store is None else Storing(store)
@@ -318,6 +321,7 @@ class Engine:
         A pre-settled message has no deadline: nobody could be told that it was refused.
         """
         account.park(message, size, self.now_ns)
+        node.parked += 1
         if node.when_full == codes.FULL_REJECT_AFTER and account.window_max == 0 and not settled:
             node.deadlines.append((self.now_ns + node.reject_after_ns, account, message))
         self.restless.add(node)
@@ -620,8 +624,10 @@ class Engine:
         if self.paging:
             self._page_largest()
         for gate in (self.memory, self.disk, self.temp):
-            if gate.closed or (gate.stop_bytes and gate.depth_bytes >= gate.stop_bytes):
-                gate.look(self.now_ns)
+            if (gate.closed or (gate.stop_bytes and gate.depth_bytes >= gate.stop_bytes)) and gate.look(
+                self.now_ns
+            ):
+                self._budget_changed(gate)
         if self.borrowing and self.now_ns >= self.lend_ns:
             self._borrow()
         if self.wanted_bytes == 0:
@@ -680,6 +686,9 @@ class Engine:
             self.touch(owner)
         if self.on_gate is not None:
             self.on_gate(node, self.now_ns)
+
+    def _budget_changed(self, gate: Gate) -> None:
+        self.tell("stopped" if gate.closed else "opened", None, {"budget": gate.name})
 
     # --- paging
 
@@ -772,6 +781,7 @@ class Engine:
     def _hold_temp(self) -> None:
         faults = [each.spool.write_fault for each in self.paging if each.spool is not None]
         if self.temp.hold(any(fault is not None for fault in faults), self.now_ns):
+            self._budget_changed(self.temp)
             for each in self.paging:
                 self._overpromised(each)
 
@@ -881,7 +891,8 @@ class Engine:
 
     def _hold_disk(self, state: str) -> None:
         """Nothing can be kept: no durable node grants credit; none at all once the store has failed."""
-        self.disk.hold(state != WRITING, self.now_ns)
+        if self.disk.hold(state != WRITING, self.now_ns):
+            self._budget_changed(self.disk)
         for node in self.nodes.values():
             self._regate(node)
             if self.disk in node.ledger.others:
@@ -1330,6 +1341,10 @@ class Engine:
     def _consumers_changed(self, node: Node) -> None:
         self._enforce(node)
         self.touch(node)
+
+
+def _untold(kind: str, node: Node | None, fields: Mapping[str, object]) -> None:
+    """Nobody listens to events."""
 
 
 def _dress(entry: Entry, body: Body) -> None:

@@ -30,7 +30,7 @@ cdef class Node:
     cdef public object deadlines
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified
     cdef public long expired, dead_lettered, duplicated
-    cdef public long refused, dropped, unrouted, overrun, sampled_in, sampled_out
+    cdef public long refused, dropped, unrouted, overrun, parked, sampled_in, sampled_out
     cdef public double rate_in, rate_out
 
     cpdef long mean_bytes(self)

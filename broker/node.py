@@ -101,6 +101,7 @@ class Node:
         self.dropped = 0
         self.unrouted = 0
         self.overrun = 0
+        self.parked = 0
         self.expired = 0
         self.dead_lettered = 0
         self.duplicated = 0

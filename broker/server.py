@@ -27,6 +27,9 @@ from broker.amqp.roster import Roster
 from broker.endpoints import is_loopback
 from broker.engine import Engine
 from broker.errors import ConfigError, OperatorError
+from broker.events.history import BACKLOG, Clockwork, History
+from broker.events.watch import TOPIC
+from broker.flow.limits import resolve
 from broker.heap import Heap, give_back
 from broker.http.entrance import Entrance
 from broker.http.server import HttpServer
@@ -129,12 +132,17 @@ class Server:
             auto_create=settings.auto_create,
         )
         self.model.on_reload = self.reload
-        self.engine.find = self.model.resolve
+        self.engine.find = self.model.destination
+        if settings.events.enabled:
+            self.model.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults)
         self.model.on_backup = self.backup
         restore(self.engine, self.model, self.store)
         self.container = Container(self.engine, self.model, roster, settings)
         self.reactor = Reactor(self.container)
         self.heap = Heap(give_back)
+        self.history = self._history(settings)
+        if self.history is not None:
+            self.model.on_events = self.history.recent
         self.http: HttpServer | None = None
         self._stopping = False
 
@@ -147,7 +155,10 @@ class Server:
         if self.settings.http is not None:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = Entrance(self._adopt, self.settings.websocket_origins)
-            self.http = HttpServer(host, port, self.ask, self.model.snapshot, self.model.readiness, entrance)
+            model = self.model
+            self.http = HttpServer(
+                host, port, self.ask, model.snapshot, model.readiness, entrance, model.events
+            )
             self.http.start()
             opened.append(f"http://{_bracketed(host)}:{self.http.port}")
         return opened
@@ -161,6 +172,8 @@ class Server:
         gc.set_threshold(*COLLECT)
         self._install_signals()
         self._sample(time.monotonic_ns())
+        if self.history is not None:
+            self.history.start(__version__, self.model.process.pid)
         try:
             self.reactor.run()
         finally:
@@ -170,9 +183,25 @@ class Server:
         """Let go of the port for HTTP and of the data directory, which is marked as stopped in order."""
         if self.http is not None:
             self.http.stop()
+        if self.history is not None:
+            self.history.stop()
         self.pager.close()
         self.large.close()
         self.store.close()
+
+    def _history(self, settings: Settings) -> History | None:
+        events = settings.events
+        if not events.enabled:
+            return None
+        return History(
+            self.engine,
+            Clockwork(self.reactor.at, self.reactor.post),
+            self.model.holds.holding,
+            settings.data / events.file,
+            events.max_size,
+            events.keep,
+            events.sample_interval_ms,
+        )
 
     def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
         """Copy the store into a new directory; no large message's file goes meanwhile."""
@@ -233,6 +262,7 @@ class Server:
             return
         self._stopping = True
         log.info("stopping: waiting for what is in flight")
+        self.engine.tell("stopping", None, {})
         self.reactor.stop_listening()
         if self.http is not None:
             self.http.wind_down()

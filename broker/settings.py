@@ -34,6 +34,7 @@ from broker.yamlsource import Block, Entry, Items, Node, Place, Scalar, plain, r
 __all__ = [
     "FIELDS",
     "Address",
+    "Events",
     "Flow",
     "Limits",
     "Listener",
@@ -74,6 +75,20 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
+class Events:
+    """The history of flow: whether there is one, and the file it is written to.
+
+    A ``file`` that is no absolute path is in the data directory.
+    """
+
+    enabled: bool = True
+    file: Path = Path("events.jsonl")
+    max_size: int = 64 * MB
+    keep: int = 4
+    sample_interval_ms: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything the broker is started with. ``origins`` says where each setting that was set comes from.
 
@@ -91,6 +106,7 @@ class Settings:
     policies: tuple[Path, ...] = ()
     limits: Limits = Limits()
     flow: Flow = field(default_factory=Flow)
+    events: Events = Events()
     auto_create: bool = True
     virtual_hosts: tuple[str, ...] = ()
     log_level: str = "info"
@@ -151,6 +167,15 @@ FIELDS = fields.table(
         Size(1 << 20, 1 << 30),
         "32 MB, less on a small disk",
         "Size of each file of the journal; about five of them are there",
+    ),
+    Field("events.enabled", Flag(), "true", "false: no events, no file and no topic of them"),
+    Field(
+        "events.file", PathType(), "events.jsonl", "Where events are written, seen from the data directory"
+    ),
+    Field("events.max_size", Size(4096), "64 MB", "A file that is larger makes room for a new one"),
+    Field("events.keep", Count(0, 1000), "4", "Older files that are kept"),
+    Field(
+        "events.sample_interval", Duration(100), "1 s", "How often nodes whose numbers changed are sampled"
     ),
     Field("flow.flow_control", Flag(), "true", "false enforces no threshold on any node"),
     Field(
@@ -356,13 +381,20 @@ def _built(found: Mapping[str, _Set]) -> Settings:
     top |= {_leaf(name): value for name, value in values.items() if name.startswith("store.")}
     if "policies" not in top and DEFAULT_POLICIES.is_dir():
         top["policies"] = (DEFAULT_POLICIES,)
-    return Settings(**top, limits=_limits(values), flow=_flow(values, origins), origins=origins)  # type: ignore[arg-type]
+    parts = {"limits": _limits(values), "flow": _flow(values, origins), "events": _events(values)}
+    return Settings(**top, **parts, origins=origins)  # type: ignore[arg-type]
 
 
 def _limits(values: Mapping[str, object]) -> Limits:
     named = {_leaf(name): value for name, value in values.items() if name.startswith("limits.")}
     timed = {f"{name}_ms" if name.endswith("_timeout") else name: value for name, value in named.items()}
     return Limits(**timed)  # type: ignore[arg-type]
+
+
+def _events(values: Mapping[str, object]) -> Events:
+    named = {_leaf(name): value for name, value in values.items() if name.startswith("events.")}
+    timed = {f"{name}_ms" if name.endswith("_interval") else name: value for name, value in named.items()}
+    return Events(**timed)  # type: ignore[arg-type]
 
 
 def _flow(values: Mapping[str, object], origins: Mapping[str, str]) -> Flow:

@@ -122,6 +122,7 @@ class ManagementNode:
             "browse": self._browse,
             "backup": self._backup,
             "backup-done": self._backup_done,
+            "events": self._events,
         }
 
     def handle(self, data: bytes) -> tuple[str, bytes] | None:
@@ -268,6 +269,11 @@ class ManagementNode:
     def _backup_done(self, request: Request) -> Answer:
         return OK, {"done": self._model.backup_done()}
 
+    def _events(self, request: Request) -> Answer:
+        count = min(request.number("count", 20), MOST_ROWS)
+        found = self._model.events(count, request.argument("samples") is not False)
+        return OK, {"events": [line.decode().rstrip() for line in found]}
+
     def _apply(self, request: Request) -> Answer:
         if request.argument("text") is None:
             return OK, {"changed": self._model.reload()}
@@ -293,6 +299,7 @@ OPERATIONS: dict[str, list[str]] = {
         "browse",
         "backup",
         "backup-done",
+        "events",
     ],
 }
 

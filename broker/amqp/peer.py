@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cproton_ffi import ffi, lib
@@ -41,6 +41,7 @@ from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink, SinkLink
 from broker.engine import SECOND_NS
 from broker.errors import ConflictError, NotFoundError, OperatorError, PeerError
 from broker.flow.window import Window, connection_window
+from broker.manage.names import LONGEST, is_own
 from broker.manage.subscriptions import Subscription, Wanted, is_pattern
 from broker.node import Node
 from broker.queues.filters import compiled
@@ -197,6 +198,8 @@ class Peer:
     def free(self) -> None:
         """The socket is closed: let Proton's objects go."""
         self.shut_links()
+        if self.is_open:
+            self._tell("connection_closed", {})
         self.transport.unbind()
         self.connection.free()
         self.wire.forget()
@@ -212,6 +215,7 @@ class Peer:
         self.connection.properties = {"product": "sluice", "version": __version__}
         self.connection.open()
         self.on_open()
+        self._tell("connection_opened", {"container": self.name[:LONGEST], "peer": self.address})
         log.info("%s: open from %s, container '%s', user %s", self.id, self.address, self.name, self.user)
 
     def _on_begin(self, event: Event) -> None:
@@ -236,6 +240,7 @@ class Peer:
             else:
                 self._attach_producer(link)
             self._keep_name(link)
+            self._tell_link("link_opened", self.attached.get(_address_of(link._impl)))
         except UnicodeDecodeError:
             self._refuse(link, PeerError("amqp:decode-error", "an address that is not UTF-8"))
         except PeerError as fault:
@@ -317,6 +322,7 @@ class Peer:
     def _attach_to_node(self, link: Link, handle: int, limit: int) -> None:
         target = link.remote_target
         node = self._dynamic_node(link, target) if target.dynamic else self._resolve(target)
+        self._check_open(node.name)
         engine = self.container.engine
         if node.settings is not None:
             limit = min(limit, node.settings.max_message_size)
@@ -504,10 +510,15 @@ class Peer:
         to = parsed(address)
         name = inside(self.host, to.name)
         self._check_host(name)
+        self._check_open(name)
         try:
             return self.container.resolve(name, to.kind or None)
         except OperatorError as fault:
             raise PeerError("amqp:not-found", str(fault)) from fault
+
+    def _check_open(self, name: str) -> None:
+        if is_own(name):
+            raise PeerError("amqp:not-allowed", f"'{name}' is the broker's own: nobody may send to it")
 
     def _check_host(self, name: str) -> None:
         if is_foreign(self.host, name, self.container.settings.virtual_hosts):
@@ -573,6 +584,20 @@ class Peer:
     def _mark_wronged(self, link: Link) -> None:
         self.wire.incoming.wrong(link.session.sluice_channel, link.name, link.is_receiver)
 
+    # --- events
+
+    def _tell(self, kind: str, fields: Mapping[str, object], node: Node | None = None) -> None:
+        self.container.engine.tell(kind, node, {"connection": self.id, **fields})
+
+    def _tell_link(self, kind: str, link: ProducerLink | ConsumerLink | None) -> None:
+        if link is None:
+            return
+        role = "producer" if isinstance(link, ProducerLink) else "consumer"
+        fields: dict[str, object] = {"link": link.id, "role": role, "name": link.name[:LONGEST]}
+        if kind == "link_opened":
+            fields["presettled"] = link.presettled
+        self._tell(kind, fields, link.node)
+
     # --- links end
 
     def _drop(self, link: Link, how: int) -> None:
@@ -584,6 +609,7 @@ class Peer:
         handle = link.handle()
         self.attached.pop(handle, None)
         self._forget_name(link)
+        self._tell_link("link_closed", link)
         link.shut()
         subscription = self.joined.pop(handle, None)
         if subscription is not None:

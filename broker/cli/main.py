@@ -21,6 +21,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "explain": ("broker.cli.explain", "show an address's effective settings and where each came from"),
     "producers": ("broker.cli.producers", "stop or start the producers of an address"),
     "why": ("broker.cli.why", "say why a link is blocked and what would free it"),
+    "events": ("broker.cli.events", "show what happened to flow: gates, drops, connections, samples"),
     "send": ("broker.cli.send", "send messages to an address"),
     "receive": ("broker.cli.receive", "receive messages from an address"),
     "browse": ("broker.cli.browse", "look at a queue's messages without taking them"),

@@ -1,4 +1,4 @@
-"""Print the JSON Schema of the policy files or of the broker's own settings."""
+"""Print the JSON Schema of the policy files, of the broker's own settings or of its events."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import json
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's own arguments."""
     parser.add_argument(
-        "what", nargs="?", choices=("policies", "broker"), default="policies", help="(default: policies)"
+        "what",
+        nargs="?",
+        choices=("policies", "broker", "events"),
+        default="policies",
+        help="(default: policies)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Needs no broker."""
-    print(json.dumps(_policies() if args.what == "policies" else _broker(), indent=2))
+    print(json.dumps(SCHEMAS[args.what](), indent=2))
     return 0
 
 
@@ -29,3 +33,12 @@ def _broker() -> dict[str, object]:
     from broker.settings import broker_schema
 
     return broker_schema()
+
+
+def _events() -> dict[str, object]:
+    from broker.events.schema import event_schema
+
+    return event_schema()
+
+
+SCHEMAS = {"policies": _policies, "broker": _broker, "events": _events}

@@ -1,4 +1,4 @@
-"""What the HTTP port answers to plain requests: `/metrics`, `/healthz`, `/readyz`.
+"""What the HTTP port answers to plain requests: `/metrics`, `/healthz`, `/readyz`, `/api/v1/events`.
 
 What a page shows is asked of the reactor's thread and rendered in a thread of its own, so that neither
 the reactor nor the clients of WebSocket wait for a watcher.
@@ -22,29 +22,38 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from broker.errors import OperatorError
 from broker.http import metrics, server
 from broker.manage.views import Snapshot
 
 log = logging.getLogger("sluice.http")
 
 PLAIN = "text/plain; charset=utf-8"
-NOT_FOUND = "not found; there are /metrics, /healthz and /readyz"
+JSON = "application/json"
+NOT_FOUND = "not found; there are /metrics, /healthz, /readyz and /api/v1/events"
+# Events of one answer, unless it is asked for another number of them; the broker keeps no more than the last.
+EVENTS, MOST_EVENTS = 100, 1000
 
 Answer = TypeVar("Answer")
-Page = Callable[[], tuple[int, str, bytes]]
+Page = Callable[[Request], tuple[int, str, bytes]]
+Events = Callable[[int, bool], list[bytes]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def application(
-    ask: server.Ask, snapshot: Callable[[], Snapshot], readiness: Callable[[], str]
+    ask: server.Ask,
+    snapshot: Callable[[], Snapshot],
+    readiness: Callable[[], str],
+    events: Events | None = None,
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The ASGI application."""
-    pages = _Pages(ask, snapshot, readiness)
+    pages = _Pages(ask, snapshot, readiness, events)
     threads = _Threads()
     routes = [
         Route("/metrics", _endpoint(pages.metrics, threads)),
         Route("/healthz", _endpoint(pages.health, threads)),
         Route("/readyz", _endpoint(pages.readiness, threads)),
+        Route("/api/v1/events", _endpoint(pages.events, threads)),
     ]
     found = Starlette(routes=routes, exception_handlers={HTTPException: _refusal, Exception: _fault})
     found.router.redirect_slashes = False
@@ -55,26 +64,43 @@ class _Pages:
     """Status, content type and body of each page."""
 
     def __init__(
-        self, ask: server.Ask, snapshot: Callable[[], Snapshot], readiness: Callable[[], str]
+        self,
+        ask: server.Ask,
+        snapshot: Callable[[], Snapshot],
+        readiness: Callable[[], str],
+        events: Events | None,
     ) -> None:
+        self._events = events
         self._ask = ask
         self._snapshot = snapshot
         self._readiness_of = readiness
 
-    def metrics(self) -> tuple[int, str, bytes]:
+    def metrics(self, _request: Request) -> tuple[int, str, bytes]:
         return 200, metrics.CONTENT_TYPE, metrics.render(self._ask(self._snapshot))
 
-    def health(self) -> tuple[int, str, bytes]:
+    def health(self, _request: Request) -> tuple[int, str, bytes]:
         """Alive is a broker whose loop turns."""
         self._ask(lambda: None)
         return 200, PLAIN, b"ok\n"
 
-    def readiness(self) -> tuple[int, str, bytes]:
+    def readiness(self, _request: Request) -> tuple[int, str, bytes]:
         """Ready is a broker that takes messages in; if it doesn't, the answer says why."""
         reason = self._ask(self._readiness_of)
         if not reason:
             return 200, PLAIN, b"ready\n"
         return 503, PLAIN, f"not ready: {reason}\n".encode()
+
+    def events(self, request: Request) -> tuple[int, str, bytes]:
+        """The last events as a JSON array, oldest first; samples unless `samples=false`."""
+        text = request.query_params.get("count", str(EVENTS))
+        if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_EVENTS:
+            return 400, PLAIN, f"count must be a whole number from 1 to {MOST_EVENTS}\n".encode()
+        try:
+            samples = request.query_params.get("samples") != "false"
+            lines = self._events(int(text), samples) if self._events is not None else []
+        except OperatorError as fault:
+            return 404, PLAIN, f"{fault}\n".encode()
+        return 200, JSON, b"[" + b",\n".join(line.rstrip() for line in lines) + b"]\n"
 
 
 class _Threads:
@@ -111,9 +137,9 @@ class _Threads:
 
 
 def _endpoint(page: Page, threads: _Threads) -> Endpoint:
-    async def answer(_request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         try:
-            status, content_type, body = await threads.run(page)
+            status, content_type, body = await threads.run(partial(page, request))
         except TimeoutError:
             return Response(b"the broker's loop does not answer\n", 503, media_type=PLAIN)
         return Response(body, status, media_type=content_type)

@@ -47,6 +47,7 @@ PER_QUEUE = (
     Metric("sluice_queue_ready_messages", "Messages no consumer holds", "ready_msgs"),
     Metric("sluice_queue_unsettled_messages", "Messages a consumer holds", "unsettled_msgs"),
     Metric("sluice_queue_flow_stopped", "1 while producers are stopped", "flow_stopped"),
+    Metric("sluice_queue_held_by_operator", "1 while an operator stops its producers", "held"),
     Metric("sluice_queue_flow_stopped_total", "How often producers were stopped", "flow_stopped_count"),
     Metric("sluice_queue_flow_stopped_seconds_total", "How long in all", "flow_stopped_seconds"),
     Metric("sluice_queue_flow_stop_messages", "Stop threshold, 0: none", "settings.flow_stop_count"),

@@ -42,7 +42,7 @@ class Ask(Protocol):
 class HttpServer:
     """Serves in a thread of its own from ``start`` to ``stop``; port 0 takes a free one.
 
-    Without an ``entrance`` there is no AMQP over WebSocket.
+    Without an ``entrance`` there is no AMQP over WebSocket; ``events`` tells the last so many.
     """
 
     def __init__(
@@ -53,12 +53,14 @@ class HttpServer:
         snapshot: Callable[[], Snapshot],
         readiness: Callable[[], str] = lambda: "",
         entrance: Entrance | None = None,
+        events: Callable[[int, bool], list[bytes]] | None = None,
     ) -> None:
         self._address = (host, port)
         self._ask = ask
         self._snapshot = snapshot
         self._readiness = readiness
         self._entrance = entrance
+        self._events = events
         self._port = 0
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -103,7 +105,7 @@ class HttpServer:
         try:
             from broker.http import app, site
 
-            served = app.application(self._ask, self._snapshot, self._readiness)
+            served = app.application(self._ask, self._snapshot, self._readiness, self._events)
             site.run(served, self._entrance, sock, self._wakes)
         except Exception:
             log.exception("the HTTP server has failed; the broker goes on without it")

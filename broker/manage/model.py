@@ -21,7 +21,7 @@ from broker.manage import why as reasons
 from broker.manage.definitions import Definition
 from broker.manage.entities import Entities, Page
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
-from broker.manage.names import check_name
+from broker.manage.names import check_name, is_own
 from broker.manage.process import Process
 from broker.manage.subscriptions import Subscriptions, is_pattern, is_subscription
 from broker.manage.totals import Totals
@@ -96,7 +96,8 @@ class Model:
 
     ``on_delete`` is told of each node and subscription that went, to detach its links; ``on_change``
     of each that has new settings, to give consumers their new windows. ``on_reload`` reads
-    the broker's files anew and applies them.
+    the broker's files anew and applies them. ``own`` are topics of the broker's own, which clients may
+    subscribe to and not send to; one is made when it is first asked for.
     """
 
     def __init__(
@@ -116,10 +117,12 @@ class Model:
         self.process = process or Process()
         self.holds = holds or Holds()
         self.auto_create = auto_create
+        self.own: dict[str, NodeSettings] = {}
         self.on_delete: Callable[[Node], None] = _ignore
         self.on_change: Callable[[Node], None] = _ignore
         self.on_reload: Callable[[], list[str]] | None = None
         self.on_backup: Callable[[Path, Callable[[Exception | None], None]], None] | None = None
+        self.on_events: Callable[[int, bool], list[bytes]] | None = None
         self._backup: Backup | None = None
         self.subscriptions = Subscriptions(
             engine, self._topic, self._pattern_settings, self._subscription_gone
@@ -137,6 +140,8 @@ class Model:
         node = self.engine.nodes.get(address)
         if node is not None:
             return node
+        if address in self.own:
+            return self.engine.create(address, self.own[address])
         if address.startswith("$"):
             raise NotFoundError(f"no node '{address}': names that start with '$' are the broker's own")
         _check_new(address)
@@ -145,6 +150,11 @@ class Model:
             why = effective.origins["auto_create"]
             raise NotFoundError(f"no queue or topic named '{address}', and auto_create is false ({why})")
         return self._add(address, {}, effective)
+
+    def destination(self, address: str, wanted_kind: str | None = None) -> Node:
+        """The node that messages to this address go to; OperatorError if nobody may send there."""
+        _check_not_own(address, "sent to")
+        return self.resolve(address, wanted_kind)
 
     def create(
         self, kind: str, name: str, arguments: Mapping[str, object] | None = None, durable: bool | None = None
@@ -180,6 +190,7 @@ class Model:
 
     def update(self, name: str, arguments: Mapping[str, object]) -> Node:
         """Change settings at runtime; None takes an argument back, so that the policy's holds again."""
+        _check_not_own(name, "changed")
         node = self.engine.node(name)
         explicit = {**node.arguments, **from_arguments(_without_none(arguments))}
         for key in arguments.keys() - _without_none(arguments).keys():
@@ -191,6 +202,7 @@ class Model:
 
     def delete(self, name: str) -> Node:
         """Remove a queue, a topic with its subscriptions, or one subscription; with all its messages."""
+        _check_not_own(name, "deleted")
         node = self.find(name)
         gone = [*(each for each in node.subscriptions if each.is_subscription), node]
         for each in gone:
@@ -217,7 +229,7 @@ class Model:
 
     def move(self, source: str, target: str, count: int = 0, dry_run: bool = False) -> int:
         """Move the oldest messages of a queue to another as that has room; how many will go. 0 is all."""
-        here, there = self.find(source), self.resolve(target)
+        here, there = self.find(source), self.destination(target)
         if here is there:
             raise OperatorError(f"'{source}' is both source and target")
         if here.is_topic:
@@ -264,7 +276,10 @@ class Model:
         nodes = [node for node in self.engine.nodes.values() if matches(wanted, pattern, node.name)]
         for node in nodes:
             self._hold(node)
-        return [node.name for node in nodes if not _is_own(node)]
+        names = [node.name for node in nodes if not _is_own(node)]
+        told = {"action": "stop" if held else "start", "target": wanted, "nodes": len(names)}
+        self.engine.tell("operator", None, told)
+        return names
 
     def apply(self, policies: PolicySet, defaults: BrokerDefaults | None = None) -> list[str]:
         """New policies for every node, those that exist included: the names of those that changed.
@@ -322,6 +337,12 @@ class Model:
         return self._backup.done
 
     # --- seeing it
+
+    def events(self, count: int, samples: bool = True) -> list[bytes]:
+        """The last events as JSON, oldest first; any thread may ask. NotFoundError where none are kept."""
+        if self.on_events is None:
+            raise NotFoundError("this broker keeps no events (events.enabled)")
+        return self.on_events(count, samples)
 
     def explain(self, address: str) -> Explanation:
         """Every setting at an address, its effective value and where it comes from."""
@@ -382,7 +403,7 @@ class Model:
             producers=sum(len(node.ledger.accounts) for node in owners),
             consumers=sum(len(node.consumers) for node in nodes),
             queues=sum(node.kind == "queue" and not _is_own(node) for node in nodes),
-            topics=sum(node.is_topic for node in nodes),
+            topics=sum(node.is_topic and not _is_own(node) for node in nodes),
             subscriptions=sum(node.is_subscription for node in nodes),
             stopped_nodes=sum(node.gate.closed for node in nodes),
             blocked_producers=sum(node.ledger.blocked() for node in owners),
@@ -517,6 +538,11 @@ def _check_new(name: str) -> None:
     check_name(name)
     if is_pattern(name):
         raise OperatorError(f"'{name}' stands for many topics: it can be subscribed, and be no node's name")
+
+
+def _check_not_own(name: str, what: str) -> None:
+    if is_own(name):
+        raise OperatorError(f"'{name}' is the broker's own: it can be subscribed, and not be {what}")
 
 
 def _definition(effective: Effective, arguments: Mapping[str, object]) -> bytes:

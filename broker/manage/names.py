@@ -7,6 +7,8 @@ import unicodedata
 from broker.errors import OperatorError
 
 LONGEST = 255
+# What lies there is made, filled and kept by the broker alone.
+OWN = "$sluice/"
 # Controls, halves of surrogate pairs, line and paragraph separators: they would break a log or a terminal.
 UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
 
@@ -22,3 +24,8 @@ def check_name(name: str) -> str:
     if name.startswith("$"):
         raise OperatorError(f"names that start with '$' are the broker's own: '{name}'")
     return name
+
+
+def is_own(name: str) -> bool:
+    """Whether it is a node that clients may read and nothing else."""
+    return name.startswith(OWN)

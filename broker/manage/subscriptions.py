@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from broker.engine import Engine
 from broker.errors import ConflictError, OperatorError
 from broker.flow.limits import NodeSettings
-from broker.manage.names import LONGEST
+from broker.manage.names import LONGEST, is_own
 from broker.node import Node
 from broker.policy.match import Pattern, parse_pattern
 from broker.queues.filters import compiled
@@ -164,7 +164,7 @@ class Subscriptions:
     def topic_made(self, topic: Node) -> None:
         """A new topic: patterns that fit its name take from it too."""
         for node, pattern in self._patterns.items():
-            if pattern.matches(topic.name):
+            if _means(pattern, topic):
                 self._engine.bind(topic, node)
 
     def resettle(self) -> None:
@@ -192,7 +192,7 @@ class Subscriptions:
         return known
 
     def _fitting(self, pattern: Pattern) -> list[Node]:
-        return [node for node in self._engine.nodes.values() if node.is_topic and pattern.matches(node.name)]
+        return [node for node in self._engine.nodes.values() if _means(pattern, node)]
 
     def _name(self, wanted: Wanted, key: Key) -> str:
         """The address and who takes from it: of a lasting one its own name, else a number."""
@@ -206,6 +206,11 @@ class Subscriptions:
     def _next(self) -> int:
         self._number += 1
         return self._number
+
+
+def _means(pattern: Pattern, node: Node) -> bool:
+    """Whether it stands for that topic too; never for one of the broker's own, which has to be named."""
+    return node.is_topic and not is_own(node.name) and pattern.matches(node.name)
 
 
 def is_subscription(definition: bytes) -> bool:

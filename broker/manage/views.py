@@ -91,6 +91,11 @@ class QueueView:
     paged_msgs: int = 0
     paged_bytes: int = 0
 
+    @property
+    def held(self) -> bool:
+        """Whether an operator stops its producers."""
+        return bool(self.held_by)
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerView:

@@ -94,7 +94,8 @@ class Spool:
     bytes of runs on their way take memory, or give it back; ``on_disk(bytes)`` when runs take room of the
     pager's, or give it back; ``on_answer()`` when the pager has answered. ``husks`` counts entries with
     an expiry that left memory. ``write_fault`` is why runs can't be written, ``read_fault`` why the first
-    can't be read; None while all is well.
+    can't be read; None while all is well. ``paged_out`` and ``paged_in`` are the messages that went and came
+    since there was one.
     """
 
     def __init__(
@@ -117,6 +118,8 @@ class Spool:
         self.count = 0
         self.nbytes = 0
         self.husks = 0
+        self.paged_out = 0
+        self.paged_in = 0
         self.unwritten: list[Run] = []
         self.write_fault: Exception | None = None
         self.read_fault: Exception | None = None
@@ -133,6 +136,7 @@ class Spool:
             nbytes -= run.nbytes
         if queue.gap and not self.runs:
             queue.close_gap()
+        self.paged_out += moved
         return moved
 
     def add(self, run: Run) -> None:
@@ -262,6 +266,7 @@ class Spool:
             self._release(run)
             self.count -= run.count
             self.nbytes -= run.nbytes
+            self.paged_in += len(messages)
             self.on_loaded(run, messages)
         if not self.runs and self.queue.gap:
             self.queue.close_gap()

@@ -16,6 +16,7 @@ from broker.flow.limits import BrokerDefaults
 from broker.settings import (
     FIELDS,
     Address,
+    Events,
     Limits,
     Listener,
     Settings,
@@ -92,8 +93,10 @@ def test_every_setting_can_stand_in_a_file() -> None:
         flow: {flow_control: false, default_flow_stop_threshold: 60%, default_flow_resume_threshold: 50,
                max_size: 1GB, producer_window: 9, initial_credit: 8, consumer_flow_limit: 7,
                consumer_flow_threshold: 6%, connection_flow_limit: 5, connection_flow_limit_enabled: true}
+        events: {enabled: false, file: /var/log/flow.jsonl, max_size: 1 MB, keep: 0, sample_interval: 5s}
         """
     )
+    assert settings.events == Events(False, Path("/var/log/flow.jsonl"), MB, 0, 5000)
     assert settings.listeners == (Listener("0.0.0.0", 5673, False), Listener("::1", 0, True))
     assert settings.http == Address("::", 80)
     assert settings.websocket_origins == ("https://console.example.org", "http://[::1]:8080")

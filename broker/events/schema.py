@@ -1,0 +1,270 @@
+"""What an event is: its kinds, the fields of each and the version of all of it.
+
+This table is the source of the JSON Schema and of the tables in docs/events.md. A new kind or a new field
+is no new version: who reads a history passes over what it doesn't know. A field that goes, or means
+something else, is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+VERSION = 1
+
+Schema = dict[str, object]
+
+INTEGER: Schema = {"type": "integer"}
+NATURAL: Schema = {"type": "integer", "minimum": 0}
+NUMBER: Schema = {"type": "number", "minimum": 0}
+TEXT: Schema = {"type": "string"}
+NAME: Schema = {"type": ["string", "null"]}
+FLAG: Schema = {"type": "boolean"}
+TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of an event; ``always``: every event of its kind has it."""
+
+    name: str
+    type: Schema
+    meaning: str
+    always: bool = True
+
+    def schema(self) -> Schema:
+        return {"description": self.meaning, **self.type}
+
+
+def _maybe(name: str, type_: Schema, meaning: str) -> Field:
+    return Field(name, type_, meaning, always=False)
+
+
+# What every event has, in this order.
+COMMON = (
+    Field("v", {"const": VERSION}, "Version of this schema"),
+    Field("seq", {"type": "integer", "minimum": 1}, "Number of the event since the broker started"),
+    Field("time", {"type": "string", "format": "date-time"}, "When, in UTC, to the millisecond"),
+    Field("mono_ns", NATURAL, "The same on the machine's monotonic clock, in nanoseconds"),
+    Field("event", TEXT, "The kind"),
+    Field("node", NAME, "Queue, topic or subscription; null where it is about none, or about several"),
+    _maybe("link", TEXT, "Link, by the id that `sluice stat` shows"),
+    _maybe("connection", TEXT, "Connection, likewise"),
+)
+
+REASONS = ("count", "bytes", "operator", "budget", "shutdown")
+
+_GATE = (
+    Field("reason", {"enum": list(REASONS)}, "What stopped it, or what it was stopped by until now"),
+    _maybe("budget", TEXT, "Which budget: memory_limit, store_limit or temp_limit"),
+    _maybe("held", FLAG, "True: nothing can be written there at present"),
+    _maybe("held_by", TEXT, "The operators' pattern, where the reason is operator"),
+    Field("depth_msgs", NATURAL, "Depth in messages"),
+    Field("depth_bytes", NATURAL, "Depth in bytes"),
+    Field("stop_msgs", NATURAL, "Stop threshold in messages; 0: none"),
+    Field("resume_msgs", NATURAL, "Resume threshold in messages; 0: none"),
+    Field("stop_bytes", NATURAL, "Stop threshold in bytes; 0: none"),
+    Field("resume_bytes", NATURAL, "Resume threshold in bytes; 0: none"),
+    Field("promised_msgs", NATURAL, "Credit promised to producers and not used yet"),
+    Field("promised_bytes", NATURAL, "The same in bytes, as reserved"),
+    Field("stopped_count", NATURAL, "How often it has stopped since it came to be"),
+    _maybe("skipped", NATURAL, "Changes of this gate since its last event that were left out"),
+)
+_COUNT = Field("count", NATURAL, "How many since the last such event of the node")
+_WHERE = (
+    Field("kind", {"enum": ["queue", "topic", "subscription"]}, "What the node is"),
+    _maybe("address", TEXT, "The address of a subscription"),
+)
+_LINK = (
+    Field("role", {"enum": ["producer", "consumer"]}, "What the client does on the link"),
+    Field("name", TEXT, "The link's name, 255 characters of it at most"),
+)
+
+_KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
+    "started": (
+        "The broker has started; `seq` begins anew",
+        (
+            Field("version", TEXT, "The broker's version"),
+            Field("pid", NATURAL, "Its process"),
+            Field("sample_interval_ms", NATURAL, "How often nodes are sampled"),
+        ),
+    ),
+    "stopping": ("The broker was told to stop", ()),
+    "stopped": ("A gate closed: producers get no credit", _GATE),
+    "opened": (
+        "A gate opened",
+        (
+            *_GATE,
+            Field("stopped_ms", NUMBER, "How long it was stopped"),
+            Field("stopped_total_ms", NUMBER, "How long in all since the node came to be"),
+        ),
+    ),
+    "operator": (
+        "An operator stopped or started producers",
+        (
+            Field("action", {"enum": ["stop", "start"]}, "Which of the two"),
+            Field("target", TEXT, "The name or pattern; `>` is all"),
+            Field("nodes", NATURAL, "How many nodes that are there it concerns"),
+        ),
+    ),
+    "revoked": ("Credit was taken back from producers", (_COUNT,)),
+    "parked": (
+        "Messages without room were parked outside the node",
+        (_COUNT, Field("parked_msgs", NATURAL, "How many are parked now")),
+    ),
+    "rejected": ("Messages were refused: `when_full`, or the hard limit", (_COUNT,)),
+    "dropped": (
+        "Messages were dropped: a ring's oldest, `drop_newest`, a subscriber's limit, a purge",
+        (_COUNT,),
+    ),
+    "paged_out": (
+        "Messages went to disk",
+        (_COUNT, Field("paged_msgs", NATURAL, "How many of the node are on disk only")),
+    ),
+    "paged_in": (
+        "Messages came back from disk",
+        (_COUNT, Field("paged_msgs", NATURAL, "How many of the node are on disk only")),
+    ),
+    "slow_consumer": (
+        "A consumer settles more slowly than its policy asks for, or no longer does",
+        (
+            _maybe("slow", FLAG, "False: it is no longer slow"),
+            _maybe("action", {"enum": ["notify", "detach"]}, "What is done about it"),
+            _maybe("name", TEXT, "The link's name"),
+            _maybe("rate", NUMBER, "Messages a second that it should settle"),
+            _maybe("for_s", NUMBER, "For how long it didn't"),
+            _maybe("unsettled", NATURAL, "What it holds"),
+            _maybe("credit", NATURAL, "What it may be sent"),
+            _maybe("ready", NATURAL, "What waits in the node"),
+        ),
+    ),
+    "deadlock": (
+        "Connections wait for each other in a ring",
+        (
+            _maybe("id", {"type": ["integer", "string"]}, "Which one; its `deadlock_cleared` has the same"),
+            Field("nodes", TEXTS, "The stopped nodes in it"),
+            Field("connections", TEXTS, "The connections in it"),
+            _maybe("sentence", TEXT, "Who waits for whom, in words"),
+        ),
+    ),
+    "deadlock_cleared": (
+        "A deadlock has resolved",
+        (
+            _maybe("id", {"type": ["integer", "string"]}, "Which one"),
+            _maybe("nodes", TEXTS, "The nodes that were in it"),
+            _maybe("connections", TEXTS, "The connections that were in it"),
+            _maybe("sentence", TEXT, "Who waited for whom, in words"),
+        ),
+    ),
+    "bridge_refused": (
+        "A node copied into another has no room for the copies: the first of them is refused",
+        (Field("bridge", TEXT, "Its name"), Field("refused", NATURAL, "How many were refused so far")),
+    ),
+    "connection_opened": (
+        "A client has opened its connection",
+        (
+            Field("container", TEXT, "Its container-id, 255 characters of it at most"),
+            Field("peer", TEXT, "Its network address"),
+        ),
+    ),
+    "connection_closed": ("A connection has ended", ()),
+    "link_opened": (
+        "A link was attached",
+        (*_LINK, Field("presettled", FLAG, "Messages on it are sent settled")),
+    ),
+    "link_closed": ("A link has gone", _LINK),
+    "sample": (
+        "What a node did in an interval, and how it stands; only where something changed",
+        (
+            *_WHERE,
+            Field("interval_ms", NUMBER, "How long the interval was"),
+            Field("received", NATURAL, "Messages that came in"),
+            Field("received_bytes", NATURAL, "Their bytes"),
+            Field("delivered", NATURAL, "Messages sent to consumers"),
+            Field(
+                "settled",
+                NATURAL,
+                "Messages that left, in whatever way: what came in less the growth of depth",
+            ),
+            Field("accepted", NATURAL, "Messages consumers accepted"),
+            Field("returned", NATURAL, "Messages consumers gave back: released or modified"),
+            Field("dropped", NATURAL, "Messages dropped"),
+            Field("refused", NATURAL, "Messages refused"),
+            Field("received_total", NATURAL, "Messages that came in since the broker or the node came to be"),
+            Field("settled_total", NATURAL, "Messages that left since then"),
+            Field("state", {"enum": ["open", "stopped"]}, "The gate"),
+            Field("depth_msgs", NATURAL, "Depth in messages"),
+            Field("depth_bytes", NATURAL, "Depth in bytes"),
+            Field("unsettled_msgs", NATURAL, "Of these, sent to consumers and not settled"),
+            Field("promised_msgs", NATURAL, "Credit promised to producers and not used yet"),
+            Field("promised_bytes", NATURAL, "The same in bytes, as reserved"),
+            Field("parked_msgs", NATURAL, "Messages parked outside the node"),
+            Field("producers", NATURAL, "Producer links"),
+            Field("blocked_producers", NATURAL, "Of these, without credit and in line for some"),
+            Field("consumers", NATURAL, "Consumer links"),
+            Field("stop_msgs", NATURAL, "Stop threshold in messages; 0: none"),
+            Field("resume_msgs", NATURAL, "Resume threshold in messages; 0: none"),
+            Field("stop_bytes", NATURAL, "Stop threshold in bytes; 0: none"),
+            Field("resume_bytes", NATURAL, "Resume threshold in bytes; 0: none"),
+            Field("stopped_count", NATURAL, "How often the gate has stopped since the node came to be"),
+            Field("stopped_total_ms", NUMBER, "How long it was stopped in all, until now"),
+        ),
+    ),
+    "lost": (
+        "Events that could not be kept: the disk was full or slow, or there were too many at once",
+        (_COUNT, Field("where", {"enum": ["file", "broker"]}, "For whom: the file alone, or everybody")),
+    ),
+}
+
+# What an event of each kind is, and its own fields.
+KINDS: Mapping[str, tuple[str, tuple[Field, ...]]] = _KINDS
+
+
+def event_schema() -> Schema:
+    """The JSON Schema of one event; one line of the file, one message of the topic."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Sluice flow event",
+        "type": "object",
+        "properties": {field.name: field.schema() for field in COMMON},
+        "required": [field.name for field in COMMON if field.always],
+        "oneOf": [_kind_schema(kind) for kind in KINDS],
+    }
+
+
+def _kind_schema(kind: str) -> Schema:
+    meaning, fields = KINDS[kind]
+    return {
+        "title": kind,
+        "description": meaning,
+        "properties": {"event": {"const": kind}, **{field.name: field.schema() for field in fields}},
+        "required": [field.name for field in fields if field.always],
+    }
+
+
+def reference() -> str:
+    """Every kind and field as Markdown tables."""
+    parts = ["### Every event", "", *_table(COMMON)]
+    for kind, (meaning, fields) in KINDS.items():
+        parts += ["", f"### {kind}", "", f"{meaning}."]
+        parts += ["", *_table(fields)] if fields else []
+    return "\n".join(parts)
+
+
+def _table(fields: tuple[Field, ...]) -> list[str]:
+    rows = ["| field | type | meaning |", "|---|---|---|"]
+    for field in fields:
+        name = f"`{field.name}`" if field.always else f"`{field.name}`, if any"
+        rows.append(f"| {name} | {_type_text(field.type)} | {field.meaning} |")
+    return rows
+
+
+def _type_text(type_: Schema) -> str:
+    if "const" in type_:
+        return str(type_["const"])
+    if "enum" in type_:
+        words = type_["enum"]
+        assert isinstance(words, list)
+        return ", ".join(f"`{word}`" for word in words)
+    named = type_["type"]
+    return " or ".join(named) if isinstance(named, list) else str(named)
