@@ -7,7 +7,7 @@ here knows a socket; links are ports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -76,6 +76,7 @@ class Engine:
         self.dirty: list[Node] = []
         self.restless: set[Node] = set()
         self.on_gate: Callable[[Node, int], None] | None = None
+        self.tell: Callable[[str, Node | None, Mapping[str, object]], None] = _tell_nobody
         self.sampled_ns = 0
         self.winding_down = False
         self.storing = None if store is None else Storing(store)
@@ -1326,6 +1327,10 @@ class Engine:
     def _consumers_changed(self, node: Node) -> None:
         self._enforce(node)
         self.touch(node)
+
+
+def _tell_nobody(event: str, node: Node | None, fields: Mapping[str, object]) -> None:
+    """Nobody records events."""
 
 
 def _dress(entry: Entry, body: Body) -> None:

@@ -275,6 +275,7 @@ class Server:
 
     def _sample(self, now_ns: int) -> None:
         idle = self.engine.sample(now_ns)
+        self.container.sample(now_ns)
         self.container.look_after_orphans()
         self.store.maintain()
         self.heap.look(idle)

@@ -1,0 +1,25 @@
+cimport cython
+
+from broker.flow.window cimport Window
+
+@cython.final
+cdef class Adaptive:
+    cdef public Window window
+    cdef public long least, most, threshold, size
+    cdef public long since_ns, first, awaited, counted, took_ns, shut_count
+    cdef public long trip_ns, last_trip_ns, trip_at_ns
+    cdef public double rate, rate_before
+    cdef public long burst, burst_before, samples, epoch_ns, settled_ns, batch, stuck_ns, narrow_ns
+
+    cpdef object configure(self, long least, long most, long threshold)
+    cpdef void sent(self, long now_ns)
+    cpdef void settled(self, long now_ns)
+    cpdef object look(self, long now_ns)
+    @cython.locals(trip_ns=long, rate=double, limited=bint)
+    cdef void _sample(self, long now_ns)
+    cdef void _next_epoch(self, long now_ns, double rate)
+    @cython.locals(rate=double, burst=long)
+    cdef long _target(self)
+    cdef void _narrow(self, long now_ns)
+    cdef void _widen(self, long now_ns)
+    cdef void _resize(self, long size)
