@@ -9,7 +9,7 @@ import resource
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bench import durable, flow
+from bench import adaptive, durable, flow
 from bench.contenders import BenchError, Running
 from bench.measuring import BODY, Figures, Pace, Scenario, load, number
 from broker.client.link import Connection
@@ -78,6 +78,7 @@ SCENARIOS: dict[str, Scenario] = {
     "backlog": _backlog,
     "idle": _idle,
     "flow": flow.scenario,
+    "adaptive": adaptive.scenario,
     "durable": durable.throughput(),
     "durable-kib": durable.throughput(body=1024),
     "durable-many": durable.throughput(senders=8, receivers=8, address="durable.%d"),
@@ -85,7 +86,7 @@ SCENARIOS: dict[str, Scenario] = {
     "backlog-paged": durable.paged,
 }
 # The bare loop grants what it likes and stores nothing: there is nothing to compare.
-OURS_ONLY = {"flow", "durable", "durable-kib", "durable-many", "durable-latency", "backlog-paged"}
+OURS_ONLY = {"flow", "adaptive", "durable", "durable-kib", "durable-many", "durable-latency", "backlog-paged"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,12 @@ from broker.flow.window import Window
 # What a window holds beyond the round trip: as much again, at least so long. A broker and a client work
 # in batches, and a window that reopens at half of itself must feed the client meanwhile (bench: adaptive).
 HEADROOM_NS = 5_000_000
+# The most of it that trials may find useful, what a trial must bring in rate to be kept, what one with
+# less may cost, and after how many epochs the next is made, at most.
+MOST_HEADROOM_NS = 320_000_000
+GAIN = 1.05
+LOSS = 0.98
+PATIENCE = 32
 # How old the least round trip may be before it is measured anew, at least and in round trips.
 STALE_NS = 10_000_000_000
 STALE_TRIPS = 40
@@ -17,7 +23,7 @@ STALE_TRIPS = 40
 NARROW = 4
 NARROW_NS = 1_000_000_000
 # Samples, and nanoseconds, for which a rate is remembered at least; after twice as many it is forgotten.
-EPOCH_SAMPLES = 8
+EPOCH_SAMPLES = 4
 EPOCH_NS = 200_000_000
 # How long a full window that nothing is settled from stays as it is, at first.
 STUCK_NS = 1_000_000_000
@@ -39,7 +45,10 @@ class Adaptive:
     3. While the window was never full it limited nothing: such a sample can raise the rate, not lower it.
     4. A least round trip that is old may be wrong, for a window's own queue is part of every later one.
        Then the window narrows to a quarter for a round trip, and what that takes is the new one.
-    5. A client may settle in batches larger than the window (a transaction, an acknowledgement of many).
+    5. Delays that aren't the client's queue (a busy machine, batches on the way) can make a round trip longer
+       than the least one for good. So now and then the headroom is doubled for an epoch, and stays so if the
+       rate rose with it; what was added so goes again once the rate doesn't need it.
+    6. A client may settle in batches larger than the window (a transaction, an acknowledgement of many).
        The largest batch stands on top, and a full window from which nothing is settled doubles in time.
 
     The caller reports ``sent`` and ``settled`` after the window knows of it, and ``look`` once a second.
@@ -63,7 +72,7 @@ class Adaptive:
         self.last_trip_ns = 0
         self.trip_at_ns = now_ns
         # The largest of this epoch and of the one before.
-        self.rate = self.rate_before = 0.0
+        self.rate = self.rate_before = self.last_rate = 0.0
         self.burst = self.burst_before = 0
         self.samples = 0
         self.epoch_ns = now_ns
@@ -71,6 +80,15 @@ class Adaptive:
         self.batch = 0
         self.stuck_ns = STUCK_NS
         self.narrow_ns = 0
+        # Since the epoch began; `partly`: the window didn't always limit.
+        self.count = 0
+        self.partly = False
+        self.headroom_ns = HEADROOM_NS
+        # A trial of another headroom: what it was, 0 for none, and the rate before it.
+        self.usual_ns = 0
+        self.usual_rate = 0.0
+        self.patience = 1
+        self.rest = 1
         self.configure(least, most, threshold)
 
     def configure(self, least: int, most: int, threshold: int) -> None:
@@ -99,8 +117,11 @@ class Adaptive:
             self.batch = 0
             self.stuck_ns = STUCK_NS
         self.batch += 1
+        self.count += 1
         if self.batch > self.burst:
             self.burst = self.batch
+            if self.batch > self.size:
+                self._resize(self.batch)
         if self.awaited > 0:
             self.counted += 1
             if self.counted == self.first:
@@ -113,9 +134,9 @@ class Adaptive:
         if self.narrow_ns:
             if now_ns - self.narrow_ns > max(NARROW_NS, 2 * self.last_trip_ns):
                 self._widen(now_ns)
-        elif self.window.shut and now_ns - self.settled_ns > max(self.stuck_ns, 4 * self.last_trip_ns):
+        elif self.window.shut and now_ns - self.settled_ns > max(self.stuck_ns, 4 * self.trip_ns):
             self._resize(self.size * 2)
-            if self.last_trip_ns:
+            if self.trip_ns:
                 # It has settled before, and may only be slow.
                 self.stuck_ns *= 2
             self.settled_ns = now_ns
@@ -133,10 +154,13 @@ class Adaptive:
             self.trip_at_ns = now_ns
             if self.trip_ns == 0 or trip_ns < self.trip_ns:
                 self.trip_ns = trip_ns
+        self.last_rate = rate
         if rate > self.rate:
             self.rate = rate
         limited = self.window.shut_count > self.shut_count
-        if limited:
+        if not limited:
+            self.partly = True
+        else:
             self.samples += 1
             if self.samples >= EPOCH_SAMPLES and now_ns - self.epoch_ns >= EPOCH_NS:
                 self._next_epoch(now_ns, rate)
@@ -146,20 +170,53 @@ class Adaptive:
             self._narrow(now_ns)
 
     def _next_epoch(self, now_ns: int, rate: float) -> None:
-        self.samples = 0
+        if not self.partly:
+            self._try(self.count * 1e9 / (now_ns - self.epoch_ns))
+        elif self.usual_ns:
+            self._end_trial(False)
+        self.samples = self.count = 0
+        self.partly = False
         self.epoch_ns = now_ns
         self.rate_before, self.rate = self.rate, rate
         self.burst_before, self.burst = self.burst, self.batch
 
+    def _try(self, rate: float) -> None:
+        """Judge the headroom of the epoch that ends, or try another in the next."""
+        if self.usual_ns:
+            wider = self.headroom_ns > self.usual_ns
+            self._end_trial(rate > self.usual_rate * (GAIN if wider else LOSS))
+        if self.rest > 0:
+            self.rest -= 1
+            return
+        self.usual_ns = self.headroom_ns
+        self.usual_rate = rate
+        if self.patience & 2 and self.headroom_ns > HEADROOM_NS:
+            self.headroom_ns = max(self.headroom_ns // 2, HEADROOM_NS)
+        else:
+            self.headroom_ns = min(max(self.headroom_ns, self.trip_ns) * 2, MOST_HEADROOM_NS)
+
+    def _end_trial(self, kept: bool) -> None:
+        if kept:
+            self.rest = self.patience = 0
+        else:
+            self.headroom_ns = self.usual_ns
+            self.patience = min(self.patience + 1, PATIENCE)
+            self.rest = self.patience
+        self.usual_ns = 0
+
     def _target(self) -> int:
         rate = max(self.rate, self.rate_before)
         burst = max(self.burst, self.burst_before)
-        return int(rate * (self.trip_ns + max(self.trip_ns, HEADROOM_NS)) / 1e9) + burst
+        return int(rate * (self.trip_ns + max(self.trip_ns, self.headroom_ns)) / 1e9) + burst
 
     def _narrow(self, now_ns: int) -> None:
         self.narrow_ns = now_ns
+        self.partly = True
         self.awaited = 0
-        self.window.configure(max(self.size // NARROW, 1), self.threshold)
+        # With another round trip comes another rate: what was is forgotten, but for the last sample.
+        self.rate, self.rate_before = self.last_rate, 0.0
+        least = max(self.burst, self.burst_before, 1)
+        self.window.configure(min(max(self.size // NARROW, least), self.size), self.threshold)
 
     def _widen(self, now_ns: int) -> None:
         self.narrow_ns = 0
