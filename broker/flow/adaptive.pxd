@@ -6,7 +6,7 @@ from broker.flow.window cimport Window
 cdef class Adaptive:
     cdef public Window window
     cdef public long least, most, threshold, size
-    cdef public long since_ns, first, awaited, counted, took_ns, shut_count
+    cdef public long since_ns, first, awaited, counted, took_ns, rated_ns, rated, shut_count
     cdef public long trip_ns, last_trip_ns, trip_at_ns
     cdef public double rate, rate_before, last_rate
     cdef public long burst, burst_before, samples, epoch_ns, settled_ns, batch, stuck_ns, narrow_ns

@@ -9,7 +9,9 @@ from broker.flow.window import Window
 
 # What a window holds beyond the round trip: as much again, at least so long. A broker and a client work
 # in batches, and a window that reopens at half of itself must feed the client meanwhile (bench: adaptive).
-HEADROOM_NS = 5_000_000
+HEADROOM_NS = 2_500_000
+# How long a settle rate is measured at least.
+RATED_NS = 5_000_000
 # The most of it that trials may find useful, what a trial must bring in rate to be kept, what one with
 # less may cost, and after how many epochs the next is made, at most.
 MOST_HEADROOM_NS = 320_000_000
@@ -32,24 +34,26 @@ MOST = 1 << 20
 
 
 class Adaptive:
-    """Sizes one window: ``settle rate x (round trip + headroom) + largest batch``, within its bounds.
+    """Sizes one window: ``settle rate x (round trip + headroom)``, within its bounds.
 
     After BBR (Cardwell et al., "BBR: Congestion-Based Congestion Control", 2016), without its pacing:
 
     1. One delivery at a time is watched, with those sent in the same turn. It is taken for settled when as
        many were settled since as were unsettled when it was sent: that took a round trip. When all that
-       were sent with it are, their number over the time is the settle rate.
+       were sent with it are, that is a sample; the settle rate is of as many samples as last RATED_NS,
+       for a client that is handed a batch may settle it far faster than it gets the next.
     2. The rate is the largest of the last samples, the round trip the least: a longer one is messages
        waiting in the client. So a window that is too small doubles each round trip, for headroom is
        another round trip, until a larger one brings no more.
-    3. While the window was never full it limited nothing: such a sample can raise the rate, not lower it.
+    3. While the window was never full it limited nothing: such samples lower the rate by half an epoch at
+       most, so that a pause doesn't undo what was found out.
     4. A least round trip that is old may be wrong, for a window's own queue is part of every later one.
        Then the window narrows to a quarter for a round trip, and what that takes is the new one.
     5. Delays that aren't the client's queue (a busy machine, batches on the way) can make a round trip longer
        than the least one for good. So now and then the headroom is doubled for an epoch, and stays so if the
        rate rose with it; what was added so goes again once the rate doesn't need it.
     6. A client may settle in batches larger than the window (a transaction, an acknowledgement of many).
-       The largest batch stands on top, and a full window from which nothing is settled doubles in time.
+       It is never smaller than the largest batch, and a full window from which nothing is settled doubles in time.
 
     The caller reports ``sent`` and ``settled`` after the window knows of it, and ``look`` once a second.
     """
@@ -67,6 +71,9 @@ class Adaptive:
         self.awaited = 0
         self.counted = 0
         self.took_ns = 0
+        # Since when the rate is measured, 0 for not now, and what was settled since.
+        self.rated_ns = 0
+        self.rated = 0
         self.shut_count = 0
         self.trip_ns = 0
         self.last_trip_ns = 0
@@ -106,7 +113,10 @@ class Adaptive:
             self.first = self.awaited = self.window.unsettled
             self.since_ns = now_ns
             self.counted = 0
-            self.shut_count = self.window.shut_count - self.window.shut
+            if self.rated_ns == 0:
+                self.rated_ns = now_ns
+                self.rated = 0
+                self.shut_count = self.window.shut_count - self.window.shut
         elif self.since_ns == now_ns and self.counted == 0:
             self.awaited = self.window.unsettled
 
@@ -117,6 +127,7 @@ class Adaptive:
             self.batch = 0
             self.stuck_ns = STUCK_NS
         self.batch += 1
+        self.rated += 1
         self.count += 1
         if self.batch > self.burst:
             self.burst = self.batch
@@ -144,7 +155,6 @@ class Adaptive:
     def _sample(self, now_ns: int) -> None:
         trip_ns = self.took_ns
         self.last_trip_ns = max(now_ns - self.since_ns, 1)
-        rate = self.awaited * 1e9 / self.last_trip_ns
         self.awaited = 0
         if self.narrow_ns:
             self.trip_ns = trip_ns
@@ -154,18 +164,20 @@ class Adaptive:
             self.trip_at_ns = now_ns
             if self.trip_ns == 0 or trip_ns < self.trip_ns:
                 self.trip_ns = trip_ns
+        if now_ns - self.rated_ns < RATED_NS:
+            return
+        rate = self.rated * 1e9 / (now_ns - self.rated_ns)
+        self.rated_ns = 0
         self.last_rate = rate
         if rate > self.rate:
             self.rate = rate
         limited = self.window.shut_count > self.shut_count
         if not limited:
             self.partly = True
-        else:
-            self.samples += 1
-            if self.samples >= EPOCH_SAMPLES and now_ns - self.epoch_ns >= EPOCH_NS:
-                self._next_epoch(now_ns, rate)
-        if limited or self._target() > self.size:
-            self._resize(self._target())
+        self.samples += 1
+        if self.samples >= EPOCH_SAMPLES and now_ns - self.epoch_ns >= EPOCH_NS:
+            self._next_epoch(now_ns, rate if limited else max(rate, self.rate / 2))
+        self._resize(self._target())
         if limited and now_ns - self.trip_at_ns > max(STALE_NS, STALE_TRIPS * self.trip_ns):
             self._narrow(now_ns)
 
@@ -207,12 +219,12 @@ class Adaptive:
     def _target(self) -> int:
         rate = max(self.rate, self.rate_before)
         burst = max(self.burst, self.burst_before)
-        return int(rate * (self.trip_ns + max(self.trip_ns, self.headroom_ns)) / 1e9) + burst
+        return max(int(rate * (self.trip_ns + max(self.trip_ns, self.headroom_ns)) / 1e9), burst)
 
     def _narrow(self, now_ns: int) -> None:
         self.narrow_ns = now_ns
         self.partly = True
-        self.awaited = 0
+        self.awaited = self.rated_ns = 0
         # With another round trip comes another rate: what was is forgotten, but for the last sample.
         self.rate, self.rate_before = self.last_rate, 0.0
         least = max(self.burst, self.burst_before, 1)
