@@ -102,5 +102,9 @@ def _held_of(running: Running, address: str) -> float:
         for _ in range(SLOW_LOOKS):
             time.sleep(0.1)
             found = rows(management, "link", ["role", "node", "unsettled"])
-            held += [number(row["unsettled"]) for row in found if row["node"] == address and row["role"] == "consumer"]
+            held += [
+                number(row["unsettled"])
+                for row in found
+                if row["node"] == address and row["role"] == "consumer"
+            ]
     return median(held[len(held) // 2 :])

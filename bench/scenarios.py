@@ -144,6 +144,14 @@ TARGETS = (
     Target("flow", "free_50_part", "stop 100, window 50, free consumer, of no stop", True, None),
     Target("flow", "free_15_part", "stop 100, window 15, free consumer, of no stop", True, None),
     Target("flow", "peak", "deepest the queue with stop 100 ever was", False, 100),
+    *(
+        Target(
+            "adaptive", f"trip_{trip}_part", f"adaptive window at {trip} ms, of the best static", True, 0.95
+        )
+        for trip in adaptive.TRIPS_MS
+    ),
+    Target("adaptive", "slow_1000_held", "unsettled at a consumer of 2,000/s, window 1000", False, None),
+    Target("adaptive", "slow_adaptive_held", "the same, adaptive", False, None),
     *_durable("durable", "durable 100 B", 80_000, HALF),
     *_durable("durable-kib", "durable 1 KiB", 45_000, HALF),
     # Groups are so large here that a fast disk takes more than the plain path can bring.

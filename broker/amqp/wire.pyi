@@ -4,8 +4,8 @@ from typing import Any
 from broker.amqp.answers import Ledgerbook
 from broker.amqp.sentry import Sentry
 from broker.engine import Engine
-from broker.flow.ledger import Account, Port
 from broker.flow.adaptive import Adaptive
+from broker.flow.ledger import Account, Port
 from broker.flow.slow import SlowWatch
 from broker.flow.window import Shared, Window
 from broker.node import Node

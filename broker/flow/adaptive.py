@@ -15,8 +15,8 @@ RATED_NS = 5_000_000
 # The most of it that trials may find useful, what a trial must bring in rate to be kept, what one with
 # less may cost, and after how many epochs the next is made, at most.
 MOST_HEADROOM_NS = 320_000_000
-GAIN = 1.05
-LOSS = 0.98
+GAIN = 1.1
+LOSS = 0.97
 PATIENCE = 32
 # How old the least round trip may be before it is measured anew, at least and in round trips.
 STALE_NS = 10_000_000_000
@@ -26,7 +26,7 @@ NARROW = 4
 NARROW_NS = 1_000_000_000
 # Samples, and nanoseconds, for which a rate is remembered at least; after twice as many it is forgotten.
 EPOCH_SAMPLES = 4
-EPOCH_NS = 200_000_000
+EPOCH_NS = 100_000_000
 # How long a full window that nothing is settled from stays as it is, at first.
 STUCK_NS = 1_000_000_000
 # The limit where the settings have none: a link's deliveries have 32-bit serial numbers (AMQP 1.0 §2.8.10).
@@ -53,7 +53,8 @@ class Adaptive:
        than the least one for good. So now and then the headroom is doubled for an epoch, and stays so if the
        rate rose with it; what was added so goes again once the rate doesn't need it.
     6. A client may settle in batches larger than the window (a transaction, an acknowledgement of many).
-       It is never smaller than the largest batch, and a full window from which nothing is settled doubles in time.
+       It is never smaller than the largest batch, and a full window from which nothing is settled doubles
+       in time.
 
     The caller reports ``sent`` and ``settled`` after the window knows of it, and ``look`` once a second.
     """

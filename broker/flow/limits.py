@@ -95,9 +95,7 @@ class BrokerDefaults:
         if limit is None:
             return self
         place = self.places.get(name, f"default of {name}")
-        return replace(
-            self, consumer_flow_limit=limit, places={**self.places, "consumer_flow_limit": place}
-        )
+        return replace(self, consumer_flow_limit=limit, places={**self.places, "consumer_flow_limit": place})
 
 
 @dataclass(frozen=True, slots=True)

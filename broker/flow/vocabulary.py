@@ -276,7 +276,7 @@ FIELDS = fields_table(
         "slow_consumer",
         SlowConsumer(),
         "none",
-        "Settles fewer a second, over so long, though there is work for it: say so, or detach it. Empty: none",
+        "Settles fewer a second, over so long, though it has work: say so, or detach it. Empty: none",
     ),
     Field(
         "consumers",

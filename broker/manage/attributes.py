@@ -104,7 +104,9 @@ BROKER: Row = {
     **_entity("broker"),
     **_same("version", "pid", "uptime_s", "flow_control", "holds", "policy_files"),
     **_same("connections", "producers", "consumers", "queues", "topics", "subscriptions"),
-    **_same("stopped_nodes", "blocked_producers", "slow_consumers", "depth_msgs", "depth_bytes", "promised_msgs"),
+    **_same(
+        "stopped_nodes", "blocked_producers", "slow_consumers", "depth_msgs", "depth_bytes", "promised_msgs"
+    ),
     **_same("parked_msgs", "parked_bytes", "memory_bytes", "memory_limit_bytes"),
     "storeState": _field("store.state"),
     "storeReason": _field("store.reason"),

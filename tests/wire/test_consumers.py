@@ -141,7 +141,7 @@ def test_a_slow_consumer_is_detached_and_others_get_its_messages(start_broker: S
         stuck = slow.receiver("thrown", credit=10)
         produce(broker, "thrown", 10)
         await_unsettled(broker, "thrown", [10])
-        with pytest.raises(RefusedError, match="amqp:resource-limit-exceeded.*slow_consumer.*10 unsettled"):
+        with pytest.raises(RefusedError, match=r"amqp:resource-limit-exceeded.*slow_consumer.*10 unsettled"):
             stuck_until_told(slow, stuck)
         assert consumers(broker, "thrown") == []
         receiver = quick.receiver("thrown", credit=100)
@@ -250,7 +250,8 @@ def test_whose_credit_is_used_up_leaves_the_rest_to_the_others(start_broker: Sta
 
 def test_the_limit_of_nodes_that_clients_make_by_kind(start_broker: StartBroker) -> None:
     broker = start_broker(
-        "flow: {consumer_flow_limit: 9, auto_queue_consumer_flow_limit: 7, auto_topic_consumer_flow_limit: 3}\n",
+        "flow: {consumer_flow_limit: 9, auto_queue_consumer_flow_limit: 7,"
+        " auto_topic_consumer_flow_limit: 3}\n",
         "policies:\n  - {match: own, consumer_flow_limit: 5}\n  - {match: 'topic.*', kind: topic}\n",
     )
     with Management(broker.url) as management:
