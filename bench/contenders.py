@@ -46,6 +46,21 @@ POLICIES = """policies:
     max_message_size: 64 KB
   - match: "gates.expected.#"
     flow_stop_size: 1 MB
+  - match: "window.*"
+    flow_stop_count: 20000
+    consumer_flow_limit: 5000
+  - match: "window.10"
+    consumer_flow_limit: 10
+  - match: "window.50"
+    consumer_flow_limit: 50
+  - match: "window.100"
+    consumer_flow_limit: 100
+  - match: "window.500"
+    consumer_flow_limit: 500
+  - match: "window.1000"
+    consumer_flow_limit: 1000
+  - match: "window.adaptive"
+    dispatch: adaptive
   - match: "flow.none.*"
     flow_control: false
     max_size: 1 GB

@@ -9,7 +9,7 @@ import resource
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bench import durable, events, flow
+from bench import adaptive, durable, events, flow
 from bench.contenders import BenchError, Running
 from bench.measuring import BODY, Figures, Pace, Scenario, load, number
 from broker.client.link import Connection
@@ -79,6 +79,7 @@ SCENARIOS: dict[str, Scenario] = {
     "idle": _idle,
     "flow": flow.scenario,
     "events": events.scenario,
+    "adaptive": adaptive.scenario,
     "durable": durable.throughput(),
     "durable-kib": durable.throughput(body=1024),
     "durable-many": durable.throughput(senders=8, receivers=8, address="durable.%d"),
@@ -86,7 +87,9 @@ SCENARIOS: dict[str, Scenario] = {
     "backlog-paged": durable.paged,
 }
 # The bare loop grants what it likes and stores nothing: there is nothing to compare.
-OURS_ONLY = {"flow", "events", "durable", "durable-kib", "durable-many", "durable-latency", "backlog-paged"}
+OURS_ONLY = {
+    *("flow", "events", "adaptive", "durable", "durable-kib", "durable-many", "durable-latency", "backlog-paged"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,14 @@ TARGETS = (
     Target("events", "plain_part", "of it without events", True, 0.97),
     Target("events", "plain_cpu_part", "CPU, of that without", False, 1.03),
     Target("events", "gate_part", "a gate that flaps and a listener, of it without events", True, None),
+    *(
+        Target(
+            "adaptive", f"trip_{trip}_part", f"adaptive window at {trip} ms, of the best static", True, 0.95
+        )
+        for trip in adaptive.TRIPS_MS
+    ),
+    Target("adaptive", "slow_1000_held", "unsettled at a consumer of 2,000/s, window 1000", False, None),
+    Target("adaptive", "slow_adaptive_held", "the same, adaptive", False, None),
     *_durable("durable", "durable 100 B", 80_000, HALF),
     *_durable("durable-kib", "durable 1 KiB", 45_000, HALF),
     # Groups are so large here that a fast disk takes more than the plain path can bring.

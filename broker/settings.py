@@ -190,6 +190,19 @@ FIELDS = fields.table(
     Field("flow.initial_credit", _WINDOW, "100", "First credit of a producer link"),
     Field("flow.consumer_flow_limit", Count(), "1000", "Most unsettled messages of a consumer link; 0: none"),
     Field("flow.consumer_flow_threshold", Percent(), "50 %", "A full window reopens at this share of it"),
+    Field("flow.consumer_flow_min", Count(1), "10", "Smallest window of dispatch: adaptive"),
+    Field(
+        "flow.auto_queue_consumer_flow_limit",
+        Count(),
+        "consumer_flow_limit",
+        "The same of queues that clients make by using them",
+    ),
+    Field(
+        "flow.auto_topic_consumer_flow_limit",
+        Count(),
+        "consumer_flow_limit",
+        "The same of topics that clients make by using them",
+    ),
     Field("flow.connection_flow_limit", Count(1), "1000", "Most unsettled messages of one connection"),
     Field("flow.connection_flow_limit_enabled", Flag(), "false", "Whether that limit holds"),
 )

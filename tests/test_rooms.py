@@ -57,7 +57,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "security": LEAVES,
     "amqp": (
         *("engine", "node", "manage", "security", "settings", "flow.limits", "flow.window"),
-        *("flow.ledger", "queues.dispatch", "queues.queue", "queues.filters", *LEAVES),
+        *(
+            "flow.adaptive",
+            "flow.slow",
+            "flow.ledger",
+            "queues.dispatch",
+            "queues.queue",
+            "queues.filters",
+            *LEAVES,
+        ),
     ),
     "manage": ("engine", "node", "policy", "flow", "queues", "store", *LEAVES),
     "http": (*VIEWS, *LEAVES),

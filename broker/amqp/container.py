@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.amqp import lifetimes
+from broker.amqp.consumers import Sampler, fit
 from broker.amqp.management import ManagementNode
 from broker.amqp.peer import Peer, new_container_name
 from broker.amqp.roster import Roster
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sluice.amqp")
 
+# How often connections that wait for each other are dealt to in one turn.
+ROUNDS = 8
+
 
 class Container:
     """The AMQP face of a broker. ``peers`` is the roster's set of connections.
 
-    ``to_flush`` and ``answers`` are the reactor's: connections with output, consumers that wait
-    for an answer to a drain.
+    ``to_flush``, ``answers`` and ``turns`` are the reactor's: connections with output, consumers that wait
+    for an answer to a drain, connections whose links take turns.
     """
 
     def __init__(self, engine: Engine, model: Model, roster: Roster, settings: Settings) -> None:
@@ -40,6 +44,8 @@ class Container:
         self.name = new_container_name()
         self.to_flush: list[Wire] = []
         self.answers: list[ConsumerLink] = []
+        self.turns: list[Wire] = []
+        self._sampler = Sampler(engine)
         self.replies: dict[str, Node] = {}
         # Dynamic nodes whose link is gone, and what they still wait for.
         self.orphans: dict[Node, int] = {}
@@ -98,14 +104,39 @@ class Container:
                 if link.node is node:
                     peer.detach(link, "amqp:resource-deleted", f"'{node.name}' was deleted")
 
+    def take_turns(self) -> None:
+        """Deal out what came free of connections' windows; it is dispatched."""
+        for _ in range(ROUNDS):
+            wires = self.turns[:]
+            self.turns.clear()
+            for wire in wires:
+                wire.turning = False
+                self._take_turns(wire)
+
+    def _take_turns(self, wire: Wire) -> None:
+        shared = wire.shared
+        idle = 0
+        # Whoever took nothing of its share has had its turn: when all have, nobody can take more.
+        while shared is not None and shared.due() and idle <= len(wire.links):
+            before = shared.unsettled
+            wire.turning = True
+            wire.take_turns()
+            self.engine.end_turn()
+            wire.turning = False
+            idle = 0 if shared.unsettled > before else idle + 1
+
+    def sample(self, now_ns: int) -> None:
+        """Once a second: the rates of all consumers, and who is slow."""
+        self._sampler.sample(self.peers, now_ns)
+
     def rewindow(self, node: Node) -> None:
         """A node has new settings: its consumers get their new windows."""
         settings = node.settings
         if settings is None:
             return
-        for consumer in node.consumers:
+        for consumer in (*node.consumers, *node.browsers):
             if isinstance(consumer, ConsumerLink):
-                consumer.window.configure(settings.consumer_flow_limit, settings.consumer_flow_threshold)
+                fit(consumer, settings, self.engine.now_ns)
         self.engine.touch(node)
 
     def manage(self, request: bytes) -> None:

@@ -25,6 +25,7 @@ from proton._events import Event
 
 from broker import __version__, message
 from broker.amqp.addresses import GLOBAL, SHARED, inside, is_foreign, kind_of, outside, parsed
+from broker.amqp.consumers import fit, wanted
 from broker.amqp.filters import Filters, without_no_local
 from broker.amqp.filters import read as read_filters
 from broker.amqp.lifetimes import (
@@ -40,7 +41,7 @@ from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink, SinkLink
 from broker.engine import SECOND_NS
 from broker.errors import ConflictError, NotFoundError, OperatorError, PeerError
-from broker.flow.window import Window, connection_window
+from broker.flow.window import Shared, Window
 from broker.manage.names import LONGEST, is_own
 from broker.manage.subscriptions import Subscription, Wanted, is_pattern
 from broker.node import Node
@@ -90,7 +91,6 @@ class Peer:
         self.transport.bind(self.connection)
         flow = settings.flow
         limit = flow.connection_flow_limit if flow.connection_flow_limit_enabled else 0
-        self.window: Window | None = connection_window(limit) if limit else None
         self.attached: dict[int, ProducerLink | ConsumerLink] = {}
         # By handle: the session's channel, and what outlives the link; then what waits for its session
         # or for this connection to end.
@@ -110,6 +110,8 @@ class Peer:
             container.answers,
         )
         self.wire.owner = self
+        self.wire.turns = container.turns
+        self.wire.shared = Shared(limit, wanted) if limit else None
 
     def on_event(self, kind: int, event: int) -> None:
         """Handle one of Proton's events; the message path never comes here."""
@@ -452,10 +454,8 @@ class Peer:
         # A subscription has its filter already; the messages in it fit.
         wanted = None if on_topic else compiled(filters.texts)
         settings = node.settings
-        limit = settings.consumer_flow_limit if settings is not None else 0
-        threshold = settings.consumer_flow_threshold if settings is not None else 50
         presettled = link.remote_snd_settle_mode == Link.SND_SETTLED
-        window = Window(limit, threshold, self.window)
+        window = Window(0, 50, self.wire.shared)
         consumer = ConsumerLink(
             self.wire,
             handle,
@@ -466,6 +466,8 @@ class Peer:
             presettled,
             link.session.sluice_channel,
         )
+        if settings is not None:
+            fit(consumer, settings, self.container.engine.now_ns)
         self.attached[handle] = consumer
         if browses or wanted is not None:
             consumer.reader = Reader(consumer, wanted, browses)
@@ -483,7 +485,7 @@ class Peer:
         link.rcv_settle_mode = link.remote_rcv_settle_mode
         link.max_message_size = self.container.settings.limits.max_message_size
         link.open()
-        consumer.shares = self.window is not None
+        consumer.shares = window.shared is not None
         if browses:
             consumer.browses = True
             self.container.engine.add_browser(node, consumer)

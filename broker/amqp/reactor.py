@@ -157,7 +157,7 @@ class Reactor:
         for fd, mask in ready:
             self._on_ready(fd, mask, now_ns)
             # Dispatched while it is in the processor's cache (bench: 4+4).
-            if self.engine.dirty:
+            if self.engine.dirty or self.container.turns:
                 self._end_turn()
         if self._inbox:
             self._run_inbox()
@@ -171,7 +171,7 @@ class Reactor:
     # --- one turn's parts
 
     def _timeout(self) -> float:
-        if self.engine.dirty or self.container.to_flush:
+        if self.engine.dirty or self.container.to_flush or self.container.turns:
             return 0.0
         deadline = self.engine.next_deadline()
         if self._timers and (deadline == 0 or self._timers[0][0] < deadline):
@@ -213,7 +213,7 @@ class Reactor:
         """Dispatch and flush until nothing is left to do, or for ``ROUNDS``, then the next turn goes on."""
         container = self.container
         for _ in range(ROUNDS):
-            if self.engine.dirty:
+            if self.engine.dirty or container.turns:
                 self._end_turn()
             if container.answers:
                 self._answer()
@@ -233,6 +233,8 @@ class Reactor:
     def _end_turn(self) -> None:
         try:
             self.engine.end_turn()
+            if self.container.turns:
+                self.container.take_turns()
         except Exception:
             log.exception("a turn failed; the broker goes on with the next")
             self.engine.recover()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink
+from broker.engine import SECOND_NS
 from broker.flow.ledger import Account
 from broker.manage.views import ConnectionView, ConsumerView, ProducerView
 from broker.node import Node
@@ -99,4 +100,7 @@ def _consumer_view(peer: Peer, link: ConsumerLink) -> ConsumerView:
         delivered=link.delivered,
         settled=link.settled,
         presettled=link.presettled,
+        settle_rate=link.rate,
+        round_trip_s=0.0 if link.pace is None else link.pace.trip_ns / SECOND_NS,
+        slow=link.slow,
     )

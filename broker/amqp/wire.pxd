@@ -3,7 +3,8 @@ from broker.amqp.sentry cimport Sentry
 from broker.engine cimport Engine
 from broker.node cimport Node
 from broker.flow.ledger cimport Account, Port
-from broker.flow.window cimport Window
+from broker.flow.adaptive cimport Adaptive
+from broker.flow.window cimport Shared, Window
 from broker.queues.dispatch cimport Consumer
 from broker.queues.queue cimport Entry
 
@@ -25,6 +26,10 @@ cdef class Connection:
     # Large messages: what comes in, what goes out, and whether the socket is left unread meanwhile.
     cdef public list inflows, streams
     cdef public bint paused
+    # The window over all its consumers, None for none, and the reactor's list of those with turns to deal.
+    cdef public Shared shared
+    cdef public list turns
+    cdef public bint turning
 
     cdef object touch(self)
     cdef object digest(self, ssize_t size)
@@ -36,6 +41,7 @@ cdef class Connection:
     cdef object on_flow(self, void *link)
     cdef object repeat_flow(self, void *link)
     cdef object reconsider(self)
+    cdef object await_turn(self)
     cdef object throttle(self, Engine engine)
     cdef object stream(self)
 
@@ -112,9 +118,13 @@ cdef class ConsumerLink(Consumer):
     cdef public Engine engine
     cdef public Node node
     cdef public Window window
+    cdef public Adaptive pace
+    cdef public object watch
+    cdef public double rate
     cdef public str id, name
     cdef public bint presettled, dead, draining, echo, browses
     cdef public long delivered, settled, drained
+    cdef long sampled
     cdef public int channel
     cdef long next_tag
     cdef list slots
@@ -126,6 +136,10 @@ cdef class ConsumerLink(Consumer):
     cdef Unwritten unwritten
     cdef long group
 
+    cdef long apart(self) except -1
+    cpdef long wanted(self) except -1
+    cdef bint has_work(self) except -1
+    cdef long sample(self, long now_ns, double seconds) except -1
     cdef object on_updated(self, void *delivery)
     cdef object begin_stream(self, Entry entry, void *delivery)
     cdef object stream(self)

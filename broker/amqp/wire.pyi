@@ -4,8 +4,10 @@ from typing import Any
 from broker.amqp.answers import Ledgerbook
 from broker.amqp.sentry import Sentry
 from broker.engine import Engine
+from broker.flow.adaptive import Adaptive
 from broker.flow.ledger import Account, Port
-from broker.flow.window import Window
+from broker.flow.slow import SlowWatch
+from broker.flow.window import Shared, Window
 from broker.node import Node
 from broker.queues.dispatch import Consumer
 
@@ -16,6 +18,9 @@ class Connection:
     blocked: bool
     incoming: Sentry
     paused: bool
+    shared: Shared | None
+    turns: list[Connection]
+    turning: bool
     book: Ledgerbook
     received: int
     sent: int
@@ -30,6 +35,8 @@ class Connection:
         answers: list[ConsumerLink],
     ) -> None: ...
     def mark(self) -> None: ...
+    def take_turns(self) -> None: ...
+    def sample(self, now_ns: int, seconds: float) -> list[ConsumerLink]: ...
     def feed(self, data: bytes) -> None: ...
     def pump_in(self) -> bool: ...
     def pump_out(self) -> bool: ...
@@ -92,6 +99,9 @@ class ConsumerLink(Consumer):
     engine: Engine
     node: Node
     window: Window
+    pace: Adaptive | None
+    watch: SlowWatch | None
+    rate: float
     id: str
     name: str
     presettled: bool
@@ -111,6 +121,7 @@ class ConsumerLink(Consumer):
         presettled: bool,
         channel: int,
     ) -> None: ...
+    def wanted(self) -> int: ...
     def delivery_count(self) -> int: ...
     def link_credit(self) -> int: ...
     def drains(self) -> bool: ...

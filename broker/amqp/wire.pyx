@@ -18,7 +18,8 @@ from broker.amqp.sentry cimport Sentry
 from broker.engine cimport Engine
 from broker.node cimport Node
 from broker.flow.ledger cimport Account, Port
-from broker.flow.window cimport Window
+from broker.flow.adaptive cimport Adaptive
+from broker.flow.window cimport Shared, Window
 from broker.queues.dispatch cimport Consumer
 from broker.queues.queue cimport Entry
 
@@ -86,6 +87,7 @@ cdef class Connection:
         self.incoming = Sentry()
         self.inflows = []
         self.streams = []
+        self.turns = []
         self.outgoing = Direction()
         self.book = Ledgerbook(self.incoming, self.outgoing)
 
@@ -296,8 +298,28 @@ cdef class Connection:
         """True when both directions are done."""
         return bool(pn_transport_closed(self.transport))
 
+    cdef object await_turn(self):
+        """Have the room of the connection's window dealt out, where there is some and links wait for it."""
+        if not self.turning and self.shared.due():
+            self.turning = True
+            self.turns.append(self)
+
+    def take_turns(self):
+        """Deal the room of the connection's window to the links that wait, and have their nodes dispatched."""
+        for window in self.shared.deal():
+            link = window.owner
+            (<ConsumerLink>link).engine.touch((<ConsumerLink>link).node)
+
+    def sample(self, long now_ns, double seconds):
+        """Once a second: every consumer's rate; those that have become slow, or aren't any more."""
+        changed = []
+        for link in list(self.links):
+            if isinstance(link, ConsumerLink) and (<ConsumerLink>link).sample(now_ns, seconds):
+                changed.append(link)
+        return changed
+
     cdef object reconsider(self):
-        """The connection's window has room again: every link on it may have something to send."""
+        """Its socket has room again: every link on it may have something to send."""
         for link in self.links:
             if isinstance(link, ConsumerLink) and (<ConsumerLink>link).node.queue.ready > 0:
                 (<ConsumerLink>link).engine.touch((<ConsumerLink>link).node)
@@ -976,6 +998,7 @@ cdef class ConsumerLink(Consumer):
         self.engine = engine
         self.node = node
         self.window = window
+        window.owner = self
         self.name = name
         self.presettled = presettled
         self.slots = []
@@ -987,6 +1010,24 @@ cdef class ConsumerLink(Consumer):
         pn_link_set_context(self.link, <void *>self)
 
     cpdef long capacity(self) except -1:
+        cdef long room = self.apart()
+        if room > 0 and self.connection.shared is not None and not self.presettled:
+            room = min(room, self.connection.shared.room(self.window))
+            if room == 0:
+                self.connection.await_turn()
+        return room
+
+    cpdef long wanted(self) except -1:
+        """How many it could be sent now if the connection's window weren't there."""
+        cdef long room = self.apart()
+        if room <= 0:
+            return 0
+        if self.reader is not None:
+            return room if self.node.queue.has_more(self.reader) else 0
+        return min(room, self.node.queue.ready)
+
+    cdef long apart(self) except -1:
+        """Its capacity, but for the connection's window."""
         cdef long room
         cdef long unsent
         cdef long mean
@@ -996,7 +1037,7 @@ cdef class ConsumerLink(Consumer):
         if room <= 0:
             return 0
         if not self.presettled:
-            room = min(room, self.window.room())
+            room = min(room, self.window.own_room())
         unsent = pn_session_outgoing_bytes(self.session)
         if unsent >= OUTGOING_BYTES:
             return 0
@@ -1043,6 +1084,8 @@ cdef class ConsumerLink(Consumer):
         else:
             self.in_flight += 1
             self.window.sent()
+            if self.pace is not None:
+                self.pace.sent(self.engine.now_ns)
         self.connection.touch()
 
     # --- large messages: from a file, a little at a time
@@ -1059,6 +1102,8 @@ cdef class ConsumerLink(Consumer):
         if not self.presettled:
             self.in_flight += 1
             self.window.sent()
+            if self.pace is not None:
+                self.pace.sent(self.engine.now_ns)
         self.connection.touch()
 
     def on_block(self):
@@ -1132,8 +1177,10 @@ cdef class ConsumerLink(Consumer):
         self.in_flight -= 1
         self.settled += 1
         self.window.settled()
-        if self.window.shared is not None:
-            self.connection.reconsider()
+        if self.pace is not None:
+            self.pace.settled(self.engine.now_ns)
+        if self.connection.shared is not None:
+            self.connection.await_turn()
         if self.browses:
             # It took nothing: whatever it says of a copy changes nothing.
             self.confirm(delivery)
@@ -1160,6 +1207,30 @@ cdef class ConsumerLink(Consumer):
             self.connection.touch()
         if self.node.queue.ready > 0:
             self.engine.touch(self.node)
+
+    cdef long sample(self, long now_ns, double seconds) except -1:
+        """Its rate since the last time; SLOWED or RECOVERED of slow.py, or 0."""
+        cdef long count = self.delivered if self.presettled else self.settled
+        cdef long found = 0
+        self.rate = (count - self.sampled) / seconds
+        self.sampled = count
+        if self.pace is not None and self.window.unsettled > 0:
+            self.pace.look(now_ns)
+            self.engine.touch(self.node)
+        if self.watch is not None and not self.browses:
+            found = self.watch.look(now_ns, count, self.has_work())
+            self.slow = self.watch.slow
+        return found
+
+    cdef bint has_work(self) except -1:
+        """Whether it holds messages, or holds some up by having no credit or by not reading."""
+        if self.in_flight > 0:
+            return True
+        if self.node.queue.ready == 0 or (self.node.single_active and self.node.consumers[0] is not self):
+            return False
+        if self.reader is not None and not self.node.queue.has_more(self.reader):
+            return False
+        return self.apart() == 0
 
     cdef object confirm(self, void *delivery):
         """Settle on our side; its slot, and with it the tag, is free again."""
@@ -1276,8 +1347,10 @@ cdef class ConsumerLink(Consumer):
         self.free = []
         self.unwritten.clear()
         self.in_flight = 0
-        if self.window.shared is not None:
-            self.connection.reconsider()
+        if self.connection.shared is not None:
+            self.connection.shared.leave(self.window)
+            self.connection.await_turn()
+        self.window.owner = None
 
     def shut(self):
         """The link is gone; its node stops sending to it."""

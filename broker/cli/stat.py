@@ -120,6 +120,8 @@ RECEIVERS = View(
         number("unsettled", "unsettled"),
         number("window", "window_limit", show=limit),
         text("shut", "shut"),
+        number("settled/s", "settle_rate"),
+        text("slow", "slow"),
         number("delivered", "delivered"),
         number("settled", "settled"),
     ),

@@ -7,7 +7,7 @@ files, no addresses.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker.flow.vocabulary import FIELDS, SettingError, Value, from_arguments, normalise, tell
 from broker.units import MB
@@ -52,7 +52,11 @@ class NodeSettings:
     overflow: str = "reject"
     consumer_flow_limit: int = 1000
     consumer_flow_threshold: int = 50
+    consumer_flow_min: int = 10
     dispatch: str = "fair"
+    slow_consumer_rate: int = 0
+    slow_consumer_for_ms: int = 0
+    slow_consumer_action: str = "notify"
     consumers: str = "shared"
     max_message_size: int = 100 * MB
     memory_limit: int = 0
@@ -66,7 +70,8 @@ class NodeSettings:
 class BrokerDefaults:
     """What holds where a node says nothing. Percentages are of the hard limit; sizes in bytes.
 
-    ``places`` names the line that set each of them, for those that someone set.
+    ``places`` names the line that set each of them, for those that someone set. An
+    ``auto_…_consumer_flow_limit`` of None is the same as ``consumer_flow_limit``.
     """
 
     flow_control: bool = True
@@ -78,7 +83,19 @@ class BrokerDefaults:
     producer_window: int = 1000
     initial_credit: int = 100
     max_message_size: int = 100 * MB
+    consumer_flow_min: int = 10
+    auto_queue_consumer_flow_limit: int | None = None
+    auto_topic_consumer_flow_limit: int | None = None
     places: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def of_auto_created(self, kind: str) -> BrokerDefaults:
+        """Those of a node of this kind that a client's attach or message makes, and no operator."""
+        name = f"auto_{kind}_consumer_flow_limit"
+        limit: int | None = getattr(self, name)
+        if limit is None:
+            return self
+        place = self.places.get(name, f"default of {name}")
+        return replace(self, consumer_flow_limit=limit, places={**self.places, "consumer_flow_limit": place})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +132,7 @@ def contradictions(given: Mapping[str, Value]) -> list[SettingError]:
             continue  # disabled: nothing to contradict
         found += _more(given, stop, hard)
         found += _more(given, resume, stop) or _more(given, resume, hard)
+    found += _more(given, "consumer_flow_min", "consumer_flow_limit")
     return found + _more(given, "initial_credit", "producer_window")
 
 
@@ -150,6 +168,9 @@ _WORDS = (
     "when_full",
     "overflow",
     "dispatch",
+    "slow_consumer_rate",
+    "slow_consumer_for_ms",
+    "slow_consumer_action",
     "consumers",
     "memory_limit",
     "dead_letter_address",
@@ -162,7 +183,7 @@ def _numbers(given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, 
     numbers = {
         "flow_control": _switch(given, defaults),
         "reject_after_ms": _reject_after(given),
-        "consumer_flow_limit": _plain("consumer_flow_limit", given, defaults),
+        **_windows(given, defaults),
         "consumer_flow_threshold": _plain("consumer_flow_threshold", given, defaults),
         "max_message_size": _plain("max_message_size", given, defaults),
         "max_delivery_count": _deliveries(given),
@@ -274,6 +295,17 @@ def _credit(given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, _
     elif first.value > window.value:
         window = _Number(first.value, "default raised to initial_credit")
     return {"producer_window": window, "initial_credit": first}
+
+
+def _windows(given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, _Number]:
+    """The bounds of a consumer link's window; a limit of 0 bounds nothing."""
+    limit = _plain("consumer_flow_limit", given, defaults)
+    least = _plain("consumer_flow_min", given, defaults)
+    if 0 < limit.value < least.value and least.note:
+        least = _Number(limit.value, "default lowered to consumer_flow_limit")
+    elif 0 < limit.value < least.value:
+        limit = _Number(least.value, "default raised to consumer_flow_min")
+    return {"consumer_flow_limit": limit, "consumer_flow_min": least}
 
 
 def _switch(given: Mapping[str, Value], defaults: BrokerDefaults) -> _Number:

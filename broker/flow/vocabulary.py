@@ -34,7 +34,7 @@ Value = int | str
 EMS_STOP_BYTES = 256 * KB
 
 # Words that FLOW.md defines and this version does not act on: better refused than ignored.
-LATER = ("pending_message_limit", "slow_consumer", "consumer_flow_min")
+LATER = ("pending_message_limit",)
 
 
 class SettingError(OperatorError):
@@ -129,10 +129,51 @@ class DuplicateWindow:
         return {"anyOf": [COUNT.schema(), {"type": "string", "pattern": WINDOW_PATTERN}, both]}
 
 
+@dataclass(frozen=True, slots=True)
+class SlowConsumer:
+    """``{rate: 10, for: 30s, action: notify}`` or ``10/s for 30s notify``; without an action it is notify."""
+
+    label = "a rate, a time and an action such as `10/s for 30s notify`"
+
+    def parse(self, value: object) -> tuple[int, int, str]:
+        """Messages a second, milliseconds and the action; a rate of 0 for none."""
+        if value is None or value == "":
+            return 0, 0, "notify"
+        if isinstance(value, Mapping) and {"rate", "for"} <= value.keys() <= {"rate", "for", "action"}:
+            return self._of(value["rate"], value["for"], value.get("action", "notify"))
+        text = re.fullmatch(SLOW_PATTERN, value, re.ASCII) if isinstance(value, str) else None
+        if text:
+            return self._of(int(text[1]), text[2], text[3] or "notify")
+        raise ValueError(f"expected {self.label}, not {show(value)}")
+
+    def schema(self) -> Schema:
+        parts: Schema = {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["rate", "for"],
+            "properties": {
+                "rate": SLOW_RATE.schema(),
+                "for": SLOW_SPAN.schema(),
+                "action": SLOW_ACTION.schema(),
+            },
+        }
+        text: Schema = {"type": "string", "pattern": SLOW_PATTERN}
+        return {"anyOf": [{"type": "null"}, {"const": ""}, text, parts]}
+
+    @staticmethod
+    def _of(rate: object, span: object, action: object) -> tuple[int, int, str]:
+        return SLOW_RATE.parse(rate), SLOW_SPAN.parse(span), SLOW_ACTION.parse(action)
+
+
 COUNT = Count()
+# Links are looked at once a second (server.py).
+SLOW_RATE = Count(minimum=1, maximum=1_000_000_000)
+SLOW_SPAN = Duration(minimum=1000)
+SLOW_ACTION = Word(("notify", "detach"))
 SPAN = Duration(minimum=1)
 # A count, or a time with its unit, or one behind the other.
 _TIME = r"[0-9]{1,18}(?:\.[0-9]{1,9})?\s*(?:[mM][sS]|[sSmMhH])"
+SLOW_PATTERN = rf"^\s*([0-9]{{1,9}})\s*(?:/\s*s)?\s+for\s+({_TIME})(?:\s+(notify|detach))?\s*$"
 WINDOW_PATTERN = rf"^(?=.*[0-9])\s*(?:([0-9]{{1,15}})(?:\s+|$))?({_TIME})?\s*$"
 
 
@@ -218,7 +259,25 @@ FIELDS = fields_table(
         "consumer_flow_limit", Count(), "1000", "Most unsettled messages on a consumer link; 0 means no limit"
     ),
     Field("consumer_flow_threshold", Percent(), "50 %", "A full window reopens at this share of its limit"),
-    Field("dispatch", Word(("fair", "fill"), later=("adaptive",)), "fair", "Which consumer is next"),
+    Field(
+        "consumer_flow_min",
+        Count(minimum=1),
+        "10",
+        "Smallest window that dispatch: adaptive gives a consumer link; consumer_flow_limit is the largest",
+    ),
+    Field(
+        "dispatch",
+        Word(("fair", "fill", "adaptive")),
+        "fair",
+        "Which consumer is next: the one with the fewest unsettled, or the next in turn for a full batch;"
+        " adaptive is fair with windows that follow each consumer's rate and round trip",
+    ),
+    Field(
+        "slow_consumer",
+        SlowConsumer(),
+        "none",
+        "Settles fewer a second, over so long, though it has work: say so, or detach it. Empty: none",
+    ),
     Field(
         "consumers",
         Word(("shared", "exclusive", "single_active")),
@@ -397,6 +456,16 @@ def _send_fail(parsed: object) -> dict[str, Value]:
     return {"when_full": "reject" if parsed else "block"}
 
 
+def _slow_consumer(parsed: object) -> dict[str, Value]:
+    assert isinstance(parsed, tuple)
+    rate, span_ms, action = parsed
+    return {
+        "slow_consumer_rate": rate,
+        "slow_consumer_for_ms": span_ms,
+        "slow_consumer_action": action,
+    }
+
+
 def _duplicate_window(parsed: object) -> dict[str, Value]:
     assert isinstance(parsed, tuple)
     count, span_ms = parsed
@@ -406,6 +475,7 @@ def _duplicate_window(parsed: object) -> dict[str, Value]:
 SHORTHANDS: dict[str, Callable[[object], dict[str, Value]]] = {
     "flow_control": _flow_control,
     "duplicate_window": _duplicate_window,
+    "slow_consumer": _slow_consumer,
     "when_full": _when_full,
     "reject_after": _reject_after,
     "send_fail_if_no_space": _send_fail,

@@ -70,7 +70,7 @@ NODE: Row = {
     **_same("promised_msgs", "promised_bytes", "parked_msgs", "parked_bytes", "overrun_msgs", "late_msgs"),
     **_same("producers", "blocked_producers", "consumers", "revocations"),
     **COUNTERS,
-    **_same("rate_in", "rate_out", "paged_msgs", "paged_bytes"),
+    **_same("rate_in", "rate_out", "paged_msgs", "paged_bytes", "slow_consumers"),
 }
 
 LINK: Row = {
@@ -91,6 +91,7 @@ CONSUMER: Row = {
     **LINK,
     **_same("unsettled", "window_limit", "shut", "shut_count", "reopen", "delivered", "settled"),
     **_same("connection_limit", "connection_unsettled", "connection_shut"),
+    **_same("settle_rate", "round_trip_s", "slow"),
 }
 
 CONNECTION: Row = {
@@ -103,7 +104,9 @@ BROKER: Row = {
     **_entity("broker"),
     **_same("version", "pid", "uptime_s", "flow_control", "holds", "policy_files"),
     **_same("connections", "producers", "consumers", "queues", "topics", "subscriptions"),
-    **_same("stopped_nodes", "blocked_producers", "depth_msgs", "depth_bytes", "promised_msgs"),
+    **_same(
+        "stopped_nodes", "blocked_producers", "slow_consumers", "depth_msgs", "depth_bytes", "promised_msgs"
+    ),
     **_same("parked_msgs", "parked_bytes", "memory_bytes", "memory_limit_bytes"),
     "storeState": _field("store.state"),
     "storeReason": _field("store.reason"),

@@ -416,6 +416,7 @@ class Model:
             memory_limit_bytes=self.process.memory_limit_bytes,
             totals=self._totals.look(nodes),
             store=StoreView.of(self.engine),
+            slow_consumers=sum(each.slow for node in nodes for each in node.consumers),
         )
 
     def readiness(self) -> str:

@@ -90,6 +90,7 @@ class QueueView:
     rate_out: float
     paged_msgs: int = 0
     paged_bytes: int = 0
+    slow_consumers: int = 0
 
     @property
     def held(self) -> bool:
@@ -169,7 +170,9 @@ class ProducerView:
 class ConsumerView:
     """A client's receiver; ``shut`` while its window is full and has not drained to ``reopen`` yet.
 
-    ``connection_limit`` is the limit over all consumers of its connection, 0 for none.
+    ``connection_limit`` is the limit over all consumers of its connection, 0 for none. ``settle_rate`` is
+    messages a second, of the last second that was sampled; ``round_trip_s`` from sending a message to its
+    settlement, at best, known where `dispatch` is `adaptive`. ``slow``: as `slow_consumer` says.
     """
 
     id: str
@@ -190,6 +193,9 @@ class ConsumerView:
     connection_limit: int = 0
     connection_unsettled: int = 0
     connection_shut: bool = False
+    settle_rate: float = 0.0
+    round_trip_s: float = 0.0
+    slow: bool = False
 
     @classmethod
     def of(
@@ -206,6 +212,9 @@ class ConsumerView:
         delivered: int,
         settled: int,
         presettled: bool = False,
+        settle_rate: float = 0.0,
+        round_trip_s: float = 0.0,
+        slow: bool = False,
     ) -> ConsumerView:
         """A link's view from its window."""
         shared = window.shared
@@ -228,6 +237,9 @@ class ConsumerView:
             connection_limit=0 if shared is None else shared.limit,
             connection_unsettled=0 if shared is None else shared.unsettled,
             connection_shut=shared is not None and shared.shut,
+            settle_rate=settle_rate,
+            round_trip_s=round_trip_s,
+            slow=slow,
         )
 
 
@@ -354,6 +366,7 @@ class BrokerView:
     memory_limit_bytes: int
     totals: Counters
     store: StoreView = StoreView()
+    slow_consumers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,6 +428,7 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         subscriptions=len(node.subscriptions),
         rate_in=node.rate_in,
         rate_out=node.rate_out + sum(part.rate_out for part in node.subscriptions),
+        slow_consumers=sum(each.slow for part in (node, *node.subscriptions) for each in part.consumers),
         paged_msgs=sum(part.spool.count for part in (node, *node.subscriptions) if part.spool is not None),
         paged_bytes=sum(part.spool.nbytes for part in (node, *node.subscriptions) if part.spool is not None),
     )

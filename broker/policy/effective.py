@@ -98,7 +98,11 @@ class PolicySet:
         notes = _keep_letters(address, chosen, _chosen(own))
         if capability in ("queue", "topic"):
             chosen.setdefault("kind", Setting("kind", capability, CAPABILITY))
-        settings, origins = _completed(address, chosen, defaults or BrokerDefaults())
+        held = defaults or BrokerDefaults()
+        if "kind" not in arguments:
+            # Whoever creates a node in so many words says its kind.
+            held = held.of_auto_created(str(chosen["kind"].value) if "kind" in chosen else "queue")
+        settings, origins = _completed(address, chosen, held)
         origins |= notes
         created, origins["auto_create"] = _auto_create(matching, auto_create)
         return Effective(settings, origins, created)

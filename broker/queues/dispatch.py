@@ -20,6 +20,8 @@ class Consumer:
     def __init__(self) -> None:
         self.in_flight = 0
         self.shares = False
+        # It settles too few, as its node's settings say.
+        self.slow = False
         # For one that doesn't take everything: how far it has looked.
         self.reader: Reader | None = None
         # Only while a discipline deals: what it would hold then, and what it may still be sent; one that

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.flow.window import connection_window
+from broker.flow.window import Window
 from broker.queues.dispatch import DISCIPLINES, Consumer, fair, fill, only
 from broker.queues.queue import Entry, Queue
 
@@ -61,7 +61,7 @@ def test_the_turn_breaks_ties() -> None:
 
 
 def test_consumers_that_share_a_window_never_pass_it_together() -> None:
-    window = connection_window(10)
+    window = Window(10, 100, None)
 
     class Sharer(Taker):
         def capacity(self) -> int:
@@ -72,7 +72,7 @@ def test_consumers_that_share_a_window_never_pass_it_together() -> None:
             window.sent()
 
     for discipline in DISCIPLINES.values():
-        window = connection_window(10)
+        window = Window(10, 100, None)
         sharers = [Sharer(100), Sharer(100)]
         for sharer in sharers:
             sharer.shares = True

@@ -382,7 +382,14 @@ def test_strict_reservation_bounds_a_message_by_the_threshold() -> None:
         ("flow_stop_cuont", 1, "unknown key 'flow_stop_cuont' (did you mean 'flow_stop_count'?)"),
         ("flow-stop-count", 1, "unknown key 'flow-stop-count' (did you mean 'flow_stop_count'?)"),
         ("colour", "red", "unknown key 'colour'"),
-        ("slow_consumer", 1, "'slow_consumer' is not available yet"),
+        (
+            "slow_consumer",
+            1,
+            "slow_consumer: expected a rate, a time and an action such as `10/s for 30s notify`, not 1",
+        ),
+        ("slow_consumer", {"rate": 0, "for": "1s"}, "slow_consumer: must be at least 1, not 0"),
+        ("slow_consumer", "5/s for 10ms", "slow_consumer: must be at least 1000, not 10"),
+        ("consumer_flow_min", 0, "consumer_flow_min: must be at least 1, not 0"),
         ("max_count", -1, "max_count: must be at least 0, not -1"),
         ("max_count", True, "max_count: expected a whole number, not true"),
         ("max_count", "1000", "max_count: expected a whole number, not '1000'"),
@@ -407,7 +414,11 @@ def test_strict_reservation_bounds_a_message_by_the_threshold() -> None:
         ("duplicate_window", {"time": 0}, "duplicate_window: must be at least 1, not 0"),
         ("duplicate_window", {"count": "5"}, "duplicate_window: expected a whole number, not '5'"),
         ("max_delivery_count", "many", "max_delivery_count: expected a whole number, not 'many'"),
-        ("dispatch", "adaptive", "dispatch: 'adaptive' is not available yet; expected 'fair' or 'fill'"),
+        (
+            "dispatch",
+            "adaptiv",
+            "dispatch: expected 'fair', 'fill' or 'adaptive', not 'adaptiv' (did you mean 'adaptive'?)",
+        ),
         ("flow_control", "fast", "flow_control: expected true, false or a size such as 60MB, not 'fast'"),
         (
             "consumer_flow_threshold",

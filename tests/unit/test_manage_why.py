@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import NotFoundError
-from broker.flow.window import connection_window
+from broker.flow.window import Shared
 from broker.manage.why import Why, about, span
 from tests.unit.manage_world import FakePort, World
 
@@ -137,7 +137,7 @@ def test_a_consumer_whose_connection_is_full() -> None:
     world = World()
     node = world.queue()
     consumer = world.consumer(node)
-    consumer.window.shared = connection_window(1)
+    consumer.window.shared = Shared(1, lambda window: 0)
     consumer.window.sent()
     assert only(world).cause == "connection_flow_limit"
 

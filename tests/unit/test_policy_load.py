@@ -116,7 +116,10 @@ def test_one_pattern_has_one_policy() -> None:
             "3:23: duplicate_window: expected a count such as 10000, a time such as 10m, or both, not 'soon'",
         ),
         ("dead_letter_address: a", "3:26: dead_letter_address is the node itself"),
-        ("slow_consumer: 5", "3:5: 'slow_consumer' is not available yet"),
+        (
+            "slow_consumer: 5",
+            "3:20: slow_consumer: expected a rate, a time and an action such as `10/s for 30s notify`, not 5",
+        ),
         (
             "flow_stop_count: 010",
             "3:22: YAML reads '010' as a number in its own way: write it in plain decimal digits",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker import codes
-from broker.flow.window import Window, connection_window
+from broker.flow.window import Shared, Window
 
 pytestmark = pytest.mark.flow
 
@@ -58,13 +58,16 @@ def test_a_limit_of_0_is_none() -> None:
 
 
 def test_a_connection_shuts_at_its_limit_and_opens_below_it() -> None:
-    shared = connection_window(5)
+    shared = Shared(5, lambda window: 0)
     one, other = Window(1000, 50, shared), Window(1000, 50, shared)
     for _ in range(3):
         one.sent()
     assert fill(other) == 2
+    assert shared.shut
     assert (one.room(), other.room()) == (0, 0)
     one.settled()
+    assert not shared.shut
+    assert shared.deal() == []
     assert (one.room(), other.room()) == (1, 1)
 
 
