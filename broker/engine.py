@@ -7,7 +7,7 @@ here knows a socket; links are ports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -59,10 +59,15 @@ PAGE_PAUSE_NS = 10_000_000
 AHEAD_PART = 8
 
 
+def _tell_nobody(event: str, node: Node | None, details: Mapping[str, object]) -> None:
+    """Nobody listens."""
+
+
 class Engine:
     """Every node of the broker and the verbs that change them; one thread owns it.
 
-    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``. ``disk`` is the
+    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``. ``watch`` is told of
+    every node whose gate or links changed, ``tell`` of events with their names. ``disk`` is the
     gate of all durable nodes together: what is on disk against the store's limit, and held while the
     store can't write. Without a store nothing is durable. ``memory`` is the gate of all message bytes
     held in memory, each message with ``HELD_BYTES`` for its place; ``temp`` that of what is paged out,
@@ -76,6 +81,8 @@ class Engine:
         self.dirty: list[Node] = []
         self.restless: set[Node] = set()
         self.on_gate: Callable[[Node, int], None] | None = None
+        self.watch: Callable[[Node], None] | None = None
+        self.tell: Callable[[str, Node | None, Mapping[str, object]], None] = _tell_nobody
         self.sampled_ns = 0
         self.winding_down = False
         self.storing = None if store is None else Storing(store)
@@ -675,6 +682,11 @@ class Engine:
             self.touch(owner)
         if self.on_gate is not None:
             self.on_gate(node, self.now_ns)
+        self._links_changed(node)
+
+    def _links_changed(self, node: Node) -> None:
+        if self.watch is not None:
+            self.watch(node)
 
     # --- paging
 
@@ -891,12 +903,14 @@ class Engine:
         window = settings.producer_window if promised else 0
         account = node.ledger.open(port, window, settings.initial_credit, self.now_ns)
         self.touch(node)
+        self._links_changed(node)
         return account
 
     def close_producer(self, node: Node, account: Account) -> None:
         """The link is gone; its promises go to whoever waits."""
         account.close()
         self.touch(node)
+        self._links_changed(node)
 
     def rejects_at_once(self, node: Node) -> bool:
         """True if credit at this node promises no room, because sends are to fail instead."""
@@ -966,6 +980,7 @@ class Engine:
         topic.ledger.attach_gate(node.gate, self.now_ns)
         self._regate(topic)
         self.touch(topic)
+        self._links_changed(node)
 
     def unbind(self, topic: Node, node: Node) -> None:
         """Publishers that the node held back go on."""
@@ -975,6 +990,7 @@ class Engine:
         topic.ledger.detach_gate(node.gate)
         self._regate(topic)
         self.touch(topic)
+        self._links_changed(node)
 
     def unsubscribe(self, subscription: Node) -> None:
         """The subscription and its backlog are gone."""
@@ -1109,6 +1125,7 @@ class Engine:
         self._end_passages(node)
         node.queue.clear()
         self.restless.discard(node)
+        self._links_changed(node)
         return node
 
     def _end_passages(self, node: Node) -> None:
@@ -1326,6 +1343,7 @@ class Engine:
     def _consumers_changed(self, node: Node) -> None:
         self._enforce(node)
         self.touch(node)
+        self._links_changed(node)
 
 
 def _dress(entry: Entry, body: Body) -> None:

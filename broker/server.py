@@ -132,6 +132,7 @@ class Server:
         restore(self.engine, self.model, self.store)
         self.container = Container(self.engine, self.model, roster, settings)
         self.reactor = Reactor(self.container)
+        self.model.deadlocks.wake = lambda due_ns: self.reactor.at(due_ns, self.model.deadlocks.look)
         self.heap = Heap(resident_bytes, trimmer())
         self.http: HttpServer | None = None
         self._stopping = False

@@ -180,6 +180,11 @@ class Peer:
         if self.transport.condition is None and not self.connection.state & Endpoint.REMOTE_CLOSED:
             self.close("amqp:decode-error", "a frame could not be decoded")
 
+    def settled_msgs(self) -> int:
+        """How many messages its consumers have settled, or taken pre-settled; browsers take none."""
+        takers = [each for each in self.wire.links if isinstance(each, ConsumerLink) and not each.browses]
+        return sum(each.delivered if each.presettled else each.settled for each in takers)
+
     @property
     def is_open(self) -> bool:
         """True once the peer has opened its connection."""
@@ -460,6 +465,7 @@ class Peer:
             presettled,
             link.session.sluice_channel,
         )
+        consumer.origin = self
         self.attached[handle] = consumer
         if browses or wanted is not None:
             consumer.reader = Reader(consumer, wanted, browses)

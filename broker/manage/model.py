@@ -18,6 +18,7 @@ from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
 from broker.flow.vocabulary import ARGUMENTS
 from broker.manage import why as reasons
+from broker.manage.deadlocks import Deadlocks
 from broker.manage.definitions import Definition
 from broker.manage.entities import Entities, Page
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
@@ -124,6 +125,7 @@ class Model:
         self.subscriptions = Subscriptions(
             engine, self._topic, self._pattern_settings, self._subscription_gone
         )
+        self.deadlocks = Deadlocks(engine)
         self._totals = Totals()
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker)
 
@@ -395,6 +397,8 @@ class Model:
             memory_limit_bytes=self.process.memory_limit_bytes,
             totals=self._totals.look(nodes),
             store=StoreView.of(self.engine),
+            deadlocks=self.deadlocks.views(),
+            deadlocks_found=self.deadlocks.found_total,
         )
 
     def readiness(self) -> str:

@@ -16,6 +16,7 @@ from broker.flow.ledger import Account
 from broker.flow.limits import NodeSettings
 from broker.flow.window import Window
 from broker.manage.bars import bars, budgets
+from broker.manage.deadlocks import DeadlockView
 from broker.node import Node
 from broker.queues.queue import Entry
 
@@ -349,6 +350,8 @@ class BrokerView:
     memory_limit_bytes: int
     totals: Counters
     store: StoreView = StoreView()
+    deadlocks: tuple[DeadlockView, ...] = ()
+    deadlocks_found: int = 0
 
 
 @dataclass(frozen=True, slots=True)
