@@ -563,6 +563,10 @@ class Engine:
             return True
         return self.storing is not None and node.attended_group <= self.storing.store.synced
 
+    def is_noted(self, node: Node) -> bool:
+        """Whether it is on disk that the node's messages may have been sent; else none is yet."""
+        return node.shelf is None or self._may_serve(node)
+
     def _dispatch(self, node: Node) -> None:
         consumers = node.consumers
         if len(consumers) == 1 or node.single_active:

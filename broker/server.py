@@ -146,7 +146,8 @@ class Server:
         if self.settings.http is not None:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = Entrance(self._adopt, self.settings.websocket_origins)
-            self.http = HttpServer(host, port, self.ask, self.model.snapshot, self.model.readiness, entrance)
+            shown = self.model.snapshot, self.model.readiness, entrance, self.model.why
+            self.http = HttpServer(host, port, self.ask, *shown)
             self.http.start()
             opened.append(f"http://{_bracketed(host)}:{self.http.port}")
         return opened
@@ -276,6 +277,7 @@ class Server:
 
     def _sample(self, now_ns: int) -> None:
         idle = self.engine.sample(now_ns)
+        self.model.forecasts.sample()
         self.container.look_after_orphans()
         self.store.maintain()
         self.heap.look(idle)

@@ -338,6 +338,7 @@ class Peer:
 
     def _open_producer(self, link: Link, port: ProducerLink, address: str | None) -> None:
         self.attached[port.handle()] = port
+        port.channel = link.session.sluice_channel
         link.source.copy(link.remote_source)
         link.target.copy(link.remote_target)
         if address is not None:

@@ -257,6 +257,7 @@ cdef class Connection:
         if context == NULL:
             return
         if not pn_link_is_sender(link):
+            (<ProducerLink>context).offered_at = (<ProducerLink>context).received
             if self.incoming.echo:
                 self.repeat_flow(link)
             return
@@ -456,6 +457,10 @@ cdef class ProducerLink(Port):
 
     cpdef object refuse(self, object parked):
         self.release_held(parked, codes.REFUSED)
+
+    def offered(self):
+        said = self.connection.incoming.offered(self.channel, self.name)
+        return max(said - (self.received - self.offered_at), 0)
 
     cdef object until_stored(self, void *delivery):
         """Its outcome is told once the group that holds the message is on disk."""
@@ -978,6 +983,7 @@ cdef class ConsumerLink(Consumer):
         self.window = window
         self.name = name
         self.presettled = presettled
+        self.attached_ns = engine.now_ns
         self.slots = []
         self.free = []
         self.unwritten = Unwritten()
@@ -1036,6 +1042,7 @@ cdef class ConsumerLink(Consumer):
         self.node.delivered += 1
         self.delivered += 1
         self.connection.sent += 1
+        self.served_ns = self.engine.now_ns
         if self.presettled:
             pn_delivery_settle(delivery)
             if not self.browses:
@@ -1131,6 +1138,7 @@ cdef class ConsumerLink(Consumer):
         self.slots[number] = None
         self.in_flight -= 1
         self.settled += 1
+        self.settled_ns = self.engine.now_ns
         self.window.settled()
         if self.window.shared is not None:
             self.connection.reconsider()
@@ -1286,6 +1294,18 @@ cdef class ConsumerLink(Consumer):
             self.engine.remove_browser(self.node, self)
         else:
             self.engine.remove_consumer(self.node, self)
+
+    def unsent_bytes(self):
+        """Encoded bytes of its session that wait for the socket."""
+        return pn_session_outgoing_bytes(self.session)
+
+    def is_choked(self):
+        """Whether it is sent nothing because its peer doesn't read."""
+        return bool(self.connection.blocked or pn_session_outgoing_bytes(self.session) >= OUTGOING_BYTES)
+
+    def is_streaming(self):
+        """Whether a large message is on its way out."""
+        return self.outflow is not None
 
     def credit(self):
         """The credit the peer has given and not used."""

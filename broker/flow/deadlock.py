@@ -193,7 +193,7 @@ class Waits:
     def _settled_on(
         self, now_ns: int, scene: Scene
     ) -> tuple[dict[Hashable, Collection[Hashable]], dict[Hashable, set[Hashable]]]:
-        """Step 2: the doomed nodes with who could drain them, the stuck connections with what they wait for."""
+        """Step 2: doomed nodes with who could drain them, stuck connections with what they wait for."""
         doomed: dict[Hashable, Collection[Hashable]] = {}
         for node in self._suspects:
             still = self._is_still(node, scene.left(node), now_ns)

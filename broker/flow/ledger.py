@@ -44,6 +44,10 @@ class Port:
         """There is room now for a message handed to :meth:`Account.park`."""
         raise NotImplementedError
 
+    def offered(self) -> int:
+        """How many messages the peer says it has to send; 0 where it doesn't say."""
+        return 0
+
     def refuse(self, parked: object) -> None:
         """The time a parked message may wait is over (`reject_after`)."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What the HTTP port answers to plain requests: `/metrics`, `/healthz`, `/readyz`.
+"""What the HTTP port answers to plain requests: `/metrics`, `/healthz`, `/readyz`, `/api/v1/...`.
 
 What a page shows is asked of the reactor's thread and rendered in a thread of its own, so that neither
 the reactor nor the clients of WebSocket wait for a watcher.
@@ -7,13 +7,15 @@ the reactor nor the clients of WebSocket wait for a watcher.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from email.utils import formatdate
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -22,30 +24,40 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from broker.errors import NotFoundError
 from broker.http import metrics, server
 from broker.manage.views import Snapshot
 
 log = logging.getLogger("sluice.http")
 
 PLAIN = "text/plain; charset=utf-8"
-NOT_FOUND = "not found; there are /metrics, /healthz and /readyz"
+JSON = "application/json"
+NOT_FOUND = "not found; there are /metrics, /healthz, /readyz, /api/v1/why and /api/v1/deadlocks"
 
 Answer = TypeVar("Answer")
-Page = Callable[[], tuple[int, str, bytes]]
+Content = tuple[int, str, bytes]
+Page = Callable[[], Content]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def application(
-    ask: server.Ask, snapshot: Callable[[], Snapshot], readiness: Callable[[], str]
+    ask: server.Ask,
+    snapshot: Callable[[], Snapshot],
+    readiness: Callable[[], str],
+    why: Callable[[str], Sequence[object]] | None = None,
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    """The ASGI application."""
+    """The ASGI application; without a ``why`` nobody is told why a link waits."""
     pages = _Pages(ask, snapshot, readiness)
     threads = _Threads()
     routes = [
         Route("/metrics", _endpoint(pages.metrics, threads)),
         Route("/healthz", _endpoint(pages.health, threads)),
         Route("/readyz", _endpoint(pages.readiness, threads)),
+        Route("/api/v1/deadlocks", _endpoint(pages.deadlocks, threads)),
     ]
+    if why is not None:
+        told = _addressed(pages.why, why, threads)
+        routes += [Route("/api/v1/why", told), Route("/api/v1/why/{address:path}", told)]
     found = Starlette(routes=routes, exception_handlers={HTTPException: _refusal, Exception: _fault})
     found.router.redirect_slashes = False
     return _Guarded(found)
@@ -75,6 +87,23 @@ class _Pages:
         if not reason:
             return 200, PLAIN, b"ready\n"
         return 503, PLAIN, f"not ready: {reason}\n".encode()
+
+    def deadlocks(self) -> Content:
+        """Those that stand now."""
+        found = self._ask(self._snapshot).broker.deadlocks
+        return _json(200, {"deadlocks": [asdict(each) for each in found]})
+
+    def why(self, why: Callable[[str], Sequence[object]], address: str) -> Content:
+        """One answer for each link that waits: at an address, or at all of them."""
+        try:
+            answers = self._ask(lambda: why(address))
+        except NotFoundError as refusal:
+            return _json(404, {"error": str(refusal)})
+        return _json(200, {"answers": [asdict(cast("Any", each)) for each in answers]})
+
+
+def _json(status: int, content: object) -> Content:
+    return status, JSON, json.dumps(content, ensure_ascii=False).encode() + b"\n"
 
 
 class _Threads:
@@ -112,13 +141,28 @@ class _Threads:
 
 def _endpoint(page: Page, threads: _Threads) -> Endpoint:
     async def answer(_request: Request) -> Response:
-        try:
-            status, content_type, body = await threads.run(page)
-        except TimeoutError:
-            return Response(b"the broker's loop does not answer\n", 503, media_type=PLAIN)
-        return Response(body, status, media_type=content_type)
+        return await _answer(page, threads)
 
     return answer
+
+
+def _addressed(
+    page: Callable[[Callable[[str], Sequence[object]], str], Content],
+    why: Callable[[str], Sequence[object]],
+    threads: _Threads,
+) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        return await _answer(partial(page, why, request.path_params.get("address", "")), threads)
+
+    return answer
+
+
+async def _answer(page: Page, threads: _Threads) -> Response:
+    try:
+        status, content_type, body = await threads.run(page)
+    except TimeoutError:
+        return Response(b"the broker's loop does not answer\n", 503, media_type=PLAIN)
+    return Response(body, status, media_type=content_type)
 
 
 async def _refusal(_request: Request, fault: Exception) -> Response:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
@@ -53,12 +53,14 @@ class HttpServer:
         snapshot: Callable[[], Snapshot],
         readiness: Callable[[], str] = lambda: "",
         entrance: Entrance | None = None,
+        why: Callable[[str], Sequence[object]] | None = None,
     ) -> None:
         self._address = (host, port)
         self._ask = ask
         self._snapshot = snapshot
         self._readiness = readiness
         self._entrance = entrance
+        self._why = why
         self._port = 0
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -103,7 +105,7 @@ class HttpServer:
         try:
             from broker.http import app, site
 
-            served = app.application(self._ask, self._snapshot, self._readiness)
+            served = app.application(self._ask, self._snapshot, self._readiness, self._why)
             site.run(served, self._entrance, sock, self._wakes)
         except Exception:
             log.exception("the HTTP server has failed; the broker goes on without it")

@@ -59,7 +59,6 @@ class Deadlocks(Scene):
         self._changed: set[Node] = set()
         self._senders: dict[Node, dict[object, list[tuple[Node, Account]]]] = {}
         self._armed = False
-        engine.watch = self.changed
 
     def changed(self, node: Node) -> None:
         """A gate opened or closed, or a link came or went."""
@@ -131,8 +130,8 @@ class Deadlocks(Scene):
         return cast("Party", connection).settled_msgs()
 
     def wants(self, connection: Hashable, node: Hashable) -> bool:
-        """Known by a message that waits, or by credit that it used up to the last: a link that never had
-        any, or lost it unused, may have nothing to send.
+        """Known by a message that waits, by credit that it used up to the last, or because it says so in a
+        flow (`available`): a link that never had credit, or lost it unused, may have nothing to send.
         """
         assert isinstance(node, Node)
         return any(_wants(owner, account) for owner, account in self._senders[node].get(connection, ()))
@@ -179,8 +178,10 @@ def _wants(node: Node, account: Account) -> bool:
         return False
     if account.parked:
         return True
+    if not account.waiting or account.outstanding > 0:
+        return False
     used_up = account.used > 0 and account.blocked_since_ns == account.last_used_ns
-    return account.waiting and account.outstanding == 0 and used_up
+    return used_up or account.port.offered() > 0
 
 
 def _sentence(waits: tuple[Wait, ...]) -> str:
@@ -188,7 +189,9 @@ def _sentence(waits: tuple[Wait, ...]) -> str:
     for wait in waits[:NAMED]:
         node, target = cast("Node", wait.node), cast("Node", wait.target)
         there = "it as well" if target is node else f"'{target.name}'"
-        steps.append(f"'{node.name}' waits for {_label(cast('Party', wait.connection))}, which waits for {there}")
+        steps.append(
+            f"'{node.name}' waits for {_label(cast('Party', wait.connection))}, which waits for {there}"
+        )
     if len(waits) > NAMED:
         steps.append(f"and {len(waits) - NAMED:,} more")
     return "; ".join(steps)

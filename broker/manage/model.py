@@ -21,8 +21,10 @@ from broker.manage import why as reasons
 from broker.manage.deadlocks import Deadlocks
 from broker.manage.definitions import Definition
 from broker.manage.entities import Entities, Page
+from broker.manage.forecasts import Forecasts
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
 from broker.manage.names import check_name
+from broker.manage.obstacles import Around
 from broker.manage.process import Process
 from broker.manage.subscriptions import Subscriptions, is_pattern, is_subscription
 from broker.manage.totals import Totals
@@ -32,7 +34,6 @@ from broker.manage.views import (
     BrowsedMessage,
     ConsumerView,
     Links,
-    ProducerView,
     QueueView,
     Snapshot,
     StoreView,
@@ -126,6 +127,8 @@ class Model:
             engine, self._topic, self._pattern_settings, self._subscription_gone
         )
         self.deadlocks = Deadlocks(engine)
+        self.forecasts = Forecasts(engine)
+        engine.watch = self._watch
         self._totals = Totals()
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker)
 
@@ -343,14 +346,20 @@ class Model:
             ),
         )
 
-    def why(self, name: str) -> list[Why]:
-        """One answer for every blocked producer and shut consumer of a node, or for a link by name or id."""
+    def why(self, name: str = "") -> list[Why]:
+        """One answer for every producer without credit and every consumer held up: of a node, or a link by
+        its name or id, or without a name of the whole broker.
+        """
+        if not name:
+            return self._why_all()
         try:
             node = self.find(name)
         except NotFoundError:
-            return self._why_link(name)
-        found = self._why_producers(node) + self._why_consumers(node)
-        return found or [reasons.of_node(node, self._held_by(node))]
+            found = self._why_all(name)
+            if not found:
+                raise NotFoundError(f"no queue, topic, subscription or link named '{name}'") from None
+            return found
+        return self._why_node(node) or [reasons.of_node(node, self._around(node))]
 
     def query(
         self, type_: str | None, attribute_names: Sequence[str] = (), offset: int = 0, count: int = 1000
@@ -409,6 +418,11 @@ class Model:
         return self.engine.paging_fault()
 
     # --- inside
+
+    def _watch(self, node: Node) -> None:
+        """A gate opened or closed, or a link came or went."""
+        self.deadlocks.changed(node)
+        self.forecasts.changed(node)
 
     def _effective(self, address: str, arguments: Mapping[str, object], capability: str = "") -> Effective:
         return self.policies.effective(
@@ -487,33 +501,55 @@ class Model:
     def _queue_view(self, node: Node) -> QueueView:
         return queue_view(node, self._held_by(node), self.engine.now_ns)
 
-    def _why_producers(self, node: Node) -> list[Why]:
-        """Those of the node; of a subscription, its topic's if this gate is what holds them."""
-        if node.is_subscription and not node.gate.closed:
-            return []
-        found: list[Why] = []
-        for owner in node.owners() if node.is_subscription else [node]:
-            links = [link for link in self.links.producers(owner.name) if link.blocked]
-            told = self._held_by(owner), self.engine.now_ns, self.readiness()
-            found += [reasons.of_producer(link, owner, *told) for link in links]
+    def _around(self, node: Node) -> Around:
+        engine = self.engine
+        storing = engine.storing
+        return Around(
+            now_ns=engine.now_ns,
+            forecasts=self.forecasts,
+            held_by=self._held_by(node),
+            store=self.readiness(),
+            winding_down=engine.winding_down,
+            behind_bytes=storing.store.behind_bytes if storing is not None and storing.behind else 0,
+            deadlock=self.deadlocks.of(node),
+        )
+
+    def _why_node(self, node: Node) -> list[Why]:
+        """Of every link of the node that waits; of a subscription, its topics' if it holds them back."""
+        owners = [node] if not node.is_subscription else node.topics if node.gate.closed else []
+        found = [
+            reasons.of_producer(link, owner, self._around(owner))
+            for owner in owners
+            for link in self.links.producers(owner.name)
+            if link.lacks_credit
+        ]
+        for each in (node, *node.subscriptions):
+            found += self._why_consumers(each, self.links.consumers(each.name), idle=False)
         return found
 
-    def _why_consumers(self, node: Node) -> list[Why]:
-        found = [
-            reasons.of_consumer(link, each)
-            for each in (node, *node.subscriptions)
-            for link in self.links.consumers(each.name)
-        ]
+    def _why_consumers(self, node: Node, links: list[ConsumerView], *, idle: bool) -> list[Why]:
+        around = self._around(node)
+        noted = self.engine.is_noted(node)
+        takers = [link for link in links if not link.browses]
+        found = [reasons.of_consumer(link, node, takers, around, noted, idle=idle) for link in links]
         return [answer for answer in found if answer is not None]
 
-    def _why_link(self, name: str) -> list[Why]:
-        links: list[ProducerView | ConsumerView] = [*self.links.producers(None), *self.links.consumers(None)]
-        nodes = {link.node for link in links if name in (link.id, link.link) and link.node}
-        if not nodes:
-            raise NotFoundError(f"no queue, topic, subscription or link named '{name}'")
-        answers = [answer for node in sorted(nodes) for answer in self.why(node)]
-        mine = [answer for answer in answers if name in (answer.link_id, answer.link)]
-        return mine or [reasons.idle_link(name, self.find(node)) for node in sorted(nodes)]
+    def _why_all(self, wanted: str = "") -> list[Why]:
+        """Of every link that waits, or of those of a name or id, whether they wait or not."""
+        found = [
+            reasons.of_producer(link, node, self._around(node))
+            for link in self.links.producers(None)
+            if wanted in (link.id, link.link) or (not wanted and link.lacks_credit)
+            for node in [self.find(link.node)]
+        ]
+        by_node: dict[str, list[ConsumerView]] = {}
+        for link in self.links.consumers(None):
+            by_node.setdefault(link.node, []).append(link)
+        for name, links in by_node.items():
+            if not wanted or any(wanted in (link.id, link.link) for link in links):
+                answers = self._why_consumers(self.find(name), links, idle=bool(wanted))
+                found += [each for each in answers if not wanted or wanted in (each.link_id, each.link)]
+        return reasons.merged(found)
 
 
 def _check_new(name: str) -> None:

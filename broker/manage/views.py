@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.engine import SECOND_NS, Engine
 from broker.flow.gate import Gate
@@ -98,7 +98,7 @@ class ProducerView:
     """A client's sender. ``blocked_since_ns`` is 0 unless it waits for credit, or for a parked message.
 
     ``window`` is 0 where credit promises no room (anonymous relay, a node that rejects);
-    ``reserve_bytes`` is the size one credit reserves.
+    ``reserve_bytes`` is the size one credit reserves; ``resting``: it lay idle and has lost its credit.
     """
 
     id: str
@@ -118,11 +118,18 @@ class ProducerView:
     overrun: int = 0
     late: int = 0
     reserve_bytes: int = 1
+    resting: bool = False
+    last_used_ns: int = 0
 
     @property
     def blocked(self) -> bool:
         """True if it waits."""
         return self.blocked_since_ns > 0 or self.parked > 0
+
+    @property
+    def lacks_credit(self) -> bool:
+        """True if it may not send, or waits. Where credit promises no room it is the link's, at all nodes."""
+        return self.blocked or (self.credit <= 0 and self.window > 0)
 
     @classmethod
     def of(
@@ -158,6 +165,8 @@ class ProducerView:
             overrun=account.overrun_count,
             late=account.late_count,
             reserve_bytes=account.reserve_bytes,
+            resting=bool(account.resting),
+            last_used_ns=account.last_used_ns,
         )
 
 
@@ -165,7 +174,9 @@ class ProducerView:
 class ConsumerView:
     """A client's receiver; ``shut`` while its window is full and has not drained to ``reopen`` yet.
 
-    ``connection_limit`` is the limit over all consumers of its connection, 0 for none.
+    ``connection_limit`` is the limit over all consumers of its connection, 0 for none. ``active`` is false
+    for one that waits behind the node's single active consumer, ``finished`` true for one with a selector,
+    or a browser, that has looked at all there is. ``choked``: its peer doesn't read.
     """
 
     id: str
@@ -186,6 +197,15 @@ class ConsumerView:
     connection_limit: int = 0
     connection_unsettled: int = 0
     connection_shut: bool = False
+    attached_ns: int = 0
+    served_ns: int = 0
+    settled_ns: int = 0
+    active: bool = True
+    browses: bool = False
+    finished: bool = False
+    choked: bool = False
+    streaming: bool = False
+    unsent_bytes: int = 0
 
     @classmethod
     def of(
@@ -202,8 +222,9 @@ class ConsumerView:
         delivered: int,
         settled: int,
         presettled: bool = False,
+        **state: Any,
     ) -> ConsumerView:
-        """A link's view from its window."""
+        """A link's view from its window, and the rest of its state by the fields' names."""
         shared = window.shared
         return cls(
             id=id,
@@ -224,6 +245,7 @@ class ConsumerView:
             connection_limit=0 if shared is None else shared.limit,
             connection_unsettled=0 if shared is None else shared.unsettled,
             connection_shut=shared is not None and shared.shut,
+            **state,
         )
 
 

@@ -13,8 +13,7 @@ from proton.utils import BlockingConnection
 
 from broker.client.request import Management
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
-from tests.wire.frames import RawPeer, transfer
-from tests.wire.seeing import number_of, update
+from tests.wire.seeing import update
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
 
@@ -45,7 +44,9 @@ def broker(start_broker: StartBroker) -> RunningBroker:
 class Worker:
     """An application's thread: for each message it takes it sends two, and only then accepts the first."""
 
-    def __init__(self, broker: RunningBroker, source: str, target: str, connection: BlockingConnection) -> None:
+    def __init__(
+        self, broker: RunningBroker, source: str, target: str, connection: BlockingConnection
+    ) -> None:
         self.receiver = connection.create_receiver(source, credit=3)
         self.sender = connection.create_sender(target)
         self.ended = threading.Event()
@@ -100,7 +101,8 @@ def test_figure_14_two_threads_and_two_destinations(
     starter.close()
     broker.wait_for_log("WARNING", 15)
     seen = time.monotonic()
-    assert one.blocked_since and two.blocked_since
+    assert one.blocked_since
+    assert two.blocked_since
     assert seen - max(one.blocked_since, two.blocked_since) < WITHIN_S + 0.5
     [found] = deadlocks(broker)
     assert sorted(found["nodes"]) == ["A", "B"]  # type: ignore[call-overload]
