@@ -134,7 +134,7 @@ class Waits:
 
     def put(self, node: Hashable, takers: Iterable[Hashable], senders: Iterable[Hashable]) -> None:
         """A stopped node with the connections that are attached to it now, to receive and to send."""
-        self.drop(node)
+        self._unlink(node)
         self._takers[node] = frozenset(takers)
         self._senders[node] = frozenset(senders)
         for connection in self._senders[node]:
@@ -145,12 +145,8 @@ class Waits:
         """The node is open, or gone."""
         if node not in self._takers:
             return
-        del self._takers[node]
-        for connection in self._senders.pop(node):
-            targets = self._targets[connection]
-            targets.discard(node)
-            if not targets:
-                del self._targets[connection]
+        self._unlink(node)
+        del self._takers[node], self._senders[node]
         self._changed = True
 
     def look(self, now_ns: int, scene: Scene) -> Change:
@@ -171,6 +167,13 @@ class Waits:
         if not self._suspects and not self._changed and not self.circles:
             return 0
         return now_ns + min(LOOK_NS + len(self._suspects) * LOOK_EACH_NS, GRACE_NS // 2)
+
+    def _unlink(self, node: Hashable) -> None:
+        for connection in self._senders.get(node, ()):
+            targets = self._targets[connection]
+            targets.discard(node)
+            if not targets:
+                del self._targets[connection]
 
     def _sought(self) -> set[Hashable]:
         """Step 1."""
@@ -238,7 +241,7 @@ class Waits:
         doomed: dict[Hashable, Collection[Hashable]],
         stuck: dict[Hashable, set[Hashable]],
     ) -> Circle:
-        """Walk it from any node on; what the way misses follows behind."""
+        """Walk it from the node on that stopped first; what the way misses follows behind."""
         waits: list[Wait] = []
         seen: dict[Hashable, None] = {}
         pending = [node for node in self._takers if node in part]

@@ -56,7 +56,8 @@ class Deadlocks(Scene):
         self.found_total = 0
         self.wake: Callable[[int], None] | None = None
         self._waits = Waits()
-        self._changed: set[Node] = set()
+        # In order, each once.
+        self._changed: dict[Node, None] = {}
         self._senders: dict[Node, dict[object, list[tuple[Node, Account]]]] = {}
         self._armed = False
 
@@ -64,7 +65,7 @@ class Deadlocks(Scene):
         """A gate opened or closed, or a link came or went."""
         for each in node.subscriptions if node.is_topic else (node,):
             if each.gate.closed or each in self._senders:
-                self._changed.add(each)
+                self._changed[each] = None
         if self._changed:
             self._arm(self.engine.now_ns + SOON_NS)
 
@@ -110,15 +111,18 @@ class Deadlocks(Scene):
         return node.gate.full and not node.gate.held and not node.deleted and not self._expires_soon(node)
 
     def drainers(self, node: Hashable) -> Collection[Hashable]:
-        """Connections with a consumer that may be sent one of its messages, or holds one; None for a
-        consumer that is no connection's (an operator's move).
+        """Connections with a consumer that may be sent one of its messages, or holds one; None for the
+        broker itself, that moves some elsewhere for an operator or as dead letters.
         """
         assert isinstance(node, Node)
         queue = node.queue
         takers = [each for each in node.consumers if each.in_flight > 0]
         if queue.ready or queue.pending or queue.behind or queue.gap:
             takers += node.consumers[:1] if node.single_active else node.consumers
-        return {each.origin for each in takers}
+        found: set[Hashable] = {each.origin for each in takers}
+        if queue.acquired > sum(each.in_flight for each in node.consumers):
+            found.add(None)
+        return found
 
     def left(self, node: Hashable) -> int:
         """All that ever came in less what is there."""
