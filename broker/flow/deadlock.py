@@ -10,7 +10,7 @@ Nodes and connections are opaque here. It knows no clock: time is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 # A node that loses no message and a connection that settles none for so long is stuck, if it waits.
@@ -33,7 +33,7 @@ class Scene:
         """Whether its thresholds stop its producers, and neither an operator nor time will change that."""
         raise NotImplementedError
 
-    def drainers(self, node: Hashable) -> Collection[Hashable]:
+    def drainers(self, node: Hashable) -> frozenset[Hashable]:
         """Those who alone can take a message out of it, by the messages that are in it now."""
         raise NotImplementedError
 
@@ -82,20 +82,20 @@ class Change:
 
 
 class _Pulse:
-    """When a number last grew, and the longest it ever took to."""
+    """When something last moved, and the longest it ever took to."""
 
-    __slots__ = ("longest_ns", "number", "seen_ns", "since_ns")
+    __slots__ = ("longest_ns", "seen_ns", "since_ns", "state")
 
-    def __init__(self, number: int, now_ns: int) -> None:
-        self.number = number
+    def __init__(self, state: object, now_ns: int) -> None:
+        self.state = state
         self.since_ns = now_ns
         self.seen_ns = now_ns
         self.longest_ns = 0
 
-    def look(self, number: int, now_ns: int) -> None:
+    def look(self, state: object, now_ns: int) -> None:
         self.seen_ns = now_ns
-        if number != self.number:
-            self.number = number
+        if state != self.state:
+            self.state = state
             self.longest_ns = max(self.longest_ns, now_ns - self.since_ns)
             self.since_ns = now_ns
 
@@ -103,10 +103,10 @@ class _Pulse:
         """It wasn't looked at for a while: nothing is known of that time."""
         self.since_ns = now_ns
 
-    @property
-    def due_ns(self) -> int:
-        """From when on it counts as stopped."""
-        return self.since_ns + min(max(GRACE_NS, PATIENCE * self.longest_ns), LONGEST_GRACE_NS)
+    def is_over(self, patience: int, now_ns: int) -> bool:
+        """Whether it counts as stopped."""
+        grace_ns = min(max(GRACE_NS, patience * self.longest_ns), LONGEST_GRACE_NS)
+        return now_ns - self.since_ns >= grace_ns
 
 
 class Waits:
@@ -195,20 +195,20 @@ class Waits:
 
     def _settled_on(
         self, now_ns: int, scene: Scene
-    ) -> tuple[dict[Hashable, Collection[Hashable]], dict[Hashable, set[Hashable]]]:
+    ) -> tuple[dict[Hashable, frozenset[Hashable]], dict[Hashable, set[Hashable]]]:
         """Step 2: doomed nodes with who could drain them, stuck connections with what they wait for."""
-        doomed: dict[Hashable, Collection[Hashable]] = {}
+        doomed: dict[Hashable, frozenset[Hashable]] = {}
         for node in self._suspects:
-            still = self._is_still(node, scene.left(node), now_ns)
-            drainers = scene.drainers(node) if still and scene.is_stopped(node) else ()
-            if drainers:
+            drainers = scene.drainers(node) if scene.is_stopped(node) else frozenset()
+            # Who is the first to hold its messages, or the last, has just begun.
+            if self._is_still(node, (scene.left(node), drainers), 0, now_ns) and drainers:
                 doomed[node] = drainers
         stuck: dict[Hashable, set[Hashable]] = {}
         for connection in {each for node in self._suspects for each in self._takers[node]}:
             if connection not in self._targets:
                 continue
             # Looked at whatever it waits for, so that its pauses are known when it does.
-            if self._is_still(connection, scene.settled(connection), now_ns):
+            if self._is_still(connection, scene.settled(connection), PATIENCE, now_ns):
                 targets = self._targets[connection] & doomed.keys()
                 stuck[connection] = {node for node in targets if scene.wants(connection, node)}
         while True:
@@ -220,15 +220,15 @@ class Waits:
             for targets in stuck.values():
                 targets.difference_update(out)
 
-    def _is_still(self, subject: Hashable, number: int, now_ns: int) -> bool:
+    def _is_still(self, subject: Hashable, state: object, patience: int, now_ns: int) -> bool:
         pulse = self._pulses.get(subject)
         if pulse is None:
-            self._pulses[subject] = _Pulse(number, now_ns)
+            self._pulses[subject] = _Pulse(state, now_ns)
             return False
         if now_ns - pulse.seen_ns > GRACE_NS:
             pulse.resume(now_ns)
-        pulse.look(number, now_ns)
-        return now_ns >= pulse.due_ns
+        pulse.look(state, now_ns)
+        return pulse.is_over(patience, now_ns)
 
     def _forget(self, now_ns: int) -> None:
         old = [each for each, pulse in self._pulses.items() if now_ns - pulse.seen_ns > MEMORY_NS]
@@ -238,7 +238,7 @@ class Waits:
     def _circle(
         self,
         part: set[Hashable],
-        doomed: dict[Hashable, Collection[Hashable]],
+        doomed: dict[Hashable, frozenset[Hashable]],
         stuck: dict[Hashable, set[Hashable]],
     ) -> Circle:
         """Walk it from the node on that stopped first; what the way misses follows behind."""
@@ -265,7 +265,7 @@ class Waits:
 
 
 def _edges(
-    doomed: dict[Hashable, Collection[Hashable]], stuck: dict[Hashable, set[Hashable]]
+    doomed: dict[Hashable, frozenset[Hashable]], stuck: dict[Hashable, set[Hashable]]
 ) -> dict[Hashable, list[Hashable]]:
     """Node to node: where those who could drain one can't send."""
     return {

@@ -7,7 +7,7 @@ the graph. Nothing here is on the message path: who wants to send is read when t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -110,7 +110,7 @@ class Deadlocks(Scene):
         assert isinstance(node, Node)
         return node.gate.full and not node.gate.held and not node.deleted and not self._expires_soon(node)
 
-    def drainers(self, node: Hashable) -> Collection[Hashable]:
+    def drainers(self, node: Hashable) -> frozenset[Hashable]:
         """Connections with a consumer that may be sent one of its messages, or holds one; None for the
         broker itself, that moves some elsewhere for an operator or as dead letters.
         """
@@ -119,10 +119,8 @@ class Deadlocks(Scene):
         takers = [each for each in node.consumers if each.in_flight > 0]
         if queue.ready or queue.pending or queue.behind or queue.gap:
             takers += node.consumers[:1] if node.single_active else node.consumers
-        found: set[Hashable] = {each.origin for each in takers}
-        if queue.acquired > sum(each.in_flight for each in node.consumers):
-            found.add(None)
-        return found
+        by_itself = {None} if queue.acquired > sum(each.in_flight for each in node.consumers) else set()
+        return frozenset((*by_itself, *(each.origin for each in takers)))
 
     def left(self, node: Hashable) -> int:
         """All that ever came in less what is there."""
