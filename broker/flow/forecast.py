@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 SECOND_NS = 1_000_000_000
-# The drain of the last seconds counts; where nothing moved in them, that of up to a minute.
+# The drain of the last seconds counts; where little moved in them, that of up to a minute.
 SPAN_NS = 5 * SECOND_NS
+MOVES = 4
 LONGEST_SPAN_NS = 60 * SECOND_NS
 # Two looks closer together than this are one, and a rate needs at least as much time.
 STEP_NS = SECOND_NS // 10
@@ -30,7 +31,8 @@ class Drain:
     """How fast one unit falls."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[int, int]] = deque()
+        # When, how much was to go, and how often that had changed.
+        self._looks: deque[tuple[int, int, int]] = deque()
 
     def look(self, excess: int, now_ns: int) -> None:
         """So much is still to go."""
@@ -38,21 +40,23 @@ class Drain:
         if looks and (now_ns - looks[-1][0] > SPAN_NS or excess > looks[-1][1]):
             # Nobody looked for a while, or there is more to do: what was seen says nothing of now.
             looks.clear()
-        if not looks or now_ns - looks[-1][0] >= STEP_NS:
-            looks.append((now_ns, excess))
-        while len(looks) > 2 and self._is_old(looks[1], excess, now_ns):
+        if not looks:
+            looks.append((now_ns, excess, 0))
+        elif now_ns - looks[-1][0] >= STEP_NS:
+            looks.append((now_ns, excess, looks[-1][2] + (excess != looks[-1][1])))
+        while len(looks) > 2 and self._is_old(looks[1], now_ns):
             looks.popleft()
 
     def per_second(self, excess: int, now_ns: int) -> float | None:
         """The rate; None while too little was seen to tell."""
         if not self._looks or now_ns - self._looks[0][0] < LEAST_NS:
             return None
-        first_ns, first = self._looks[0]
+        first_ns, first, _ = self._looks[0]
         return (first - excess) * SECOND_NS / (now_ns - first_ns)
 
-    def _is_old(self, second: tuple[int, int], excess: int, now_ns: int) -> bool:
+    def _is_old(self, second: tuple[int, int, int], now_ns: int) -> bool:
         age_ns = now_ns - second[0]
-        return age_ns > LONGEST_SPAN_NS or (age_ns > SPAN_NS and second[1] > excess)
+        return age_ns > LONGEST_SPAN_NS or (age_ns > SPAN_NS and self._looks[-1][2] - second[2] >= MOVES)
 
 
 @dataclass(frozen=True, slots=True)
