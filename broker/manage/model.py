@@ -72,6 +72,9 @@ class Explanation:
 # An answer with messages is encoded and kept in memory until it is read.
 BROWSE_BYTES = 1 << 19
 
+# Links that one answer says why they wait, about: they are told in one turn of the broker's thread.
+MOST_TOLD = 1000
+
 # The store's note of the operators' holds.
 HOLDS = "holds"
 
@@ -350,16 +353,17 @@ class Model:
         """One answer for every producer without credit and every consumer held up: of a node, or a link by
         its name or id, or without a name of the whole broker.
         """
+        store = self.readiness()
         if not name:
-            return self._why_all()
+            return self._why_all("", store)
         try:
             node = self.find(name)
         except NotFoundError:
-            found = self._why_all(name)
+            found = self._why_all(name, store)
             if not found:
                 raise NotFoundError(f"no queue, topic, subscription or link named '{name}'") from None
             return found
-        return self._why_node(node) or [reasons.of_node(node, self._around(node))]
+        return self._why_node(node, store) or [reasons.of_node(node, self._around(node, store))]
 
     def query(
         self, type_: str | None, attribute_names: Sequence[str] = (), offset: int = 0, count: int = 1000
@@ -501,55 +505,64 @@ class Model:
     def _queue_view(self, node: Node) -> QueueView:
         return queue_view(node, self._held_by(node), self.engine.now_ns)
 
-    def _around(self, node: Node) -> Around:
+    def _around(self, node: Node, store: str) -> Around:
+        """``store`` is what ``readiness`` says, asked once for all links."""
         engine = self.engine
         storing = engine.storing
         return Around(
             now_ns=engine.now_ns,
             forecasts=self.forecasts,
             held_by=self._held_by(node),
-            store=self.readiness(),
+            store=store,
             winding_down=engine.winding_down,
             behind_bytes=storing.store.behind_bytes if storing is not None and storing.behind else 0,
             deadlock=self.deadlocks.of(node),
         )
 
-    def _why_node(self, node: Node) -> list[Why]:
+    def _why_node(self, node: Node, store: str) -> list[Why]:
         """Of every link of the node that waits; of a subscription, its topics' if it holds them back."""
         owners = [node] if not node.is_subscription else node.topics if node.gate.closed else []
-        found = [
-            reasons.of_producer(link, owner, self._around(owner))
-            for owner in owners
-            for link in self.links.producers(owner.name)
-            if link.lacks_credit
-        ]
+        found: list[Why] = []
+        for owner in owners:
+            links = [link for link in self.links.producers(owner.name) if link.lacks_credit]
+            around = self._around(owner, store)
+            found += [reasons.of_producer(link, owner, around) for link in links[:MOST_TOLD]]
         for each in (node, *node.subscriptions):
-            found += self._why_consumers(each, self.links.consumers(each.name), idle=False)
+            found += self._why_consumers(each, self.links.consumers(each.name), store, idle=False)
         return found
 
-    def _why_consumers(self, node: Node, links: list[ConsumerView], *, idle: bool) -> list[Why]:
-        around = self._around(node)
+    def _why_consumers(self, node: Node, links: list[ConsumerView], store: str, *, idle: bool) -> list[Why]:
+        around = self._around(node, store)
         noted = self.engine.is_noted(node)
         takers = [link for link in links if not link.browses]
         found = [reasons.of_consumer(link, node, takers, around, noted, idle=idle) for link in links]
         return [answer for answer in found if answer is not None]
 
-    def _why_all(self, wanted: str = "") -> list[Why]:
+    def _why_all(self, wanted: str, store: str) -> list[Why]:
         """Of every link that waits, or of those of a name or id, whether they wait or not."""
-        found = [
-            reasons.of_producer(link, node, self._around(node))
+        senders = [
+            link
             for link in self.links.producers(None)
             if wanted in (link.id, link.link) or (not wanted and link.lacks_credit)
-            for node in [self.find(link.node)]
         ]
-        by_node: dict[str, list[ConsumerView]] = {}
-        for link in self.links.consumers(None):
-            by_node.setdefault(link.node, []).append(link)
-        for name, links in by_node.items():
-            if not wanted or any(wanted in (link.id, link.link) for link in links):
-                answers = self._why_consumers(self.find(name), links, idle=bool(wanted))
+        found: list[Why] = []
+        for link in senders[:MOST_TOLD]:
+            node = self.find(link.node)
+            found.append(reasons.of_producer(link, node, self._around(node, store)))
+        for name, links in _by_node(self.links.consumers(None)).items():
+            if len(found) < MOST_TOLD and (
+                not wanted or any(wanted in (link.id, link.link) for link in links)
+            ):
+                answers = self._why_consumers(self.find(name), links, store, idle=bool(wanted))
                 found += [each for each in answers if not wanted or wanted in (each.link_id, each.link)]
         return reasons.merged(found)
+
+
+def _by_node(links: list[ConsumerView]) -> dict[str, list[ConsumerView]]:
+    found: dict[str, list[ConsumerView]] = {}
+    for link in links:
+        found.setdefault(link.node, []).append(link)
+    return found
 
 
 def _check_new(name: str) -> None:

@@ -258,11 +258,13 @@ def test_nothing_is_looked_at_where_no_circle_can_be() -> None:
 
 
 def another_consumer(world: DeadlockWorld) -> None:
-    one, _ = figure_14(world)
-    one.close()
-    one.consume(world.engine.node("A"), credit=3)
-    one.produce(world.engine.node("B"))
-    world.app("free").consume(world.engine.node("A"), credit=0)
+    a, b = world.full("A"), world.full("B")
+    one, two, free = world.app("one"), world.app("two"), world.app("free")
+    one.consume(a, credit=3)
+    free.consume(a, credit=0)
+    two.consume(b)
+    one.produce(b)
+    two.produce(a)
 
 
 def a_third_that_is_slow(world: DeadlockWorld) -> None:
@@ -322,14 +324,19 @@ def idle_credit_taken_back(world: DeadlockWorld) -> None:
     one, two = world.app("one"), world.app("two")
     one.consume(a)
     two.consume(b)
+    busy = world.app("busy")
     for app, node in ((one, b), (two, a)):
         app.attach(node)
         app.send(node, 1)
-    world.run(0.1)
-    world.app("busy").produce(a)
-    world.app("busy too").produce(b)
-    world.run(0.2)
-    world.app("busy again").produce(a)
+        busy.attach(node)
+    world.run(0.5)
+    for _ in range(10):
+        for node in (a, b):
+            busy.send(node)
+        world.run(0.1)
+    assert a.gate.closed
+    assert b.gate.closed
+    assert all(account.withdrawn for app in (one, two) for _, account, _ in app.links)
 
 
 def a_ring_queue(world: DeadlockWorld) -> None:
