@@ -23,7 +23,7 @@ cdef class Engine:
     cdef public list moves
     cdef public object find, pager, large, origin
     cdef public dict subscriptions
-    cdef public list unfinished
+    cdef public list unfinished, stirred
 
     @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, Account account, bytes data, long bits, bint settled) except -1

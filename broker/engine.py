@@ -66,8 +66,8 @@ def _tell_nobody(event: str, node: Node | None, details: Mapping[str, object]) -
 class Engine:
     """Every node of the broker and the verbs that change them; one thread owns it.
 
-    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``. ``watch`` is told of
-    every node whose gate or links changed, ``tell`` of events with their names. ``disk`` is the
+    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``; ``watch`` that there
+    are nodes whose gate or links changed (``take_stirred``); ``tell`` of events by name. ``disk`` is the
     gate of all durable nodes together: what is on disk against the store's limit, and held while the
     store can't write. Without a store nothing is durable. ``memory`` is the gate of all message bytes
     held in memory, each message with ``HELD_BYTES`` for its place; ``temp`` that of what is paged out,
@@ -81,7 +81,8 @@ class Engine:
         self.dirty: list[Node] = []
         self.restless: set[Node] = set()
         self.on_gate: Callable[[Node, int], None] | None = None
-        self.watch: Callable[[Node], None] | None = None
+        self.watch: Callable[[], None] | None = None
+        self.stirred: list[Node] = []
         self.tell: Callable[[str, Node | None, Mapping[str, object]], None] = _tell_nobody
         self.sampled_ns = 0
         self.winding_down = False
@@ -689,8 +690,21 @@ class Engine:
         self._links_changed(node)
 
     def _links_changed(self, node: Node) -> None:
-        if self.watch is not None:
-            self.watch(node)
+        """Its gate or its links changed. A gate may open and close with every message: it is noted once."""
+        if node.stirred or self.watch is None:
+            return
+        node.stirred = True
+        self.stirred.append(node)
+        if len(self.stirred) == 1:
+            self.watch()
+
+    def take_stirred(self) -> list[Node]:
+        """The nodes whose gate or links changed since the last time."""
+        found = self.stirred
+        self.stirred = []
+        for node in found:
+            node.stirred = False
+        return found
 
     # --- paging
 

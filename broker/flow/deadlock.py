@@ -241,7 +241,7 @@ class Waits:
         doomed: dict[Hashable, frozenset[Hashable]],
         stuck: dict[Hashable, set[Hashable]],
     ) -> Circle:
-        """Walk it from the node on that stopped first; what the way misses follows behind."""
+        """Walk it from the node on that was put first; what the way misses follows behind."""
         waits: list[Wait] = []
         seen: dict[Hashable, None] = {}
         pending = [node for node in self._takers if node in part]

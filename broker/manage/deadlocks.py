@@ -1,6 +1,6 @@
 """The wait-for graph of a live broker: which nodes and connections wait for each other, and since when.
 
-The engine tells of every node whose gate or links changed (``Engine.watch``); only stopped nodes are in
+The engine notes every node whose gate or links changed (``Engine.take_stirred``); only stopped nodes are in
 the graph. Nothing here is on the message path: who wants to send is read when the graph is looked at.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol, cast
 
 from broker import codes
@@ -21,6 +22,8 @@ log = logging.getLogger("sluice.flow")
 
 # How soon after a change the graph is looked at; changes in between cost nothing more.
 SOON_NS = 50_000_000
+# Nodes that are read anew in one look: the others' turn comes soon.
+MOST_AT_ONCE = 500
 # A queue whose next message expires within this time isn't stuck.
 EXPIRES_NS = 60 * SECOND_NS
 # Members that a sentence names.
@@ -49,10 +52,13 @@ class DeadlockView:
 
 
 class Deadlocks(Scene):
-    """Keeps the graph; ``wake`` is told when ``look`` is due next."""
+    """Keeps the graph; ``wake`` is told when ``look`` is due next, for which ``catch_up`` hands over what
+    changed until then.
+    """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, catch_up: Callable[[], None]) -> None:
         self.engine = engine
+        self.catch_up = catch_up
         self.found_total = 0
         self.wake: Callable[[int], None] | None = None
         self._waits = Waits()
@@ -66,17 +72,20 @@ class Deadlocks(Scene):
         for each in node.subscriptions if node.is_topic else (node,):
             if each.gate.closed or each in self._senders:
                 self._changed[each] = None
-        if self._changed:
-            self._arm(self.engine.now_ns + SOON_NS)
+
+    def stir(self) -> None:
+        """Something changed: look soon."""
+        self._arm(self.engine.now_ns + SOON_NS)
 
     def look(self, now_ns: int) -> None:
         """Find new deadlocks and those that are over, and say so."""
         self._armed = False
         if self.engine.winding_down:
             return
-        for node in self._changed:
+        self.catch_up()
+        for node in list(islice(self._changed, MOST_AT_ONCE)):
+            del self._changed[node]
             self._refresh(node)
-        self._changed.clear()
         change = self._waits.look(now_ns, self)
         for circle in change.found:
             self.found_total += 1
@@ -87,7 +96,7 @@ class Deadlocks(Scene):
             view = view_of(circle)
             log.info("deadlock over: %s", ", ".join(f"'{name}'" for name in view.nodes))
             self.engine.tell("deadlock_cleared", None, _told(view))
-        due = self._waits.next_look(now_ns)
+        due = now_ns + SOON_NS if self._changed else self._waits.next_look(now_ns)
         if due:
             self._arm(due)
 
@@ -154,7 +163,10 @@ class Deadlocks(Scene):
                     senders.setdefault(account.origin, []).append((owner, account))
         self._senders[node] = senders
         takers = [each.origin for each in node.consumers if each.origin is not None]
-        self._waits.put(node, takers, senders)
+        if takers and senders:
+            self._waits.put(node, takers, senders)
+        else:
+            self._waits.drop(node)
 
     def _arm(self, due_ns: int) -> None:
         if not self._armed and self.wake is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Callable
 
 from broker.engine import Engine
 from broker.flow.forecast import Forecast
@@ -10,49 +10,54 @@ from broker.flow.gate import Gate
 from broker.manage.bars import COUNT, OPERATOR, SIZE, bars
 from broker.node import Node
 
-# Gates that are looked at once a second; the forecasts of others are compared where somebody asks.
-MOST_AT_ONCE = 2000
+# Gates that are looked at in one second, in turn where there are more.
+MOST_AT_ONCE = 500
 
 
 class Forecasts:
     """By gate. A gate that was never forecast has none; one of a node that is gone is forgotten."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, catch_up: Callable[[], None]) -> None:
         self._engine = engine
+        self._catch_up = catch_up
         self._of: dict[Gate, Forecast] = {}
-        self._running: set[Gate] = set()
+        # Gates of which something was said since they closed, with how often they had closed by then.
+        self._running: dict[Gate, int] = {}
         self._stopped: set[Node] = set()
+        self._turn = 0
 
     def changed(self, node: Node) -> None:
         """A gate opened or closed, or a link came or went."""
         gate = node.gate
         if node.deleted:
             self._stopped.discard(node)
-            self._running.discard(gate)
+            self._running.pop(gate, None)
             self._of.pop(gate, None)
-        elif gate.closed:
+            return
+        if gate.closed:
             self._stopped.add(node)
         else:
             self._stopped.discard(node)
-            self._opened(gate)
+        self._opened(gate)
 
     def sample(self) -> None:
         """Once a second: a forecast for each gate that is stopped, to be compared when it opens."""
-        for node in islice(self._stopped, MOST_AT_ONCE):
+        self._catch_up()
+        stopped = list(self._stopped)
+        self._turn = (self._turn + MOST_AT_ONCE) % max(len(stopped), 1)
+        for node in (stopped[self._turn :] + stopped)[: min(MOST_AT_ONCE, len(stopped))]:
             self.of_node(node)
         for gate in self._budgets():
+            self._opened(gate)
             if gate.closed and not gate.held:
                 self.of_budget(gate)
-            else:
-                self._opened(gate)
 
     def of_node(self, node: Node) -> float | None:
         """Seconds until its gate opens, its thresholds and drain being what they are; None if it doesn't."""
         found = bars(node.gate)
         if any(bar.setting == OPERATOR for bar in found):
-            if node.gate in self._running:
+            if self._running.pop(node.gate, None) is not None:
                 self._of[node.gate].forget()
-                self._running.discard(node.gate)
             return None
         excess = {bar.setting: bar.excess for bar in found}
         return self._said(node.gate, excess, {COUNT: node.rate_out, SIZE: node.rate_out * node.mean_bytes()})
@@ -69,14 +74,18 @@ class Forecasts:
         return None if forecast is None else forecast.error
 
     def _said(self, gate: Gate, excess: dict[str, int], rates: dict[str, float]) -> float | None:
-        self._running.add(gate)
+        self._running.setdefault(gate, gate.closed_count)
         forecast = self._of.setdefault(gate, Forecast())
         return forecast.say(excess, rates, _terms(gate), self._engine.now_ns)
 
     def _opened(self, gate: Gate) -> None:
-        if gate in self._running:
-            self._running.discard(gate)
-            self._of[gate].opened(_terms(gate), self._engine.now_ns)
+        """It is open, or was and has closed again."""
+        count = self._running.get(gate)
+        if count is None or (gate.closed and gate.closed_count == count):
+            return
+        del self._running[gate]
+        at_ns = gate.closed_since_ns if gate.closed else self._engine.now_ns
+        self._of[gate].opened(_terms(gate), at_ns)
 
     def _budgets(self) -> tuple[Gate, ...]:
         return self._engine.memory, self._engine.disk, self._engine.temp

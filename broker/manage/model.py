@@ -129,9 +129,9 @@ class Model:
         self.subscriptions = Subscriptions(
             engine, self._topic, self._pattern_settings, self._subscription_gone
         )
-        self.deadlocks = Deadlocks(engine)
-        self.forecasts = Forecasts(engine)
-        engine.watch = self._watch
+        self.deadlocks = Deadlocks(engine, self._catch_up)
+        self.forecasts = Forecasts(engine, self._catch_up)
+        engine.watch = self.deadlocks.stir
         self._totals = Totals()
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker)
 
@@ -353,6 +353,7 @@ class Model:
         """One answer for every producer without credit and every consumer held up: of a node, or a link by
         its name or id, or without a name of the whole broker.
         """
+        self._catch_up()
         store = self.readiness()
         if not name:
             return self._why_all("", store)
@@ -423,10 +424,11 @@ class Model:
 
     # --- inside
 
-    def _watch(self, node: Node) -> None:
-        """A gate opened or closed, or a link came or went."""
-        self.deadlocks.changed(node)
-        self.forecasts.changed(node)
+    def _catch_up(self) -> None:
+        """Gates opened or closed, links came or went since the last time."""
+        for node in self.engine.take_stirred():
+            self.deadlocks.changed(node)
+            self.forecasts.changed(node)
 
     def _effective(self, address: str, arguments: Mapping[str, object], capability: str = "") -> Effective:
         return self.policies.effective(

@@ -15,7 +15,7 @@ from proton.utils import BlockingConnection
 
 from broker.client.request import Management
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
-from tests.wire.frames import ACCEPTED, DISPOSITION, Described, RawPeer, performative, transfer
+from tests.wire.frames import ACCEPTED, DETACH, DISPOSITION, FLOW, Described, RawPeer, performative, transfer
 from tests.wire.seeing import await_number, update
 from tests.wire.test_cli_wire import sluice
 
@@ -217,6 +217,23 @@ def test_a_consumer_that_settles_now_and_then_is_not_stuck(
         # Of a full queue, so that nobody goes on.
         ring[2].send(performative(DISPOSITION, True, number, number, True, Described(ACCEPTED)))
         assert not occurs_within(broker, "deadlock", 0.3)
+
+
+def test_a_sender_that_never_had_credit_says_what_it_has(broker: RunningBroker) -> None:
+    """A full queue met by an application that comes late: only `available` shows that it wants to send."""
+    with RawPeer(broker.port) as filler, RawWorker(broker, "A", "A") as late:
+        late.send(performative(DETACH, 0, True))
+        late.expect(DETACH)
+        filler.open().begin().attach_sender("A", "filler")
+        assert filler.await_credit() == 10
+        for number in range(10):
+            filler.send(transfer(number))
+        await_number(broker, "A", "depth_msgs", 10)
+        late.attach_sender("A", "again", handle=2)
+        assert not occurs_within(broker, "deadlock", 1.0)
+        late.send(performative(FLOW, 0, 10_000, 0, 10_000, 2, 0, 0, 5))
+        broker.wait_for_log("deadlock: ")
+        assert "which waits for it as well" in broker.log
 
 
 def occurs_within(broker: RunningBroker, text: str, seconds: float) -> bool:

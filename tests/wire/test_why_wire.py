@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -90,6 +90,15 @@ class Seer:
     def ready(self) -> dict[str, int]:
         rows = [row for kind in ("queue", "subscription") for row in self._rows(kind, ["name", "ready_msgs"])]
         return {str(row["name"]): int(str(row["ready_msgs"])) for row in rows}
+
+    def names(self, kind: str) -> list[str]:
+        return [
+            str(row["name"]) for row in self._rows(kind, ["name"]) if not str(row["name"]).startswith("$")
+        ]
+
+    def own(self) -> set[str]:
+        """The links of management's own."""
+        return {name for name, row in self.links().items() if str(row["node"]).startswith("$temporary/")}
 
     def why(self, **arguments: object) -> list[Row]:
         body = self.management.call("why", "org.sluice.broker", body=arguments).body
@@ -290,9 +299,25 @@ def test_everybody_who_waits_is_told_why(start_broker: StartBroker, seed: int, m
 # --- each reason, told alike everywhere
 
 
+@pytest.fixture(scope="module")
+def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    broker = RunningBroker(tmp_path_factory.mktemp("why"), CONFIG, POLICIES, ())
+    yield broker
+    broker.stop()
+    assert "Traceback" not in broker.log, broker.log
+
+
 @pytest.fixture
-def stage(start_broker: StartBroker) -> RunningBroker:
-    return start_broker(CONFIG, POLICIES)
+def stage(theatre: RunningBroker) -> Iterator[RunningBroker]:
+    """One broker for all: what a test leaves is taken away before the next."""
+    yield theatre
+    with Management(theatre.url) as management:
+        seer = Seer(management)
+        management.call("start-producers", "org.sluice.broker", body={"target": ">"})
+        wait_until(lambda: seer.links().keys() == seer.own(), 10, "the clients to be gone")
+        for kind in ("queue", "topic"):
+            for name in seer.names(kind):
+                management.call("DELETE", f"org.sluice.{kind}", name)
 
 
 def told(broker: RunningBroker, address: str, subject: str) -> Row:
