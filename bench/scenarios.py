@@ -88,7 +88,16 @@ SCENARIOS: dict[str, Scenario] = {
 }
 # The bare loop grants what it likes and stores nothing: there is nothing to compare.
 OURS_ONLY = {
-    *("flow", "events", "adaptive", "durable", "durable-kib", "durable-many", "durable-latency", "backlog-paged"),
+    *(
+        "flow",
+        "events",
+        "adaptive",
+        "durable",
+        "durable-kib",
+        "durable-many",
+        "durable-latency",
+        "backlog-paged",
+    ),
 }
 
 

@@ -15,7 +15,7 @@ cdef class Engine:
     cdef public long now_ns, sampled_ns
     cdef public list dirty
     cdef public set restless
-    cdef public object on_gate, tell
+    cdef public object on_gate, watch, tell
     cdef public Storing storing
     cdef public Gate disk, memory, temp
     cdef public long wanted_bytes, lend_ns, epoch_ns, passing_bytes, page_ns
@@ -23,7 +23,7 @@ cdef class Engine:
     cdef public list moves
     cdef public object find, pager, large, origin
     cdef public dict subscriptions
-    cdef public list unfinished
+    cdef public list unfinished, stirred
 
     @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, Account account, bytes data, long bits, bint settled) except -1
@@ -100,3 +100,4 @@ cdef class Engine:
     cdef object _refuse_overdue(self, Node node)
     @cython.locals(gate=Gate, owner=Node)
     cdef object _gate_changed(self, Node node)
+    cdef object _links_changed(self, Node node)

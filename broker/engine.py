@@ -59,10 +59,15 @@ PAGE_PAUSE_NS = 10_000_000
 AHEAD_PART = 8
 
 
+def _tell_nobody(event: str, node: Node | None, details: Mapping[str, object]) -> None:
+    """Nobody listens."""
+
+
 class Engine:
     """Every node of the broker and the verbs that change them; one thread owns it.
 
-    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``. ``tell`` is told of
+    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``; ``watch`` that there
+    are nodes whose gate or links changed (``take_stirred``). ``tell`` is told of
     what else is rare and worth knowing, ``tell(kind, node, fields)``: kinds and fields are those of
     docs/events.md, never of a single message; it returns at once. ``disk`` is the
     gate of all durable nodes together: what is on disk against the store's limit, and held while the
@@ -78,6 +83,8 @@ class Engine:
         self.dirty: list[Node] = []
         self.restless: set[Node] = set()
         self.on_gate: Callable[[Node, int], None] | None = None
+        self.watch: Callable[[], None] | None = None
+        self.stirred: list[Node] = []
         self.tell: Callable[[str, Node | None, Mapping[str, object]], None] = _untold
         self.sampled_ns = 0
         self.winding_down = False
@@ -560,6 +567,10 @@ class Engine:
             return True
         return self.storing is not None and node.attended_group <= self.storing.store.synced
 
+    def is_noted(self, node: Node) -> bool:
+        """Whether it is on disk that the node's messages may have been sent; else none is yet."""
+        return node.shelf is None or self._may_serve(node)
+
     def _dispatch(self, node: Node) -> None:
         consumers = node.consumers
         if len(consumers) == 1 or node.single_active:
@@ -686,6 +697,24 @@ class Engine:
             self.touch(owner)
         if self.on_gate is not None:
             self.on_gate(node, self.now_ns)
+        self._links_changed(node)
+
+    def _links_changed(self, node: Node) -> None:
+        """Its gate or its links changed. A gate may open and close with every message: it is noted once."""
+        if node.stirred or self.watch is None:
+            return
+        node.stirred = True
+        self.stirred.append(node)
+        if len(self.stirred) == 1:
+            self.watch()
+
+    def take_stirred(self) -> list[Node]:
+        """The nodes whose gate or links changed since the last time."""
+        found = self.stirred
+        self.stirred = []
+        for node in found:
+            node.stirred = False
+        return found
 
     def _budget_changed(self, gate: Gate) -> None:
         self.tell("stopped" if gate.closed else "opened", None, {"budget": gate.name})
@@ -907,12 +936,14 @@ class Engine:
         window = settings.producer_window if promised else 0
         account = node.ledger.open(port, window, settings.initial_credit, self.now_ns)
         self.touch(node)
+        self._links_changed(node)
         return account
 
     def close_producer(self, node: Node, account: Account) -> None:
         """The link is gone; its promises go to whoever waits."""
         account.close()
         self.touch(node)
+        self._links_changed(node)
 
     def rejects_at_once(self, node: Node) -> bool:
         """True if credit at this node promises no room, because sends are to fail instead."""
@@ -982,6 +1013,7 @@ class Engine:
         topic.ledger.attach_gate(node.gate, self.now_ns)
         self._regate(topic)
         self.touch(topic)
+        self._links_changed(node)
 
     def unbind(self, topic: Node, node: Node) -> None:
         """Publishers that the node held back go on."""
@@ -991,6 +1023,7 @@ class Engine:
         topic.ledger.detach_gate(node.gate)
         self._regate(topic)
         self.touch(topic)
+        self._links_changed(node)
 
     def unsubscribe(self, subscription: Node) -> None:
         """The subscription and its backlog are gone."""
@@ -1125,6 +1158,7 @@ class Engine:
         self._end_passages(node)
         node.queue.clear()
         self.restless.discard(node)
+        self._links_changed(node)
         return node
 
     def _end_passages(self, node: Node) -> None:
@@ -1341,6 +1375,7 @@ class Engine:
     def _consumers_changed(self, node: Node) -> None:
         self._enforce(node)
         self.touch(node)
+        self._links_changed(node)
 
 
 def _untold(kind: str, node: Node | None, fields: Mapping[str, object]) -> None:

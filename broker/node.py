@@ -77,6 +77,7 @@ class Node:
         self.bodies: dict[int, tuple[Body, bool]] = {}
         self.file_bytes = 0
         self.dirty = False
+        self.stirred = False
         self.deleted = False
         self.by_turn = False
         self.single_active = False

@@ -140,6 +140,7 @@ class Server:
         self.container = Container(self.engine, self.model, roster, settings)
         self.reactor = Reactor(self.container)
         self.heap = Heap(give_back)
+        self.model.deadlocks.wake = lambda due_ns: self.reactor.at(due_ns, self.model.deadlocks.look)
         self.history = self._history(settings)
         if self.history is not None:
             self.model.on_events = self.history.recent
@@ -156,9 +157,8 @@ class Server:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = Entrance(self._adopt, self.settings.websocket_origins)
             model = self.model
-            self.http = HttpServer(
-                host, port, self.ask, model.snapshot, model.readiness, entrance, model.events
-            )
+            shown = model.snapshot, model.readiness, entrance, model.events, model.why
+            self.http = HttpServer(host, port, self.ask, *shown)
             self.http.start()
             opened.append(f"http://{_bracketed(host)}:{self.http.port}")
         return opened
@@ -308,6 +308,7 @@ class Server:
     def _sample(self, now_ns: int) -> None:
         moved = self.engine.sample(now_ns)
         self.container.sample(now_ns)
+        self.model.forecasts.sample()
         self.container.look_after_orphans()
         self.store.maintain()
         self.heap.look(moved < QUIET)

@@ -245,7 +245,8 @@ class ManagementNode:
         return OK, explanation | {"settings": list(explanation["settings"])}
 
     def _why(self, request: Request) -> Answer:
-        return OK, {"answers": [asdict(why) for why in self._model.why(request.text("address"))]}
+        address = request.text("address") if request.argument("address") is not None else ""
+        return OK, {"answers": [asdict(why) for why in self._model.why(address)[:MOST_ROWS]]}
 
     def _purge(self, request: Request) -> Answer:
         dry_run = request.argument("dry_run") is True

@@ -183,6 +183,11 @@ class Peer:
         if self.transport.condition is None and not self.connection.state & Endpoint.REMOTE_CLOSED:
             self.close("amqp:decode-error", "a frame could not be decoded")
 
+    def settled_msgs(self) -> int:
+        """How many messages its consumers have settled, or taken pre-settled; browsers take none."""
+        takers = [each for each in self.wire.links if isinstance(each, ConsumerLink) and not each.browses]
+        return sum(each.delivered if each.presettled else each.settled for each in takers)
+
     @property
     def is_open(self) -> bool:
         """True once the peer has opened its connection."""
@@ -341,6 +346,7 @@ class Peer:
 
     def _open_producer(self, link: Link, port: ProducerLink, address: str | None) -> None:
         self.attached[port.handle()] = port
+        port.channel = link.session.sluice_channel
         link.source.copy(link.remote_source)
         link.target.copy(link.remote_target)
         if address is not None:
@@ -468,6 +474,7 @@ class Peer:
         )
         if settings is not None:
             fit(consumer, settings, self.container.engine.now_ns)
+        consumer.origin = self
         self.attached[handle] = consumer
         if browses or wanted is not None:
             consumer.reader = Reader(consumer, wanted, browses)

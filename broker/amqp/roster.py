@@ -103,4 +103,13 @@ def _consumer_view(peer: Peer, link: ConsumerLink) -> ConsumerView:
         settle_rate=link.rate,
         round_trip_s=0.0 if link.pace is None else link.pace.trip_ns / SECOND_NS,
         slow=link.slow,
+        attached_ns=link.attached_ns,
+        served_ns=link.served_ns,
+        settled_ns=link.settled_ns,
+        active=link.browses or link.node.consumers[:1] == [link],
+        browses=link.browses,
+        finished=link.reader is not None and not link.node.queue.has_more(link.reader),
+        choked=link.is_choked(),
+        streaming=link.is_streaming(),
+        unsent_bytes=link.unsent_bytes(),
     )

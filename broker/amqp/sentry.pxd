@@ -12,6 +12,8 @@ cdef class Channel:
     cdef long reach
     cdef uint8_t *handles
     cdef dict far, links, names, under_way
+    # By handle: how many messages a sender says it has that it has no credit for.
+    cdef dict offered
     # Handles the peer has let go of: what it still says of them crossed its own detach.
     cdef set gone
     cdef set wronged

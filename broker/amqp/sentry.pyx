@@ -55,6 +55,7 @@ cdef class Channel:
         self.links = {}
         self.names = {}
         self.under_way = {}
+        self.offered = {}
         self.wronged = set()
         self.gone = set()
 
@@ -93,6 +94,7 @@ cdef class Channel:
         """The peer has detached: the handle may name another link."""
         if len(self.gone) < NEAR:
             self.gone.add(handle)
+        self.offered.pop(handle, None)
         key = self.links.pop(handle, None)
         self.under_way.pop(handle, None)
         if key is not None and self.names.get(key) == handle:
@@ -386,9 +388,16 @@ cdef class Sentry:
         self.instead = [framed(channel, b"\x00\x53\x14\xc0\x14\x0a" + numbers + b"\xa0\x00\x43\x40\x42\x40\x40\x40\x41")]
         return False
 
+    def offered(self, int channel, str name):
+        """How many messages the peer last said it has for a link it sends on; 0 if it never did."""
+        cdef Channel session = self.channel_at(channel)
+        if session is None:
+            return 0
+        return session.offered.get(session.names.get((name.encode(), False)), 0)
+
     cdef bint on_flow(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1:
         cdef Fields fields
-        cdef uint32_t handle = 0
+        cdef uint32_t handle = 0, available = 0
         cdef int state, i, has_handle
         cdef const uint8_t *first
         cdef long size
@@ -398,8 +407,11 @@ cdef class Sentry:
             skip_field(&fields)
         size = fields.at - first
         has_handle = next_uint(&fields, &handle)
-        for i in range(4):
-            skip_field(&fields)
+        skip_field(&fields)
+        skip_field(&fields)
+        if next_uint(&fields, &available) and has_handle and session.state_of(handle) == SENDS:
+            session.offered[handle] = available
+        skip_field(&fields)
         if next_bool(&fields) == 1:
             if has_handle:
                 self.echo = True

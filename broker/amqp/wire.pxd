@@ -74,6 +74,9 @@ cdef class ProducerLink(Port):
     cdef public str id, name
     cdef public bint presettled, second, dead
     cdef public long open_credit, kept, max_size, partial_bytes, received
+    # Of the session; and how many messages had come when the peer last said how many it has.
+    cdef public int channel
+    cdef long offered_at
     cdef list chunks
     # A large message on its way to a file, its delivery, and how much of one memory holds before.
     cdef object inflow
@@ -125,6 +128,8 @@ cdef class ConsumerLink(Consumer):
     cdef public bint presettled, dead, draining, echo, browses
     cdef public long delivered, settled, drained
     cdef long sampled
+    # When it attached, was last sent a message, and last settled one.
+    cdef public long attached_ns, served_ns, settled_ns
     cdef public int channel
     cdef long next_tag
     cdef list slots

@@ -259,6 +259,7 @@ cdef class Connection:
         if context == NULL:
             return
         if not pn_link_is_sender(link):
+            (<ProducerLink>context).offered_at = (<ProducerLink>context).received
             if self.incoming.echo:
                 self.repeat_flow(link)
             return
@@ -478,6 +479,10 @@ cdef class ProducerLink(Port):
 
     cpdef object refuse(self, object parked):
         self.release_held(parked, codes.REFUSED)
+
+    def offered(self):
+        said = self.connection.incoming.offered(self.channel, self.name)
+        return max(said - (self.received - self.offered_at), 0)
 
     cdef object until_stored(self, void *delivery):
         """Its outcome is told once the group that holds the message is on disk."""
@@ -1001,6 +1006,7 @@ cdef class ConsumerLink(Consumer):
         window.owner = self
         self.name = name
         self.presettled = presettled
+        self.attached_ns = engine.now_ns
         self.slots = []
         self.free = []
         self.unwritten = Unwritten()
@@ -1077,6 +1083,7 @@ cdef class ConsumerLink(Consumer):
         self.node.delivered += 1
         self.delivered += 1
         self.connection.sent += 1
+        self.served_ns = self.engine.now_ns
         if self.presettled:
             pn_delivery_settle(delivery)
             if not self.browses:
@@ -1176,6 +1183,7 @@ cdef class ConsumerLink(Consumer):
         self.slots[number] = None
         self.in_flight -= 1
         self.settled += 1
+        self.settled_ns = self.engine.now_ns
         self.window.settled()
         if self.pace is not None:
             self.pace.settled(self.engine.now_ns)
@@ -1359,6 +1367,18 @@ cdef class ConsumerLink(Consumer):
             self.engine.remove_browser(self.node, self)
         else:
             self.engine.remove_consumer(self.node, self)
+
+    def unsent_bytes(self):
+        """Encoded bytes of its session that wait for the socket."""
+        return pn_session_outgoing_bytes(self.session)
+
+    def is_choked(self):
+        """Whether it is sent nothing because its peer doesn't read."""
+        return bool(self.connection.blocked or pn_session_outgoing_bytes(self.session) >= OUTGOING_BYTES)
+
+    def is_streaming(self):
+        """Whether a large message is on its way out."""
+        return self.outflow is not None
 
     def credit(self):
         """The credit the peer has given and not used."""

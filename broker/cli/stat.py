@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from broker.cli import arguments, ask, table
 from broker.cli.table import Column, limit, number, size, size_limit, text
@@ -28,7 +28,8 @@ class View:
     """One table: its heading, the kinds of entity in it and its columns.
 
     ``about`` is the attribute that names a row's node, empty where a row is about none; ``role`` is
-    what a link must be to stand in it.
+    what a link must be to stand in it. ``within``: the rows are the maps in this attribute, and without
+    any the table isn't shown.
     """
 
     title: str
@@ -36,10 +37,13 @@ class View:
     columns: tuple[Column, ...]
     about: str = ""
     role: str = ""
+    within: str = ""
 
     @property
     def attributes(self) -> list[str]:
         """What to ask for."""
+        if self.within:
+            return [self.within]
         return [*table.attributes(self.columns), *(["role"] if self.role else [])]
 
     def holds(self, row: ask.Row, pattern: str | None, everything: bool) -> bool:
@@ -168,13 +172,25 @@ SENDERS = View(
     role="producer",
 )
 
+DEADLOCKS = View(
+    "Deadlocks",
+    ("broker",),
+    (
+        text("since", "since"),
+        text("nodes", "nodes"),
+        text("connections", "connections"),
+        text("who waits for whom", "sentence"),
+    ),
+    within="deadlocks",
+)
+
 # What each flag shows.
 VIEWS: dict[str, tuple[View, ...]] = {
     "general": (GENERAL,),
     "connections": (CONNECTIONS,),
     "queues": (QUEUES,),
     "subscriptions": (RECEIVERS,),
-    "flow": (FLOW, SENDERS),
+    "flow": (FLOW, SENDERS, DEADLOCKS),
 }
 
 FLAGS = {"general": "-g", "connections": "-c", "queues": "-q", "subscriptions": "-u", "flow": "-f"}
@@ -218,7 +234,9 @@ def rendered(views: list[View], tables: list[list[ask.Row]], as_json: bool) -> s
     if as_json:
         return table.as_json({view.title.lower(): rows for view, rows in zip(views, tables, strict=True)})
     parts = [
-        f"{view.title}\n{table.plain(view.columns, rows)}" for view, rows in zip(views, tables, strict=True)
+        f"{view.title}\n{table.plain(view.columns, rows)}"
+        for view, rows in zip(views, tables, strict=True)
+        if rows or not view.within
     ]
     return "\n\n".join(parts)
 
@@ -229,6 +247,8 @@ def _fetched(management: Management, views: list[View], args: argparse.Namespace
 
 def _rows(management: Management, view: View, args: argparse.Namespace) -> list[ask.Row]:
     found = [row for kind in view.kinds for row in ask.rows(management, kind, view.attributes)]
+    if view.within:
+        return [each for row in found for each in cast("list[ask.Row]", row[view.within])]
     return [row for row in found if view.holds(row, args.filter, args.all)]
 
 
@@ -253,6 +273,7 @@ def _watch_live(management: Management, views: list[View], args: argparse.Namesp
             parts = [
                 table.rich(view.title, view.columns, rows)
                 for view, rows in zip(views, _fetched(management, views, args), strict=True)
+                if rows or not view.within
             ]
             foot = Text(f"{args.broker} every {args.watch:g} s, Ctrl-C ends it", style="dim")
             live.update(Group(*parts, foot), refresh=True)

@@ -1,6 +1,7 @@
 """Say why a queue's, a topic's or a link's traffic waits: what blocks it, since when, what frees it and when.
 
-Exit status 0 whether something waits or not.
+Without an address: of every producer without credit and every consumer that is held up. Exit status 0 whether
+something waits or not.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from broker.cli.table import printable
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's own arguments."""
     parser.add_argument(
-        "address", metavar="ADDRESS", help="a queue, topic or subscription, or a link's name or id"
+        "address", nargs="?", metavar="ADDRESS", help="a queue, topic or subscription, or a link's name or id"
     )
     arguments.add_broker(parser)
     arguments.add_json(parser)
@@ -24,9 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """One sentence a line."""
     with ask.connect(args) as management:
-        answers = cast("list[ask.Row]", ask.operation(management, "why", address=args.address)["answers"])
+        asked = {} if args.address is None else {"address": args.address}
+        answers = cast("list[ask.Row]", ask.operation(management, "why", **asked)["answers"])
     if args.json:
         print(table.as_json(answers))
     else:
-        print("\n".join(printable(str(answer["sentence"])) for answer in answers))
+        sentences = [printable(str(answer["sentence"])) for answer in answers]
+        print("\n".join(sentences) or "No producer waits and no consumer is held up.")
     return 0

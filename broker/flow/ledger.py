@@ -46,6 +46,10 @@ class Port:
         """There is room now for a message handed to :meth:`Account.park`."""
         raise NotImplementedError
 
+    def offered(self) -> int:
+        """How many messages the peer says it has to send; 0 where it doesn't say."""
+        return 0
+
     def refuse(self, parked: object) -> None:
         """The time a parked message may wait is over (`reject_after`)."""
         raise NotImplementedError
@@ -364,9 +368,10 @@ class Ledger:
         """When ``settle_turn`` has work that no event announces; 0 for never."""
         deadline = 0
         if self.line and self.promised_msgs > 0 and self._may_open():
-            deadline = self.reclaim_ns
+            deadline = max(self.reclaim_ns, 1)
         if self.rest and (deadline == 0 or self.probe_ns < deadline) and self._may_open():
-            deadline = self.probe_ns
+            # Never looked for is due now, where 0 would be never.
+            deadline = max(self.probe_ns, 1)
         return deadline
 
     def trim(self, now_ns: int) -> None:

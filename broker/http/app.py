@@ -1,4 +1,4 @@
-"""What the HTTP port answers to plain requests: `/metrics`, `/healthz`, `/readyz`, `/api/v1/events`.
+"""What the HTTP port answers to plain requests: `/metrics`, `/healthz`, `/readyz`, `/api/v1/...`.
 
 What a page shows is asked of the reactor's thread and rendered in a thread of its own, so that neither
 the reactor nor the clients of WebSocket wait for a watcher.
@@ -7,13 +7,15 @@ the reactor nor the clients of WebSocket wait for a watcher.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from email.utils import formatdate
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -22,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from broker.errors import OperatorError
+from broker.errors import NotFoundError, OperatorError
 from broker.http import metrics, server
 from broker.manage.views import Snapshot
 
@@ -30,13 +32,15 @@ log = logging.getLogger("sluice.http")
 
 PLAIN = "text/plain; charset=utf-8"
 JSON = "application/json"
-NOT_FOUND = "not found; there are /metrics, /healthz, /readyz and /api/v1/events"
+NOT_FOUND = "not found; there are /metrics, /healthz, /readyz and /api/v1/events, why, deadlocks"
 # Events of one answer, unless it is asked for another number of them; the broker keeps no more than the last.
 EVENTS, MOST_EVENTS = 100, 1000
 
 Answer = TypeVar("Answer")
-Page = Callable[[Request], tuple[int, str, bytes]]
+Content = tuple[int, str, bytes]
+Page = Callable[[Request], Content]
 Events = Callable[[int, bool], list[bytes]]
+Why = Callable[[str], Sequence[object]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -45,16 +49,21 @@ def application(
     snapshot: Callable[[], Snapshot],
     readiness: Callable[[], str],
     events: Events | None = None,
+    why: Why | None = None,
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    """The ASGI application."""
-    pages = _Pages(ask, snapshot, readiness, events)
+    """The ASGI application; without a ``why`` nobody is told why a link waits."""
+    pages = _Pages(ask, snapshot, readiness, events, why)
     threads = _Threads()
     routes = [
         Route("/metrics", _endpoint(pages.metrics, threads)),
         Route("/healthz", _endpoint(pages.health, threads)),
         Route("/readyz", _endpoint(pages.readiness, threads)),
         Route("/api/v1/events", _endpoint(pages.events, threads)),
+        Route("/api/v1/deadlocks", _endpoint(pages.deadlocks, threads)),
     ]
+    if why is not None:
+        told = _endpoint(pages.why, threads)
+        routes += [Route("/api/v1/why", told), Route("/api/v1/why/{address:path}", told)]
     found = Starlette(routes=routes, exception_handlers={HTTPException: _refusal, Exception: _fault})
     found.router.redirect_slashes = False
     return _Guarded(found)
@@ -69,28 +78,30 @@ class _Pages:
         snapshot: Callable[[], Snapshot],
         readiness: Callable[[], str],
         events: Events | None,
+        why: Why | None,
     ) -> None:
         self._events = events
+        self._why = why
         self._ask = ask
         self._snapshot = snapshot
         self._readiness_of = readiness
 
-    def metrics(self, _request: Request) -> tuple[int, str, bytes]:
+    def metrics(self, _request: Request) -> Content:
         return 200, metrics.CONTENT_TYPE, metrics.render(self._ask(self._snapshot))
 
-    def health(self, _request: Request) -> tuple[int, str, bytes]:
+    def health(self, _request: Request) -> Content:
         """Alive is a broker whose loop turns."""
         self._ask(lambda: None)
         return 200, PLAIN, b"ok\n"
 
-    def readiness(self, _request: Request) -> tuple[int, str, bytes]:
+    def readiness(self, _request: Request) -> Content:
         """Ready is a broker that takes messages in; if it doesn't, the answer says why."""
         reason = self._ask(self._readiness_of)
         if not reason:
             return 200, PLAIN, b"ready\n"
         return 503, PLAIN, f"not ready: {reason}\n".encode()
 
-    def events(self, request: Request) -> tuple[int, str, bytes]:
+    def events(self, request: Request) -> Content:
         """The last events as a JSON array, oldest first; samples unless `samples=false`."""
         text = request.query_params.get("count", str(EVENTS))
         if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_EVENTS:
@@ -101,6 +112,24 @@ class _Pages:
         except OperatorError as fault:
             return 404, PLAIN, f"{fault}\n".encode()
         return 200, JSON, b"[" + b",\n".join(line.rstrip() for line in lines) + b"]\n"
+
+    def deadlocks(self, _request: Request) -> Content:
+        """Those that stand now."""
+        found = self._ask(self._snapshot).broker.deadlocks
+        return _json(200, {"deadlocks": [asdict(each) for each in found]})
+
+    def why(self, request: Request) -> Content:
+        """One answer for each link that waits: at an address, or at all of them."""
+        why, address = self._why, request.path_params.get("address", "")
+        try:
+            answers = [] if why is None else self._ask(lambda: why(address))
+        except NotFoundError as refusal:
+            return _json(404, {"error": str(refusal)})
+        return _json(200, {"answers": [asdict(cast("Any", each)) for each in answers]})
+
+
+def _json(status: int, content: object) -> Content:
+    return status, JSON, json.dumps(content, ensure_ascii=False).encode() + b"\n"
 
 
 class _Threads:

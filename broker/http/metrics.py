@@ -37,8 +37,9 @@ class Metric:
         return kind(self.name, self.text, labels=tuple(labels))
 
     def value(self, view: object) -> float:
-        """What the view has now."""
-        return float(attrgetter(self.path)(view))
+        """What the view has now; how many, where it has a list."""
+        value = attrgetter(self.path)(view)
+        return float(len(value) if isinstance(value, tuple) else value)
 
 
 PER_QUEUE = (
@@ -85,6 +86,8 @@ OF_BROKER = (
     Metric("sluice_consumers", "Consumer links", "consumers"),
     Metric("sluice_blocked_producers", "Producer links that wait", "blocked_producers"),
     Metric("sluice_slow_consumers", "Consumer links that are slow", "slow_consumers"),
+    Metric("sluice_deadlocks", "Circles of nodes and connections that wait for each other", "deadlocks"),
+    Metric("sluice_deadlocks_found_total", "How many were found", "deadlocks_found"),
     Metric("sluice_depth_messages", "Messages enqueued and not yet dequeued", "depth_msgs"),
     Metric("sluice_depth_bytes", "Their encoded size", "depth_bytes"),
     Metric("sluice_promised_credit", "Credit granted and not yet used", "promised_msgs"),

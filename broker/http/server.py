@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
@@ -54,6 +54,7 @@ class HttpServer:
         readiness: Callable[[], str] = lambda: "",
         entrance: Entrance | None = None,
         events: Callable[[int, bool], list[bytes]] | None = None,
+        why: Callable[[str], Sequence[object]] | None = None,
     ) -> None:
         self._address = (host, port)
         self._ask = ask
@@ -61,6 +62,7 @@ class HttpServer:
         self._readiness = readiness
         self._entrance = entrance
         self._events = events
+        self._why = why
         self._port = 0
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -105,7 +107,7 @@ class HttpServer:
         try:
             from broker.http import app, site
 
-            served = app.application(self._ask, self._snapshot, self._readiness, self._events)
+            served = app.application(self._ask, self._snapshot, self._readiness, self._events, self._why)
             site.run(served, self._entrance, sock, self._wakes)
         except Exception:
             log.exception("the HTTP server has failed; the broker goes on without it")

@@ -41,6 +41,10 @@ def _when(path: str, view: object, epoch_ns: int) -> str | None:
     return datetime.fromtimestamp((epoch_ns + at_ns) / SECOND_NS, UTC).isoformat(timespec="milliseconds")
 
 
+def _deadlocks(view: object, epoch_ns: int) -> list[dict[str, object]]:
+    return [shown(each, DEADLOCK, epoch_ns) for each in attrgetter("deadlocks")(view)]
+
+
 def _constant(value: object) -> Reader:
     return lambda view, epoch_ns: value
 
@@ -100,6 +104,11 @@ CONNECTION: Row = {
     "opened": partial(_when, "opened_ns"),
 }
 
+DEADLOCK: Row = {
+    **_same("nodes", "connections", "sentence"),
+    "since": partial(_when, "since_ns"),
+}
+
 BROKER: Row = {
     **_entity("broker"),
     **_same("version", "pid", "uptime_s", "flow_control", "holds", "policy_files"),
@@ -108,6 +117,8 @@ BROKER: Row = {
         "stopped_nodes", "blocked_producers", "slow_consumers", "depth_msgs", "depth_bytes", "promised_msgs"
     ),
     **_same("parked_msgs", "parked_bytes", "memory_bytes", "memory_limit_bytes"),
+    "deadlocks": _deadlocks,
+    "deadlocks_found": _field("deadlocks_found"),
     "storeState": _field("store.state"),
     "storeReason": _field("store.reason"),
     **{

@@ -18,10 +18,13 @@ from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
 from broker.flow.vocabulary import ARGUMENTS
 from broker.manage import why as reasons
+from broker.manage.deadlocks import Deadlocks
 from broker.manage.definitions import Definition
 from broker.manage.entities import Entities, Page
+from broker.manage.forecasts import Forecasts
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
 from broker.manage.names import check_name, is_own
+from broker.manage.obstacles import Around
 from broker.manage.process import Process
 from broker.manage.subscriptions import Subscriptions, is_pattern, is_subscription
 from broker.manage.totals import Totals
@@ -31,7 +34,6 @@ from broker.manage.views import (
     BrowsedMessage,
     ConsumerView,
     Links,
-    ProducerView,
     QueueView,
     Snapshot,
     StoreView,
@@ -69,6 +71,9 @@ class Explanation:
 
 # An answer with messages is encoded and kept in memory until it is read.
 BROWSE_BYTES = 1 << 19
+
+# Links that one answer says why they wait, about: they are told in one turn of the broker's thread.
+MOST_TOLD = 1000
 
 # The store's note of the operators' holds.
 HOLDS = "holds"
@@ -127,6 +132,9 @@ class Model:
         self.subscriptions = Subscriptions(
             engine, self._topic, self._pattern_settings, self._subscription_gone
         )
+        self.deadlocks = Deadlocks(engine, self._catch_up)
+        self.forecasts = Forecasts(engine, self._catch_up)
+        engine.watch = self.deadlocks.stir
         self._totals = Totals()
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker)
 
@@ -362,14 +370,22 @@ class Model:
             ),
         )
 
-    def why(self, name: str) -> list[Why]:
-        """One answer for every blocked producer and shut consumer of a node, or for a link by name or id."""
+    def why(self, name: str = "") -> list[Why]:
+        """One answer for every producer without credit and every consumer held up: of a node, or a link by
+        its name or id, or without a name of the whole broker.
+        """
+        self._catch_up()
+        store = self.readiness()
+        if not name:
+            return self._why_all("", store)
         try:
             node = self.find(name)
         except NotFoundError:
-            return self._why_link(name)
-        found = self._why_producers(node) + self._why_consumers(node)
-        return found or [reasons.of_node(node, self._held_by(node))]
+            found = self._why_all(name, store)
+            if not found:
+                raise NotFoundError(f"no queue, topic, subscription or link named '{name}'") from None
+            return found
+        return self._why_node(node, store) or [reasons.of_node(node, self._around(node, store))]
 
     def query(
         self, type_: str | None, attribute_names: Sequence[str] = (), offset: int = 0, count: int = 1000
@@ -417,6 +433,8 @@ class Model:
             totals=self._totals.look(nodes),
             store=StoreView.of(self.engine),
             slow_consumers=sum(each.slow for node in nodes for each in node.consumers),
+            deadlocks=self.deadlocks.views(),
+            deadlocks_found=self.deadlocks.found_total,
         )
 
     def readiness(self) -> str:
@@ -427,6 +445,12 @@ class Model:
         return self.engine.paging_fault()
 
     # --- inside
+
+    def _catch_up(self) -> None:
+        """Gates opened or closed, links came or went since the last time."""
+        for node in self.engine.take_stirred():
+            self.deadlocks.changed(node)
+            self.forecasts.changed(node)
 
     def _effective(self, address: str, arguments: Mapping[str, object], capability: str = "") -> Effective:
         return self.policies.effective(
@@ -505,33 +529,64 @@ class Model:
     def _queue_view(self, node: Node) -> QueueView:
         return queue_view(node, self._held_by(node), self.engine.now_ns)
 
-    def _why_producers(self, node: Node) -> list[Why]:
-        """Those of the node; of a subscription, its topic's if this gate is what holds them."""
-        if node.is_subscription and not node.gate.closed:
-            return []
+    def _around(self, node: Node, store: str) -> Around:
+        """``store`` is what ``readiness`` says, asked once for all links."""
+        engine = self.engine
+        storing = engine.storing
+        return Around(
+            now_ns=engine.now_ns,
+            forecasts=self.forecasts,
+            held_by=self._held_by(node),
+            store=store,
+            winding_down=engine.winding_down,
+            behind_bytes=storing.store.behind_bytes if storing is not None and storing.behind else 0,
+            deadlock=self.deadlocks.of(node),
+        )
+
+    def _why_node(self, node: Node, store: str) -> list[Why]:
+        """Of every link of the node that waits; of a subscription, its topics' if it holds them back."""
+        owners = [node] if not node.is_subscription else node.topics if node.gate.closed else []
         found: list[Why] = []
-        for owner in node.owners() if node.is_subscription else [node]:
-            links = [link for link in self.links.producers(owner.name) if link.blocked]
-            told = self._held_by(owner), self.engine.now_ns, self.readiness()
-            found += [reasons.of_producer(link, owner, *told) for link in links]
+        for owner in owners:
+            links = [link for link in self.links.producers(owner.name) if link.lacks_credit]
+            around = self._around(owner, store)
+            found += [reasons.of_producer(link, owner, around) for link in links[:MOST_TOLD]]
+        for each in (node, *node.subscriptions):
+            found += self._why_consumers(each, self.links.consumers(each.name), store, idle=False)
         return found
 
-    def _why_consumers(self, node: Node) -> list[Why]:
-        found = [
-            reasons.of_consumer(link, each)
-            for each in (node, *node.subscriptions)
-            for link in self.links.consumers(each.name)
-        ]
+    def _why_consumers(self, node: Node, links: list[ConsumerView], store: str, *, idle: bool) -> list[Why]:
+        around = self._around(node, store)
+        noted = self.engine.is_noted(node)
+        takers = [link for link in links if not link.browses]
+        found = [reasons.of_consumer(link, node, takers, around, noted, idle=idle) for link in links]
         return [answer for answer in found if answer is not None]
 
-    def _why_link(self, name: str) -> list[Why]:
-        links: list[ProducerView | ConsumerView] = [*self.links.producers(None), *self.links.consumers(None)]
-        nodes = {link.node for link in links if name in (link.id, link.link) and link.node}
-        if not nodes:
-            raise NotFoundError(f"no queue, topic, subscription or link named '{name}'")
-        answers = [answer for node in sorted(nodes) for answer in self.why(node)]
-        mine = [answer for answer in answers if name in (answer.link_id, answer.link)]
-        return mine or [reasons.idle_link(name, self.find(node)) for node in sorted(nodes)]
+    def _why_all(self, wanted: str, store: str) -> list[Why]:
+        """Of every link that waits, or of those of a name or id, whether they wait or not."""
+        senders = [
+            link
+            for link in self.links.producers(None)
+            if wanted in (link.id, link.link) or (not wanted and link.lacks_credit)
+        ]
+        found: list[Why] = []
+        for link in senders[:MOST_TOLD]:
+            node = self.find(link.node)
+            found.append(reasons.of_producer(link, node, self._around(node, store)))
+        for name, links in _by_node(self.links.consumers(None)).items():
+            if len(found) < MOST_TOLD and (
+                not wanted or any(wanted in (link.id, link.link) for link in links)
+            ):
+                answers = self._why_consumers(self.find(name), links, store, idle=bool(wanted))
+                found += [each for each in answers if not wanted or wanted in (each.link_id, each.link)]
+        return reasons.merged(found)
+
+
+def _by_node(links: list[ConsumerView]) -> dict[str, list[ConsumerView]]:
+    found: dict[str, list[ConsumerView]] = {}
+    for link in links:
+        found.setdefault(link.node, []).append(link)
+    return found
 
 
 def _check_new(name: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.engine import SECOND_NS, Engine
 from broker.flow.gate import Gate
@@ -16,6 +16,7 @@ from broker.flow.ledger import Account
 from broker.flow.limits import NodeSettings
 from broker.flow.window import Window
 from broker.manage.bars import bars, budgets
+from broker.manage.deadlocks import DeadlockView
 from broker.node import Node
 from broker.queues.queue import Entry
 
@@ -103,7 +104,7 @@ class ProducerView:
     """A client's sender. ``blocked_since_ns`` is 0 unless it waits for credit, or for a parked message.
 
     ``window`` is 0 where credit promises no room (anonymous relay, a node that rejects);
-    ``reserve_bytes`` is the size one credit reserves.
+    ``reserve_bytes`` is the size one credit reserves; ``resting``: it lay idle and has lost its credit.
     """
 
     id: str
@@ -123,11 +124,18 @@ class ProducerView:
     overrun: int = 0
     late: int = 0
     reserve_bytes: int = 1
+    resting: bool = False
+    last_used_ns: int = 0
 
     @property
     def blocked(self) -> bool:
         """True if it waits."""
         return self.blocked_since_ns > 0 or self.parked > 0
+
+    @property
+    def lacks_credit(self) -> bool:
+        """True if it may not send, or waits. Where credit promises no room it is the link's, at all nodes."""
+        return self.blocked or (self.credit <= 0 and self.window > 0)
 
     @classmethod
     def of(
@@ -163,6 +171,8 @@ class ProducerView:
             overrun=account.overrun_count,
             late=account.late_count,
             reserve_bytes=account.reserve_bytes,
+            resting=bool(account.resting),
+            last_used_ns=account.last_used_ns,
         )
 
 
@@ -172,7 +182,9 @@ class ConsumerView:
 
     ``connection_limit`` is the limit over all consumers of its connection, 0 for none. ``settle_rate`` is
     messages a second, of the last second that was sampled; ``round_trip_s`` from sending a message to its
-    settlement, at best, known where `dispatch` is `adaptive`. ``slow``: as `slow_consumer` says.
+    settlement, at best, known where `dispatch` is `adaptive`. ``slow``: as `slow_consumer` says. ``active``
+    is false for one that waits behind the node's single active consumer, ``finished`` true for one with a
+    selector, or a browser, that has looked at all there is. ``choked``: its peer doesn't read.
     """
 
     id: str
@@ -196,6 +208,15 @@ class ConsumerView:
     settle_rate: float = 0.0
     round_trip_s: float = 0.0
     slow: bool = False
+    attached_ns: int = 0
+    served_ns: int = 0
+    settled_ns: int = 0
+    active: bool = True
+    browses: bool = False
+    finished: bool = False
+    choked: bool = False
+    streaming: bool = False
+    unsent_bytes: int = 0
 
     @classmethod
     def of(
@@ -212,11 +233,9 @@ class ConsumerView:
         delivered: int,
         settled: int,
         presettled: bool = False,
-        settle_rate: float = 0.0,
-        round_trip_s: float = 0.0,
-        slow: bool = False,
+        **state: Any,
     ) -> ConsumerView:
-        """A link's view from its window."""
+        """A link's view from its window, and the rest of its state by the fields' names."""
         shared = window.shared
         return cls(
             id=id,
@@ -237,9 +256,7 @@ class ConsumerView:
             connection_limit=0 if shared is None else shared.limit,
             connection_unsettled=0 if shared is None else shared.unsettled,
             connection_shut=shared is not None and shared.shut,
-            settle_rate=settle_rate,
-            round_trip_s=round_trip_s,
-            slow=slow,
+            **state,
         )
 
 
@@ -367,6 +384,8 @@ class BrokerView:
     totals: Counters
     store: StoreView = StoreView()
     slow_consumers: int = 0
+    deadlocks: tuple[DeadlockView, ...] = ()
+    deadlocks_found: int = 0
 
 
 @dataclass(frozen=True, slots=True)

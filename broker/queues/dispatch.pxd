@@ -5,6 +5,7 @@ cdef class Consumer:
     cdef public long in_flight, load, left
     cdef public bint shares, slow
     cdef public Reader reader
+    cdef public object origin
     cpdef long capacity(self) except -1
     cpdef object send(self, Entry entry)
 

@@ -24,6 +24,8 @@ class Consumer:
         self.slow = False
         # For one that doesn't take everything: how far it has looked.
         self.reader: Reader | None = None
+        # Whose it is: the connection, None for the broker's own; opaque.
+        self.origin: object = None
         # Only while a discipline deals: what it would hold then, and what it may still be sent; one that
         # can take no more after a message sets that to 0 itself.
         self.load = 0
