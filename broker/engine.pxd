@@ -15,7 +15,7 @@ cdef class Engine:
     cdef public long now_ns, sampled_ns
     cdef public list dirty
     cdef public set restless
-    cdef public object on_gate
+    cdef public object on_gate, tell
     cdef public Storing storing
     cdef public Gate disk, memory, temp
     cdef public long wanted_bytes, lend_ns, epoch_ns, passing_bytes, page_ns
@@ -69,6 +69,10 @@ cdef class Engine:
     cdef bint _may_serve(self, Node node)
     cpdef object seal(self)
     cpdef long wait_for_disk(self, object waiter) except -1
+    @cython.locals(queue=Queue, excess=long, count=long)
+    cdef object _shed(self, Node node)
+    cdef object _lose(self, Node node, long msgs)
+    cdef object _tell_lost(self, Node node)
     cdef object _drop(self, Node node, Entry entry)
     cdef object _remove(self, Node node, Entry entry)
     @cython.locals(ledger=Ledger, topic=Node)

@@ -7,8 +7,7 @@ here knows a socket; links are ports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from broker import codes, message
@@ -40,6 +39,9 @@ _OVERFLOW = {
 
 _WHEN_FULL = {"block": codes.FULL_BLOCK, "reject": codes.FULL_REJECT, "reject_after": codes.FULL_REJECT_AFTER}
 
+# A subscription that drops, or has room on disk, never holds publishers (FLOW §6).
+_APART = (codes.OVERFLOW_RING, codes.OVERFLOW_DROP_NEWEST, codes.OVERFLOW_PAGE)
+
 SECOND_NS = 1_000_000_000
 
 # The store's note of a node whose messages may have been sent: any of them, or those up to a number.
@@ -62,7 +64,8 @@ AHEAD_PART = 8
 class Engine:
     """Every node of the broker and the verbs that change them; one thread owns it.
 
-    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``. ``disk`` is the
+    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``; ``tell`` of what else
+    happens at a node, with its details: ``drop`` at most once a node and turn. ``disk`` is the
     gate of all durable nodes together: what is on disk against the store's limit, and held while the
     store can't write. Without a store nothing is durable. ``memory`` is the gate of all message bytes
     held in memory, each message with ``HELD_BYTES`` for its place; ``temp`` that of what is paged out,
@@ -76,6 +79,7 @@ class Engine:
         self.dirty: list[Node] = []
         self.restless: set[Node] = set()
         self.on_gate: Callable[[Node, int], None] | None = None
+        self.tell: Callable[[str, Node | None, Mapping[str, object]], None] = _untold
         self.sampled_ns = 0
         self.winding_down = False
         self.storing = None if store is None else Storing(store)
@@ -261,6 +265,10 @@ class Engine:
                 node.dirty = False
                 if node.queue.ready > 0 and node.consumers and self._may_serve(node):
                     self._dispatch(node)
+                if node.pending_limit:
+                    self._shed(node)
+                if node.lost:
+                    self._tell_lost(node)
                 if node.browsers:
                     self._show(node)
                 if node.spool is not None:
@@ -340,6 +348,7 @@ class Engine:
                 answer = codes.STORING
             elif code != codes.ACCEPTED:
                 subscription.dropped += 1
+                self._lose(subscription, 1)
         if not topic.dirty:
             self.touch(topic)
         return answer
@@ -359,7 +368,30 @@ class Engine:
             if oldest is None:
                 return False
             self._drop(node, oldest)
+            self._lose(node, 1)
         return True
+
+    def _shed(self, node: Node) -> None:
+        """Whoever could be sent messages was: of those that still wait, the oldest beyond the limit go."""
+        queue = node.queue
+        spooled = 0 if node.spool is None else node.spool.count
+        excess = queue.ready + queue.behind + spooled - node.pending_limit
+        count = 0
+        while count < excess and queue.cursor is not None:
+            self._drop(node, queue.cursor)
+            count += 1
+        if count:
+            self._lose(node, count)
+
+    def _lose(self, node: Node, msgs: int) -> None:
+        """Messages are gone for want of room: it is told at the end of the turn."""
+        node.lost += msgs
+        if not node.dirty:
+            self.touch(node)
+
+    def _tell_lost(self, node: Node) -> None:
+        msgs, node.lost = node.lost, 0
+        self.tell("drop", node, {"msgs": msgs, "dropped": node.dropped, "depth_msgs": node.gate.depth_msgs})
 
     def _drop(self, node: Node, entry: Entry) -> None:
         node.dropped += 1
@@ -423,19 +455,21 @@ class Engine:
         ledger = node.ledger
         if ledger.line or ledger.rest:
             self.touch(node)
-        if node.topics:
+        if node.topics and not node.apart:
             if len(node.topics) > 1:
                 # Whose publishers are first to be dealt what came free changes each time.
                 node.topics.append(node.topics.pop(0))
             for topic in node.topics:
                 ledger = topic.ledger
-                if ledger.line or ledger.rest:
+                # Where another gate leaves no room this one's makes no difference (bench: subscribers).
+                if (ledger.line or ledger.rest) and not ledger.is_shut_by_other(node.gate):
                     self.touch(topic)
 
     def _overflow(self, node: Node, data: bytes, bits: int) -> int:
         """No room at the hard limit and none to be made: what `overflow` says of the newest message."""
         if node.overflow == codes.OVERFLOW_DROP_NEWEST:
             node.dropped += 1
+            self._lose(node, 1)
             return codes.ACCEPTED
         if node.overflow == codes.OVERFLOW_DEAD_LETTER and not message.is_dead_lettered(data):
             way = self._way_of_letters(node)
@@ -599,7 +633,7 @@ class Engine:
                 self.restless.add(node)
             if ledger.line:
                 self._want(ledger, ledger.line[0].reserve_bytes + codes.HELD_BYTES)
-                if node.subscriptions and any(len(each.topics) > 1 for each in node.subscriptions):
+                if node.shared > 0:
                     self.borrowing.add(node)
 
     def _want(self, ledger: Ledger, size: int) -> None:
@@ -909,7 +943,7 @@ class Engine:
             node.queue.open_reader(consumer.reader)
         if node.shelf is not None and len(node.consumers) == 1:
             self._mark(node, SENT_ANY)
-        self._consumers_changed(node)
+        self.consumers_changed(node)
 
     def remove_consumer(self, node: Node, consumer: Consumer) -> None:
         """A consumer is gone; the caller has requeued what it held."""
@@ -919,7 +953,7 @@ class Engine:
             node.consumers.remove(consumer)
             if node.shelf is not None and not node.consumers and not node.deleted:
                 self._mark(node, b"%d" % node.suspect_seq if node.suspect_seq else b"")
-        self._consumers_changed(node)
+        self.consumers_changed(node)
 
     def add_browser(self, node: Node, browser: Consumer) -> None:
         """Somebody looks at the node's messages without taking any."""
@@ -962,19 +996,55 @@ class Engine:
         """What is published to the topic goes to this node too: publishing now needs room there as well."""
         topic.subscriptions.append(node)
         node.topics.append(topic)
+        self._count_shared(node, topic, 1)
         topic.ledger.copy(len(topic.subscriptions))
-        topic.ledger.attach_gate(node.gate, self.now_ns)
+        self._heed(topic)
+        self._stand(node)
         self._regate(topic)
         self.touch(topic)
 
     def unbind(self, topic: Node, node: Node) -> None:
         """Publishers that the node held back go on."""
+        self._count_shared(node, topic, -1)
         topic.subscriptions.remove(node)
         node.topics.remove(topic)
         topic.ledger.copy(len(topic.subscriptions))
-        topic.ledger.detach_gate(node.gate)
+        if node.gate in topic.ledger.others:
+            topic.ledger.detach_gate(node.gate)
+        self._heed(topic)
         self._regate(topic)
         self.touch(topic)
+
+    def _count_shared(self, node: Node, topic: Node, change: int) -> None:
+        """A topic is the newest of the node's, or is about to be none of them."""
+        if len(node.topics) == 2:
+            for each in node.topics:
+                each.shared += change
+        elif len(node.topics) > 2:
+            topic.shared += change
+
+    def _heed(self, topic: Node) -> None:
+        """Whether a topic's publishers need room at its subscriptions: not where that is to hold only
+        while somebody receives, and nobody does (`enforce_flow`).
+        """
+        heeding = topic.always_enforced or any(_is_active(each) for each in topic.subscriptions)
+        if heeding != topic.heeding:
+            topic.heeding = heeding
+            for each in topic.subscriptions:
+                self._stand(each)
+
+    def _stand(self, node: Node) -> None:
+        """Where a node takes messages from topics: whose publishers need room here."""
+        self._enforce(node)
+        for topic in node.topics:
+            wanted = topic.heeding and not node.apart
+            attached = node.gate in topic.ledger.others
+            if wanted and not attached:
+                topic.ledger.attach_gate(node.gate, self.now_ns)
+            elif attached and not wanted:
+                topic.ledger.detach_gate(node.gate)
+            if wanted != attached:
+                self.touch(topic)
 
     def unsubscribe(self, subscription: Node) -> None:
         """The subscription and its backlog are gone."""
@@ -1083,12 +1153,9 @@ class Engine:
 
     def change(self, node: Node, settings: NodeSettings) -> None:
         """New settings at runtime: what is promised beyond them is withdrawn, who waits is let in."""
-        if settings.kind != node.kind:
+        if settings.kind != node.kind and not node.is_subscription:
             raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {settings.kind}")
         self._apply(node, settings)
-        for subscription in node.subscriptions:
-            if subscription.is_subscription and subscription.address == node.name:
-                self._apply(subscription, replace(settings, durable=subscription.shelf is not None))
 
     def delete(self, name: str) -> Node:
         """Forget a node and its messages; the caller detaches its links."""
@@ -1275,6 +1342,10 @@ class Engine:
         node.exclusive = settings.consumers == "exclusive"
         node.always_enforced = settings.enforce_flow == "always"
         node.flow_control = settings.flow_control
+        node.pending_limit = settings.pending_message_limit
+        node.apart = node.is_subscription and (
+            not settings.flow_control or settings.pending_message_limit > 0 or node.overflow in _APART
+        )
         node.dead_letter_address = settings.dead_letter_address
         node.max_delivery_count = settings.max_delivery_count
         self._watch_duplicates(node, settings)
@@ -1292,7 +1363,8 @@ class Engine:
                 self._gate_changed(node)
         for account in node.ledger.accounts:
             account.resize(settings.producer_window)
-        self._enforce(node)
+        self._heed(node)
+        self._stand(node)
         self._overpromised(node)
 
     def _set_paging(self, node: Node, pages: bool) -> None:
@@ -1316,16 +1388,33 @@ class Engine:
         node.plain = node.duplicates is None
 
     def _enforce(self, node: Node) -> None:
-        active = node.always_enforced or len(node.consumers) > 0
-        enforced = self.flow_control and node.flow_control and active
+        if node.is_subscription:
+            # What its topics say holds for it.
+            active = not node.topics or any(topic.heeding for topic in node.topics)
+        else:
+            active = node.always_enforced or _is_active(node)
+        enforced = self.flow_control and node.flow_control and active and not node.apart
         if node.gate.enforced != enforced:
             if node.gate.enforce(enforced, self.now_ns):
                 self._gate_changed(node)
             self._overpromised(node)
 
-    def _consumers_changed(self, node: Node) -> None:
+    def consumers_changed(self, node: Node) -> None:
+        """A consumer came, went or started: flow control may hold from now on, or not any more."""
         self._enforce(node)
+        for topic in node.topics:
+            if not topic.always_enforced:
+                self._heed(topic)
         self.touch(node)
+
+
+def _is_active(node: Node) -> bool:
+    """Whether somebody who has given credit receives from it."""
+    return any(consumer.started for consumer in node.consumers)
+
+
+def _untold(event: str, node: Node | None, details: Mapping[str, object]) -> None:
+    """Nobody listens."""
 
 
 def _dress(entry: Entry, body: Body) -> None:

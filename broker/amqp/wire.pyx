@@ -267,6 +267,9 @@ cdef class Connection:
             consumer.draining = True
             consumer.echo = self.incoming.echo
             self.answers.append(consumer)
+        if not consumer.started and pn_link_credit(link) > 0:
+            consumer.started = True
+            consumer.engine.consumers_changed(consumer.node)
         if consumer.node.queue.ready > 0:
             consumer.engine.touch(consumer.node)
 
@@ -977,6 +980,7 @@ cdef class ConsumerLink(Consumer):
         self.node = node
         self.window = window
         self.name = name
+        self.started = False
         self.presettled = presettled
         self.slots = []
         self.free = []

@@ -36,10 +36,16 @@ cdef class Ledger:
     cdef public long promised_msgs, parked_msgs, parked_bytes
     cdef public long reclaim_ns, probe_ns, used_total, used_at_probe, revoked_count, scan
     cdef public bint overpromised
-    cdef public Gate memory
+    cdef public Gate memory, tight
     cdef public long copies, most_held
 
     cdef long _held(self, long size)
+    cpdef bint is_shut_by_other(self, Gate gate)
+    @cython.locals(gate=Gate)
+    cdef bint _may_open(self)
+    cdef bint _is_shut(self)
+    @cython.locals(gate=Gate)
+    cdef Gate _find_tight(self)
 
     @cython.locals(gate=Gate)
     cpdef object orphan(self, Account account, long now_ns)

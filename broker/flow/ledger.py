@@ -201,6 +201,8 @@ class Ledger:
         self.revoked_count = 0
         self.scan = 0
         self.overpromised = False
+        # A gate that had no room at all when somebody in line was last passed over.
+        self.tight: Gate | None = None
         self.memory: Gate | None = None
         self.copies = 1
         self.most_held = codes.UNBOUNDED
@@ -269,6 +271,8 @@ class Ledger:
     def detach_gate(self, gate: Gate) -> None:
         """Messages to this address no longer need room in ``gate``."""
         self.others.remove(gate)
+        if self.tight is gate:
+            self.tight = None
         for account in self.accounts:
             gate.promise(-account.outstanding, -account.outstanding * account.reserve_bytes)
 
@@ -349,6 +353,8 @@ class Ledger:
         if self.overpromised:
             self.overpromised = False
             self.trim(now_ns)
+        if self._is_shut():
+            return
         if self.line:
             self._deal(now_ns)
         if self.line and now_ns >= self.reclaim_ns and self._may_open():
@@ -357,6 +363,11 @@ class Ledger:
                 self._deal(now_ns)
         if self.rest and now_ns >= self.probe_ns:
             self._probe(now_ns)
+        self.tight = self._find_tight() if self.line and self.others else None
+
+    def is_shut_by_other(self, gate: Gate) -> bool:
+        """Whether room that came free in this gate is of no use, because another has none."""
+        return self.tight is not None and self.tight is not gate and self.tight.room(1) == 0
 
     def next_deadline(self) -> int:
         """When ``settle_turn`` has work that no event announces; 0 for never."""
@@ -394,7 +405,23 @@ class Ledger:
     def _may_open(self) -> bool:
         if self.gate.closed or (self.memory is not None and self.memory.closed):
             return False
-        return not any(gate.closed for gate in self.others)
+        if self.tight is not None and self.tight.closed:
+            return False
+        # One of them per subscription of a topic: a plain loop, typed when compiled.
+        for gate in self.others:  # noqa: SIM110
+            if gate.closed:
+                return False
+        return True
+
+    def _is_shut(self) -> bool:
+        """Whether the gate that shut this ledger last still does: nothing can be dealt or reclaimed then."""
+        return self.tight is not None and self.tight.closed and self.tight.room(1) == 0
+
+    def _find_tight(self) -> Gate | None:
+        for gate in self.others:
+            if gate.room(1) == 0:
+                return gate
+        return None
 
     def _excess(self) -> int:
         excess = self.gate.excess_msgs()

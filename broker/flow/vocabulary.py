@@ -34,7 +34,7 @@ Value = int | str
 EMS_STOP_BYTES = 256 * KB
 
 # Words that FLOW.md defines and this version does not act on: better refused than ignored.
-LATER = ("pending_message_limit", "slow_consumer", "consumer_flow_min")
+LATER = ("slow_consumer", "consumer_flow_min")
 
 
 class SettingError(OperatorError):
@@ -169,7 +169,12 @@ REJECT_AFTER = Duration(minimum=1)
 _WINDOW = Count(minimum=1, maximum=(1 << 31) - 1)
 
 FIELDS = fields_table(
-    Field("kind", Word(("queue", "topic")), "queue", "What the node is"),
+    Field(
+        "kind",
+        Word(("queue", "topic", "subscription")),
+        "queue",
+        "What the node is; in a policy, `subscription` is for those of the topics it matches",
+    ),
     Field("durable", Flag(), "false", "The node and its durable messages survive a restart"),
     Field("max_count", Count(), "none", "Hard limit in messages; 0 means none"),
     Field("max_size", Size(), "100 MB", "Hard limit in bytes; 0 means none"),
@@ -213,6 +218,13 @@ FIELDS = fields_table(
         Word(("reject", "ring", "drop_newest", "dead_letter", "page")),
         "reject",
         "What happens at the hard limit",
+    ),
+    Field(
+        "pending_message_limit",
+        Count(),
+        "none",
+        "Of what waits to be sent the oldest beyond so many are dropped; what was sent doesn't count. A"
+        " subscription with one never stops publishers. 0 means none",
     ),
     Field(
         "consumer_flow_limit", Count(), "1000", "Most unsettled messages on a consumer link; 0 means no limit"

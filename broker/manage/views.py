@@ -389,7 +389,7 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         flow_stopped_since_ns=since_ns,
         flow_stopped_for_s=(now_ns - since_ns) / SECOND_NS if stopped else 0.0,
         flow_stopped_seconds=sum(_closed_ns(gate, now_ns) for gate in gates) / SECOND_NS,
-        enforced=all(gate.enforced for gate in gates),
+        enforced=all(part.gate.enforced for part in (node, *node.subscriptions) if not part.apart),
         held_by=held_by,
         depth_msgs=sum(gate.depth_msgs for gate in gates),
         depth_bytes=sum(gate.depth_bytes for gate in gates),

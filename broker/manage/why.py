@@ -153,7 +153,8 @@ def _gates(node: Node) -> Iterator[tuple[Node, Gate]]:
     """Every gate a message to the node needs room in, and whose it is."""
     yield node, node.gate
     for part in node.subscriptions:
-        yield part, part.gate
+        if node.heeding and not part.apart:
+            yield part, part.gate
 
 
 def _unwritable(gate: Gate, store: str) -> _Reason:

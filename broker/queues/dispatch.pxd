@@ -3,7 +3,7 @@ from broker.queues.queue cimport Entry, Queue, Reader
 
 cdef class Consumer:
     cdef public long in_flight, load, left
-    cdef public bint shares
+    cdef public bint shares, started
     cdef public Reader reader
     cpdef long capacity(self) except -1
     cpdef object send(self, Entry entry)

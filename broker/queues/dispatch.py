@@ -14,12 +14,14 @@ from broker.queues.queue import Entry, Queue, Reader
 class Consumer:
     """A taker of messages; the room that knows the wire implements ``capacity`` and ``send``.
 
-    ``shares`` is true where what others are sent lowers its capacity too (one window over a connection).
+    ``shares`` is true where what others are sent lowers its capacity too (one window over a connection);
+    ``started`` once its client has given credit for the first time.
     """
 
     def __init__(self) -> None:
         self.in_flight = 0
         self.shares = False
+        self.started = True
         # For one that doesn't take everything: how far it has looked.
         self.reader: Reader | None = None
         # Only while a discipline deals: what it would hold then, and what it may still be sent; one that
