@@ -175,6 +175,8 @@ class ManagementNode:
         type_ = _entity_type(request, CREATABLE)
         if type_ == BINDING:
             source, target = request.text("source"), request.text("target")
+            if request.argument("key") is not None:
+                raise OperatorError("a binding has no key: the queue takes all that is sent to the topic")
             self._model.bind(source, target)
             return CREATED, self._model.read(BINDING, f"{source}/{target}")
         name = request.text("name")

@@ -138,7 +138,10 @@ class PolicySet:
         layers += [policy.settings for policy in self.matching_subscription(address, owner)]
         layers += [_by_topic(_from_arguments(arguments), address)]
         layers += [_by_topic(policy.settings, address) for policy in self.matching(address)]
-        settings, origins = _completed(address, _chosen(layers), defaults or BrokerDefaults())
+        chosen = _chosen(layers)
+        if _never_holds(chosen):
+            chosen = {name: each for name, each in chosen.items() if name not in _HELD_BY}
+        settings, origins = _completed(address, chosen, defaults or BrokerDefaults())
         return Effective(settings, origins | {"kind": "receiver", "auto_create": "receiver"}, False)
 
     def _inherited(
@@ -176,6 +179,18 @@ def _chosen(layers: Iterable[Iterable[Setting]]) -> dict[str, Setting]:
         for setting in layer:
             chosen.setdefault(setting.name, setting)
     return chosen
+
+
+# Thresholds mean nothing to a subscription that never holds publishers: those of its topic, which may not
+# even fit its limits, are left out.
+_HELD_BY = ("flow_stop_count", "flow_resume_count", "flow_stop_size", "flow_resume_size")
+
+
+def _never_holds(chosen: Mapping[str, Setting]) -> bool:
+    said = {name: each.value for name, each in chosen.items()}
+    if said.get("flow_control") is False or said.get("pending_message_limit"):
+        return True
+    return said.get("overflow") in ("ring", "drop_newest", "page")
 
 
 # What says which messages become dead letters and where they go.
