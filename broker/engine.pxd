@@ -19,7 +19,7 @@ cdef class Engine:
     cdef public Storing storing
     cdef public Gate disk, memory, temp
     cdef public long wanted_bytes, lend_ns, epoch_ns, passing_bytes, page_ns
-    cdef public set expiring, paging, spent, borrowing
+    cdef public set expiring, paging, spent, borrowing, scarce
     cdef public list moves
     cdef public object find, pager, large, origin
     cdef public dict subscriptions
@@ -99,8 +99,9 @@ cdef class Engine:
     cdef long _page_out(self, Node node, long nbytes) except -1
     @cython.locals(node=Node, over=long)
     cdef object _page_largest(self)
-    @cython.locals(gate=Gate, node=Node)
+    @cython.locals(gate=Gate, node=Node, idle=bint)
     cdef object _look_at_budgets(self)
+    cdef object _serve_scarce(self, bint idle)
     cdef object _refuse_overdue(self, Node node)
     @cython.locals(gate=Gate, owner=Node)
     cdef object _gate_changed(self, Node node)

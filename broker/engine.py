@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from broker import codes, message
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import Gate
-from broker.flow.ledger import IDLE_NS, Account, Ledger, Port
+from broker.flow.ledger import IDLE_NS, Account, Budget, Ledger, Port
 from broker.large import Body, Larges, Parting, note_key, note_value
 from broker.node import Node
 from broker.passage import EXPIRED, MOVE_WINDOW, OVERFLOW, REJECTED, UNDELIVERABLE, Mover, Passage
@@ -90,6 +90,8 @@ class Engine:
         self.wanted_bytes = 0
         # When idle credit is next looked for over several nodes; 0 would be never.
         self.lend_ns = 1
+        # Connections some of whose producers wait for their own budget.
+        self.scarce: set[Budget] = set()
         # Topics whose publishers wait, and which share a subscription with others.
         self.borrowing: set[Node] = set()
         # The wall clock at monotonic zero, as it was when the broker started: a clock that is set
@@ -252,7 +254,7 @@ class Engine:
             self._wake_restless()
         if self.expiring:
             self._expire()
-        if (self.wanted_bytes or self.borrowing) and now_ns >= self.lend_ns:
+        if (self.wanted_bytes or self.borrowing or self.scarce) and now_ns >= self.lend_ns:
             self._look_at_budgets()
 
     def end_turn(self) -> None:
@@ -288,7 +290,7 @@ class Engine:
 
     def next_deadline(self) -> int:
         """When a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
-        earliest = self.lend_ns if self.wanted_bytes or self.borrowing else 0
+        earliest = self.lend_ns if self.wanted_bytes or self.borrowing or self.scarce else 0
         for node in self.expiring:
             due = _expiry_of(node).next_deadline()
             if due and (earliest == 0 or due < earliest):
@@ -326,6 +328,8 @@ class Engine:
         A pre-settled message has no deadline: nobody could be told that it was refused.
         """
         account.park(message, size, self.now_ns)
+        if account.budget is not None:
+            self.scarce.add(account.budget)
         if node.when_full == codes.FULL_REJECT_AFTER and account.window_max == 0 and not settled:
             node.deadlines.append((self.now_ns + node.reject_after_ns, account, message))
         self.restless.add(node)
@@ -629,6 +633,9 @@ class Engine:
                 self.restless.add(node)
                 return
             ledger.settle_turn(self.now_ns)
+            if ledger.scarce:
+                self.scarce.update(ledger.scarce)
+                ledger.scarce.clear()
             if ledger.line or ledger.rest:
                 self.restless.add(node)
             if ledger.line:
@@ -656,7 +663,10 @@ class Engine:
         for gate in (self.memory, self.disk, self.temp):
             if gate.closed or (gate.stop_bytes and gate.depth_bytes >= gate.stop_bytes):
                 gate.look(self.now_ns)
-        if self.borrowing and self.now_ns >= self.lend_ns:
+        idle = self.now_ns >= self.lend_ns
+        if self.scarce:
+            self._serve_scarce(idle)
+        if self.borrowing and idle:
             self._borrow()
         if self.wanted_bytes == 0:
             return
@@ -665,10 +675,23 @@ class Engine:
             self.spent.clear()
             for node in self.restless:
                 self.touch(node)
-        elif self.now_ns >= self.lend_ns:
+        elif idle:
             self.lend_ns = self.now_ns + IDLE_NS
             for node in self.nodes.values():
                 node.ledger.lend(self.now_ns)
+
+    def _serve_scarce(self, idle: bool) -> None:
+        """Connections whose own budget was used up: who waits for it goes on, or borrows from idle links."""
+        if idle:
+            self.lend_ns = self.now_ns + IDLE_NS
+        for budget in list(self.scarce):
+            changed = budget.lend(self.now_ns) if idle else []
+            changed += budget.serve(self.now_ns)
+            if not budget.short:
+                self.scarce.discard(budget)
+            for account in changed:
+                if isinstance(account.place, Node):
+                    self.touch(account.place)
 
     def _borrow(self) -> None:
         """Topics share the room of a subscription to several of them: what idle publishers of one hold in
@@ -919,11 +942,15 @@ class Engine:
 
     # --- links come and go
 
-    def open_producer(self, node: Node, port: Port, promised: bool) -> Account:
-        """A producer's account; ``promised`` false for links whose credit reserves nothing."""
+    def open_producer(self, node: Node, port: Port, promised: bool, budget: Budget | None = None) -> Account:
+        """A producer's account; ``promised`` false for links whose credit reserves nothing.
+
+        ``budget`` is its connection's, if that has one.
+        """
         settings = _settings_of(node)
         window = settings.producer_window if promised else 0
-        account = node.ledger.open(port, window, settings.initial_credit, self.now_ns)
+        account = node.ledger.open(port, window, settings.initial_credit, self.now_ns, budget)
+        account.place = node
         self.touch(node)
         return account
 
@@ -1350,7 +1377,10 @@ class Engine:
         node.max_delivery_count = settings.max_delivery_count
         self._watch_duplicates(node, settings)
         strict = settings.max_message_size if settings.byte_reservation == "strict" else 0
-        if not node.is_topic:
+        if node.is_topic:
+            # It has no depth of its own, but its publishers' credit reserves as it says.
+            node.gate.configure(0, 0, 0, 0, strict, self.now_ns)
+        else:
             changed = node.gate.configure(
                 settings.flow_stop_count,
                 settings.flow_resume_count,

@@ -2,7 +2,7 @@ from broker.amqp.frames cimport Direction
 from broker.amqp.sentry cimport Sentry
 from broker.engine cimport Engine
 from broker.node cimport Node
-from broker.flow.ledger cimport Account, Port
+from broker.flow.ledger cimport Account, Budget, Port
 from broker.flow.window cimport Window
 from broker.queues.dispatch cimport Consumer
 from broker.queues.queue cimport Entry
@@ -25,6 +25,8 @@ cdef class Connection:
     # Large messages: what comes in, what goes out, and whether the socket is left unread meanwhile.
     cdef public list inflows, streams
     cdef public bint paused
+    # What its producers may have promised and parked together; None for no limit.
+    cdef public Budget budget
 
     cdef object touch(self)
     cdef object digest(self, ssize_t size)
@@ -89,6 +91,7 @@ cdef class ProducerLink(Port):
     cdef object release_held(self, Held held, long code)
     cdef object whole(self, void *delivery, bytes data)
     cdef bint may_begin(self)
+    cdef bint is_too_much(self)
     cdef object malformed(self, void *delivery, long size, bint settled)
     cdef object aborted(self, void *delivery)
     cdef object forget_pieces(self)

@@ -4,7 +4,7 @@ from typing import Any
 from broker.amqp.answers import Ledgerbook
 from broker.amqp.sentry import Sentry
 from broker.engine import Engine
-from broker.flow.ledger import Account, Port
+from broker.flow.ledger import Account, Budget, Port
 from broker.flow.window import Window
 from broker.node import Node
 from broker.queues.dispatch import Consumer
@@ -16,6 +16,7 @@ class Connection:
     blocked: bool
     incoming: Sentry
     paused: bool
+    budget: Budget | None
     book: Ledgerbook
     received: int
     sent: int

@@ -49,6 +49,63 @@ class Port:
         raise NotImplementedError
 
 
+class Budget:
+    """What all producers of one connection may have promised and parked together, in bytes (FLOW §4).
+
+    Each message counts with ``HELD_BYTES`` for its place. Who got nothing for want of room here waits in
+    ``short``, out of its ledger's line, so that it holds nobody else up there; ``serve`` puts them back.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.gate = Gate("connection_memory_limit")
+        self.gate.configure(0, 0, limit_bytes, limit_bytes, 0, 0)
+        self.accounts: list[Account] = []
+        self.short: list[Account] = []
+
+    def hold(self, msgs: int, size: int) -> None:
+        """Count what is held of messages that are in no node yet; negative numbers when it no longer is."""
+        self.gate.depth_msgs += msgs
+        self.gate.depth_bytes += size
+
+    def share(self, size: int) -> int:
+        """How many credits of so many bytes the next one may have, beside those who wait already."""
+        room = self.gate.room(size)
+        return room if room <= 1 else max(room // (len(self.short) + 1), 1)
+
+    def is_overdrawn(self) -> bool:
+        """Whether what is held alone is more than the limit."""
+        return self.gate.depth_bytes > self.gate.stop_bytes
+
+    def trim(self, now_ns: int) -> None:
+        """More is held, or reserved for each credit, than was foreseen: the longest idle lose theirs for it.
+
+        The caller has the budget looked after until nobody is short of it.
+        """
+        for account in sorted(self.accounts, key=lambda each: each.last_used_ns):
+            excess = self.gate.excess_msgs()
+            if excess == 0:
+                return
+            taken = min(excess, account.outstanding)
+            if taken > 0:
+                account.ledger.take_back(account, taken, now_ns)
+
+    def serve(self, now_ns: int) -> list[Account]:
+        """Once a twentieth is free, or all that could be: those who waited, in line at their nodes again."""
+        gate = self.gate
+        left = gate.stop_bytes - gate.depth_bytes - gate.promised_bytes
+        if left < gate.stop_bytes // PROBE_PART and gate.promised_msgs + gate.depth_msgs > 0:
+            return []
+        waiting, self.short = self.short, []
+        for account in waiting:
+            account.pinched = False
+            account.ledger.wait(account, now_ns)
+        return waiting
+
+    def lend(self, now_ns: int) -> list[Account]:
+        """Those of the connection's links that lost credit because they did nothing with it (rule 5)."""
+        return [account for account in self.accounts if account.ledger.lend_of(account, now_ns) > 0]
+
+
 class Account:
     """One producer link's promise at one node.
 
@@ -57,8 +114,14 @@ class Account:
     that never holds credit and only parks (anonymous relay, rejecting nodes).
     """
 
-    def __init__(self, ledger: Ledger, port: Port, window_max: int, initial: int) -> None:
+    def __init__(
+        self, ledger: Ledger, port: Port, window_max: int, initial: int, budget: Budget | None
+    ) -> None:
         self.ledger = ledger
+        self.budget = budget
+        self.pinched = False
+        # The node it is an account at, for whoever deals; opaque.
+        self.place: object = None
         self.port = port
         self.window_max = window_max
         self.initial = min(initial, window_max)
@@ -100,7 +163,9 @@ class Account:
             self.outstanding -= 1
             self.used += 1
             self.ledger.release(1, self.reserve_bytes)
-            if self.outstanding == 0 and self.waiting:
+            if self.budget is not None:
+                self.budget.gate.promise(-1, -self.ledger._held(self.reserve_bytes))
+            if self.outstanding == 0 and (self.waiting or self.pinched):
                 self.blocked_since_ns = now_ns
             return codes.TAKEN
         if self.withdrawn > 0:
@@ -118,6 +183,9 @@ class Account:
         self.ledger.parked_bytes += size
         if self.ledger.memory is not None:
             self.ledger.memory.depth_bytes += self.ledger._held(size)
+        if self.budget is not None:
+            self.budget.hold(1, self.ledger._held(size))
+            self.budget.trim(now_ns)
         self.ledger.wait(self, now_ns)
 
     def unpark(self, message: object) -> bool:
@@ -157,6 +225,8 @@ class Account:
         self.ledger.parked_bytes -= size
         if self.ledger.memory is not None:
             self.ledger.memory.depth_bytes -= self.ledger._held(size)
+        if self.budget is not None:
+            self.budget.hold(-1, -self.ledger._held(size))
 
     @property
     def granted(self) -> int:
@@ -206,11 +276,17 @@ class Ledger:
         self.memory: Gate | None = None
         self.copies = 1
         self.most_held = codes.UNBOUNDED
+        # Budgets of connections that somebody was found to wait for; the caller empties it.
+        self.scarce: list[Budget] = []
 
-    def open(self, port: Port, window_max: int, initial: int, now_ns: int) -> Account:
+    def open(
+        self, port: Port, window_max: int, initial: int, now_ns: int, budget: Budget | None = None
+    ) -> Account:
         """A new producer's account; its first grant comes at the end of the turn, if there is room."""
-        account = Account(self, port, window_max, initial)
+        account = Account(self, port, window_max, initial, budget)
         account.last_used_ns = now_ns
+        if budget is not None:
+            budget.accounts.append(account)
         self.accounts.append(account)
         if self.gate.stop_msgs and window_max > 0:
             account.window = max(min(account.window, self.gate.stop_msgs // len(self.accounts)), 1)
@@ -227,6 +303,7 @@ class Ledger:
             self.line.remove(account)
         if account.resting:
             self.rest.remove(account)
+        self._unpinch(account)
         account.closed = True
         account.waiting = False
         account.resting = False
@@ -235,6 +312,8 @@ class Ledger:
         while account.parked:
             account.next_parked()
         self.accounts.remove(account)
+        if account.budget is not None:
+            account.budget.accounts.remove(account)
 
     def orphan(self, account: Account, now_ns: int) -> None:
         """The link is gone, but what it parked was pre-settled and is the broker's: it keeps its
@@ -260,6 +339,9 @@ class Ledger:
         """A message was larger than its credit had reserved: reserve more for what is still out."""
         self._learn(account)
         self.overpromised = True
+        if account.budget is not None:
+            account.budget.trim(account.last_used_ns)
+            self.scarce.append(account.budget)
 
     def attach_gate(self, gate: Gate, now_ns: int) -> None:
         """Messages to this address now need room in ``gate`` too; what doesn't fit is withdrawn."""
@@ -301,14 +383,26 @@ class Ledger:
         """Take back what idle accounts hold, for others than ours; how much credit that was."""
         freed = 0
         for account in self.accounts:
-            if account.outstanding > 0 and now_ns - account.last_used_ns >= IDLE_NS:
-                freed += self._reclaim_from(account, account.outstanding, now_ns)
-                if account.outstanding == 0 and account.waiting and not account.parked:
-                    # It did nothing with what it had: being in line for more doesn't say that it wants it.
-                    account.waiting = False
-                    self.line.remove(account)
-                    self._rest(account)
+            freed += self.lend_of(account, now_ns)
         return freed
+
+    def lend_of(self, account: Account, now_ns: int) -> int:
+        """The same of one account."""
+        if account.outstanding == 0 or now_ns - account.last_used_ns < IDLE_NS:
+            return 0
+        freed = self._reclaim_from(account, account.outstanding, now_ns)
+        if account.outstanding == 0 and account.waiting and not account.parked:
+            # It did nothing with what it had: being in line for more doesn't say that it wants it.
+            account.waiting = False
+            self.line.remove(account)
+            self._rest(account)
+        return freed
+
+    def take_back(self, account: Account, msgs: int, now_ns: int) -> None:
+        """Its connection has no room for so much of its credit any more; it waits for that."""
+        if not account.waiting and not account.pinched:
+            self._pinch(account)
+        self._withdraw(account, msgs, now_ns)
 
     def room(self, reserve_bytes: int) -> int:
         """Credit that may be promised now: the least room of all gates."""
@@ -322,7 +416,7 @@ class Ledger:
 
     def renew(self, account: Account, now_ns: int) -> bool:
         """The link used half of what it had: it has earned more; true if it has to wait for it."""
-        if account.waiting or account.window_max == 0:
+        if account.waiting or account.pinched or account.window_max == 0:
             return False
         if account.window < account.window_max:
             account.window = min(account.window * 2, account.window_max)
@@ -330,7 +424,9 @@ class Ledger:
         if not self.line and not self.rest and not account.parked:
             self._learn(account)
             want = account.window - account.outstanding
-            if self.room(account.reserve_bytes) >= want:
+            if self.room(account.reserve_bytes) >= want and (
+                account.budget is None or account.budget.share(self._held(account.reserve_bytes)) >= want
+            ):
                 self._grant(account, want)
                 return False
         self.wait(account, now_ns)
@@ -340,6 +436,10 @@ class Ledger:
         """Put an account in line for room."""
         if account.waiting or account.closed:
             return
+        if account.pinched:
+            if not account.parked:
+                return
+            self._unpinch(account)
         account.waiting = True
         if account.resting:
             account.resting = False
@@ -398,7 +498,8 @@ class Ledger:
         """How many producer links have no credit and wait for some, or wait with a parked message."""
         count = 0
         for account in self.accounts:
-            if account.waiting and (account.outstanding == 0 or account.parked):
+            waits = account.waiting or account.pinched
+            if waits and (account.outstanding == 0 or account.parked):
                 count += 1
         return count
 
@@ -465,6 +566,13 @@ class Ledger:
         held_back = False
         for account, share in zip(askers, shares, strict=True):
             msgs = 0 if held_back else min(share, self.room(account.reserve_bytes))
+            if msgs > 0 and account.budget is not None:
+                left = account.budget.share(self._held(account.reserve_bytes))
+                if left < min(msgs, account.wants()):
+                    self._pinch(account)
+                    msgs = left
+                if msgs <= 0:
+                    continue
             if msgs <= 0:
                 account.passed_over += 1
                 held_back = held_back or account.passed_over > PATIENCE
@@ -473,7 +581,7 @@ class Ledger:
                 continue
             account.passed_over = 0
             self._grant(account, msgs)
-            if account.outstanding <= account.low and account.wants() > 0:
+            if account.outstanding <= account.low and account.wants() > 0 and not account.pinched:
                 account.waiting = True
                 self.line.append(account)
         self.line.extendleft(reversed(unserved))
@@ -487,7 +595,7 @@ class Ledger:
 
     def _learn(self, account: Account) -> None:
         """Adopt the size the link's messages turned out to have; what it holds is reserved anew."""
-        size = self.gate.strict_bytes or account.learned_bytes
+        size: int = self.gate.strict_bytes or account.learned_bytes
         if size == account.reserve_bytes:
             return
         change = (size - account.reserve_bytes) * account.outstanding
@@ -499,6 +607,20 @@ class Ledger:
                 gate.promise(0, change)
             if self.memory is not None:
                 self.memory.promise(0, held * self.copies)
+            if account.budget is not None:
+                account.budget.gate.promise(0, held)
+
+    def _pinch(self, account: Account) -> None:
+        """It waits for its connection's budget, not for room here."""
+        account.pinched = True
+        if account.budget is not None:
+            account.budget.short.append(account)
+            self.scarce.append(account.budget)
+
+    def _unpinch(self, account: Account) -> None:
+        if account.pinched and account.budget is not None:
+            account.pinched = False
+            account.budget.short.remove(account)
 
     def _grant(self, account: Account, msgs: int) -> None:
         account.outstanding += msgs
@@ -513,11 +635,13 @@ class Ledger:
                 gate.promise(msgs, size)
         if self.memory is not None:
             self.memory.promise(msgs, self.copies * msgs * self._held(account.reserve_bytes))
+        if account.budget is not None:
+            account.budget.gate.promise(msgs, msgs * self._held(account.reserve_bytes))
         account.port.grant(msgs)
 
     def _withdraw(self, account: Account, msgs: int, now_ns: int) -> None:
         self._return(account, msgs)
-        if account.outstanding == 0 and account.waiting:
+        if account.outstanding == 0 and (account.waiting or account.pinched):
             account.blocked_since_ns = now_ns
         account.withdrawn += msgs
         self.revoked_count += 1
@@ -528,6 +652,8 @@ class Ledger:
         account.outstanding -= msgs
         self.release(msgs, account.reserve_bytes)
         self.used_total -= msgs
+        if account.budget is not None:
+            account.budget.gate.promise(-msgs, -msgs * self._held(account.reserve_bytes))
 
     def _reclaim(self, now_ns: int) -> bool:
         """Step 3 of the class; true if any credit came back."""
@@ -557,6 +683,7 @@ class Ledger:
             return 0
         self._withdraw(account, taken, now_ns)
         if account.outstanding == 0 and not account.waiting:
+            self._unpinch(account)
             self._rest(account)
         return taken
 

@@ -15,7 +15,7 @@ from broker.flow.gate import Gate
 from broker.flow.ledger import Account
 from broker.flow.limits import NodeSettings
 from broker.flow.window import Window
-from broker.manage.bars import bars, budgets
+from broker.manage.bars import Bar, bars, budgets
 from broker.node import Node
 from broker.queues.queue import Entry
 
@@ -97,7 +97,8 @@ class ProducerView:
     """A client's sender. ``blocked_since_ns`` is 0 unless it waits for credit, or for a parked message.
 
     ``window`` is 0 where credit promises no room (anonymous relay, a node that rejects);
-    ``reserve_bytes`` is the size one credit reserves.
+    ``reserve_bytes`` is the size one credit reserves; ``connection_bar`` is there while it waits for room
+    in its connection's budget.
     """
 
     id: str
@@ -117,6 +118,7 @@ class ProducerView:
     overrun: int = 0
     late: int = 0
     reserve_bytes: int = 1
+    connection_bar: Bar | None = None
 
     @property
     def blocked(self) -> bool:
@@ -138,7 +140,7 @@ class ProducerView:
         credit: int | None = None,
     ) -> ProducerView:
         """A link's view from its account; ``credit`` where the link and not the ledger counts it."""
-        waits = account.waiting and account.outstanding == 0
+        waits = (account.waiting or account.pinched) and account.outstanding == 0
         return cls(
             id=id,
             connection=connection,
@@ -157,6 +159,7 @@ class ProducerView:
             overrun=account.overrun_count,
             late=account.late_count,
             reserve_bytes=account.reserve_bytes,
+            connection_bar=_connection_bar(account),
         )
 
 
@@ -367,6 +370,13 @@ class Links(Protocol):
     def producers(self, node_name: str | None) -> list[ProducerView]: ...
 
     def consumers(self, node_name: str | None) -> list[ConsumerView]: ...
+
+
+def _connection_bar(account: Account) -> Bar | None:
+    if not account.pinched or account.budget is None:
+        return None
+    gate = account.budget.gate
+    return Bar(gate.name, gate.depth_bytes + gate.promised_bytes, gate.stop_bytes, gate.stop_bytes)
 
 
 def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:

@@ -135,6 +135,8 @@ def _why(subject: str, node: Node, reason: _Reason, sentence: str) -> Why:
 
 
 def _producer_reason(link: ProducerView, node: Node, held_by: str, store: str) -> _Reason:
+    if link.connection_bar is not None:
+        return _connection_spent(link.connection_bar)
     for part, gate in _gates(node):
         if gate.closed:
             return _closed(part, gate, held_by)
@@ -170,6 +172,14 @@ def _spent(gate: Gate) -> _Reason:
         f" and {about(gate.promised_bytes)} promised, over all queues"
     )
     return _Reason(gate.name, text, "when messages leave, here or elsewhere", bar)
+
+
+def _connection_spent(bar: Bar) -> _Reason:
+    text = (
+        f"its connection's {bar.setting} is used up: {about(bar.depth)} of {about(bar.stop)} promised to its"
+        " links or parked"
+    )
+    return _Reason(bar.setting, text, "when its links use what they have, or lose it for lying idle", bar)
 
 
 def _closed(node: Node, gate: Gate, held_by: str) -> _Reason:
