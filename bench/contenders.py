@@ -31,6 +31,10 @@ POLICIES = """policies:
   - match: "paged"
     overflow: page
     memory_limit: 256MB
+  - {match: "fan.*", kind: topic, flow_stop_count: 10000}
+  - {match: "fan.paging/slow.#", kind: subscription, overflow: page, memory_limit: 16MB}
+  - {match: "fan.shedding/slow.#", kind: subscription, pending_message_limit: 1000}
+  - {match: "fan.uncontrolled/slow.#", kind: subscription, flow_control: false, max_count: 20000}
   - match: "flow.none.*"
     flow_control: false
     max_size: 1 GB

@@ -9,7 +9,7 @@ import resource
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bench import durable, flow
+from bench import durable, flow, subscribers
 from bench.contenders import BenchError, Running
 from bench.measuring import BODY, Figures, Pace, Scenario, load, number
 from broker.client.link import Connection
@@ -78,6 +78,7 @@ SCENARIOS: dict[str, Scenario] = {
     "backlog": _backlog,
     "idle": _idle,
     "flow": flow.scenario,
+    "topic": subscribers.scenario,
     "durable": durable.throughput(),
     "durable-kib": durable.throughput(body=1024),
     "durable-many": durable.throughput(senders=8, receivers=8, address="durable.%d"),
@@ -85,7 +86,7 @@ SCENARIOS: dict[str, Scenario] = {
     "backlog-paged": durable.paged,
 }
 # The bare loop grants what it likes and stores nothing: there is nothing to compare.
-OURS_ONLY = {"flow", "durable", "durable-kib", "durable-many", "durable-latency", "backlog-paged"}
+OURS_ONLY = {"flow", "topic", "durable", "durable-kib", "durable-many", "durable-latency", "backlog-paged"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,13 @@ TARGETS = (
     Target("flow", "free_50_part", "stop 100, window 50, free consumer, of no stop", True, None),
     Target("flow", "free_15_part", "stop 100, window 15, free consumer, of no stop", True, None),
     Target("flow", "peak", "deepest the queue with stop 100 ever was", False, 100),
+    Target("topic", "paging_part", "9 subscribers beside a stalled one that pages, of without", True, 0.95),
+    Target("topic", "shedding_part", "one with a pending_message_limit, of without", True, 0.95),
+    Target("topic", "uncontrolled_part", "one with flow_control: false, of without", True, 0.95),
+    *(
+        Target("topic", f"cpu_{count}", f"{count:,} subscribers, CPU µs per delivered", False, None)
+        for count in subscribers.COUNTS
+    ),
     *_durable("durable", "durable 100 B", 80_000, HALF),
     *_durable("durable-kib", "durable 1 KiB", 45_000, HALF),
     # Groups are so large here that a fast disk takes more than the plain path can bring.

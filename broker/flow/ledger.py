@@ -390,6 +390,8 @@ class Ledger:
         """The same of one account."""
         if account.outstanding == 0 or now_ns - account.last_used_ns < IDLE_NS:
             return 0
+        # Idle for so long, it used nothing recently, whenever that was last looked at.
+        account.used_mark = account.used
         freed = self._reclaim_from(account, account.outstanding, now_ns)
         if account.outstanding == 0 and account.waiting and not account.parked:
             # It did nothing with what it had: being in line for more doesn't say that it wants it.

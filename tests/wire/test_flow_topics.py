@@ -72,7 +72,7 @@ def subscription_of(broker: RunningBroker, container: str = "slow") -> str:
     """The name of the subscription whose effective policy is this container's: the first made."""
     answer = json.loads(sluice(broker, "stat", "-q", "--json"))
     names = [row["name"] for row in answer["queues"] if row["kind"] == "subscription"]
-    return next(name for name in sorted(names) if container in name or name.endswith("/s1"))
+    return next(str(name) for name in sorted(names) if container in name or name.endswith("/s1"))
 
 
 MODES = {
