@@ -61,6 +61,10 @@ POLICIES = """policies:
     consumer_flow_limit: 1000
   - match: "window.adaptive"
     dispatch: adaptive
+  - {match: "fan.*", kind: topic, flow_stop_count: 10000}
+  - {match: "fan.paging/slow.#", kind: subscription, overflow: page, memory_limit: 16MB}
+  - {match: "fan.shedding/slow.#", kind: subscription, pending_message_limit: 1000}
+  - {match: "fan.uncontrolled/slow.#", kind: subscription, flow_control: false, max_count: 20000}
   - match: "flow.none.*"
     flow_control: false
     max_size: 1 GB

@@ -9,7 +9,7 @@ import resource
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bench import adaptive, durable, events, flow
+from bench import adaptive, durable, events, flow, subscribers
 from bench.contenders import BenchError, Running
 from bench.measuring import BODY, Figures, Pace, Scenario, load, number
 from broker.client.link import Connection
@@ -80,6 +80,7 @@ SCENARIOS: dict[str, Scenario] = {
     "flow": flow.scenario,
     "events": events.scenario,
     "adaptive": adaptive.scenario,
+    "topic": subscribers.scenario,
     "durable": durable.throughput(),
     "durable-kib": durable.throughput(body=1024),
     "durable-many": durable.throughput(senders=8, receivers=8, address="durable.%d"),
@@ -88,16 +89,8 @@ SCENARIOS: dict[str, Scenario] = {
 }
 # The bare loop grants what it likes and stores nothing: there is nothing to compare.
 OURS_ONLY = {
-    *(
-        "flow",
-        "events",
-        "adaptive",
-        "durable",
-        "durable-kib",
-        "durable-many",
-        "durable-latency",
-        "backlog-paged",
-    ),
+    *("flow", "events", "adaptive", "topic", "backlog-paged"),
+    *("durable", "durable-kib", "durable-many", "durable-latency"),
 }
 
 
@@ -168,6 +161,13 @@ TARGETS = (
     ),
     Target("adaptive", "slow_1000_held", "unsettled at a consumer of 2,000/s, window 1000", False, None),
     Target("adaptive", "slow_adaptive_held", "the same, adaptive", False, None),
+    Target("topic", "paging_part", "9 subscribers beside a stalled one that pages, of without", True, 0.95),
+    Target("topic", "shedding_part", "one with a pending_message_limit, of without", True, 0.95),
+    Target("topic", "uncontrolled_part", "one with flow_control: false, of without", True, 0.95),
+    *(
+        Target("topic", f"cpu_{count}", f"{count:,} subscribers, CPU µs per delivered", False, None)
+        for count in subscribers.COUNTS
+    ),
     *_durable("durable", "durable 100 B", 80_000, HALF),
     *_durable("durable-kib", "durable 1 KiB", 45_000, HALF),
     # Groups are so large here that a fast disk takes more than the plain path can bring.

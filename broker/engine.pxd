@@ -19,7 +19,7 @@ cdef class Engine:
     cdef public Storing storing
     cdef public Gate disk, memory, temp
     cdef public long wanted_bytes, lend_ns, epoch_ns, passing_bytes, page_ns
-    cdef public set expiring, paging, spent, borrowing
+    cdef public set expiring, paging, spent, borrowing, scarce
     cdef public list moves
     cdef public object find, pager, large, origin
     cdef public dict subscriptions
@@ -69,6 +69,10 @@ cdef class Engine:
     cdef bint _may_serve(self, Node node)
     cpdef object seal(self)
     cpdef long wait_for_disk(self, object waiter) except -1
+    @cython.locals(queue=Queue, excess=long, count=long)
+    cdef object _shed(self, Node node)
+    cdef object _lose(self, Node node, long msgs)
+    cdef object _tell_lost(self, Node node)
     cdef object _drop(self, Node node, Entry entry)
     cdef object _remove(self, Node node, Entry entry)
     @cython.locals(ledger=Ledger, topic=Node)
@@ -95,8 +99,9 @@ cdef class Engine:
     cdef long _page_out(self, Node node, long nbytes) except -1
     @cython.locals(node=Node, over=long)
     cdef object _page_largest(self)
-    @cython.locals(gate=Gate, node=Node)
+    @cython.locals(gate=Gate, node=Node, idle=bint)
     cdef object _look_at_budgets(self)
+    cdef object _serve_scarce(self, bint idle)
     cdef object _refuse_overdue(self, Node node)
     @cython.locals(gate=Gate, owner=Node)
     cdef object _gate_changed(self, Node node)

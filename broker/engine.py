@@ -8,13 +8,12 @@ here knows a socket; links are ports.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker import codes, message
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import Gate
-from broker.flow.ledger import IDLE_NS, Account, Ledger, Port
+from broker.flow.ledger import IDLE_NS, Account, Budget, Ledger, Port
 from broker.large import Body, Larges, Parting, note_key, note_value
 from broker.node import Node
 from broker.passage import EXPIRED, MOVE_WINDOW, OVERFLOW, REJECTED, UNDELIVERABLE, Mover, Passage
@@ -40,6 +39,9 @@ _OVERFLOW = {
 
 _WHEN_FULL = {"block": codes.FULL_BLOCK, "reject": codes.FULL_REJECT, "reject_after": codes.FULL_REJECT_AFTER}
 
+# A subscription that drops, or has room on disk, never holds publishers (FLOW §6).
+_APART = (codes.OVERFLOW_RING, codes.OVERFLOW_DROP_NEWEST, codes.OVERFLOW_PAGE)
+
 SECOND_NS = 1_000_000_000
 
 # The store's note of a node whose messages may have been sent: any of them, or those up to a number.
@@ -57,10 +59,6 @@ PAGE_BYTES = 1 << 18
 PAGE_PAUSE_NS = 10_000_000
 # The part of a paging node's limit that may be read ahead.
 AHEAD_PART = 8
-
-
-def _tell_nobody(event: str, node: Node | None, details: Mapping[str, object]) -> None:
-    """Nobody listens."""
 
 
 class Engine:
@@ -96,6 +94,8 @@ class Engine:
         self.wanted_bytes = 0
         # When idle credit is next looked for over several nodes; 0 would be never.
         self.lend_ns = 1
+        # Connections some of whose producers wait for their own budget.
+        self.scarce: set[Budget] = set()
         # Topics whose publishers wait, and which share a subscription with others.
         self.borrowing: set[Node] = set()
         # The wall clock at monotonic zero, as it was when the broker started: a clock that is set
@@ -258,7 +258,7 @@ class Engine:
             self._wake_restless()
         if self.expiring:
             self._expire()
-        if (self.wanted_bytes or self.borrowing) and now_ns >= self.lend_ns:
+        if (self.wanted_bytes or self.borrowing or self.scarce) and now_ns >= self.lend_ns:
             self._look_at_budgets()
 
     def end_turn(self) -> None:
@@ -271,6 +271,10 @@ class Engine:
                 node.dirty = False
                 if node.queue.ready > 0 and node.consumers and self._may_serve(node):
                     self._dispatch(node)
+                if node.pending_limit:
+                    self._shed(node)
+                if node.lost:
+                    self._tell_lost(node)
                 if node.browsers:
                     self._show(node)
                 if node.spool is not None:
@@ -290,7 +294,7 @@ class Engine:
 
     def next_deadline(self) -> int:
         """When a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
-        earliest = self.lend_ns if self.wanted_bytes or self.borrowing else 0
+        earliest = self.lend_ns if self.wanted_bytes or self.borrowing or self.scarce else 0
         for node in self.expiring:
             due = _expiry_of(node).next_deadline()
             if due and (earliest == 0 or due < earliest):
@@ -329,6 +333,8 @@ class Engine:
         """
         account.park(message, size, self.now_ns)
         node.parked += 1
+        if account.budget is not None:
+            self.scarce.add(account.budget)
         if node.when_full == codes.FULL_REJECT_AFTER and account.window_max == 0 and not settled:
             node.deadlines.append((self.now_ns + node.reject_after_ns, account, message))
         self.restless.add(node)
@@ -351,6 +357,7 @@ class Engine:
                 answer = codes.STORING
             elif code != codes.ACCEPTED:
                 subscription.dropped += 1
+                self._lose(subscription, 1)
         if not topic.dirty:
             self.touch(topic)
         return answer
@@ -370,7 +377,30 @@ class Engine:
             if oldest is None:
                 return False
             self._drop(node, oldest)
+            self._lose(node, 1)
         return True
+
+    def _shed(self, node: Node) -> None:
+        """Whoever could be sent messages was: of those that still wait, the oldest beyond the limit go."""
+        queue = node.queue
+        spooled = 0 if node.spool is None else node.spool.count
+        excess = queue.ready + queue.behind + spooled - node.pending_limit
+        count = 0
+        while count < excess and queue.cursor is not None:
+            self._drop(node, queue.cursor)
+            count += 1
+        if count:
+            self._lose(node, count)
+
+    def _lose(self, node: Node, msgs: int) -> None:
+        """Messages are gone for want of room: it is told at the end of the turn."""
+        node.lost += msgs
+        if not node.dirty:
+            self.touch(node)
+
+    def _tell_lost(self, node: Node) -> None:
+        msgs, node.lost = node.lost, 0
+        self.tell("drop", node, {"msgs": msgs, "dropped": node.dropped, "depth_msgs": node.gate.depth_msgs})
 
     def _drop(self, node: Node, entry: Entry) -> None:
         node.dropped += 1
@@ -434,19 +464,21 @@ class Engine:
         ledger = node.ledger
         if ledger.line or ledger.rest:
             self.touch(node)
-        if node.topics:
+        if node.topics and not node.apart:
             if len(node.topics) > 1:
                 # Whose publishers are first to be dealt what came free changes each time.
                 node.topics.append(node.topics.pop(0))
             for topic in node.topics:
                 ledger = topic.ledger
-                if ledger.line or ledger.rest:
+                # Where another gate leaves no room this one's makes no difference (bench: subscribers).
+                if (ledger.line or ledger.rest) and not ledger.is_shut_by_other(node.gate):
                     self.touch(topic)
 
     def _overflow(self, node: Node, data: bytes, bits: int) -> int:
         """No room at the hard limit and none to be made: what `overflow` says of the newest message."""
         if node.overflow == codes.OVERFLOW_DROP_NEWEST:
             node.dropped += 1
+            self._lose(node, 1)
             return codes.ACCEPTED
         if node.overflow == codes.OVERFLOW_DEAD_LETTER and not message.is_dead_lettered(data):
             way = self._way_of_letters(node)
@@ -610,11 +642,14 @@ class Engine:
                 self.restless.add(node)
                 return
             ledger.settle_turn(self.now_ns)
+            if ledger.scarce:
+                self.scarce.update(ledger.scarce)
+                ledger.scarce.clear()
             if ledger.line or ledger.rest:
                 self.restless.add(node)
             if ledger.line:
                 self._want(ledger, ledger.line[0].reserve_bytes + codes.HELD_BYTES)
-                if node.subscriptions and any(len(each.topics) > 1 for each in node.subscriptions):
+                if node.shared > 0:
                     self.borrowing.add(node)
 
     def _want(self, ledger: Ledger, size: int) -> None:
@@ -639,7 +674,10 @@ class Engine:
                 self.now_ns
             ):
                 self._budget_changed(gate)
-        if self.borrowing and self.now_ns >= self.lend_ns:
+        idle = self.now_ns >= self.lend_ns
+        if self.scarce:
+            self._serve_scarce(idle)
+        if self.borrowing and idle:
             self._borrow()
         if self.wanted_bytes == 0:
             return
@@ -648,10 +686,23 @@ class Engine:
             self.spent.clear()
             for node in self.restless:
                 self.touch(node)
-        elif self.now_ns >= self.lend_ns:
+        elif idle:
             self.lend_ns = self.now_ns + IDLE_NS
             for node in self.nodes.values():
                 self._lend(node)
+
+    def _serve_scarce(self, idle: bool) -> None:
+        """Connections whose own budget was used up: who waits for it goes on, or borrows from idle links."""
+        if idle:
+            self.lend_ns = self.now_ns + IDLE_NS
+        for budget in list(self.scarce):
+            changed = budget.lend(self.now_ns) if idle else []
+            changed += budget.serve(self.now_ns)
+            if not budget.short:
+                self.scarce.discard(budget)
+            for account in changed:
+                if isinstance(account.place, Node):
+                    self.touch(account.place)
 
     def _borrow(self) -> None:
         """Topics share the room of a subscription to several of them: what idle publishers of one hold in
@@ -930,11 +981,15 @@ class Engine:
 
     # --- links come and go
 
-    def open_producer(self, node: Node, port: Port, promised: bool) -> Account:
-        """A producer's account; ``promised`` false for links whose credit reserves nothing."""
+    def open_producer(self, node: Node, port: Port, promised: bool, budget: Budget | None = None) -> Account:
+        """A producer's account; ``promised`` false for links whose credit reserves nothing.
+
+        ``budget`` is its connection's, if that has one.
+        """
         settings = _settings_of(node)
         window = settings.producer_window if promised else 0
-        account = node.ledger.open(port, window, settings.initial_credit, self.now_ns)
+        account = node.ledger.open(port, window, settings.initial_credit, self.now_ns, budget)
+        account.place = node
         self.touch(node)
         self._links_changed(node)
         return account
@@ -956,7 +1011,7 @@ class Engine:
             node.queue.open_reader(consumer.reader)
         if node.shelf is not None and len(node.consumers) == 1:
             self._mark(node, SENT_ANY)
-        self._consumers_changed(node)
+        self.consumers_changed(node)
 
     def remove_consumer(self, node: Node, consumer: Consumer) -> None:
         """A consumer is gone; the caller has requeued what it held."""
@@ -966,7 +1021,7 @@ class Engine:
             node.consumers.remove(consumer)
             if node.shelf is not None and not node.consumers and not node.deleted:
                 self._mark(node, b"%d" % node.suspect_seq if node.suspect_seq else b"")
-        self._consumers_changed(node)
+        self.consumers_changed(node)
 
     def add_browser(self, node: Node, browser: Consumer) -> None:
         """Somebody looks at the node's messages without taking any."""
@@ -1009,21 +1064,57 @@ class Engine:
         """What is published to the topic goes to this node too: publishing now needs room there as well."""
         topic.subscriptions.append(node)
         node.topics.append(topic)
+        self._count_shared(node, topic, 1)
         topic.ledger.copy(len(topic.subscriptions))
-        topic.ledger.attach_gate(node.gate, self.now_ns)
+        self._heed(topic)
+        self._stand(node)
         self._regate(topic)
         self.touch(topic)
         self._links_changed(node)
 
     def unbind(self, topic: Node, node: Node) -> None:
         """Publishers that the node held back go on."""
+        self._count_shared(node, topic, -1)
         topic.subscriptions.remove(node)
         node.topics.remove(topic)
         topic.ledger.copy(len(topic.subscriptions))
-        topic.ledger.detach_gate(node.gate)
+        if node.gate in topic.ledger.others:
+            topic.ledger.detach_gate(node.gate)
+        self._heed(topic)
         self._regate(topic)
         self.touch(topic)
         self._links_changed(node)
+
+    def _count_shared(self, node: Node, topic: Node, change: int) -> None:
+        """A topic is the newest of the node's, or is about to be none of them."""
+        if len(node.topics) == 2:
+            for each in node.topics:
+                each.shared += change
+        elif len(node.topics) > 2:
+            topic.shared += change
+
+    def _heed(self, topic: Node) -> None:
+        """Whether a topic's publishers need room at its subscriptions: not where that is to hold only
+        while somebody receives, and nobody does (`enforce_flow`).
+        """
+        heeding = topic.always_enforced or any(_is_active(each) for each in topic.subscriptions)
+        if heeding != topic.heeding:
+            topic.heeding = heeding
+            for each in topic.subscriptions:
+                self._stand(each)
+
+    def _stand(self, node: Node) -> None:
+        """Where a node takes messages from topics: whose publishers need room here."""
+        self._enforce(node)
+        for topic in node.topics:
+            wanted = topic.heeding and not node.apart
+            attached = node.gate in topic.ledger.others
+            if wanted and not attached:
+                topic.ledger.attach_gate(node.gate, self.now_ns)
+            elif attached and not wanted:
+                topic.ledger.detach_gate(node.gate)
+            if wanted != attached:
+                self.touch(topic)
 
     def unsubscribe(self, subscription: Node) -> None:
         """The subscription and its backlog are gone."""
@@ -1132,12 +1223,9 @@ class Engine:
 
     def change(self, node: Node, settings: NodeSettings) -> None:
         """New settings at runtime: what is promised beyond them is withdrawn, who waits is let in."""
-        if settings.kind != node.kind:
+        if settings.kind != node.kind and not node.is_subscription:
             raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {settings.kind}")
         self._apply(node, settings)
-        for subscription in node.subscriptions:
-            if subscription.is_subscription and subscription.address == node.name:
-                self._apply(subscription, replace(settings, durable=subscription.shelf is not None))
 
     def delete(self, name: str) -> Node:
         """Forget a node and its messages; the caller detaches its links."""
@@ -1324,11 +1412,18 @@ class Engine:
         node.exclusive = settings.consumers == "exclusive"
         node.always_enforced = settings.enforce_flow == "always"
         node.flow_control = settings.flow_control
+        node.pending_limit = settings.pending_message_limit
+        node.apart = node.is_subscription and (
+            not settings.flow_control or settings.pending_message_limit > 0 or node.overflow in _APART
+        )
         node.dead_letter_address = settings.dead_letter_address
         node.max_delivery_count = settings.max_delivery_count
         self._watch_duplicates(node, settings)
         strict = settings.max_message_size if settings.byte_reservation == "strict" else 0
-        if not node.is_topic:
+        if node.is_topic:
+            # It has no depth of its own, but its publishers' credit reserves as it says.
+            node.gate.configure(0, 0, 0, 0, strict, self.now_ns)
+        else:
             changed = node.gate.configure(
                 settings.flow_stop_count,
                 settings.flow_resume_count,
@@ -1341,7 +1436,8 @@ class Engine:
                 self._gate_changed(node)
         for account in node.ledger.accounts:
             account.resize(settings.producer_window)
-        self._enforce(node)
+        self._heed(node)
+        self._stand(node)
         self._overpromised(node)
 
     def _set_paging(self, node: Node, pages: bool) -> None:
@@ -1365,21 +1461,34 @@ class Engine:
         node.plain = node.duplicates is None
 
     def _enforce(self, node: Node) -> None:
-        active = node.always_enforced or len(node.consumers) > 0
-        enforced = self.flow_control and node.flow_control and active
+        if node.is_subscription:
+            # What its topics say holds for it.
+            active = not node.topics or any(topic.heeding for topic in node.topics)
+        else:
+            active = node.always_enforced or _is_active(node)
+        enforced = self.flow_control and node.flow_control and active and not node.apart
         if node.gate.enforced != enforced:
             if node.gate.enforce(enforced, self.now_ns):
                 self._gate_changed(node)
             self._overpromised(node)
 
-    def _consumers_changed(self, node: Node) -> None:
+    def consumers_changed(self, node: Node) -> None:
+        """A consumer came, went or started: flow control may hold from now on, or not any more."""
         self._enforce(node)
+        for topic in node.topics:
+            if not topic.always_enforced:
+                self._heed(topic)
         self.touch(node)
         self._links_changed(node)
 
 
 def _untold(kind: str, node: Node | None, fields: Mapping[str, object]) -> None:
     """Nobody listens to events."""
+
+
+def _is_active(node: Node) -> bool:
+    """Whether somebody who has given credit receives from it."""
+    return any(consumer.started for consumer in node.consumers)
 
 
 def _dress(entry: Entry, body: Body) -> None:

@@ -40,6 +40,10 @@ class Node:
     the part of its backlog that is on disk only, None where nothing ever was. ``bodies`` has the files of
     its large messages, by message, each with whether the store has a note of it; ``file_bytes`` is what
     they have together, which the depth counts and memory doesn't.
+    ``apart``: a subscription that never holds publishers, whatever its backlog; ``heeding``: a topic whose
+    publishers need room at its other subscriptions (`enforce_flow`); ``shared`` counts those of its
+    subscriptions that belong to other topics too. ``pending_limit`` bounds what waits to be sent, 0 for
+    none; ``lost`` is what was dropped for want of room and not yet told.
     Counters are plain integers since the node came to be, read by whoever looks.
     """
 
@@ -90,6 +94,11 @@ class Node:
         self.reject_after_ns = 0
         self.always_enforced = True
         self.flow_control = True
+        self.pending_limit = 0
+        self.apart = False
+        self.heeding = True
+        self.shared = 0
+        self.lost = 0
         self.deadlines: deque[tuple[int, Account, object]] = deque()
         self.received = 0
         self.received_bytes = 0

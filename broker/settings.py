@@ -72,6 +72,7 @@ class Flow:
     defaults: BrokerDefaults = field(default_factory=BrokerDefaults)
     connection_flow_limit: int = 1000
     connection_flow_limit_enabled: bool = False
+    connection_memory_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,12 @@ FIELDS = fields.table(
     ),
     Field("flow.connection_flow_limit", Count(1), "1000", "Most unsettled messages of one connection"),
     Field("flow.connection_flow_limit_enabled", Flag(), "false", "Whether that limit holds"),
+    Field(
+        "flow.connection_memory_limit",
+        Size(),
+        "none",
+        "Message bytes that all producers of one connection may have promised or parked; 0 means none",
+    ),
 )
 
 # Flags and variables also go by these names, which are the command line's.

@@ -32,8 +32,10 @@ FAILED, NOT_IMPLEMENTED = 500, 501
 BROKER = PREFIX + "broker"
 # What can be made, changed and removed; everything else can only be looked at.
 WRITABLE = {PREFIX + "queue": "queue", PREFIX + "topic": "topic"}
-REMOVABLE = (*WRITABLE, PREFIX + "subscription")
-LATER = tuple(PREFIX + kind for kind in ("binding", "bridge", "route", "policy", "session"))
+BINDING = PREFIX + "binding"
+CREATABLE = (*WRITABLE, BINDING)
+REMOVABLE = (*WRITABLE, PREFIX + "subscription", BINDING)
+LATER = tuple(PREFIX + kind for kind in ("bridge", "route", "policy", "session"))
 
 # What Proton's decoder raises, beside its own exception, on bytes that are no message of ours.
 MALFORMED = (ProtonException, ValueError, TypeError, KeyError, OverflowError, RecursionError, MemoryError)
@@ -171,7 +173,13 @@ class ManagementNode:
     # --- entities
 
     def _create(self, request: Request) -> Answer:
-        type_ = _entity_type(request, WRITABLE)
+        type_ = _entity_type(request, CREATABLE)
+        if type_ == BINDING:
+            source, target = request.text("source"), request.text("target")
+            if request.argument("key") is not None:
+                raise OperatorError("a binding has no key: the queue takes all that is sent to the topic")
+            self._model.bind(source, target)
+            return CREATED, self._model.read(BINDING, f"{source}/{target}")
         name = request.text("name")
         self._model.create(WRITABLE[type_], name, request.attributes())
         return CREATED, self._model.read(type_, name)
@@ -190,6 +198,10 @@ class ManagementNode:
 
     def _delete(self, request: Request) -> Answer:
         type_ = _entity_type(request, REMOVABLE)
+        if type_ == BINDING:
+            found = self._model.read(BINDING, _identity(request))
+            self._model.unbind(str(found["source"]), str(found["target"]))
+            return NO_CONTENT, NOTHING
         self._model.delete(self._existing(type_, request))
         return NO_CONTENT, NOTHING
 
@@ -288,6 +300,7 @@ OPERATIONS: dict[str, list[str]] = {
     **dict.fromkeys(ROWS, READ_ONLY),
     **dict.fromkeys(WRITABLE, NODE_OPERATIONS),
     PREFIX + "subscription": ["READ", "DELETE", "purge"],
+    BINDING: ["READ", "CREATE", "DELETE"],
     BROKER: [
         "READ",
         "stop-producers",

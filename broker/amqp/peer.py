@@ -41,6 +41,7 @@ from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink, SinkLink
 from broker.engine import SECOND_NS
 from broker.errors import ConflictError, NotFoundError, OperatorError, PeerError
+from broker.flow.ledger import Budget
 from broker.flow.window import Shared, Window
 from broker.manage.names import LONGEST, is_own
 from broker.manage.subscriptions import Subscription, Wanted, is_pattern
@@ -112,6 +113,8 @@ class Peer:
         self.wire.owner = self
         self.wire.turns = container.turns
         self.wire.shared = Shared(limit, wanted) if limit else None
+        if flow.connection_memory_limit:
+            self.wire.budget = Budget(flow.connection_memory_limit)
 
     def on_event(self, kind: int, event: int) -> None:
         """Handle one of Proton's events; the message path never comes here."""
@@ -339,7 +342,7 @@ class Peer:
             tell_lifetime(link.target, lifetime_of(target))
         promised = port.presettled or not engine.rejects_at_once(node)
         port.node = node
-        port.account = engine.open_producer(node, port, promised)
+        port.account = engine.open_producer(node, port, promised, self.wire.budget)
         port.account.origin = self
         if not promised:
             port.start_open(OPEN_CREDIT)

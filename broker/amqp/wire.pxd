@@ -2,7 +2,7 @@ from broker.amqp.frames cimport Direction
 from broker.amqp.sentry cimport Sentry
 from broker.engine cimport Engine
 from broker.node cimport Node
-from broker.flow.ledger cimport Account, Port
+from broker.flow.ledger cimport Account, Budget, Port
 from broker.flow.adaptive cimport Adaptive
 from broker.flow.window cimport Shared, Window
 from broker.queues.dispatch cimport Consumer
@@ -30,6 +30,8 @@ cdef class Connection:
     cdef public Shared shared
     cdef public list turns
     cdef public bint turning
+    # What its producers may have promised and parked together; None for no limit.
+    cdef public Budget budget
 
     cdef object touch(self)
     cdef object digest(self, ssize_t size)
@@ -98,6 +100,7 @@ cdef class ProducerLink(Port):
     cdef object release_held(self, Held held, long code)
     cdef object whole(self, void *delivery, bytes data)
     cdef bint may_begin(self)
+    cdef bint is_too_much(self)
     cdef object malformed(self, void *delivery, long size, bint settled)
     cdef object aborted(self, void *delivery)
     cdef object forget_pieces(self)

@@ -5,7 +5,7 @@ from broker.amqp.answers import Ledgerbook
 from broker.amqp.sentry import Sentry
 from broker.engine import Engine
 from broker.flow.adaptive import Adaptive
-from broker.flow.ledger import Account, Port
+from broker.flow.ledger import Account, Budget, Port
 from broker.flow.slow import SlowWatch
 from broker.flow.window import Shared, Window
 from broker.node import Node
@@ -21,6 +21,7 @@ class Connection:
     shared: Shared | None
     turns: list[Connection]
     turning: bool
+    budget: Budget | None
     book: Ledgerbook
     received: int
     sent: int

@@ -17,7 +17,7 @@ from broker.amqp.proton cimport *
 from broker.amqp.sentry cimport Sentry
 from broker.engine cimport Engine
 from broker.node cimport Node
-from broker.flow.ledger cimport Account, Port
+from broker.flow.ledger cimport Account, Budget, Port
 from broker.flow.adaptive cimport Adaptive
 from broker.flow.window cimport Shared, Window
 from broker.queues.dispatch cimport Consumer
@@ -270,6 +270,9 @@ cdef class Connection:
             consumer.draining = True
             consumer.echo = self.incoming.echo
             self.answers.append(consumer)
+        if not consumer.started and pn_link_credit(link) > 0:
+            consumer.started = True
+            consumer.engine.consumers_changed(consumer.node)
         if consumer.node.queue.ready > 0:
             consumer.engine.touch(consumer.node)
 
@@ -565,9 +568,16 @@ cdef class ProducerLink(Port):
             self.partial_bytes += pending
             self.engine.memory.depth_bytes += pending
             self.chunks.append(data)
+            if self.connection.budget is not None:
+                self.connection.budget.hold(0, pending)
+                self.connection.budget.trim(self.engine.now_ns)
+                self.engine.scarce.add(self.connection.budget)
             if self.engine.memory.stop_bytes and self.engine.memory.depth_bytes > self.engine.memory.stop_bytes:
                 # Nothing else bounds messages that never end.
                 self.fail("amqp:resource-limit-exceeded", "the broker's memory_limit leaves no room for the rest")
+            elif self.connection.budget is not None and self.is_too_much():
+                self.fail("amqp:resource-limit-exceeded",
+                          "the connection's connection_memory_limit leaves no room for the rest")
             elif self.partial_bytes > self.look_again:
                 self.go_large(delivery)
             return
@@ -704,6 +714,11 @@ cdef class ProducerLink(Port):
         self.connection.inflows.remove(inflow)
         self.connection.throttle(self.engine)
 
+    cdef bint is_too_much(self):
+        """Whether the connection holds too much, and other messages than this one: one alone may be large."""
+        return (self.connection.budget.is_overdrawn()
+                and self.connection.budget.gate.depth_bytes > self.partial_bytes)
+
     cdef bint may_begin(self):
         """Whether the peer was ever allowed the message whose first piece came: memory goes with credit."""
         if self.open_credit > 0:
@@ -825,6 +840,8 @@ cdef class ProducerLink(Port):
             self.drop_inflow()
         self.chunks = None
         self.engine.memory.depth_bytes -= self.partial_bytes
+        if self.connection.budget is not None:
+            self.connection.budget.hold(0, -self.partial_bytes)
         self.partial_bytes = 0
         self.look_again = self.most_held
 
@@ -950,7 +967,7 @@ cdef class RelayLink(ProducerLink):
                 pn_delivery_settle(delivery)
             self.renew_open()
             return None
-        entry = (node, self.engine.open_producer(node, self, False))
+        entry = (node, self.engine.open_producer(node, self, False, self.connection.budget))
         entry[1].origin = self.connection.owner
         if len(self.accounts) >= 1000:
             self.forget_idle()
@@ -1005,6 +1022,7 @@ cdef class ConsumerLink(Consumer):
         self.window = window
         window.owner = self
         self.name = name
+        self.started = False
         self.presettled = presettled
         self.attached_ns = engine.now_ns
         self.slots = []

@@ -9,6 +9,15 @@ cdef class Port:
     cpdef object refuse(self, object parked)
 
 @cython.final
+cdef class Budget:
+    cdef public Gate gate
+    cdef public list accounts, short
+
+    cpdef object hold(self, long msgs, long size)
+    @cython.locals(room=long)
+    cpdef long share(self, long size) except -1
+
+@cython.final
 cdef class Account:
     cdef public Ledger ledger
     cdef public Port port
@@ -16,7 +25,9 @@ cdef class Account:
     cdef public long outstanding, withdrawn, used, used_mark
     cdef public long reserve_bytes, learned_bytes
     cdef public long last_used_ns, blocked_since_ns
-    cdef public bint waiting, resting, closed
+    cdef public bint waiting, resting, closed, pinched
+    cdef public Budget budget
+    cdef public object place
     cdef public long passed_over
     cdef public long late_count, overrun_count, parked_bytes
     cdef public object parked, origin
@@ -36,10 +47,17 @@ cdef class Ledger:
     cdef public long promised_msgs, parked_msgs, parked_bytes
     cdef public long reclaim_ns, probe_ns, used_total, used_at_probe, revoked_count, scan
     cdef public bint overpromised
-    cdef public Gate memory
+    cdef public Gate memory, tight
     cdef public long copies, most_held
+    cdef public list scarce
 
     cdef long _held(self, long size)
+    cpdef bint is_shut_by_other(self, Gate gate)
+    @cython.locals(gate=Gate)
+    cdef bint _may_open(self)
+    cdef bint _is_shut(self)
+    @cython.locals(gate=Gate)
+    cdef Gate _find_tight(self)
 
     @cython.locals(gate=Gate)
     cpdef object orphan(self, Account account, long now_ns)
@@ -61,7 +79,7 @@ cdef class Ledger:
     @cython.locals(account=Account, budget=long)
     cdef object _deal(self, long now_ns)
     cdef long _admit_parked(self, Account account, long budget) except -1
-    @cython.locals(account=Account, room=long, msgs=long, held_back=bint)
+    @cython.locals(account=Account, room=long, msgs=long, left=long, held_back=bint)
     cdef object _deal_credit(self, list askers, long now_ns)
     @cython.locals(account=Account, total=long)
     cdef long _line_room_for(self, list askers)
@@ -69,6 +87,9 @@ cdef class Ledger:
     cdef object _learn(self, Account account)
     @cython.locals(size=long, gate=Gate)
     cdef object _grant(self, Account account, long msgs)
+    cdef object _pinch(self, Account account)
+    cdef object _unpinch(self, Account account)
+    cpdef long lend_of(self, Account account, long now_ns) except -1
     cdef object _withdraw(self, Account account, long msgs, long now_ns)
     cdef object _return(self, Account account, long msgs)
     @cython.locals(account=Account, need=long, freed=long, offset=long, count=long)

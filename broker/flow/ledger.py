@@ -55,6 +55,63 @@ class Port:
         raise NotImplementedError
 
 
+class Budget:
+    """What all producers of one connection may have promised and parked together, in bytes (FLOW §4).
+
+    Each message counts with ``HELD_BYTES`` for its place. Who got nothing for want of room here waits in
+    ``short``, out of its ledger's line, so that it holds nobody else up there; ``serve`` puts them back.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.gate = Gate("connection_memory_limit")
+        self.gate.configure(0, 0, limit_bytes, limit_bytes, 0, 0)
+        self.accounts: list[Account] = []
+        self.short: list[Account] = []
+
+    def hold(self, msgs: int, size: int) -> None:
+        """Count what is held of messages that are in no node yet; negative numbers when it no longer is."""
+        self.gate.depth_msgs += msgs
+        self.gate.depth_bytes += size
+
+    def share(self, size: int) -> int:
+        """How many credits of so many bytes the next one may have, beside those who wait already."""
+        room = self.gate.room(size)
+        return room if room <= 1 else max(room // (len(self.short) + 1), 1)
+
+    def is_overdrawn(self) -> bool:
+        """Whether what is held alone is more than the limit."""
+        return self.gate.depth_bytes > self.gate.stop_bytes
+
+    def trim(self, now_ns: int) -> None:
+        """More is held, or reserved for each credit, than was foreseen: the longest idle lose theirs for it.
+
+        The caller has the budget looked after until nobody is short of it.
+        """
+        for account in sorted(self.accounts, key=lambda each: each.last_used_ns):
+            excess = self.gate.excess_msgs()
+            if excess == 0:
+                return
+            taken = min(excess, account.outstanding)
+            if taken > 0:
+                account.ledger.take_back(account, taken, now_ns)
+
+    def serve(self, now_ns: int) -> list[Account]:
+        """Once a twentieth is free, or all that could be: those who waited, in line at their nodes again."""
+        gate = self.gate
+        left = gate.stop_bytes - gate.depth_bytes - gate.promised_bytes
+        if left < gate.stop_bytes // PROBE_PART and gate.promised_msgs + gate.depth_msgs > 0:
+            return []
+        waiting, self.short = self.short, []
+        for account in waiting:
+            account.pinched = False
+            account.ledger.wait(account, now_ns)
+        return waiting
+
+    def lend(self, now_ns: int) -> list[Account]:
+        """Those of the connection's links that lost credit because they did nothing with it (rule 5)."""
+        return [account for account in self.accounts if account.ledger.lend_of(account, now_ns) > 0]
+
+
 class Account:
     """One producer link's promise at one node.
 
@@ -63,8 +120,14 @@ class Account:
     that never holds credit and only parks (anonymous relay, rejecting nodes).
     """
 
-    def __init__(self, ledger: Ledger, port: Port, window_max: int, initial: int) -> None:
+    def __init__(
+        self, ledger: Ledger, port: Port, window_max: int, initial: int, budget: Budget | None
+    ) -> None:
         self.ledger = ledger
+        self.budget = budget
+        self.pinched = False
+        # The node it is an account at, for whoever deals; opaque.
+        self.place: object = None
         self.port = port
         self.window_max = window_max
         self.initial = min(initial, window_max)
@@ -106,7 +169,9 @@ class Account:
             self.outstanding -= 1
             self.used += 1
             self.ledger.release(1, self.reserve_bytes)
-            if self.outstanding == 0 and self.waiting:
+            if self.budget is not None:
+                self.budget.gate.promise(-1, -self.ledger._held(self.reserve_bytes))
+            if self.outstanding == 0 and (self.waiting or self.pinched):
                 self.blocked_since_ns = now_ns
             return codes.TAKEN
         if self.withdrawn > 0:
@@ -124,6 +189,9 @@ class Account:
         self.ledger.parked_bytes += size
         if self.ledger.memory is not None:
             self.ledger.memory.depth_bytes += self.ledger._held(size)
+        if self.budget is not None:
+            self.budget.hold(1, self.ledger._held(size))
+            self.budget.trim(now_ns)
         self.ledger.wait(self, now_ns)
 
     def unpark(self, message: object) -> bool:
@@ -163,6 +231,8 @@ class Account:
         self.ledger.parked_bytes -= size
         if self.ledger.memory is not None:
             self.ledger.memory.depth_bytes -= self.ledger._held(size)
+        if self.budget is not None:
+            self.budget.hold(-1, -self.ledger._held(size))
 
     @property
     def granted(self) -> int:
@@ -207,14 +277,22 @@ class Ledger:
         self.revoked_count = 0
         self.scan = 0
         self.overpromised = False
+        # A gate that had no room at all when somebody in line was last passed over.
+        self.tight: Gate | None = None
         self.memory: Gate | None = None
         self.copies = 1
         self.most_held = codes.UNBOUNDED
+        # Budgets of connections that somebody was found to wait for; the caller empties it.
+        self.scarce: list[Budget] = []
 
-    def open(self, port: Port, window_max: int, initial: int, now_ns: int) -> Account:
+    def open(
+        self, port: Port, window_max: int, initial: int, now_ns: int, budget: Budget | None = None
+    ) -> Account:
         """A new producer's account; its first grant comes at the end of the turn, if there is room."""
-        account = Account(self, port, window_max, initial)
+        account = Account(self, port, window_max, initial, budget)
         account.last_used_ns = now_ns
+        if budget is not None:
+            budget.accounts.append(account)
         self.accounts.append(account)
         if self.gate.stop_msgs and window_max > 0:
             account.window = max(min(account.window, self.gate.stop_msgs // len(self.accounts)), 1)
@@ -231,6 +309,7 @@ class Ledger:
             self.line.remove(account)
         if account.resting:
             self.rest.remove(account)
+        self._unpinch(account)
         account.closed = True
         account.waiting = False
         account.resting = False
@@ -239,6 +318,8 @@ class Ledger:
         while account.parked:
             account.next_parked()
         self.accounts.remove(account)
+        if account.budget is not None:
+            account.budget.accounts.remove(account)
 
     def orphan(self, account: Account, now_ns: int) -> None:
         """The link is gone, but what it parked was pre-settled and is the broker's: it keeps its
@@ -264,6 +345,9 @@ class Ledger:
         """A message was larger than its credit had reserved: reserve more for what is still out."""
         self._learn(account)
         self.overpromised = True
+        if account.budget is not None:
+            account.budget.trim(account.last_used_ns)
+            self.scarce.append(account.budget)
 
     def attach_gate(self, gate: Gate, now_ns: int) -> None:
         """Messages to this address now need room in ``gate`` too; what doesn't fit is withdrawn."""
@@ -275,6 +359,8 @@ class Ledger:
     def detach_gate(self, gate: Gate) -> None:
         """Messages to this address no longer need room in ``gate``."""
         self.others.remove(gate)
+        if self.tight is gate:
+            self.tight = None
         for account in self.accounts:
             gate.promise(-account.outstanding, -account.outstanding * account.reserve_bytes)
 
@@ -303,14 +389,28 @@ class Ledger:
         """Take back what idle accounts hold, for others than ours; how much credit that was."""
         freed = 0
         for account in self.accounts:
-            if account.outstanding > 0 and now_ns - account.last_used_ns >= IDLE_NS:
-                freed += self._reclaim_from(account, account.outstanding, now_ns)
-                if account.outstanding == 0 and account.waiting and not account.parked:
-                    # It did nothing with what it had: being in line for more doesn't say that it wants it.
-                    account.waiting = False
-                    self.line.remove(account)
-                    self._rest(account)
+            freed += self.lend_of(account, now_ns)
         return freed
+
+    def lend_of(self, account: Account, now_ns: int) -> int:
+        """The same of one account."""
+        if account.outstanding == 0 or now_ns - account.last_used_ns < IDLE_NS:
+            return 0
+        # Idle for so long, it used nothing recently, whenever that was last looked at.
+        account.used_mark = account.used
+        freed = self._reclaim_from(account, account.outstanding, now_ns)
+        if account.outstanding == 0 and account.waiting and not account.parked:
+            # It did nothing with what it had: being in line for more doesn't say that it wants it.
+            account.waiting = False
+            self.line.remove(account)
+            self._rest(account)
+        return freed
+
+    def take_back(self, account: Account, msgs: int, now_ns: int) -> None:
+        """Its connection has no room for so much of its credit any more; it waits for that."""
+        if not account.waiting and not account.pinched:
+            self._pinch(account)
+        self._withdraw(account, msgs, now_ns)
 
     def room(self, reserve_bytes: int) -> int:
         """Credit that may be promised now: the least room of all gates."""
@@ -324,7 +424,7 @@ class Ledger:
 
     def renew(self, account: Account, now_ns: int) -> bool:
         """The link used half of what it had: it has earned more; true if it has to wait for it."""
-        if account.waiting or account.window_max == 0:
+        if account.waiting or account.pinched or account.window_max == 0:
             return False
         if account.window < account.window_max:
             account.window = min(account.window * 2, account.window_max)
@@ -332,7 +432,9 @@ class Ledger:
         if not self.line and not self.rest and not account.parked:
             self._learn(account)
             want = account.window - account.outstanding
-            if self.room(account.reserve_bytes) >= want:
+            if self.room(account.reserve_bytes) >= want and (
+                account.budget is None or account.budget.share(self._held(account.reserve_bytes)) >= want
+            ):
                 self._grant(account, want)
                 return False
         self.wait(account, now_ns)
@@ -342,6 +444,10 @@ class Ledger:
         """Put an account in line for room."""
         if account.waiting or account.closed:
             return
+        if account.pinched:
+            if not account.parked:
+                return
+            self._unpinch(account)
         account.waiting = True
         if account.resting:
             account.resting = False
@@ -355,6 +461,8 @@ class Ledger:
         if self.overpromised:
             self.overpromised = False
             self.trim(now_ns)
+        if self._is_shut():
+            return
         if self.line:
             self._deal(now_ns)
         if self.line and now_ns >= self.reclaim_ns and self._may_open():
@@ -363,6 +471,11 @@ class Ledger:
                 self._deal(now_ns)
         if self.rest and now_ns >= self.probe_ns:
             self._probe(now_ns)
+        self.tight = self._find_tight() if self.line and self.others else None
+
+    def is_shut_by_other(self, gate: Gate) -> bool:
+        """Whether room that came free in this gate is of no use, because another has none."""
+        return self.tight is not None and self.tight is not gate and self.tight.room(1) == 0
 
     def next_deadline(self) -> int:
         """When ``settle_turn`` has work that no event announces; 0 for never."""
@@ -394,14 +507,31 @@ class Ledger:
         """How many producer links have no credit and wait for some, or wait with a parked message."""
         count = 0
         for account in self.accounts:
-            if account.waiting and (account.outstanding == 0 or account.parked):
+            waits = account.waiting or account.pinched
+            if waits and (account.outstanding == 0 or account.parked):
                 count += 1
         return count
 
     def _may_open(self) -> bool:
         if self.gate.closed or (self.memory is not None and self.memory.closed):
             return False
-        return not any(gate.closed for gate in self.others)
+        if self.tight is not None and self.tight.closed:
+            return False
+        # One of them per subscription of a topic: a plain loop, typed when compiled.
+        for gate in self.others:  # noqa: SIM110
+            if gate.closed:
+                return False
+        return True
+
+    def _is_shut(self) -> bool:
+        """Whether the gate that shut this ledger last still does: nothing can be dealt or reclaimed then."""
+        return self.tight is not None and self.tight.closed and self.tight.room(1) == 0
+
+    def _find_tight(self) -> Gate | None:
+        for gate in self.others:
+            if gate.room(1) == 0:
+                return gate
+        return None
 
     def _excess(self) -> int:
         excess = self.gate.excess_msgs()
@@ -461,6 +591,13 @@ class Ledger:
         held_back = False
         for account, share in zip(askers, shares, strict=True):
             msgs = 0 if held_back else min(share, self.room(account.reserve_bytes))
+            if msgs > 0 and account.budget is not None:
+                left = account.budget.share(self._held(account.reserve_bytes))
+                if left < min(msgs, account.wants()):
+                    self._pinch(account)
+                    msgs = left
+                if msgs <= 0:
+                    continue
             if msgs <= 0:
                 account.passed_over += 1
                 held_back = held_back or account.passed_over > PATIENCE
@@ -469,7 +606,7 @@ class Ledger:
                 continue
             account.passed_over = 0
             self._grant(account, msgs)
-            if account.outstanding <= account.low and account.wants() > 0:
+            if account.outstanding <= account.low and account.wants() > 0 and not account.pinched:
                 account.waiting = True
                 self.line.append(account)
         self.line.extendleft(reversed(unserved))
@@ -483,7 +620,7 @@ class Ledger:
 
     def _learn(self, account: Account) -> None:
         """Adopt the size the link's messages turned out to have; what it holds is reserved anew."""
-        size = self.gate.strict_bytes or account.learned_bytes
+        size: int = self.gate.strict_bytes or account.learned_bytes
         if size == account.reserve_bytes:
             return
         change = (size - account.reserve_bytes) * account.outstanding
@@ -495,6 +632,20 @@ class Ledger:
                 gate.promise(0, change)
             if self.memory is not None:
                 self.memory.promise(0, held * self.copies)
+            if account.budget is not None:
+                account.budget.gate.promise(0, held)
+
+    def _pinch(self, account: Account) -> None:
+        """It waits for its connection's budget, not for room here."""
+        account.pinched = True
+        if account.budget is not None:
+            account.budget.short.append(account)
+            self.scarce.append(account.budget)
+
+    def _unpinch(self, account: Account) -> None:
+        if account.pinched and account.budget is not None:
+            account.pinched = False
+            account.budget.short.remove(account)
 
     def _grant(self, account: Account, msgs: int) -> None:
         account.outstanding += msgs
@@ -509,11 +660,13 @@ class Ledger:
                 gate.promise(msgs, size)
         if self.memory is not None:
             self.memory.promise(msgs, self.copies * msgs * self._held(account.reserve_bytes))
+        if account.budget is not None:
+            account.budget.gate.promise(msgs, msgs * self._held(account.reserve_bytes))
         account.port.grant(msgs)
 
     def _withdraw(self, account: Account, msgs: int, now_ns: int) -> None:
         self._return(account, msgs)
-        if account.outstanding == 0 and account.waiting:
+        if account.outstanding == 0 and (account.waiting or account.pinched):
             account.blocked_since_ns = now_ns
         account.withdrawn += msgs
         self.revoked_count += 1
@@ -524,6 +677,8 @@ class Ledger:
         account.outstanding -= msgs
         self.release(msgs, account.reserve_bytes)
         self.used_total -= msgs
+        if account.budget is not None:
+            account.budget.gate.promise(-msgs, -msgs * self._held(account.reserve_bytes))
 
     def _reclaim(self, now_ns: int) -> bool:
         """Step 3 of the class; true if any credit came back."""
@@ -553,6 +708,7 @@ class Ledger:
             return 0
         self._withdraw(account, taken, now_ns)
         if account.outstanding == 0 and not account.waiting:
+            self._unpinch(account)
             self._rest(account)
         return taken
 

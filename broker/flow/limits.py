@@ -50,6 +50,7 @@ class NodeSettings:
     when_full: str = "block"
     reject_after_ms: int = 0
     overflow: str = "reject"
+    pending_message_limit: int = 0
     consumer_flow_limit: int = 1000
     consumer_flow_threshold: int = 50
     consumer_flow_min: int = 10
@@ -167,6 +168,7 @@ _WORDS = (
     "byte_reservation",
     "when_full",
     "overflow",
+    "pending_message_limit",
     "dispatch",
     "slow_consumer_rate",
     "slow_consumer_for_ms",
@@ -266,6 +268,8 @@ def _why_no_stop(unit: str, hard: int, percent: int, given: Mapping[str, Value])
         return "a ring queue has no thresholds by default"
     if given.get("overflow") == "page":
         return "what is beyond the limit goes to disk"
+    if given.get("pending_message_limit"):
+        return "what is beyond pending_message_limit is dropped"
     if hard == 0:
         return f"max_{unit} is not set"
     return "" if percent else "default_flow_stop_threshold is 0"

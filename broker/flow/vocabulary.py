@@ -33,9 +33,6 @@ Value = int | str
 # What `flow_control: {}` means: EMS takes 256 KB where the property is present without a value.
 EMS_STOP_BYTES = 256 * KB
 
-# Words that FLOW.md defines and this version does not act on: better refused than ignored.
-LATER = ("pending_message_limit",)
-
 
 class SettingError(OperatorError):
     """A setting was refused. ``names`` are the keys it is about, the one to change first."""
@@ -210,7 +207,12 @@ REJECT_AFTER = Duration(minimum=1)
 _WINDOW = Count(minimum=1, maximum=(1 << 31) - 1)
 
 FIELDS = fields_table(
-    Field("kind", Word(("queue", "topic")), "queue", "What the node is"),
+    Field(
+        "kind",
+        Word(("queue", "topic", "subscription")),
+        "queue",
+        "What the node is; in a policy, `subscription` is for those of the topics it matches",
+    ),
     Field("durable", Flag(), "false", "The node and its durable messages survive a restart"),
     Field("max_count", Count(), "none", "Hard limit in messages; 0 means none"),
     Field("max_size", Size(), "100 MB", "Hard limit in bytes; 0 means none"),
@@ -254,6 +256,13 @@ FIELDS = fields_table(
         Word(("reject", "ring", "drop_newest", "dead_letter", "page")),
         "reject",
         "What happens at the hard limit",
+    ),
+    Field(
+        "pending_message_limit",
+        Count(),
+        "none",
+        "Of what waits to be sent the oldest beyond so many are dropped; what was sent doesn't count. A"
+        " subscription with one never stops publishers. 0 means none",
     ),
     Field(
         "consumer_flow_limit", Count(), "1000", "Most unsettled messages on a consumer link; 0 means no limit"
@@ -339,8 +348,6 @@ POLICY_TYPES = {
 
 def read(key: str, value: object) -> object:
     """The parsed value of one key. SettingError if there is no such key or no such value."""
-    if key in LATER:
-        raise SettingError(f"{key!r} is not available yet", key)
     if key not in FIELDS:
         raise SettingError(unknown_key(key, FIELDS), key)
     try:
@@ -389,7 +396,7 @@ def from_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
 def argument_key(argument: str) -> str:
     """Our name for a declare argument. SettingError if there is none."""
     key = ARGUMENTS.get(argument, argument)
-    if key in FIELDS or key in LATER:
+    if key in FIELDS:
         return key
     known = [*ARGUMENTS, *FIELDS]
     raise SettingError(f"unknown argument {argument!r}{did_you_mean(argument, known)}", argument)

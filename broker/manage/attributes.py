@@ -129,12 +129,15 @@ BROKER: Row = {
     **{name: _field(f"totals.{name}") for name in Counters.__slots__},
 }
 
+BINDING: Row = {**_entity("binding"), **_same("source", "target")}
+
 # Entity type -> its rows; a link is a producer or a consumer, and shows what applies to it.
 ROWS: Mapping[str, Row] = {
     PREFIX + "broker": BROKER,
     PREFIX + "queue": {**_entity("queue"), **NODE},
     PREFIX + "topic": {**_entity("topic"), **NODE},
     PREFIX + "subscription": {**_entity("subscription"), **NODE},
+    PREFIX + "binding": BINDING,
     PREFIX + "connection": CONNECTION,
     PREFIX + "link": {**PRODUCER, **CONSUMER},
 }

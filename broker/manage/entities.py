@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from broker.engine import Engine
 from broker.errors import NotFoundError, OperatorError
 from broker.manage.attributes import CONSUMER, PREFIX, PRODUCER, ROWS, Row, names, shown
+from broker.manage.bindings import every_binding
 from broker.manage.holds import Holds
 from broker.manage.views import BrokerView, Links, ProducerView, queue_view
 from broker.node import Node
@@ -78,6 +79,7 @@ class Entities:
     def _others(self) -> Mapping[str, Callable[[], Iterable[object]]]:
         return {
             "broker": lambda: [self._broker()],
+            "binding": lambda: every_binding(self._engine),
             "connection": self._links.connections,
             "link": lambda: [*self._links.producers(None), *self._links.consumers(None)],
         }

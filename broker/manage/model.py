@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 
 from broker.engine import SECOND_NS, Engine
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
 from broker.flow.vocabulary import ARGUMENTS
 from broker.manage import why as reasons
+from broker.manage.bindings import Bindings, check, parents_of
 from broker.manage.deadlocks import Deadlocks
 from broker.manage.definitions import Definition
 from broker.manage.entities import Entities, Page
@@ -26,7 +28,7 @@ from broker.manage.holds import EVERYTHING, Holds, matches, parsed
 from broker.manage.names import check_name, is_own
 from broker.manage.obstacles import Around
 from broker.manage.process import Process
-from broker.manage.subscriptions import Subscriptions, is_pattern, is_subscription
+from broker.manage.subscriptions import Subscriptions, Wanted, is_pattern, is_subscription
 from broker.manage.totals import Totals
 from broker.manage.views import (
     BrokerView,
@@ -77,6 +79,8 @@ MOST_TOLD = 1000
 
 # The store's note of the operators' holds.
 HOLDS = "holds"
+
+NO_PARENTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
 def _ignore(node: Node) -> None:
@@ -130,11 +134,12 @@ class Model:
         self.on_events: Callable[[int, bool], list[bytes]] | None = None
         self._backup: Backup | None = None
         self.subscriptions = Subscriptions(
-            engine, self._topic, self._pattern_settings, self._subscription_gone
+            engine, self._topic, self._of_subscription, self._subscription_gone, self._changed
         )
         self.deadlocks = Deadlocks(engine, self._catch_up)
         self.forecasts = Forecasts(engine, self._catch_up)
         engine.watch = self.deadlocks.stir
+        self._bindings = Bindings(engine)
         self._totals = Totals()
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker)
 
@@ -204,8 +209,13 @@ class Model:
         for key in arguments.keys() - _without_none(arguments).keys():
             if explicit.pop(ARGUMENTS.get(key, key), None) is None:
                 raise OperatorError(f"'{name}' has no argument {key!r} to take back")
-        effective = self._effective(name, explicit, _capability(node))
+        effective = self._effective(name, explicit, _capability(node), parents_of(node))
+        for heir in node.subscriptions:
+            if not heir.is_subscription:
+                parents = {**parents_of(heir), name: explicit}
+                self._effective(heir.name, heir.arguments, _capability(heir), parents)
         self._change(node, explicit, effective)
+        self._hand_down(node)
         return node
 
     def delete(self, name: str) -> Node:
@@ -218,7 +228,13 @@ class Model:
         if node.is_subscription:
             self.engine.unsubscribe(node)
         else:
+            heirs = [each for each in node.subscriptions if not each.is_subscription]
+            bound = bool(heirs or node.topics)
             self.engine.delete(name)
+            if bound:
+                self._bindings.keep()
+            for each in heirs:
+                self._resettle(each)
         for each in gone:
             if each.deleted:
                 self.subscriptions.forget(each)
@@ -231,9 +247,10 @@ class Model:
         With ``dry_run`` they are only counted.
         """
         node = self.find(name)
+        holders = [node, *(each for each in node.subscriptions if each.is_subscription)]
         if dry_run:
-            return sum(waiting_msgs(each) for each in (node, *node.subscriptions))
-        return sum(self.engine.purge(each) for each in (node, *node.subscriptions))
+            return sum(waiting_msgs(each) for each in holders)
+        return sum(self.engine.purge(each) for each in holders)
 
     def move(self, source: str, target: str, count: int = 0, dry_run: bool = False) -> int:
         """Move the oldest messages of a queue to another as that has room; how many will go. 0 is all."""
@@ -258,10 +275,27 @@ class Model:
         return Browsed(tuple(found), 0 if node.spool is None else node.spool.count)
 
     def bind(self, source: str, target: str) -> None:
-        """Not available yet."""
-        raise OperatorError("bindings are not available yet: subscribe to the topic itself")
+        """A queue takes what is sent to a topic, and from now on what it doesn't set itself (FLOW §6)."""
+        topic, queue = self.resolve(source, "topic"), self.resolve(target, "queue")
+        check(topic, queue)
+        parents = {**parents_of(queue), topic.name: topic.arguments}
+        effective = self._effective(queue.name, queue.arguments, _capability(queue), parents)
+        self._bindings.bind(topic, queue)
+        self._change(queue, queue.arguments, effective)
+        self._bindings.keep()
 
-    unbind = bind
+    def unbind(self, source: str, target: str) -> None:
+        """It takes no more of them, and what it had from the topic holds no longer."""
+        topic, queue = self.engine.node(source), self.engine.node(target)
+        parents = {name: given for name, given in parents_of(queue).items() if name != source}
+        effective = self._effective(queue.name, queue.arguments, _capability(queue), parents)
+        self._bindings.unbind(topic, queue)
+        self._change(queue, queue.arguments, effective)
+
+    def restore_bindings(self, noted: bytes) -> None:
+        """The bindings as they were before the restart."""
+        for queue in self._bindings.restore(noted):
+            self._resettle(queue)
 
     def find(self, name: str) -> Node:
         """A queue, topic or subscription that exists."""
@@ -314,8 +348,8 @@ class Model:
         They hold until the policy files are read again. ConfigError with all that is wrong in them.
         """
         given = parse_policies(text, file)
-        patterns = {policy.pattern.text for policy in given.policies}
-        kept = [policy for policy in self.policies.policies if policy.pattern.text not in patterns]
+        replaced = {policy.key for policy in given.policies}
+        kept = [policy for policy in self.policies.policies if policy.key not in replaced]
         return self.apply(PolicySet.of([*kept, *given.policies]))
 
     def reload(self) -> list[str]:
@@ -354,14 +388,18 @@ class Model:
 
     def explain(self, address: str) -> Explanation:
         """Every setting at an address, its effective value and where it comes from."""
-        check_name(address)
+        wanted = self.subscriptions.wanted(address)
         node = self.engine.nodes.get(address)
-        effective = self._effective(address, {}) if node is None else self._now(node)
+        if wanted is not None:
+            effective = self._of_subscription(wanted)
+        else:
+            check_name(address)
+            effective = self._effective(address, {}) if node is None else self._now(node)
         settings = effective.settings
         return Explanation(
             address=address,
-            kind=settings.kind,
-            exists=node is not None,
+            kind=settings.kind if wanted is None else "subscription",
+            exists=node is not None or wanted is not None,
             auto_create=effective.auto_create,
             held_by=self.holds.holding(address),
             settings=tuple(
@@ -452,13 +490,30 @@ class Model:
             self.deadlocks.changed(node)
             self.forecasts.changed(node)
 
-    def _effective(self, address: str, arguments: Mapping[str, object], capability: str = "") -> Effective:
+    def _effective(
+        self,
+        address: str,
+        arguments: Mapping[str, object],
+        capability: str = "",
+        parents: Mapping[str, Mapping[str, object]] = NO_PARENTS,
+    ) -> Effective:
         return self.policies.effective(
-            address, arguments, self.defaults, capability=capability, auto_create=self.auto_create
+            address, arguments, self.defaults, parents, capability, auto_create=self.auto_create
         )
 
     def _now(self, node: Node) -> Effective:
-        return self._effective(node.name, node.arguments, _capability(node))
+        return self._effective(node.name, node.arguments, _capability(node), parents_of(node))
+
+    def _resettle(self, node: Node) -> None:
+        self._change(node, node.arguments, self._now(node))
+
+    def _hand_down(self, node: Node) -> None:
+        """What a topic has, those that take from it have too."""
+        if node.is_topic:
+            self.subscriptions.resettle(node.name)
+        for heir in node.subscriptions:
+            if not heir.is_subscription:
+                self._resettle(heir)
 
     def _add(
         self, name: str, arguments: dict[str, object], effective: Effective, shelf: Shelf | None = None
@@ -477,9 +532,17 @@ class Model:
             raise OperatorError(f"'{address}' is a queue: only topics have subscriptions")
         return node
 
-    def _pattern_settings(self, pattern: str) -> NodeSettings:
-        """Those of a subscription to many topics: what policies say of the pattern's text."""
-        return self._effective(pattern, {}, "topic").settings
+    def _of_subscription(
+        self, wanted: Wanted, policies: PolicySet | None = None, defaults: BrokerDefaults | None = None
+    ) -> Effective:
+        """What holds for a subscription; to many topics, what policies say of the pattern's text."""
+        topic = self.engine.nodes.get(wanted.address)
+        arguments = {} if topic is None else topic.arguments
+        known = policies or self.policies
+        return known.of_subscription(wanted.address, wanted.owner, arguments, defaults or self.defaults)
+
+    def _changed(self, node: Node) -> None:
+        self.on_change(node)
 
     def _subscription_gone(self, node: Node) -> None:
         self._totals.retire(node)
@@ -491,8 +554,7 @@ class Model:
             self.engine.define(node, _definition(effective, arguments))
         node.arguments = arguments
         node.origins = dict(effective.origins)
-        for each in (node, *node.subscriptions):
-            self.on_change(each)
+        self.on_change(node)
 
     def _hold(self, node: Node) -> None:
         held = bool(self.holds.holding(node.name))
@@ -515,6 +577,7 @@ class Model:
                     node.name,
                     node.arguments,
                     defaults,
+                    parents_of(node),
                     capability=_capability(node),
                     auto_create=self.auto_create,
                 )
@@ -524,6 +587,11 @@ class Model:
             if each.settings.kind != node.kind:
                 problems.append(f"'{node.name}' is a {node.kind} and can't become a {each.settings.kind}")
             effective.append((node, each))
+        for wanted in self.subscriptions.all_wanted():
+            try:
+                self._of_subscription(wanted, policies, defaults)
+            except OperatorError as refusal:
+                problems.append(str(refusal))
         return effective, problems
 
     def _queue_view(self, node: Node) -> QueueView:

@@ -50,7 +50,8 @@ def of_producer(link: ProducerView, node: Node, around: Around) -> Reason:
         text = "the broker is shutting down and takes no more"
         return Reason(SHUTDOWN, text, "after a restart", Bar(SHUTDOWN))
     return (
-        of_gates(node, around)
+        _of_the_connection(link)
+        or of_gates(node, around)
         or _of_budgets(link, node, around)
         or _of_the_link(link, node)
         or _of_the_disk(node, around)
@@ -90,7 +91,8 @@ def _gates(node: Node) -> Iterator[tuple[Node, Gate]]:
     """Every gate a message to the node needs room in, and whose it is."""
     yield node, node.gate
     for part in node.subscriptions:
-        yield part, part.gate
+        if node.heeding and not part.apart:
+            yield part, part.gate
 
 
 def _closed(node: Node, gate: Gate, around: Around) -> Reason:
@@ -125,6 +127,17 @@ def _below(thresholds: Iterable[Bar]) -> str:
 
 def _standstill(node: Node) -> str:
     return ", nothing leaves it" + ("" if node.consumers else " and it has no consumer")
+
+
+def _of_the_connection(link: ProducerView) -> Reason | None:
+    bar = link.connection_bar
+    if bar is None:
+        return None
+    text = (
+        f"its connection's {bar.setting} is used up: {about(bar.depth)} of {about(bar.stop)} promised to its"
+        " links or parked"
+    )
+    return Reason(bar.setting, text, "when its links use what they have, or lose it for lying idle", bar)
 
 
 def _of_budgets(link: ProducerView, node: Node, around: Around) -> Reason | None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from broker.engine import Engine
 from broker.errors import ConflictError, OperatorError
-from broker.flow.limits import NodeSettings
 from broker.manage.names import LONGEST, is_own
 from broker.node import Node
+from broker.policy.effective import Effective
 from broker.policy.match import Pattern, parse_pattern
 from broker.queues.filters import compiled
 from broker.storage import Shelf
@@ -44,6 +44,12 @@ class Wanted:
     shared_by_all: bool = False
     lasts: bool = False
     durable: bool = False
+
+    @property
+    def owner(self) -> str:
+        """Whose it is, as policies know it: container and link, or the name it is shared by."""
+        name = self.link.partition(MARK)[0] if self.shared else self.link
+        return name if self.shared_by_all or not self.container else f"{self.container}.{name}"
 
     @property
     def key(self) -> Key:
@@ -75,22 +81,24 @@ class Subscription:
 
 
 class Subscriptions:
-    """All of them. ``topic`` makes the topic of an address; ``settings`` are those of a pattern.
+    """All of them. ``topic`` makes the topic of an address; ``settings`` has what holds for what is wanted.
 
-    ``on_remove`` is told of the node of each that went.
+    ``on_remove`` is told of the node of each that went, ``on_change`` of each that has new settings.
     """
 
     def __init__(
         self,
         engine: Engine,
         topic: Callable[[str], Node],
-        settings: Callable[[str], NodeSettings],
+        settings: Callable[[Wanted], Effective],
         on_remove: Callable[[Node], None],
+        on_change: Callable[[Node], None],
     ) -> None:
         self._engine = engine
         self._topic = topic
         self._settings = settings
         self._on_remove = on_remove
+        self._on_change = on_change
         self._known: dict[Key, Subscription] = {}
         self._patterns: dict[Node, Pattern] = {}
         self._number = 0
@@ -167,23 +175,41 @@ class Subscriptions:
             if _means(pattern, topic):
                 self._engine.bind(topic, node)
 
-    def resettle(self) -> None:
-        """Policies have changed: patterns take the settings that hold for them now."""
-        for node in self._patterns:
-            self._engine.change(node, self._settings(node.address))
+    def resettle(self, address: str = "") -> None:
+        """What holds has changed, for all of them or for those of one address: they take it over.
+
+        All changes happen in one step each, so that no gate opens and closes on the way.
+        """
+        for known in list(self._known.values()):
+            if address and known.wanted.address != address:
+                continue
+            effective = self._settings(known.wanted)
+            settings = replace(effective.settings, durable=known.wanted.durable)
+            if settings != known.node.settings:
+                self._engine.change(known.node, settings)
+                self._on_change(known.node)
+            known.node.origins = dict(effective.origins)
+
+    def wanted(self, name: str) -> Wanted | None:
+        """What the receiver of a subscription asked for; None if there is none of that name."""
+        return next((each.wanted for each in self._known.values() if each.node.name == name), None)
+
+    def all_wanted(self) -> list[Wanted]:
+        """What the receivers of all of them asked for."""
+        return [known.wanted for known in self._known.values()]
 
     def _make(self, wanted: Wanted, key: Key, name: str, shelf: Shelf | None) -> Subscription:
         engine = self._engine
         keep = compiled(wanted.filters)
         pattern = parse_pattern(wanted.address) if is_pattern(wanted.address) else None
         topics = [self._topic(wanted.address)] if pattern is None else self._fitting(pattern)
-        settings = topics[0].settings if pattern is None else self._settings(wanted.address)
-        assert settings is not None
-        settings = replace(settings, durable=wanted.durable)
+        effective = self._settings(wanted)
+        settings = replace(effective.settings, durable=wanted.durable)
         node = engine.subscribe(
             name, wanted.address, settings, wanted.encode() if wanted.durable else b"", shelf
         )
         node.filter = keep
+        node.origins = dict(effective.origins)
         for topic in topics:
             engine.bind(topic, node)
         if pattern is not None:

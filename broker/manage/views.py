@@ -15,7 +15,7 @@ from broker.flow.gate import Gate
 from broker.flow.ledger import Account
 from broker.flow.limits import NodeSettings
 from broker.flow.window import Window
-from broker.manage.bars import bars, budgets
+from broker.manage.bars import Bar, bars, budgets
 from broker.manage.deadlocks import DeadlockView
 from broker.node import Node
 from broker.queues.queue import Entry
@@ -105,6 +105,7 @@ class ProducerView:
 
     ``window`` is 0 where credit promises no room (anonymous relay, a node that rejects);
     ``reserve_bytes`` is the size one credit reserves; ``resting``: it lay idle and has lost its credit.
+    ``connection_bar`` is there while it waits for room in its connection's budget.
     """
 
     id: str
@@ -126,6 +127,7 @@ class ProducerView:
     reserve_bytes: int = 1
     resting: bool = False
     last_used_ns: int = 0
+    connection_bar: Bar | None = None
 
     @property
     def blocked(self) -> bool:
@@ -152,7 +154,7 @@ class ProducerView:
         credit: int | None = None,
     ) -> ProducerView:
         """A link's view from its account; ``credit`` where the link and not the ledger counts it."""
-        waits = account.waiting and account.outstanding == 0
+        waits = (account.waiting or account.pinched) and account.outstanding == 0
         return cls(
             id=id,
             connection=connection,
@@ -173,6 +175,7 @@ class ProducerView:
             reserve_bytes=account.reserve_bytes,
             resting=bool(account.resting),
             last_used_ns=account.last_used_ns,
+            connection_bar=_connection_bar(account),
         )
 
 
@@ -406,6 +409,13 @@ class Links(Protocol):
     def consumers(self, node_name: str | None) -> list[ConsumerView]: ...
 
 
+def _connection_bar(account: Account) -> Bar | None:
+    if not account.pinched or account.budget is None:
+        return None
+    gate = account.budget.gate
+    return Bar(gate.name, gate.depth_bytes + gate.promised_bytes, gate.stop_bytes, gate.stop_bytes)
+
+
 def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
     """A node as it stands; ``held_by`` names the operator's hold on it, empty for none."""
     settings = node.settings
@@ -426,7 +436,7 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         flow_stopped_since_ns=since_ns,
         flow_stopped_for_s=(now_ns - since_ns) / SECOND_NS if stopped else 0.0,
         flow_stopped_seconds=sum(_closed_ns(gate, now_ns) for gate in gates) / SECOND_NS,
-        enforced=all(gate.enforced for gate in gates),
+        enforced=all(part.gate.enforced for part in (node, *node.subscriptions) if not part.apart),
         held_by=held_by,
         depth_msgs=sum(gate.depth_msgs for gate in gates),
         depth_bytes=sum(gate.depth_bytes for gate in gates),

@@ -7,6 +7,10 @@ A node takes each setting from the first of these that has it (FLOW §6):
 3. the policies that match the node, most specific pattern first;
 4. the broker's defaults.
 
+A topic has what it was declared with as well as what its policies say, and of several topics the one that
+was bound first and says something of a setting has its way. A subscription takes from the policies for
+subscriptions first, then all that holds for its topic.
+
 Kind and auto_create are never taken from a topic: a queue bound to a topic stays a queue. And a node
 that a wider pattern names as the place of dead letters takes nothing from there about its own.
 """
@@ -53,6 +57,12 @@ class Policy:
     auto_create: bool | None
     auto_create_origin: str
     place: Place
+    of_subscriptions: bool = False
+
+    @property
+    def key(self) -> tuple[bool, str]:
+        """What there is one policy for."""
+        return self.of_subscriptions, self.pattern.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +86,34 @@ class PolicySet:
 
     def matching(self, address: str) -> list[Policy]:
         """The policies for an address, most specific first."""
-        return [policy for policy in self.policies if policy.pattern.matches(address)]
+        return [each for each in self.policies if not each.of_subscriptions and each.pattern.matches(address)]
+
+    def matching_subscription(self, address: str, owner: str) -> list[Policy]:
+        """The policies for a subscription to an address, most specific first; ``owner`` is container.link."""
+        return [
+            each
+            for each in self.policies
+            if each.of_subscriptions and each.pattern.matches_subscription(address, owner)
+        ]
 
     def effective(
         self,
         address: str,
         arguments: Mapping[str, object] = _NONE,
         defaults: BrokerDefaults | None = None,
-        parents: Sequence[str] = (),
+        parents: Sequence[str] | Mapping[str, Mapping[str, object]] = (),
         capability: str = "",
         auto_create: bool = True,
     ) -> Effective:
         """What holds for a node of this name, created with these arguments and bound to these topics.
 
+        ``parents`` are the topics' names, in the order they were bound, or with the arguments of each.
         ``capability`` is the kind a client's terminus asks for, where no policy has a word on it;
         ``auto_create`` the broker's own setting. SettingError, naming both origins, on a contradiction.
         """
         matching = self.matching(address)
-        own = [_from_arguments(arguments), *(each.settings for each in matching if each.pattern.literal)]
+        own: list[Sequence[Setting]] = [_from_arguments(arguments)]
+        own += [each.settings for each in matching if each.pattern.literal]
         chosen = _chosen([*own, *self._inherited(matching, address, parents)])
         notes = _keep_letters(address, chosen, _chosen(own))
         if capability in ("queue", "topic"):
@@ -107,13 +127,39 @@ class PolicySet:
         created, origins["auto_create"] = _auto_create(matching, auto_create)
         return Effective(settings, origins, created)
 
+    def of_subscription(
+        self,
+        address: str,
+        owner: str,
+        arguments: Mapping[str, object] = _NONE,
+        defaults: BrokerDefaults | None = None,
+    ) -> Effective:
+        """What holds for a subscription to a topic, or a pattern, that has these arguments.
+
+        SettingError, naming both origins, on a contradiction.
+        """
+        layers: list[Iterable[Setting]] = []
+        layers += [policy.settings for policy in self.matching_subscription(address, owner)]
+        layers += [_by_topic(_from_arguments(arguments), address)]
+        layers += [_by_topic(policy.settings, address) for policy in self.matching(address)]
+        chosen = _chosen(layers)
+        if _never_holds(chosen):
+            chosen = {name: each for name, each in chosen.items() if name not in _HELD_BY}
+        settings, origins = _completed(address, chosen, defaults or BrokerDefaults())
+        return Effective(settings, origins | {"kind": "receiver", "auto_create": "receiver"}, False)
+
     def _inherited(
-        self, matching: list[Policy], address: str, parents: Sequence[str]
+        self,
+        matching: list[Policy],
+        address: str,
+        parents: Sequence[str] | Mapping[str, Mapping[str, object]],
     ) -> Iterable[Iterable[Setting]]:
         for parent in parents:
+            if isinstance(parents, Mapping):
+                yield _by_topic(_from_arguments(parents[parent]), parent)
             for policy in self.matching(parent):
                 if not policy.pattern.matches(address):
-                    yield _by_topic(policy, parent)
+                    yield _by_topic(policy.settings, parent)
         for policy in matching:
             yield policy.settings
 
@@ -123,10 +169,10 @@ def _from_arguments(arguments: Mapping[str, object]) -> list[Setting]:
     return [Setting(name, item.value, ARGUMENT) for name, item in given.items()]
 
 
-def _by_topic(policy: Policy, topic: str) -> list[Setting]:
+def _by_topic(settings: Iterable[Setting], topic: str) -> list[Setting]:
     return [
         Setting(setting.name, setting.value, f"{setting.origin} (by topic {topic})")
-        for setting in policy.settings
+        for setting in settings
         if setting.name != "kind"
     ]
 
@@ -137,6 +183,18 @@ def _chosen(layers: Iterable[Iterable[Setting]]) -> dict[str, Setting]:
         for setting in layer:
             chosen.setdefault(setting.name, setting)
     return chosen
+
+
+# Thresholds mean nothing to a subscription that never holds publishers: those of its topic, which may not
+# even fit its limits, are left out.
+_HELD_BY = ("flow_stop_count", "flow_resume_count", "flow_stop_size", "flow_resume_size")
+
+
+def _never_holds(chosen: Mapping[str, Setting]) -> bool:
+    said = {name: each.value for name, each in chosen.items()}
+    if said.get("flow_control") is False or said.get("pending_message_limit"):
+        return True
+    return said.get("overflow") in ("ring", "drop_newest", "page")
 
 
 # What says which messages become dead letters and where they go.

@@ -8,13 +8,20 @@ from pathlib import Path
 from broker.errors import ConfigError, Problem
 from broker.fields import unknown_key
 from broker.flow.limits import SettingError, contradictions, normalise
-from broker.flow.vocabulary import LATER, read
+from broker.flow.vocabulary import read
 from broker.policy.effective import Policy, PolicySet, Setting
 from broker.policy.match import Pattern
-from broker.policy.schema import AUTO_CREATE, MATCH, POLICY_FIELDS
+from broker.policy.schema import AUTO_CREATE, MATCH, POLICY_FIELDS, PatternType
 from broker.yamlsource import Block, Entry, Items, Node, Place, Scalar, plain, read_bytes, read_file
 
 SUFFIXES = (".yaml", ".yml")
+
+SUBSCRIPTION = "subscription"
+# What a subscription has from whoever receives from it.
+_NOT_THEIRS = {
+    "auto_create": "a subscription comes with its receiver: auto_create is a topic's",
+    "durable": "a subscription is durable if its receiver asks for it: durable is a topic's",
+}
 
 
 def load_policies(paths: Sequence[Path]) -> PolicySet:
@@ -67,13 +74,13 @@ def _in_order(problems: list[Problem]) -> list[Problem]:
 
 
 def _repeated(policies: Iterable[Policy]) -> list[Problem]:
-    first: dict[str, Place] = {}
+    first: dict[tuple[bool, str], Place] = {}
     problems = []
     for policy in policies:
-        text = policy.pattern.text
-        if text in first:
-            problems.append(policy.place.problem(f"{text!r} has a policy already, at {first[text]}"))
-        first.setdefault(text, policy.place)
+        if policy.key in first:
+            text = f"{policy.pattern.text!r} has a policy already, at {first[policy.key]}"
+            problems.append(policy.place.problem(text))
+        first.setdefault(policy.key, policy.place)
     return problems
 
 
@@ -107,38 +114,42 @@ def _listed(root: Node | None, problems: list[Problem]) -> tuple[Node, ...]:
 def _policy(block: Block, problems: list[Problem]) -> Policy | None:
     entries = {entry.key: entry for entry in block.entries}
     before = len(problems)
-    values = {key: _value(entry, problems) for key, entry in entries.items()}
+    kind = entries.get("kind")
+    of_subscriptions = kind is not None and plain(kind.value) == SUBSCRIPTION
+    values = {key: _value(entry, problems, of_subscriptions) for key, entry in entries.items()}
     pattern, auto_create = values.pop("match", None), values.pop("auto_create", None)
     if "match" not in entries and not block.broken:
         problems.append(block.place.problem("a policy needs 'match', the pattern of its addresses"))
     settings = _settings(entries, problems) if len(problems) == before else ()
     if not isinstance(pattern, Pattern):
         return None
-    if pattern.literal and values.get("dead_letter_address") == pattern.text:
+    if of_subscriptions:
+        problems += [entries[key].place.problem(why) for key, why in _NOT_THEIRS.items() if key in entries]
+    elif pattern.literal and values.get("dead_letter_address") == pattern.text:
         place = entries["dead_letter_address"].value.place
         problems.append(place.problem("dead_letter_address is the node itself"))
     created = auto_create if isinstance(auto_create, bool) else None
     origin = str(entries["auto_create"].place) if created is not None else ""
-    return Policy(pattern, settings, created, origin, entries["match"].value.place)
+    return Policy(pattern, settings, created, origin, entries["match"].value.place, of_subscriptions)
 
 
-def _value(entry: Entry, problems: list[Problem]) -> object:
-    if entry.key not in POLICY_FIELDS and entry.key not in LATER:
+def _value(entry: Entry, problems: list[Problem], of_subscriptions: bool) -> object:
+    if entry.key not in POLICY_FIELDS:
         problems.append(entry.place.problem(unknown_key(entry.key, POLICY_FIELDS)))
         return None
     try:
-        return _parsed(entry)
+        return _parsed(entry, of_subscriptions)
     except SettingError as error:
-        place = entry.place if entry.key in LATER else entry.value.place
-        problems.append(place.problem(error.reason))
+        problems.append(entry.value.place.problem(error.reason))
     return None
 
 
-def _parsed(entry: Entry) -> object:
+def _parsed(entry: Entry, of_subscriptions: bool) -> object:
+    own_types = {MATCH.name: PatternType(of_subscriptions), AUTO_CREATE.name: AUTO_CREATE.type}
     for own in (MATCH, AUTO_CREATE):
         if entry.key == own.name:
             try:
-                return own.type.parse(plain(entry.value))
+                return own_types[own.name].parse(plain(entry.value))
             except ValueError as error:
                 raise SettingError(f"{own.name}: {error}", own.name) from None
     return read(entry.key, plain(entry.value))
@@ -155,4 +166,8 @@ def _settings(entries: dict[str, Entry], problems: list[Problem]) -> tuple[Setti
     for found in contradictions({name: item.value for name, item in given.items()}):
         one, other = (entries[given[name].key].place for name in found.names)
         problems.append(one.problem(f"{found.reason} (line {other.line})"))
-    return tuple(Setting(name, item.value, str(entries[item.key].place)) for name, item in given.items())
+    return tuple(
+        Setting(name, item.value, str(entries[item.key].place))
+        for name, item in given.items()
+        if item.value != SUBSCRIPTION or name != "kind"
+    )

@@ -5,6 +5,9 @@ An address is words between dots. `*` stands for one word; at the end, `>` stand
 
 Of the patterns that match one address, the most specific is the one that is more literal at the first
 word in which they differ: a literal word, or the end, before `*`, before `>`, before `#`.
+
+A pattern of subscriptions may say whose they are behind the last slash: `news.>/client.*` are those of
+container `client` to any of these topics. One that says so is more specific than one that doesn't.
 """
 
 from __future__ import annotations
@@ -15,15 +18,20 @@ ONE = "*"
 REST = (">", "#")
 
 _RANK = {ONE: 1, ">": 2, "#": 3}
+EVERYBODY = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A parsed pattern; sort by ``rank`` for the most specific first."""
+    """A parsed pattern; sort by ``rank`` for the most specific first.
+
+    ``owner`` is the part about whose subscriptions it means, None where it means everybody's.
+    """
 
     text: str
     words: tuple[str, ...] = field(repr=False)
     rank: tuple[int, ...] = field(repr=False)
+    owner: Pattern | None = field(default=None, repr=False)
 
     def matches(self, address: str) -> bool:
         words = address.split(".")
@@ -33,6 +41,10 @@ class Pattern:
         head = self.words[:-1]
         least = len(head) + (last == ">")
         return len(words) >= least and _same(head, words)
+
+    def matches_subscription(self, address: str, owner: str) -> bool:
+        """Whether it means the subscription to an address of ``container.link``."""
+        return self.matches(address) and (self.owner is None or self.owner.matches(owner))
 
     @property
     def literal(self) -> bool:
@@ -46,6 +58,19 @@ def parse_pattern(text: str) -> Pattern:
     for position, word in enumerate(words):
         _check_word(word, last=position == len(words) - 1)
     return Pattern(text, words, (*(_RANK.get(word, 0) for word in words), 0))
+
+
+def parse_subscription_pattern(text: str) -> Pattern:
+    """The pattern of a policy for subscriptions: `ADDRESS`, or `ADDRESS/OWNER`; ValueError if it is none.
+
+    The owner is ``container.link``, or the name of a shared subscription.
+    """
+    address, slash, owner = text.rpartition("/")
+    if not slash:
+        pattern = parse_pattern(text)
+        return Pattern(text, pattern.words, (*pattern.rank, EVERYBODY))
+    whose, pattern = parse_pattern(owner), parse_pattern(address)
+    return Pattern(text, pattern.words, (*pattern.rank, *whose.rank), whose)
 
 
 def _check_word(word: str, last: bool) -> None:

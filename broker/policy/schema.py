@@ -8,23 +8,25 @@ from dataclasses import dataclass
 from broker import fields
 from broker.fields import Field, Flag, Schema
 from broker.flow.limits import FIELDS
-from broker.policy.match import Pattern, parse_pattern
+from broker.policy.match import Pattern, parse_pattern, parse_subscription_pattern
 from broker.units import show
 
 # A rough shape for editors; the parser says precisely what is wrong.
-_PATTERN = r"^(([^.*>#]+|\*)\.)*([^.*>#]+|\*|>|#)$"
+_WORDS = r"(([^.*>#]+|\*)\.)*([^.*>#]+|\*|>|#)"
+_PATTERN = rf"^{_WORDS}(/{_WORDS})?$"
 
 
 @dataclass(frozen=True, slots=True)
 class PatternType:
-    """Words between dots with wildcards."""
+    """Words between dots with wildcards; where it is for subscriptions, whose they are behind a slash."""
 
     label = "pattern"
+    of_subscriptions: bool = False
 
     def parse(self, value: object) -> Pattern:
         if not isinstance(value, str):
             raise ValueError(f'expected a pattern in quotes such as "orders.>", not {show(value)}')
-        return parse_pattern(str(value))
+        return parse_subscription_pattern(value) if self.of_subscriptions else parse_pattern(value)
 
     def schema(self) -> Schema:
         return {"type": "string", "pattern": _PATTERN}
@@ -34,7 +36,8 @@ MATCH = Field(
     "match",
     PatternType(),
     "required",
-    "The addresses it is for: '*' is one word, '>' at the end one or more, '#' at the end any number",
+    "The addresses it is for: '*' is one word, '>' at the end one or more, '#' at the end any number. With"
+    " kind: subscription the topics', and behind a slash the subscribers', as container.link",
 )
 AUTO_CREATE = Field(
     "auto_create",

@@ -14,7 +14,8 @@ from broker.queues.queue import Entry, Queue, Reader
 class Consumer:
     """A taker of messages; the room that knows the wire implements ``capacity`` and ``send``.
 
-    ``shares`` is true where what others are sent lowers its capacity too (one window over a connection).
+    ``shares`` is true where what others are sent lowers its capacity too (one window over a connection);
+    ``started`` once its client has given credit for the first time.
     """
 
     def __init__(self) -> None:
@@ -22,6 +23,7 @@ class Consumer:
         self.shares = False
         # It settles too few, as its node's settings say.
         self.slow = False
+        self.started = True
         # For one that doesn't take everything: how far it has looked.
         self.reader: Reader | None = None
         # Whose it is: the connection, None for the broker's own; opaque.

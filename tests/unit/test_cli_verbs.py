@@ -104,7 +104,11 @@ def test_qpid_configs_flags_become_settings(fake: FakeBroker, capsys: pytest.Cap
         ("set queue q --argument dispatch=", ("UPDATE", "org.sluice.queue", "q", {"dispatch": None})),
         ("add queue q --argument flow_control=", ("CREATE", "org.sluice.queue", "q", {"flow_control": ""})),
         ("del topic news", ("DELETE", "org.sluice.topic", "news", {})),
-        ("bind news orders key", ("CREATE", "org.sluice.binding", "news/orders", {})),
+        (
+            "bind news orders",
+            ("CREATE", "org.sluice.binding", "news/orders", {"source": "news", "target": "orders"}),
+        ),
+        ("unbind news orders", ("DELETE", "org.sluice.binding", "news/orders", None)),
     ],
 )
 def test_each_command_asks_one_thing(fake: FakeBroker, words: str, call: Call) -> None:

@@ -160,11 +160,6 @@ def test_purge_drops_what_is_ready_and_producers_go_on() -> None:
     assert account.outstanding > 0
 
 
-def test_bindings_are_refused_in_plain_words() -> None:
-    with pytest.raises(OperatorError, match="not available yet"):
-        World().model.bind("news", "orders")
-
-
 # --- hold
 
 

@@ -93,7 +93,8 @@ def test_every_setting_can_stand_in_a_file() -> None:
         flow: {flow_control: false, default_flow_stop_threshold: 60%, default_flow_resume_threshold: 50,
                max_size: 1GB, producer_window: 9, initial_credit: 8, consumer_flow_limit: 7,
                consumer_flow_threshold: 6%, connection_flow_limit: 5, connection_flow_limit_enabled: true,
-               consumer_flow_min: 4, auto_queue_consumer_flow_limit: 3, auto_topic_consumer_flow_limit: 0}
+               consumer_flow_min: 4, auto_queue_consumer_flow_limit: 3, auto_topic_consumer_flow_limit: 0,
+               connection_memory_limit: 3MB}
         events: {enabled: false, file: /var/log/flow.jsonl, max_size: 1 MB, keep: 0, sample_interval: 5s}
         """
     )
@@ -109,6 +110,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
     assert settings.limits == Limits(5, 6, 7, 4096, MB, 64 << 10, 2000, 0, 500)
     assert settings.flow.defaults == BrokerDefaults(False, 60, 50, 1024 * MB, 7, 6, 9, 8, MB, 4, 3, 0)
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (5, True)
+    assert settings.flow.connection_memory_limit == 3 * MB
     assert set(settings.origins) == set(FIELDS)
 
 

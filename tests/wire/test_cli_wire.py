@@ -57,7 +57,8 @@ def test_refusals_exit_1_with_the_reason(broker: RunningBroker) -> None:
     refusal = sluice(broker, "config", "add", "queue", "x", *both, status=1)
     assert "flow_resume_count 9 is more than flow_stop_count 5" in refusal
     assert "control characters" in sluice(broker, "config", "add", "queue", "a\x1b[31m", status=1)
-    assert "not available yet" in sluice(broker, "config", "bind", "news", "orders", status=1)
+    assert "'orders' is a queue" in sluice(broker, "config", "bind", "orders", "inbox", status=1)
+    assert "has no key" in sluice(broker, "config", "bind", "news", "inbox", "key", status=1)
     assert "nobody" in sluice(broker, "why", "nobody", status=1)
 
 

@@ -1,0 +1,127 @@
+"""What subscribers of a topic cost: one that stalls beside nine that go on; and what each more of them costs.
+
+The stalled one takes ten messages and settles none. Its policy says what becomes of the rest: it goes to
+disk, the oldest of it is dropped, or (without flow control) what is beyond its hard limit is. The nine are
+measured with it and without it, in short slices by turns, so that a machine that slows down slows both.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from statistics import median
+
+from bench.contenders import BenchError, Running
+from bench.measuring import BODY, Figures, Pace
+from broker.client import codec
+from broker.client.link import Connection
+from broker.client.load import Usage
+from broker.client.loadloop import Loop
+
+HEALTHY = 9
+SLICES = 5
+COUNTS = (1, 10, 100, 1000)
+MODES = ("paging", "shedding", "uncontrolled")
+STALLED_CREDIT = 10
+MOST_OF_A_LOOP = 250
+ATTACH_S = 30.0
+FRAME = codec.header() + codec.binary_body(bytes(97 + i % 26 for i in range(BODY)))
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Messages delivered a second, and the broker's processor time for each."""
+
+    rate: float
+    cpu_us: float
+
+
+def scenario(running: Running, pace: Pace) -> Figures:
+    """``_part`` is the rate of the nine beside a stalled one, of their rate without it."""
+    figures: Figures = {}
+    for mode in MODES:
+        pairs = [_pair(running, pace.seconds / 4, f"fan.{mode}") for _ in range(SLICES)]
+        figures[f"{mode}_part"] = median(beside.rate / alone.rate for alone, beside in pairs)
+        figures[f"{mode}_cpu_part"] = median(beside.cpu_us / alone.cpu_us for alone, beside in pairs)
+    for count in COUNTS:
+        found = [_slice(running, pace.seconds / 2, "fan.many", count) for _ in range(3)]
+        figures[f"cpu_{count}"] = median(each.cpu_us for each in found)
+        figures[f"rate_{count}"] = median(each.rate for each in found)
+    return figures
+
+
+def _pair(running: Running, seconds: float, address: str) -> tuple[Slice, Slice]:
+    found = []
+    for stalls in (False, True):
+        with _stalled(running, address) if stalls else nullcontext():
+            found.append(_slice(running, seconds, address, HEALTHY))
+    return found[0], found[1]
+
+
+@contextmanager
+def _stalled(running: Running, address: str) -> Iterator[None]:
+    with Connection(running.url, container_id="slow") as connection:
+        receiver = connection.receiver(address, credit=STALLED_CREDIT)
+        yield
+        # It was there all the time and got what it may have before it settles anything.
+        connection.wait_until(lambda: receiver.received >= STALLED_CREDIT, 5.0)
+        if receiver.received != STALLED_CREDIT:
+            raise BenchError("the stalled subscriber was not there")
+
+
+def _slice(running: Running, seconds: float, address: str, receivers: int) -> Slice:
+    """One sender and so many receivers, each on a connection of its own."""
+    loops: list[Loop] = []
+    run = secrets.randbits(63)
+    try:
+        for first in range(0, receivers, MOST_OF_A_LOOP):
+            loop = Loop(run, FRAME, BODY, 1)
+            loops.append(loop)
+            for index in range(first, min(first + MOST_OF_A_LOOP, receivers)):
+                loop.connect(running.url, address, is_sender=False, index=index - first)
+        loops[0].connect(running.url, address, is_sender=True, index=0)
+        with ThreadPoolExecutor(len(loops)) as threads:
+            _attach(loops, threads)
+            loops[0].begin()
+            _spin(loops, threads, seconds / 4)
+            before, used = _received(loops), _cpu_s(running)
+            begun = time.monotonic()
+            _spin(loops, threads, seconds)
+            passed_s = time.monotonic() - begun
+            moved, cpu_s = _received(loops) - before, _cpu_s(running) - used
+            loops[0].sending = False
+            _spin(loops, threads, 0.2)
+    finally:
+        for loop in loops:
+            loop.close()
+    if moved == 0:
+        raise BenchError(f"nothing came of '{address}'")
+    return Slice(moved / passed_s, cpu_s / moved * 1e6)
+
+
+def _attach(loops: list[Loop], threads: ThreadPoolExecutor) -> None:
+    deadline = time.monotonic() + ATTACH_S
+    while not all(loop.attached for loop in loops):
+        if time.monotonic() > deadline:
+            raise BenchError("not every link was attached in time")
+        _spin(loops, threads, 0.05)
+
+
+def _spin(loops: list[Loop], threads: ThreadPoolExecutor, seconds: float) -> None:
+    list(threads.map(lambda loop: loop.spin(seconds), loops))
+
+
+def _received(loops: list[Loop]) -> int:
+    """Deliveries; a loop takes the copies that its other receivers get for repeats."""
+    return sum(loop.received + loop.repeated for loop in loops)
+
+
+def _cpu_s(running: Running) -> float:
+    usage = Usage.of(running.pid)
+    if usage is None:
+        raise BenchError("the contender ended by itself")
+    return usage.cpu_s

@@ -1,0 +1,226 @@
+"""FLOW.md §3 and §4 on the wire: what happens at the hard limit, and budgets as what holds or refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from broker.client import codec
+from broker.client.errors import ClientTimeoutError
+from broker.client.link import Connection, Sender
+from broker.message import header_end
+from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.seeing import await_number, number_of, queue_of
+
+pytestmark = [pytest.mark.wire, pytest.mark.flow]
+
+KB = 1024
+FULL = "amqp:resource-limit-exceeded"
+
+
+def numbered(number: int, size: int = 100) -> bytes:
+    return codec.binary_body(str(number).encode().ljust(size, b"."))
+
+
+def number_in(message: bytes) -> int:
+    body = message[header_end(message) :]
+    return int(body[8 if body[3] == 0xB0 else 5 :].split(b".")[0])
+
+
+def send(broker: RunningBroker, address: str, count: int) -> Sender:
+    """So many numbered messages, settled one way or the other; the closed link tells which."""
+    with Connection(broker.url) as connection:
+        sender = connection.sender(address)
+        for number in range(count):
+            sender.send(numbered(number), timeout_s=10)
+        sender.flush(10)
+        return sender
+
+
+def held(broker: RunningBroker, address: str) -> list[int]:
+    """What a queue holds, taken out of it."""
+    count = number_of(broker, address, "depth_msgs")
+    found: list[int] = []
+    with Connection(broker.url) as connection:
+        receiver = connection.receiver(address)
+        while len(found) < count:
+            found += [number_in(each) for each in receiver.take(100, timeout_s=10)]
+    return found
+
+
+def sent_until_blocked(sender: Sender, size: int) -> int:
+    with suppress(ClientTimeoutError):
+        while True:
+            sender.send(numbered(sender.sent, size), timeout_s=0.5)
+    return sender.sent
+
+
+def why(broker: RunningBroker, address: str) -> list[dict[str, str]]:
+    command = [sys.executable, "-m", "broker.cli.main", "why", address, "--json", "-b", broker.url]
+    answer = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=30).stdout)
+    assert isinstance(answer, list)
+    return answer
+
+
+# --- the hard limit: ten messages, thirty sent, nothing throttled
+
+FirstTen, LastTen = list(range(10)), list(range(20, 30))
+
+
+@pytest.mark.parametrize(
+    ("overflow", "accepted", "kept", "counted"),
+    [
+        ("reject", 10, FirstTen, {"refused": 20, "dropped": 0}),
+        ("ring", 30, LastTen, {"refused": 0, "dropped": 20}),
+        ("drop_newest", 30, FirstTen, {"refused": 0, "dropped": 20}),
+        ("dead_letter", 30, FirstTen, {"refused": 0, "dead_lettered": 20}),
+    ],
+)
+def test_overflow_at_the_hard_limit(
+    start_broker: StartBroker, overflow: str, accepted: int, kept: list[int], counted: dict[str, int]
+) -> None:
+    letters = ", dead_letter_address: dead" if overflow == "dead_letter" else ""
+    broker = start_broker(
+        policies="policies:\n"
+        f"  - {{match: q, max_count: 10, flow_control: false, overflow: {overflow}{letters}}}\n"
+    )
+    sender = send(broker, "q", 30)
+    assert (sender.accepted, sender.rejected) == (accepted, 30 - accepted)
+    if accepted == 10:
+        assert {condition for _, condition, _ in sender.rejections} == {FULL}
+    for name, count in counted.items():
+        assert number_of(broker, "q", name) == count, name
+    assert held(broker, "q") == kept
+    if letters:
+        assert number_of(broker, "dead", "depth_msgs") == 20
+
+
+@pytest.mark.parametrize("control", ["true", "false"])
+def test_overflow_page_keeps_everything_and_stops_nobody(start_broker: StartBroker, control: str) -> None:
+    policy = f"{{match: q, overflow: page, memory_limit: 64KB, max_count: 10, flow_control: {control}}}"
+    broker = start_broker(policies=f"policies:\n  - {policy}\n")
+    assert send(broker, "q", 3000).accepted == 3000
+    assert number_of(broker, "q", "paged_msgs") > 0
+    assert queue_of(broker, "q")["flowStoppedCount"] == 0
+    assert held(broker, "q") == list(range(3000))
+
+
+def test_a_queue_too_sheds_the_oldest_that_wait(start_broker: StartBroker) -> None:
+    broker = start_broker(policies="policies:\n  - {match: q, pending_message_limit: 5}\n")
+    send(broker, "q", 30)
+    await_number(broker, "q", "dropped", 25)
+    assert held(broker, "q") == list(range(25, 30))
+
+
+# --- budgets: the same words, whatever has no room
+
+Setting = tuple[str, str, tuple[str, ...], str]
+BUDGETS: dict[str, Setting] = {
+    "broker": ("", "", ("--memory-limit", "64KB"), "memory_limit"),
+    "node": ("", "memory_limit: 32KB", (), "flow_stop_size"),
+    "connection": ("flow: {connection_memory_limit: 16KB}\n", "max_count: 20", (), "flow_stop_count"),
+}
+
+
+@pytest.fixture
+def budget(start_broker: StartBroker) -> Callable[..., tuple[RunningBroker, str]]:
+    def start(which: str, setting: str) -> tuple[RunningBroker, str]:
+        config, own, args, cause = BUDGETS[which]
+        line = ", ".join(word for word in ("match: q", own, setting) if word)
+        return start_broker(config, f"policies:\n  - {{{line}}}\n", args), cause
+
+    return start
+
+
+@pytest.mark.parametrize("which", BUDGETS)
+def test_a_budget_blocks_and_room_in_it_lets_go_on(
+    budget: Callable[..., tuple[RunningBroker, str]], which: str
+) -> None:
+    broker, cause = budget(which, "")
+    with Connection(broker.url) as connection:
+        sender = connection.sender("q")
+        sent = sent_until_blocked(sender, KB)
+        assert 10 < sent < 64
+        [answer] = why(broker, "q")
+        assert answer["cause"] == cause
+        with Connection(broker.url) as other:
+            receiver = other.receiver("q")
+            for _ in range(sent):
+                receiver.take(1, timeout_s=5)
+            other.pump()
+        assert connection.wait_until(sender.may_send, 5)
+
+
+@pytest.mark.parametrize("which", ["broker", "node"])
+@pytest.mark.parametrize(
+    "setting",
+    ["send_fail_if_no_space: true", "send_fail_if_no_space_after_timeout: 300", "when_full: reject"],
+)
+def test_a_send_fails_where_a_budget_has_no_space(
+    budget: Callable[..., tuple[RunningBroker, str]], which: str, setting: str
+) -> None:
+    broker, _ = budget(which, setting)
+    with Connection(broker.url) as connection:
+        sender = connection.sender("q")
+        for number in range(100):
+            sender.send(numbered(number, KB), timeout_s=5)
+        sender.flush(10)
+        assert 10 < sender.accepted < 64
+        assert sender.accepted + sender.rejected == 100
+        assert {condition for _, condition, _ in sender.rejections} == {FULL}
+        assert number_of(broker, "q", "depth_msgs") == sender.accepted
+
+
+# --- one connection's own budget
+
+
+def test_all_links_of_a_connection_share_what_it_may_be_promised(start_broker: StartBroker) -> None:
+    broker = start_broker("flow: {connection_memory_limit: 32KB}\n")
+    with Connection(broker.url) as one, Connection(broker.url) as other:
+        senders = [one.sender(f"q{number}") for number in range(5)]
+        for sender in senders:
+            for number in range(200):
+                sender.send(numbered(number, KB), timeout_s=10)
+            sender.flush(10)
+        assert [sender.accepted for sender in senders] == [200] * 5
+        lone = other.sender("q0")
+        assert other.wait_until(lone.may_send, 5), "another connection has its own"
+        promised = [number_of(broker, f"q{number}", "promised_bytes") for number in range(1, 5)]
+        assert sum(promised) <= 32 * KB
+        # Whoever is left without tells why; what lies idle is lent on, so all of them can send.
+        for sender in senders:
+            sender.send(numbered(0, KB), timeout_s=5)
+
+
+def test_a_link_blocked_by_its_connection_says_so(start_broker: StartBroker) -> None:
+    """What waits parked at a full queue is what the connection holds; its other link gets nothing."""
+    broker = start_broker(
+        "flow: {connection_memory_limit: 4KB}\n",
+        "policies:\n  - {match: full, max_count: 3, flow_stop_count: 2, reject_after: 60s}\n",
+    )
+    with Connection(broker.url) as one, Connection(broker.url) as other:
+        parking, waiting = one.sender("full"), one.sender("free")
+        for number in range(8):
+            parking.send(numbered(number, KB), timeout_s=5)
+        one.pump()
+        await_number(broker, "full", "parked_msgs", 6)
+        with suppress(ClientTimeoutError):
+            for number in range(1000):
+                waiting.send(numbered(number, KB), timeout_s=0.3)
+        wait_until(
+            lambda: any(each["cause"] == "connection_memory_limit" for each in why(broker, "free")),
+            10,
+            "the link to be blocked by its connection",
+        )
+        [answer] = why(broker, "free")
+        assert "its connection's connection_memory_limit is used up" in answer["sentence"]
+        receiver = other.receiver("full")
+        for _ in range(8):
+            receiver.take(1, timeout_s=5)
+        other.pump()
+        assert one.wait_until(waiting.may_send, 5)
