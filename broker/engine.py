@@ -678,7 +678,9 @@ class Engine:
         elif idle:
             self.lend_ns = self.now_ns + IDLE_NS
             for node in self.nodes.values():
-                node.ledger.lend(self.now_ns)
+                # Touched, so that those who rest now are tried again in time.
+                if node.ledger.lend(self.now_ns) > 0:
+                    self.touch(node)
 
     def _serve_scarce(self, idle: bool) -> None:
         """Connections whose own budget was used up: who waits for it goes on, or borrows from idle links."""
@@ -701,7 +703,8 @@ class Engine:
         for node in self.borrowing:
             others = {topic for each in node.subscriptions for topic in each.topics} - {node}
             for topic in others:
-                topic.ledger.lend(self.now_ns)
+                if topic.ledger.lend(self.now_ns) > 0:
+                    self.touch(topic)
             self.touch(node)
         self.borrowing.clear()
 
