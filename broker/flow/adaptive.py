@@ -9,7 +9,7 @@ from broker.flow.window import Window
 
 # What a window holds beyond the round trip: as much again, at least so long. A broker and a client work
 # in batches, and a window that reopens at half of itself must feed the client meanwhile (bench: adaptive).
-HEADROOM_NS = 2_500_000
+HEADROOM_NS = 5_000_000
 # How long a settle rate is measured at least.
 RATED_NS = 5_000_000
 # The most of it that trials may find useful, what a trial must bring in rate to be kept, what one with
