@@ -1237,12 +1237,12 @@ class Engine:
         yield from list(self.nodes.values())
         yield from list(self.subscriptions.values())
 
-    def sample(self, now_ns: int) -> bool:
+    def sample(self, now_ns: int) -> int:
         """Update every node's rates (messages per second) from its counters; call it once a second.
 
-        Whether no message came or went since the last call.
+        How many messages came and went since the last call.
         """
-        idle = True
+        moved = 0
         seconds = (now_ns - self.sampled_ns) / SECOND_NS
         if self.sampled_ns == 0 or seconds <= 0:
             seconds = 1.0
@@ -1253,13 +1253,12 @@ class Engine:
             if node.spool is not None:
                 self._retry(node, node.spool)
             out = node.accepted + node.rejected + node.dropped
-            if node.received != node.sampled_in or out != node.sampled_out:
-                idle = False
+            moved += node.received - node.sampled_in + out - node.sampled_out
             node.rate_in = (node.received - node.sampled_in) / seconds
             node.rate_out = (out - node.sampled_out) / seconds
             node.sampled_in = node.received
             node.sampled_out = out
-        return idle
+        return moved
 
     def _retry(self, node: Node, spool: Spool) -> None:
         """Once a second what failed is tried again, and what expired on disk is looked for."""

@@ -30,7 +30,7 @@ from broker.errors import ConfigError, OperatorError
 from broker.events.history import BACKLOG, Clockwork, History
 from broker.events.watch import TOPIC
 from broker.flow.limits import resolve
-from broker.heap import Heap, trimmer
+from broker.heap import Heap, give_back
 from broker.http.entrance import Entrance
 from broker.http.server import HttpServer
 from broker.machine import (
@@ -42,7 +42,7 @@ from broker.machine import (
     taken_bytes,
 )
 from broker.manage.model import Model
-from broker.manage.process import Process, resident_bytes
+from broker.manage.process import Process
 from broker.policy.load import load_policies
 from broker.recovery import open_store, restore
 from broker.settings import Settings
@@ -57,6 +57,8 @@ SECOND_NS = 1_000_000_000
 ASK_TIMEOUT = 5.0
 # The reactor's thread waits for the interpreter's lock at most this long while HTTP renders.
 SWITCH_INTERVAL = 0.0005
+# Fewer messages in a second than this, and nobody minds a pause of some milliseconds.
+QUIET = 100
 COLLECT = (50_000, 50, 50)
 
 Answer = TypeVar("Answer")
@@ -137,7 +139,7 @@ class Server:
         restore(self.engine, self.model, self.store)
         self.container = Container(self.engine, self.model, roster, settings)
         self.reactor = Reactor(self.container)
-        self.heap = Heap(resident_bytes, trimmer())
+        self.heap = Heap(give_back)
         self.history = self._history(settings)
         if self.history is not None:
             self.model.on_events = self.history.recent
@@ -304,10 +306,10 @@ class Server:
         log.info("settings and policies reloaded, %d nodes changed", len(changed))
 
     def _sample(self, now_ns: int) -> None:
-        idle = self.engine.sample(now_ns)
+        moved = self.engine.sample(now_ns)
         self.container.look_after_orphans()
         self.store.maintain()
-        self.heap.look(idle)
+        self.heap.look(moved < QUIET)
         self.reactor.at(now_ns + SECOND_NS, self._sample)
 
 
