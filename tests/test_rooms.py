@@ -59,9 +59,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("flow.ledger", "queues.dispatch", "queues.queue", "queues.filters", *LEAVES),
     ),
     "manage": ("engine", "node", "policy", "flow", "queues", "store", *LEAVES),
+    "advise": ("engine", "node", "flow", "queues", *LEAVES),
     "http": (*VIEWS, *LEAVES),
     "client": LEAVES,
-    "cli": ("client", "server", "settings", "policy", "store", *VIEWS, *LEAVES),
+    "cli": ("client", "server", "advise", "settings", "policy", "store", *VIEWS, *LEAVES),
     "spark": (),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store"),

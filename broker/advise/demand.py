@@ -1,0 +1,320 @@
+"""The load behind a history: what producers wanted to send and consumers could have taken.
+
+A history shows what happened under the thresholds of its day; two things have to be inferred.
+
+*What producers wanted* is what they sent, as long as nothing held them back. From the moment the gate
+stops until a sample shows it open and nobody blocked, it is taken to have gone on at the rate of before,
+the surplus waiting at the producers; but in the end no more than was then really sent, for a backlog
+that is gone was sent. Where nothing came before (a burst that began within the sample), the rate is that
+of the moments in which the gate was open.
+
+*What consumers could take* is what they took while there was a backlog: while a message would wait longer
+than ``SOJOURN_S``. Without one they are taken to be as fast as they were when there last was.
+
+Between two samples the depths at which the gate stopped and opened tell what came and went: nothing comes
+while it is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from broker.advise.history import History, Sample, Turn
+from broker.advise.trace import SECOND_NS, Curve, Measured, Thresholds, Trace
+from broker.errors import OperatorError
+
+SOJOURN_S = 0.01
+# Less than this part of the rate that follows is as good as nothing.
+IDLE_PART = 0.1
+# A consumer nobody ever waited for is at least so much faster than what it was seen to do.
+SPARE = 2.0
+
+
+@dataclass(slots=True)
+class Part:
+    """A stretch in which the gate was in one state; ``received`` and ``settled`` in messages.
+
+    ``calm`` is true where it ends with a sample that saw the gate open and no producer blocked.
+    """
+
+    begin_ns: int
+    end_ns: int
+    closed: bool
+    begin_msgs: int
+    end_msgs: int
+    received: float = 0.0
+    settled: float = 0.0
+    consumers: int = 1
+    blocked: bool = False
+    calm: bool = False
+
+    @property
+    def length_s(self) -> float:
+        """Its length in seconds."""
+        return (self.end_ns - self.begin_ns) / SECOND_NS
+
+    @property
+    def arrival_rate(self) -> float:
+        """Messages received a second."""
+        return self.received / self.length_s if self.end_ns > self.begin_ns else 0.0
+
+    @property
+    def settle_rate(self) -> float:
+        """Messages settled a second."""
+        return self.settled / self.length_s if self.end_ns > self.begin_ns else 0.0
+
+
+def recover(history: History) -> Trace:
+    """The load of one node. OperatorError if nothing was sampled."""
+    if not history.samples:
+        raise OperatorError(f"{history.node}: the history has no sample of this node")
+    begin_ns = history.begin_ns
+    parts = list(_parts(history))
+    duration_ns = history.end_ns - begin_ns
+    offered, peak = _offered(parts, begin_ns)
+    begin_msgs = max(parts[0].begin_msgs, 0)
+    return Trace(
+        history.node,
+        duration_ns,
+        offered,
+        _served(parts, begin_ns),
+        peak,
+        _sizes(history, begin_ns),
+        producers=max(max(sample.producers for sample in history.samples), 1),
+        consumers=max(max(sample.consumers for sample in history.samples), 1),
+        begin_msgs=begin_msgs,
+        thresholds=_thresholds(history),
+        measured=measured(history),
+        notes=tuple(_notes(history, parts)),
+    )
+
+
+def measured(history: History) -> Measured:
+    """What the history itself says of stops and depth."""
+    stopped_ns = sum(end_ns - begin_ns for begin_ns, end_ns in _closures(history))
+    depths = [(sample.depth_msgs, sample.depth_bytes) for sample in history.samples]
+    depths += [(turn.depth_msgs, turn.depth_bytes) for turn in history.turns]
+    return Measured(
+        stop_seconds=stopped_ns / SECOND_NS,
+        stops=sum(turn.closed for turn in _turns(history)),
+        settled=sum(sample.settled for sample in history.samples),
+        worst_msgs=max(msgs for msgs, _ in depths),
+        worst_bytes=max(nbytes for _, nbytes in depths),
+    )
+
+
+def _turns(history: History) -> list[Turn]:
+    """Gate changes within the samples' time, without one that says what was so already."""
+    found: list[Turn] = []
+    for turn in history.turns:
+        if turn.at_ns < history.begin_ns or turn.at_ns > history.end_ns:
+            continue
+        if not found or found[-1].closed != turn.closed:
+            found.append(turn)
+    return found
+
+
+def _closures(history: History) -> Iterator[tuple[int, int]]:
+    turns = _turns(history)
+    # A history that begins with the gate's opening began with a closed gate.
+    since_ns = history.begin_ns if turns and not turns[0].closed else None
+    for turn in turns:
+        if turn.closed:
+            since_ns = turn.at_ns
+        elif since_ns is not None:
+            yield since_ns, turn.at_ns
+            since_ns = None
+    if since_ns is not None:
+        yield since_ns, history.end_ns
+
+
+def _parts(history: History) -> Iterator[Part]:
+    """Every stretch between samples and gate changes, with what came and went in it."""
+    turns = _turns(history)
+    closed = bool(turns) and not turns[0].closed
+    next_turn = 0
+    now_ns = history.begin_ns
+    first = history.samples[0]
+    depth = first.depth_msgs - first.received + first.settled
+    for sample in history.samples:
+        begin_ns = max(sample.at_ns - sample.interval_ns, now_ns)
+        if begin_ns > now_ns:
+            # No sample: nothing came or went.
+            yield Part(now_ns, begin_ns, closed, depth, depth, calm=not closed)
+        inside: list[Part] = []
+        at_ns = begin_ns
+        while next_turn < len(turns) and turns[next_turn].at_ns <= sample.at_ns:
+            turn = turns[next_turn]
+            next_turn += 1
+            if turn.at_ns > at_ns:
+                inside.append(Part(at_ns, turn.at_ns, closed, depth, turn.depth_msgs))
+                at_ns, depth = turn.at_ns, turn.depth_msgs
+            closed = turn.closed
+        if sample.at_ns > at_ns or not inside:
+            inside.append(Part(at_ns, sample.at_ns, closed, depth, sample.depth_msgs))
+        depth = sample.depth_msgs
+        _share_out(inside, sample)
+        inside[-1].calm = not closed and sample.blocked_producers == 0
+        yield from inside
+        now_ns = max(sample.at_ns, now_ns)
+
+
+def _share_out(parts: list[Part], sample: Sample) -> None:
+    """What came and went in a sample, to its parts.
+
+    1. A closed part takes nothing in (but what was parked): what its depth fell by was settled.
+    2. The other messages settled are shared among the open parts by their length.
+    3. An open part received what it settled and what its depth rose by.
+    """
+    open_parts = [part for part in parts if not part.closed]
+    for part in parts:
+        part.consumers = sample.consumers
+        part.blocked = sample.blocked_producers > 0
+        rise = part.end_msgs - part.begin_msgs
+        if part.closed and open_parts:
+            part.received = float(max(rise, 0))
+            part.settled = part.received - rise
+    left = max(sample.settled - sum(part.settled for part in parts if part.closed), 0.0)
+    if not open_parts:
+        _spread(parts, "settled", float(sample.settled), [part.length_s for part in parts])
+        _spread(parts, "received", float(sample.received), [part.length_s for part in parts])
+        return
+    _spread(open_parts, "settled", left, [part.length_s for part in open_parts])
+    came = sample.received - sum(part.received for part in parts if part.closed)
+    rises = [max(part.end_msgs - part.begin_msgs + part.settled, 0.0) for part in open_parts]
+    _spread(open_parts, "received", max(came, 0.0), rises)
+
+
+def _spread(parts: list[Part], name: str, amount: float, weights: list[float]) -> None:
+    total = sum(weights)
+    for part, weight in zip(parts, weights, strict=True):
+        setattr(part, name, amount * weight / total if total > 0 else amount / len(parts))
+
+
+# --- producers
+
+
+def _offered(parts: list[Part], begin_ns: int) -> tuple[Curve, float]:
+    """What producers wanted to send, cumulative, and how fast they send what they could not before."""
+    knots: list[tuple[int, float]] = [(0, 0.0)]
+    peak = max(part.arrival_rate for part in parts)
+    received = 0.0
+    i = 0
+    while i < len(parts):
+        if not (parts[i].closed or parts[i].blocked):
+            received += parts[i].received
+            knots.append((parts[i].end_ns - begin_ns, received))
+            i += 1
+            continue
+        end = _busy_until(parts, i)
+        rate = _rate_at(parts, i, end)
+        knots += _held_back(parts[i:end], rate, received, begin_ns, ended=parts[end - 1].calm)
+        received += sum(part.received for part in parts[i:end])
+        peak = max(peak, rate)
+        i = end
+    return Curve(knots), peak
+
+
+def _busy_until(parts: list[Part], first: int) -> int:
+    """The end of the time in which producers may have wanted to send more than they could."""
+    for i in range(first, len(parts)):
+        if parts[i].calm:
+            return i + 1
+    return len(parts)
+
+
+def _rate_at(parts: list[Part], first: int, end: int) -> float:
+    """At what rate producers went on wanting to send when they were stopped."""
+    before = parts[first - 1] if first > 0 else None
+    earlier = parts[first - 2].arrival_rate if first > 1 else 0.0
+    rate = before.arrival_rate if before else 0.0
+    flowing = [part for part in parts[first:end] if not part.closed and part.received > 0]
+    seconds = sum(part.length_s for part in flowing)
+    while_open = sum(part.received for part in flowing) / seconds if seconds > 0 else 0.0
+    if earlier < IDLE_PART * rate or before is None:
+        return max(rate, while_open)
+    return rate
+
+
+def _held_back(
+    parts: list[Part], rate: float, received: float, begin_ns: int, *, ended: bool
+) -> Iterator[tuple[int, float]]:
+    """Knots of what was wanted in a busy time: the rate of before, never less than was received, and in
+    the end, if it has ended, exactly that.
+    """
+    since_ns, start = parts[0].begin_ns, received
+    most = start + sum(part.received for part in parts) if ended else float("inf")
+    full_ns = since_ns + (most - start) / rate * SECOND_NS if rate > 0 and ended else float("inf")
+    for part in parts:
+        if part.begin_ns < full_ns < part.end_ns:
+            yield round(full_ns) - begin_ns, most
+        received += part.received
+        wanted = start + rate * (part.end_ns - since_ns) / SECOND_NS
+        yield part.end_ns - begin_ns, max(min(wanted, most), received)
+
+
+# --- consumers
+
+
+def _served(parts: list[Part], begin_ns: int) -> Curve:
+    """What consumers could take, cumulative."""
+    known = [part.settle_rate if _is_backlogged(part) else None for part in parts]
+    last = _first_useful(known) or SPARE * max(part.settle_rate for part in parts)
+    knots, total = [(0, 0.0)], 0.0
+    for part, rate in zip(parts, known, strict=True):
+        if rate is None:
+            rate = max(last, part.settle_rate) if part.consumers else part.settle_rate
+        elif rate > 0:
+            last = rate
+        total += rate * part.length_s
+        knots.append((part.end_ns - begin_ns, total))
+    return Curve(knots)
+
+
+def _is_backlogged(part: Part) -> bool:
+    least = min(part.begin_msgs, part.end_msgs)
+    return least >= max(part.settle_rate * SOJOURN_S, 1)
+
+
+def _first_useful(known: list[float | None]) -> float | None:
+    return next((rate for rate in known if rate), None)
+
+
+# --- the rest
+
+
+def _sizes(history: History, begin_ns: int) -> tuple[tuple[int, int], ...]:
+    """Mean sizes, where they change by more than a twentieth."""
+    found: list[tuple[int, int]] = []
+    for sample in history.samples:
+        if sample.received == 0:
+            continue
+        size = max(round(sample.received_bytes / sample.received), 1)
+        if not found or abs(size - found[-1][1]) > found[-1][1] / 20:
+            found.append((max(sample.at_ns - sample.interval_ns - begin_ns, 0), size))
+    if not found:
+        last = history.samples[-1]
+        found = [(0, max(last.depth_bytes // max(last.depth_msgs, 1), 1))]
+    return ((0, found[0][1]), *found[1:])
+
+
+def _thresholds(history: History) -> Thresholds | None:
+    """Those of the last gate change: settings may have changed under way."""
+    if not history.turns:
+        return None
+    last = history.turns[-1]
+    return Thresholds(last.stop_msgs, last.resume_msgs, last.stop_bytes, last.resume_bytes)
+
+
+def _notes(history: History, parts: list[Part]) -> Iterator[str]:
+    limits = {(t.stop_msgs, t.resume_msgs, t.stop_bytes, t.resume_bytes) for t in history.turns}
+    if len(limits) > 1:
+        yield "the thresholds changed while this was recorded; the last ones are compared with"
+    if parts[-1].closed or parts[-1].blocked:
+        yield "producers were held back to the end: what they wanted to send is their rate, prolonged"
+    if not any(_is_backlogged(part) for part in parts):
+        yield (
+            "consumers never had a backlog: how fast they can be is unknown,"
+            f" {SPARE:g} times what they were seen to do is assumed"
+        )

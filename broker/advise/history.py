@@ -1,0 +1,234 @@
+"""Reading the broker's event history: JSON lines, of which only samples and gate changes matter here.
+
+The one place that knows the format. What is wrong with a file is told with file and line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from broker.errors import OperatorError
+
+VERSION = 1
+SECOND_NS = 1_000_000_000
+MOST_PROBLEMS = 10
+STEM = "events.jsonl"
+
+Line = dict[str, object]
+
+
+class HistoryError(OperatorError):
+    """Lines of a history make no sense; ``problems`` are located, in file order."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        more = ["further lines are not shown"] if len(problems) > MOST_PROBLEMS else []
+        super().__init__("\n".join([*problems[:MOST_PROBLEMS], *more]))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a node did in the ``interval_ns`` before ``at_ns``, and how it stood then."""
+
+    at_ns: int
+    interval_ns: int
+    received: int
+    received_bytes: int
+    settled: int
+    depth_msgs: int
+    depth_bytes: int
+    blocked_producers: int
+    producers: int
+    consumers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The gate stopped or opened; thresholds of 0 are none."""
+
+    at_ns: int
+    closed: bool
+    reason: str
+    depth_msgs: int
+    depth_bytes: int
+    stop_msgs: int
+    resume_msgs: int
+    stop_bytes: int
+    resume_bytes: int
+
+
+@dataclass(slots=True)
+class History:
+    """One node's samples and gate changes, each in order of time, in nanoseconds since the first record."""
+
+    node: str
+    samples: list[Sample] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+
+    @property
+    def begin_ns(self) -> int:
+        """Where the first sample's interval begins."""
+        return self.samples[0].at_ns - self.samples[0].interval_ns
+
+    @property
+    def end_ns(self) -> int:
+        """When the last sample was taken."""
+        return self.samples[-1].at_ns
+
+
+@dataclass(slots=True)
+class Archive:
+    """All that was read; ``notes`` are what the reader passed over and should be told of."""
+
+    nodes: dict[str, History] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def read(names: Iterable[str]) -> Archive:
+    """The histories in files, in folders that hold ``events.jsonl``, and in what it was rotated to.
+
+    Files are put in the order of their first record, however they are named. A last line that breaks off
+    is passed over with a note. HistoryError names every other line that makes no sense.
+    """
+    archive, problems, clock = Archive(), list[str](), _Clock()
+    for path in sorted(_paths(names), key=_first_ns):
+        for number, text, whole in _lines(path):
+            try:
+                _take(archive, clock, text)
+            except ValueError as error:
+                if whole:
+                    problems.append(f"{path}:{number}: {error}")
+                else:
+                    archive.notes.append(f"{path}:{number}: the last line breaks off and is passed over")
+    if problems:
+        raise HistoryError(problems)
+    return archive
+
+
+def _paths(names: Iterable[str]) -> list[Path]:
+    found: dict[Path, None] = {}
+    for name in names:
+        path = Path(name)
+        if path.is_dir():
+            inside = sorted(each for each in path.glob(f"{STEM}*") if each.is_file())
+            if not inside:
+                raise OperatorError(f"{name}: no {STEM} in this folder")
+            found |= dict.fromkeys(inside)
+        else:
+            found[path] = None
+    return list(found)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
+    """Every line with its number, and whether it ends as a line does: only the last can have been cut off."""
+    try:
+        with path.open("rb") as file:
+            for number, text in enumerate(file, 1):
+                if text.strip():
+                    yield number, text, text.endswith(b"\n")
+    except OSError as error:
+        raise OperatorError(f"{path}: {error.strerror}") from error
+
+
+def _first_ns(path: Path) -> int:
+    """When a file begins; 0 where its first line doesn't say."""
+    for _, text, _ in _lines(path):
+        try:
+            return _wall_ns(_parsed(text))
+        except ValueError:
+            return 0
+    return 0
+
+
+def _parsed(text: bytes) -> Line:
+    try:
+        line = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error.msg} at column {error.colno}") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise ValueError("no JSON: not UTF-8 text, or nested too deep") from None
+    if not isinstance(line, dict):
+        raise ValueError("expected an object")
+    if line.get("v") != VERSION:
+        raise ValueError(f"this reads version {VERSION} of the schema, not {line.get('v')!r}")
+    return line
+
+
+def _wall_ns(line: Line) -> int:
+    try:
+        return round(datetime.fromisoformat(str(line.get("time"))).timestamp() * SECOND_NS)
+    except (ValueError, OverflowError):
+        return 0
+
+
+class _Clock:
+    """One line of time through restarts: monotonic within a broker's life, the wall clock between lives."""
+
+    def __init__(self) -> None:
+        self.last_seq = self.last_mono_ns = self.now_ns = 0
+        self.mono_zero_ns = self.wall_zero_ns = 0
+        self.begun = False
+
+    def at(self, seq: int, mono_ns: int, wall_ns: int) -> int:
+        """Nanoseconds since the first record."""
+        if not self.begun:
+            self.begun = True
+            self.mono_zero_ns, self.wall_zero_ns = mono_ns, wall_ns
+        elif seq <= self.last_seq or mono_ns < self.last_mono_ns:
+            # Another life of the broker, perhaps after the machine's: only the wall clock spans both.
+            self.mono_zero_ns = mono_ns - max(wall_ns - self.wall_zero_ns, self.now_ns)
+        self.last_seq, self.last_mono_ns = seq, mono_ns
+        self.now_ns = max(mono_ns - self.mono_zero_ns, self.now_ns)
+        return self.now_ns
+
+
+def _take(archive: Archive, clock: _Clock, text: bytes) -> None:
+    """One line into its node's history; other kinds of event only move the clock. ValueError says why not."""
+    line = _parsed(text)
+    at_ns = clock.at(_number(line, "seq"), _number(line, "mono_ns"), _wall_ns(line))
+    event = line.get("event")
+    if event not in ("sample", "stopped", "opened"):
+        return
+    node = line.get("node")
+    if not isinstance(node, str) or not node:
+        raise ValueError(f"{event}: no node")
+    history = archive.nodes.setdefault(node, History(node))
+    if event == "sample":
+        history.samples.append(_sample(line, at_ns))
+    else:
+        history.turns.append(_turn(line, at_ns))
+
+
+def _sample(line: Line, at_ns: int) -> Sample:
+    interval_ns = _number(line, "interval_ns")
+    if interval_ns == 0:
+        raise ValueError("sample: an interval_ns of 0")
+    return Sample(
+        at_ns,
+        interval_ns,
+        *(_number(line, name) for name in ("received", "received_bytes", "settled")),
+        *(_number(line, name) for name in ("depth_msgs", "depth_bytes")),
+        *(_number(line, name, 0) for name in ("blocked_producers", "producers", "consumers")),
+    )
+
+
+def _turn(line: Line, at_ns: int) -> Turn:
+    return Turn(
+        at_ns,
+        line["event"] == "stopped",
+        str(line.get("reason", "")),
+        *(_number(line, name) for name in ("depth_msgs", "depth_bytes")),
+        *(_number(line, name, 0) for name in ("stop_msgs", "resume_msgs", "stop_bytes", "resume_bytes")),
+    )
+
+
+def _number(line: Line, name: str, default: int | None = None) -> int:
+    value = line.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        said = "is missing" if value is None else f"is {json.dumps(value)}, not a whole number of 0 or more"
+        raise ValueError(f"{line.get('event', 'event')}: {name} {said}")
+    return value
