@@ -134,13 +134,13 @@ def recommended(trials: Sequence[Trial]) -> Trial:
     return min(able, key=lambda trial: _changes(trial.candidate, base))
 
 
-def _near(trials: list[Trial], cost: Callable[[Trial], int], part: float) -> list[Trial]:
+def _near(trials: list[Trial], cost: Callable[[Trial], float], part: float) -> list[Trial]:
     bound = min(map(cost, trials)) * (1 + part)
     return [trial for trial in trials if cost(trial) <= bound]
 
 
 def _changes(candidate: Candidate, base: Candidate) -> int:
-    return sum(getattr(candidate, name) != getattr(base, name) for name in Candidate.__slots__)
+    return [getattr(candidate, name) == getattr(base, name) for name in Candidate.__slots__].count(False)
 
 
 def _is_by_size(trace: Trace, grid: Grid) -> bool:
@@ -198,7 +198,7 @@ def _stops(seen: int, deepest: int, least: int) -> list[int]:
 
 def _rounded(number: int) -> int:
     """Two figures are enough for a threshold."""
-    unit = 10 ** max(len(str(number)) - 2, 0)
+    unit = int(10 ** max(len(str(number)) - 2, 0))
     return -(-number // unit) * unit
 
 

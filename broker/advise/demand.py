@@ -19,12 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
-from broker.advise.history import History, Sample, Turn
+from broker.advise.history import History, Sample
 from broker.advise.trace import SECOND_NS, Curve, Measured, Thresholds, Trace
 from broker.errors import OperatorError
 
 SOJOURN_S = 0.01
+# A rate seen for less time than this may be one turn of the broker's.
+SHORTEST_S = 0.05
 # Less than this part of the rate that follows is as good as nothing.
 IDLE_PART = 0.1
 # A consumer nobody ever waited for is at least so much faster than what it was seen to do.
@@ -33,14 +36,15 @@ SPARE = 2.0
 
 @dataclass(slots=True)
 class Part:
-    """A stretch in which the gate was in one state; ``received`` and ``settled`` in messages.
+    """A stretch of time: messages ``received`` and ``settled``, and how long the gate was closed.
 
+    The gate is in one state throughout, unless it changed more often than the history tells one by one.
     ``calm`` is true where it ends with a sample that saw the gate open and no producer blocked.
     """
 
     begin_ns: int
     end_ns: int
-    closed: bool
+    closed_ns: int
     begin_msgs: int
     end_msgs: int
     received: float = 0.0
@@ -55,9 +59,19 @@ class Part:
         return (self.end_ns - self.begin_ns) / SECOND_NS
 
     @property
+    def open_s(self) -> float:
+        """Seconds in which the gate was open."""
+        return (self.end_ns - self.begin_ns - self.closed_ns) / SECOND_NS
+
+    @property
+    def shut(self) -> bool:
+        """True if the gate was closed throughout."""
+        return self.closed_ns >= self.end_ns - self.begin_ns
+
+    @property
     def arrival_rate(self) -> float:
-        """Messages received a second."""
-        return self.received / self.length_s if self.end_ns > self.begin_ns else 0.0
+        """Messages received a second while the gate was open."""
+        return self.received / self.open_s if self.open_s > 0 else 0.0
 
     @property
     def settle_rate(self) -> float:
@@ -92,70 +106,66 @@ def recover(history: History) -> Trace:
 
 def measured(history: History) -> Measured:
     """What the history itself says of stops and depth."""
-    stopped_ns = sum(end_ns - begin_ns for begin_ns, end_ns in _closures(history))
     depths = [(sample.depth_msgs, sample.depth_bytes) for sample in history.samples]
     depths += [(turn.depth_msgs, turn.depth_bytes) for turn in history.turns]
+    stopped = [_since(each, before) for before, each in _pairs(history)]
     return Measured(
-        stop_seconds=stopped_ns / SECOND_NS,
-        stops=sum(turn.closed for turn in _turns(history)),
+        stop_seconds=sum(stopped_ns for stopped_ns, _ in stopped) / SECOND_NS,
+        stops=sum(stops for _, stops in stopped),
         settled=sum(sample.settled for sample in history.samples),
         worst_msgs=max(msgs for msgs, _ in depths),
         worst_bytes=max(nbytes for _, nbytes in depths),
     )
 
 
-def _turns(history: History) -> list[Turn]:
-    """Gate changes within the samples' time, without one that says what was so already."""
-    found: list[Turn] = []
-    for turn in history.turns:
-        if turn.at_ns < history.begin_ns or turn.at_ns > history.end_ns:
-            continue
-        if not found or found[-1].closed != turn.closed:
-            found.append(turn)
-    return found
+def _pairs(history: History) -> Iterator[tuple[Sample | None, Sample]]:
+    yield None, history.samples[0]
+    yield from pairwise(history.samples)
 
 
-def _closures(history: History) -> Iterator[tuple[int, int]]:
-    turns = _turns(history)
-    # A history that begins with the gate's opening began with a closed gate.
-    since_ns = history.begin_ns if turns and not turns[0].closed else None
-    for turn in turns:
-        if turn.closed:
-            since_ns = turn.at_ns
-        elif since_ns is not None:
-            yield since_ns, turn.at_ns
-            since_ns = None
-    if since_ns is not None:
-        yield since_ns, history.end_ns
+def _since(sample: Sample, before: Sample | None) -> tuple[int, int]:
+    """How long the gate was closed since the sample before, in nanoseconds, and how often it closed."""
+    if before is not None and before.stopped_ns <= sample.stopped_ns and before.stops <= sample.stops:
+        return sample.stopped_ns - before.stopped_ns, sample.stops - before.stops
+    # The first of a life of the broker: a node it has known for longer is taken as open until now.
+    if sample.stopped_ns <= sample.interval_ns:
+        return sample.stopped_ns, sample.stops
+    return (sample.interval_ns, 1) if sample.closed else (0, 0)
 
 
 def _parts(history: History) -> Iterator[Part]:
     """Every stretch between samples and gate changes, with what came and went in it."""
-    turns = _turns(history)
-    closed = bool(turns) and not turns[0].closed
+    turns = history.turns
     next_turn = 0
     now_ns = history.begin_ns
     first = history.samples[0]
     depth = first.depth_msgs - first.received + first.settled
-    for sample in history.samples:
+    for before, sample in _pairs(history):
         begin_ns = max(sample.at_ns - sample.interval_ns, now_ns)
+        closed = before is not None and before.closed
         if begin_ns > now_ns:
-            # No sample: nothing came or went.
-            yield Part(now_ns, begin_ns, closed, depth, depth, calm=not closed)
+            # No sample: nothing came or went, and the gate stayed as it was.
+            yield Part(now_ns, begin_ns, begin_ns - now_ns if closed else 0, depth, depth, calm=not closed)
         inside: list[Part] = []
-        at_ns = begin_ns
+        at_ns, told_ns = begin_ns, 0
         while next_turn < len(turns) and turns[next_turn].at_ns <= sample.at_ns:
             turn = turns[next_turn]
             next_turn += 1
-            if turn.at_ns > at_ns:
-                inside.append(Part(at_ns, turn.at_ns, closed, depth, turn.depth_msgs))
+            if turn.closed == closed and before is None and not inside:
+                closed = not turn.closed
+            if turn.at_ns > at_ns and turn.closed != closed:
+                length_ns = turn.at_ns - at_ns
+                inside.append(Part(at_ns, turn.at_ns, length_ns if closed else 0, depth, turn.depth_msgs))
+                told_ns += length_ns if closed else 0
                 at_ns, depth = turn.at_ns, turn.depth_msgs
             closed = turn.closed
         if sample.at_ns > at_ns or not inside:
-            inside.append(Part(at_ns, sample.at_ns, closed, depth, sample.depth_msgs))
+            # What is left may hold changes that were not told one by one.
+            rest_ns = min(max(_since(sample, before)[0] - told_ns, 0), sample.at_ns - at_ns)
+            inside.append(Part(at_ns, sample.at_ns, rest_ns, depth, sample.depth_msgs))
         depth = sample.depth_msgs
         _share_out(inside, sample)
-        inside[-1].calm = not closed and sample.blocked_producers == 0
+        inside[-1].calm = not sample.closed and sample.blocked_producers == 0
         yield from inside
         now_ns = max(sample.at_ns, now_ns)
 
@@ -163,27 +173,27 @@ def _parts(history: History) -> Iterator[Part]:
 def _share_out(parts: list[Part], sample: Sample) -> None:
     """What came and went in a sample, to its parts.
 
-    1. A closed part takes nothing in (but what was parked): what its depth fell by was settled.
-    2. The other messages settled are shared among the open parts by their length.
-    3. An open part received what it settled and what its depth rose by.
+    1. A part that was shut takes nothing in (but what was parked): what its depth fell by was settled.
+    2. The other messages settled are shared among the other parts by their length.
+    3. These received what they settled and what their depth rose by.
     """
-    open_parts = [part for part in parts if not part.closed]
+    flowing = [part for part in parts if not part.shut]
     for part in parts:
         part.consumers = sample.consumers
         part.blocked = sample.blocked_producers > 0
         rise = part.end_msgs - part.begin_msgs
-        if part.closed and open_parts:
+        if part.shut and flowing:
             part.received = float(max(rise, 0))
             part.settled = part.received - rise
-    left = max(sample.settled - sum(part.settled for part in parts if part.closed), 0.0)
-    if not open_parts:
+    if not flowing:
         _spread(parts, "settled", float(sample.settled), [part.length_s for part in parts])
         _spread(parts, "received", float(sample.received), [part.length_s for part in parts])
         return
-    _spread(open_parts, "settled", left, [part.length_s for part in open_parts])
-    came = sample.received - sum(part.received for part in parts if part.closed)
-    rises = [max(part.end_msgs - part.begin_msgs + part.settled, 0.0) for part in open_parts]
-    _spread(open_parts, "received", max(came, 0.0), rises)
+    left = sample.settled - sum(part.settled for part in parts if part.shut)
+    _spread(flowing, "settled", max(left, 0.0), [part.length_s for part in flowing])
+    came = sample.received - sum(part.received for part in parts if part.shut)
+    rises = [max(part.end_msgs - part.begin_msgs + part.settled, 0.0) for part in flowing]
+    _spread(flowing, "received", max(came, 0.0), rises)
 
 
 def _spread(parts: list[Part], name: str, amount: float, weights: list[float]) -> None:
@@ -198,11 +208,11 @@ def _spread(parts: list[Part], name: str, amount: float, weights: list[float]) -
 def _offered(parts: list[Part], begin_ns: int) -> tuple[Curve, float]:
     """What producers wanted to send, cumulative, and how fast they send what they could not before."""
     knots: list[tuple[int, float]] = [(0, 0.0)]
-    peak = max(part.arrival_rate for part in parts)
+    peak = max((part.arrival_rate for part in parts if part.open_s >= SHORTEST_S), default=0.0)
     received = 0.0
     i = 0
     while i < len(parts):
-        if not (parts[i].closed or parts[i].blocked):
+        if not (parts[i].closed_ns or parts[i].blocked):
             received += parts[i].received
             knots.append((parts[i].end_ns - begin_ns, received))
             i += 1
@@ -225,16 +235,24 @@ def _busy_until(parts: list[Part], first: int) -> int:
 
 
 def _rate_at(parts: list[Part], first: int, end: int) -> float:
-    """At what rate producers went on wanting to send when they were stopped."""
-    before = parts[first - 1] if first > 0 else None
-    earlier = parts[first - 2].arrival_rate if first > 1 else 0.0
-    rate = before.arrival_rate if before else 0.0
-    flowing = [part for part in parts[first:end] if not part.closed and part.received > 0]
-    seconds = sum(part.length_s for part in flowing)
+    """At what rate producers went on wanting to send when they were stopped.
+
+    1. The rate of the last moments before, ``SHORTEST_S`` at least.
+    2. Nothing came before those, so a burst began somewhere in them: then the rate while the gate was open,
+       if that is more.
+    """
+    begin, received, seconds = first, 0.0, 0.0
+    while begin > 0 and seconds < SHORTEST_S:
+        begin -= 1
+        received += parts[begin].received
+        seconds += parts[begin].open_s
+    before = received / seconds if seconds > 0 else 0.0
+    if begin > 0 and parts[begin - 1].arrival_rate >= IDLE_PART * before > 0:
+        return before
+    flowing = [part for part in parts[first:end] if not part.shut and part.received > 0]
+    seconds = sum(part.open_s for part in flowing)
     while_open = sum(part.received for part in flowing) / seconds if seconds > 0 else 0.0
-    if earlier < IDLE_PART * rate or before is None:
-        return max(rate, while_open)
-    return rate
+    return max(before, while_open)
 
 
 def _held_back(
@@ -311,7 +329,7 @@ def _notes(history: History, parts: list[Part]) -> Iterator[str]:
     limits = {(t.stop_msgs, t.resume_msgs, t.stop_bytes, t.resume_bytes) for t in history.turns}
     if len(limits) > 1:
         yield "the thresholds changed while this was recorded; the last ones are compared with"
-    if parts[-1].closed or parts[-1].blocked:
+    if not parts[-1].calm:
         yield "producers were held back to the end: what they wanted to send is their rate, prolonged"
     if not any(_is_backlogged(part) for part in parts):
         yield (

@@ -15,6 +15,7 @@ from broker.errors import OperatorError
 
 VERSION = 1
 SECOND_NS = 1_000_000_000
+MILLISECOND_NS = 1_000_000
 MOST_PROBLEMS = 10
 STEM = "events.jsonl"
 
@@ -32,7 +33,10 @@ class HistoryError(OperatorError):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a node did in the ``interval_ns`` before ``at_ns``, and how it stood then."""
+    """What a node did in the ``interval_ns`` before ``at_ns``, and how it stood then.
+
+    ``stopped_ns`` and ``stops`` count since the node came to be, in this life of the broker.
+    """
 
     at_ns: int
     interval_ns: int
@@ -44,6 +48,9 @@ class Sample:
     blocked_producers: int
     producers: int
     consumers: int
+    stopped_ns: int
+    stops: int
+    closed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +198,8 @@ def _take(archive: Archive, clock: _Clock, text: bytes) -> None:
     line = _parsed(text)
     at_ns = clock.at(_number(line, "seq"), _number(line, "mono_ns"), _wall_ns(line))
     event = line.get("event")
+    if event == "lost":
+        archive.notes.append(f"{line.get('count')} events were lost while this was recorded")
     if event not in ("sample", "stopped", "opened"):
         return
     node = line.get("node")
@@ -204,15 +213,23 @@ def _take(archive: Archive, clock: _Clock, text: bytes) -> None:
 
 
 def _sample(line: Line, at_ns: int) -> Sample:
-    interval_ns = _number(line, "interval_ns")
+    interval_ns = _nanoseconds(line, "interval_ms")
     if interval_ns == 0:
-        raise ValueError("sample: an interval_ns of 0")
+        raise ValueError("sample: an interval_ms of 0")
     return Sample(
-        at_ns,
-        interval_ns,
-        *(_number(line, name) for name in ("received", "received_bytes", "settled")),
-        *(_number(line, name) for name in ("depth_msgs", "depth_bytes")),
-        *(_number(line, name, 0) for name in ("blocked_producers", "producers", "consumers")),
+        at_ns=at_ns,
+        interval_ns=interval_ns,
+        received=_number(line, "received"),
+        received_bytes=_number(line, "received_bytes"),
+        settled=_number(line, "settled"),
+        depth_msgs=_number(line, "depth_msgs"),
+        depth_bytes=_number(line, "depth_bytes"),
+        blocked_producers=_number(line, "blocked_producers", 0),
+        producers=_number(line, "producers", 0),
+        consumers=_number(line, "consumers", 0),
+        stopped_ns=_nanoseconds(line, "stopped_total_ms"),
+        stops=_number(line, "stopped_count"),
+        closed=line.get("state") == "stopped",
     )
 
 
@@ -226,9 +243,21 @@ def _turn(line: Line, at_ns: int) -> Turn:
     )
 
 
+def _nanoseconds(line: Line, name: str) -> int:
+    value = line.get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e15:
+        raise ValueError(f"{line.get('event')}: {name} {_said(value)}, not a number of 0 or more")
+    return round(value * MILLISECOND_NS)
+
+
 def _number(line: Line, name: str, default: int | None = None) -> int:
     value = line.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        said = "is missing" if value is None else f"is {json.dumps(value)}, not a whole number of 0 or more"
-        raise ValueError(f"{line.get('event', 'event')}: {name} {said}")
+        raise ValueError(
+            f"{line.get('event', 'event')}: {name} {_said(value)}, not a whole number of 0 or more"
+        )
     return value
+
+
+def _said(value: object) -> str:
+    return "is missing" if value is None else f"is {json.dumps(value)[:40]}"

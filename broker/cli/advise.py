@@ -180,11 +180,11 @@ def _of_the_load(advice: Advice) -> str:
     from broker.advise.picture import amount
 
     trace, unlimited = advice.trace, advice.unlimited
+    offered, able = trace.offered.total / trace.seconds, trace.served.total / trace.seconds
     deepest = amount(unlimited.worst_bytes if advice.by_size else unlimited.worst_msgs, advice.by_size)
     lines = [
-        f"{table.printable(trace.node)}: {trace.seconds:,.1f} s, {trace.offered.total:,.0f} messages offered"
-        f" ({trace.offered.total / trace.seconds:,.0f}/s), {trace.served.total / trace.seconds:,.0f}/s could be"
-        f" taken; without thresholds the depth would reach {deepest}"
+        f"{table.printable(trace.node)}: {trace.seconds:,.1f} s, {offered:,.0f} messages offered a second,"
+        f" {able:,.0f} could be taken; without thresholds the depth would reach {deepest}"
     ]
     if trace.measured is not None:
         was = trace.measured
