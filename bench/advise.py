@@ -74,7 +74,8 @@ def record(shape: str, candidate: Candidate, seconds: float, keep: Path | None) 
             raise BenchError(f"the broker wrote no history: {file}")
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
-            name = f"{shape.replace(' ', '-').replace(',', '')}-{candidate.flow_stop_count or candidate.flow_stop_size}"
+            stop = candidate.flow_stop_count or candidate.flow_stop_size
+            name = f"{shape.replace(' ', '-').replace(',', '')}-{stop}"
             (keep / f"{name}.jsonl").write_bytes(file.read_bytes())
         return recover(read([str(data)]).nodes[address])
 

@@ -105,7 +105,7 @@ def produce(connection: Connection, job: Mapping[str, float | str]) -> None:
             sent += 1
             if sent % 64 == 0:
                 connection.pump()
-        connection.wait_until(lambda: sent < due and sender.may_send(), 0.001)
+        connection.wait_until(lambda: False, 0.001)
 
 
 def _due(job: Mapping[str, float | str], passed_s: float) -> int:

@@ -6,7 +6,7 @@ A history shows what happened under the thresholds of its day; two things have t
 stops until a sample shows it open and nobody blocked, it is taken to have gone on at the rate of before,
 the surplus waiting at the producers; but in the end no more than was then really sent, for a backlog
 that is gone was sent. Where nothing came before (a burst that began within the sample), the rate is that
-of the moments in which the gate was open.
+at which they send when the gate has opened.
 
 *What consumers could take* is what they took while there was a backlog: while a message would wait longer
 than ``SOJOURN_S``. Without one they are taken to be as fast as they were when there last was.
@@ -32,6 +32,8 @@ SHORTEST_S = 0.05
 IDLE_PART = 0.1
 # A consumer nobody ever waited for is at least so much faster than what it was seen to do.
 SPARE = 2.0
+# Producers never seen with a backlog are taken to send one so much faster than what they usually send.
+UNSEEN = 20.0
 
 
 @dataclass(slots=True)
@@ -153,7 +155,7 @@ def _parts(history: History) -> Iterator[Part]:
             next_turn += 1
             if turn.closed == closed and before is None and not inside:
                 closed = not turn.closed
-            if turn.at_ns > at_ns and turn.closed != closed:
+            if turn.at_ns > at_ns and turn.closed != closed and not turn.skipped:
                 length_ns = turn.at_ns - at_ns
                 inside.append(Part(at_ns, turn.at_ns, length_ns if closed else 0, depth, turn.depth_msgs))
                 told_ns += length_ns if closed else 0
@@ -208,7 +210,8 @@ def _spread(parts: list[Part], name: str, amount: float, weights: list[float]) -
 def _offered(parts: list[Part], begin_ns: int) -> tuple[Curve, float]:
     """What producers wanted to send, cumulative, and how fast they send what they could not before."""
     knots: list[tuple[int, float]] = [(0, 0.0)]
-    peak = max((part.arrival_rate for part in parts if part.open_s >= SHORTEST_S), default=0.0)
+    flushed = _flush_rate(parts)
+    peak = flushed or UNSEEN * _fastest(parts)
     received = 0.0
     i = 0
     while i < len(parts):
@@ -218,12 +221,28 @@ def _offered(parts: list[Part], begin_ns: int) -> tuple[Curve, float]:
             i += 1
             continue
         end = _busy_until(parts, i)
-        rate = _rate_at(parts, i, end)
+        rate = _rate_at(parts, i, flushed)
         knots += _held_back(parts[i:end], rate, received, begin_ns, ended=parts[end - 1].calm)
         received += sum(part.received for part in parts[i:end])
-        peak = max(peak, rate)
         i = end
-    return Curve(knots), peak
+    return Curve(knots), max(peak, _fastest(parts))
+
+
+def _fastest(parts: list[Part]) -> float:
+    """The greatest rate at which messages came, over no shorter time than ``SHORTEST_S``."""
+    return max((part.arrival_rate for part in parts if part.open_s >= SHORTEST_S), default=1.0)
+
+
+def _flush_rate(parts: list[Part]) -> float:
+    """How fast producers send between an opening of the gate and its next stop; 0 if that was not seen."""
+    received, seconds = 0.0, 0.0
+    for i, part in enumerate(parts):
+        opened = i > 0 and parts[i - 1].closed_ns > 0
+        stopped = i + 1 < len(parts) and parts[i + 1].closed_ns > 0
+        if not part.shut and (part.closed_ns > 0 or (opened and stopped)):
+            received += part.received
+            seconds += part.open_s
+    return received / max(seconds, 1e-6) if received else 0.0
 
 
 def _busy_until(parts: list[Part], first: int) -> int:
@@ -234,12 +253,12 @@ def _busy_until(parts: list[Part], first: int) -> int:
     return len(parts)
 
 
-def _rate_at(parts: list[Part], first: int, end: int) -> float:
+def _rate_at(parts: list[Part], first: int, flushed: float) -> float:
     """At what rate producers went on wanting to send when they were stopped.
 
     1. The rate of the last moments before, ``SHORTEST_S`` at least.
-    2. Nothing came before those, so a burst began somewhere in them: then the rate while the gate was open,
-       if that is more.
+    2. Nothing came before those, so a burst began somewhere in them: then as fast as they send when the
+       gate has opened, if that is more.
     """
     begin, received, seconds = first, 0.0, 0.0
     while begin > 0 and seconds < SHORTEST_S:
@@ -249,10 +268,7 @@ def _rate_at(parts: list[Part], first: int, end: int) -> float:
     before = received / seconds if seconds > 0 else 0.0
     if begin > 0 and parts[begin - 1].arrival_rate >= IDLE_PART * before > 0:
         return before
-    flowing = [part for part in parts[first:end] if not part.shut and part.received > 0]
-    seconds = sum(part.open_s for part in flowing)
-    while_open = sum(part.received for part in flowing) / seconds if seconds > 0 else 0.0
-    return max(before, while_open)
+    return max(before, flushed)
 
 
 def _held_back(

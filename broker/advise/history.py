@@ -55,7 +55,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The gate stopped or opened; thresholds of 0 are none."""
+    """The gate stopped or opened; thresholds of 0 are none.
+
+    ``skipped`` is true where changes before it were not told: then it only says how the gate stood.
+    """
 
     at_ns: int
     closed: bool
@@ -66,6 +69,7 @@ class Turn:
     resume_msgs: int
     stop_bytes: int
     resume_bytes: int
+    skipped: bool = False
 
 
 @dataclass(slots=True)
@@ -235,11 +239,16 @@ def _sample(line: Line, at_ns: int) -> Sample:
 
 def _turn(line: Line, at_ns: int) -> Turn:
     return Turn(
-        at_ns,
-        line["event"] == "stopped",
-        str(line.get("reason", "")),
-        *(_number(line, name) for name in ("depth_msgs", "depth_bytes")),
-        *(_number(line, name, 0) for name in ("stop_msgs", "resume_msgs", "stop_bytes", "resume_bytes")),
+        at_ns=at_ns,
+        closed=line["event"] == "stopped",
+        reason=str(line.get("reason", "")),
+        depth_msgs=_number(line, "depth_msgs"),
+        depth_bytes=_number(line, "depth_bytes"),
+        stop_msgs=_number(line, "stop_msgs", 0),
+        resume_msgs=_number(line, "resume_msgs", 0),
+        stop_bytes=_number(line, "stop_bytes", 0),
+        resume_bytes=_number(line, "resume_bytes", 0),
+        skipped=_number(line, "skipped", 0) > 0,
     )
 
 
