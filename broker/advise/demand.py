@@ -5,8 +5,7 @@ A history shows what happened under the thresholds of its day; two things have t
 *What producers wanted* is what they sent, as long as nothing held them back. From the moment the gate
 stops until a sample shows it open and nobody blocked, it is taken to have gone on at the rate of before,
 the surplus waiting at the producers; but in the end no more than was then really sent, for a backlog
-that is gone was sent. Where nothing came before (a burst that began within the sample), the rate is that
-at which they send when the gate has opened.
+that is gone was sent. When a burst began is told by what consumers had settled of it.
 
 *What consumers could take* is what they took while there was a backlog: while a message would wait longer
 than ``SOJOURN_S``. Without one they are taken to be as fast as they were when there last was.
@@ -28,8 +27,6 @@ from broker.errors import OperatorError
 SOJOURN_S = 0.01
 # A rate seen for less time than this may be one turn of the broker's.
 SHORTEST_S = 0.05
-# Less than this part of the rate that follows is as good as nothing.
-IDLE_PART = 0.1
 # A consumer nobody ever waited for is at least so much faster than what it was seen to do.
 SPARE = 2.0
 # Producers never seen with a backlog are taken to send one so much faster than what they usually send.
@@ -41,7 +38,8 @@ class Part:
     """A stretch of time: messages ``received`` and ``settled``, and how long the gate was closed.
 
     The gate is in one state throughout, unless it changed more often than the history tells one by one.
-    ``calm`` is true where it ends with a sample that saw the gate open and no producer blocked.
+    ``calm`` is true where it ends with a sample that saw the gate open and no producer blocked, ``blocked``
+    where one was. What was received came in the last ``arriving_ns``.
     """
 
     begin_ns: int
@@ -54,6 +52,7 @@ class Part:
     consumers: int = 1
     blocked: bool = False
     calm: bool = False
+    arriving_ns: int = 0
 
     @property
     def length_s(self) -> float:
@@ -72,8 +71,9 @@ class Part:
 
     @property
     def arrival_rate(self) -> float:
-        """Messages received a second while the gate was open."""
-        return self.received / self.open_s if self.open_s > 0 else 0.0
+        """Messages received a second while they came."""
+        seconds = min(self.open_s, (self.arriving_ns or self.end_ns - self.begin_ns) / SECOND_NS)
+        return self.received / seconds if seconds > 0 else 0.0
 
     @property
     def settle_rate(self) -> float:
@@ -87,6 +87,7 @@ def recover(history: History) -> Trace:
         raise OperatorError(f"{history.node}: the history has no sample of this node")
     begin_ns = history.begin_ns
     parts = list(_parts(history))
+    _find_bursts(parts)
     duration_ns = history.end_ns - begin_ns
     offered, peak = _offered(parts, begin_ns)
     begin_msgs = max(parts[0].begin_msgs, 0)
@@ -167,6 +168,7 @@ def _parts(history: History) -> Iterator[Part]:
             inside.append(Part(at_ns, sample.at_ns, rest_ns, depth, sample.depth_msgs))
         depth = sample.depth_msgs
         _share_out(inside, sample)
+        inside[-1].blocked = sample.blocked_producers > 0
         inside[-1].calm = not sample.closed and sample.blocked_producers == 0
         yield from inside
         now_ns = max(sample.at_ns, now_ns)
@@ -182,7 +184,6 @@ def _share_out(parts: list[Part], sample: Sample) -> None:
     flowing = [part for part in parts if not part.shut]
     for part in parts:
         part.consumers = sample.consumers
-        part.blocked = sample.blocked_producers > 0
         rise = part.end_msgs - part.begin_msgs
         if part.shut and flowing:
             part.received = float(max(rise, 0))
@@ -204,6 +205,18 @@ def _spread(parts: list[Part], name: str, amount: float, weights: list[float]) -
         setattr(part, name, amount * weight / total if total > 0 else amount / len(parts))
 
 
+def _find_bursts(parts: list[Part]) -> None:
+    """When a burst began that came into an empty queue: consumers are busy from then on, so what they
+    settled in the part, at the rate they have right after it, tells how long ago that was.
+    """
+    for part, following in pairwise(parts):
+        rate = following.settle_rate
+        if part.closed_ns or not rate or not _is_backlogged(following):
+            continue
+        if part.begin_msgs < max(rate * SOJOURN_S, 1) < part.end_msgs and part.settled > 0:
+            part.arriving_ns = min(round(part.settled / rate * SECOND_NS), part.end_ns - part.begin_ns)
+
+
 # --- producers
 
 
@@ -216,6 +229,8 @@ def _offered(parts: list[Part], begin_ns: int) -> tuple[Curve, float]:
     i = 0
     while i < len(parts):
         if not (parts[i].closed_ns or parts[i].blocked):
+            if parts[i].arriving_ns:
+                knots.append((parts[i].end_ns - parts[i].arriving_ns - begin_ns, received))
             received += parts[i].received
             knots.append((parts[i].end_ns - begin_ns, received))
             i += 1
@@ -254,21 +269,18 @@ def _busy_until(parts: list[Part], first: int) -> int:
 
 
 def _rate_at(parts: list[Part], first: int, flushed: float) -> float:
-    """At what rate producers went on wanting to send when they were stopped.
-
-    1. The rate of the last moments before, ``SHORTEST_S`` at least.
-    2. Nothing came before those, so a burst began somewhere in them: then as fast as they send when the
-       gate has opened, if that is more.
+    """At what rate producers went on wanting to send when they were stopped: that of the last moments before,
+    ``SHORTEST_S`` at least or since the burst began; where there is nothing before, that of flushing.
     """
     begin, received, seconds = first, 0.0, 0.0
     while begin > 0 and seconds < SHORTEST_S:
         begin -= 1
         received += parts[begin].received
+        if parts[begin].arriving_ns:
+            seconds += parts[begin].arriving_ns / SECOND_NS
+            break
         seconds += parts[begin].open_s
-    before = received / seconds if seconds > 0 else 0.0
-    if begin > 0 and parts[begin - 1].arrival_rate >= IDLE_PART * before > 0:
-        return before
-    return max(before, flushed)
+    return received / seconds if seconds > 0 else flushed
 
 
 def _held_back(
