@@ -206,15 +206,17 @@ def _spread(parts: list[Part], name: str, amount: float, weights: list[float]) -
 
 
 def _find_bursts(parts: list[Part]) -> None:
-    """When a burst began that came into an empty queue: consumers are busy from then on, so what they
-    settled in the part, at the rate they have right after it, tells how long ago that was.
+    """When it began that more came into an empty queue than could be taken: consumers are busy from then on,
+    so what they settled in the part, at the rate they have right after it, tells how long ago that was.
     """
     for part, following in pairwise(parts):
         rate = following.settle_rate
-        if part.closed_ns or not rate or not _is_backlogged(following):
+        length_ns = part.end_ns - part.begin_ns
+        if part.closed_ns or not part.begin_msgs < max(rate * SOJOURN_S, 1) < part.end_msgs:
             continue
-        if part.begin_msgs < max(rate * SOJOURN_S, 1) < part.end_msgs and part.settled > 0:
-            part.arriving_ns = min(round(part.settled / rate * SECOND_NS), part.end_ns - part.begin_ns)
+        part.arriving_ns = length_ns
+        if part.settled > 0 and rate > 0:
+            part.arriving_ns = max(min(round(part.settled / rate * SECOND_NS), length_ns), 1)
 
 
 # --- producers
@@ -306,14 +308,20 @@ def _held_back(
 def _served(parts: list[Part], begin_ns: int) -> Curve:
     """What consumers could take, cumulative."""
     known = [part.settle_rate if _is_backlogged(part) else None for part in parts]
-    last = _first_useful(known) or SPARE * max(part.settle_rate for part in parts)
+    last = next((rate for rate in known if rate), None) or SPARE * max(part.settle_rate for part in parts)
     knots, total = [(0, 0.0)], 0.0
     for part, rate in zip(parts, known, strict=True):
-        if rate is None:
-            rate = max(last, part.settle_rate) if part.consumers else part.settle_rate
-        elif rate > 0:
-            last = rate
-        total += rate * part.length_s
+        idle_s = part.length_s - part.arriving_ns / SECOND_NS if part.arriving_ns else 0.0
+        if idle_s > 0:
+            total += last * idle_s
+            knots.append((part.end_ns - part.arriving_ns - begin_ns, total))
+        if part.arriving_ns:
+            total += part.settled
+        elif rate is None:
+            total += (max(last, part.settle_rate) if part.consumers else part.settle_rate) * part.length_s
+        else:
+            last = rate or last
+            total += rate * part.length_s
         knots.append((part.end_ns - begin_ns, total))
     return Curve(knots)
 
@@ -321,10 +329,6 @@ def _served(parts: list[Part], begin_ns: int) -> Curve:
 def _is_backlogged(part: Part) -> bool:
     least = min(part.begin_msgs, part.end_msgs)
     return least >= max(part.settle_rate * SOJOURN_S, 1)
-
-
-def _first_useful(known: list[float | None]) -> float | None:
-    return next((rate for rate in known if rate), None)
 
 
 # --- the rest
