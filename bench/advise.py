@@ -17,7 +17,7 @@ from statistics import median
 
 from bench.contenders import OURS, BenchError, Contender, free_port
 from bench.shapes import SHAPES, running
-from broker.advise.candidates import Candidate
+from broker.advise.candidates import Candidate, explain
 from broker.advise.demand import recover
 from broker.advise.history import read
 from broker.advise.replay import replay
@@ -110,7 +110,7 @@ def _compared(
 ) -> Compared:
     was = measured_on.measured
     assert was is not None
-    outcome = replay(trace, asked.settings(), RTT_NS)
+    outcome = replay(trace, asked.settings(), explain(trace, RTT_NS))
     # Two runs are not of quite the same length: what was measured, as if it had been as long.
     scale = trace.seconds / measured_on.seconds
     return Compared(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from broker.advise.replay import Outcome, replay
+from broker.advise.replay import Clients, Outcome, replay
 from broker.advise.trace import Thresholds, Trace
 from broker.flow.limits import BrokerDefaults, NodeSettings, SettingError, resolve
 
@@ -22,6 +22,8 @@ LEAST_STOP_BYTES = 4096
 # What is as good as the best: in stop-seconds this part of the best's, or this part of the whole time.
 STOP_PART, TIME_PART = 0.1, 0.01
 THROUGHPUT_PART = 0.99
+# How much more than the next a producer may want to send.
+SKEWS = (3, 10)
 # Depths and numbers of stops this close are equal.
 DEPTH_PART, STOPS_PART = 0.02, 0.1
 
@@ -70,6 +72,7 @@ class Advice:
     """All that was tried, the observed settings first, with what there would be without thresholds."""
 
     trace: Trace
+    clients: Clients
     trials: tuple[Trial, ...]
     best: Trial
     unlimited: Outcome
@@ -79,12 +82,34 @@ class Advice:
 Show = Callable[[int, int, float], None]
 
 
-def advise(trace: Trace, grid: Grid, rtt_ns: int, show: Show = lambda done, total, part: None) -> Advice:
+def explain(trace: Trace, rtt_ns: int) -> Clients:
+    """What a history doesn't say of its clients is taken as what best explains the stops it recorded.
+
+    Whether a gate closes at a threshold that is nearly reached, or credit alone holds producers there,
+    hangs on how soon they use it: on batches of consumers, and on producers that hold credit unused.
+    """
+    plain = Clients(rtt_ns)
+    now = observed(trace)
+    if trace.measured is None or now is None or not (trace.measured.stops or trace.pressed):
+        return plain
+    others = [Clients(rtt_ns, batch_ns=0)]
+    if trace.producers > 1:
+        others += [Clients(rtt_ns, skew=skew) for skew in SKEWS]
+    goal, settings = trace.measured.stop_seconds, now.settings()
+    # The first stands unless another is closer by more than what is as good as the best.
+    slack = trace.seconds * TIME_PART
+    found = {each: abs(replay(trace, settings, each).stop_seconds - goal) for each in (plain, *others)}
+    closest = min(found, key=lambda each: found[each])
+    return closest if found[closest] + slack < found[plain] else plain
+
+
+def advise(trace: Trace, grid: Grid, clients: Clients, show: Show = lambda done, total, part: None) -> Advice:
     """Try every candidate, then other windows at the best of them.
 
     SettingError if what was given contradicts itself.
     """
-    unlimited = replay(trace, replace(NodeSettings(), flow_control=False, consumer_flow_limit=1000), rtt_ns)
+    open_ended = replace(NodeSettings(), flow_control=False)
+    unlimited = replay(trace, open_ended, clients)
     by_size = _is_by_size(trace, grid)
     candidates = list(dict.fromkeys(_thresholds_to_try(trace, grid, unlimited, by_size)))
     total = len(candidates) + (0 if grid.windows and grid.consumer_limits else 3)
@@ -93,7 +118,7 @@ def advise(trace: Trace, grid: Grid, rtt_ns: int, show: Show = lambda done, tota
     def run(candidate: Candidate) -> None:
         done = len(trials)
         outcome = replay(
-            trace, candidate.settings(), rtt_ns, lambda part: show(done, max(total, done + 1), part)
+            trace, candidate.settings(), clients, lambda part: show(done, max(total, done + 1), part)
         )
         trials.append(Trial(candidate, outcome, candidate == observed(trace)))
 
@@ -103,7 +128,7 @@ def advise(trace: Trace, grid: Grid, rtt_ns: int, show: Show = lambda done, tota
     for candidate in _windows_to_try(recommended(trials).candidate, grid):
         if candidate not in tried:
             run(candidate)
-    return Advice(trace, tuple(trials), recommended(trials), unlimited, by_size)
+    return Advice(trace, clients, tuple(trials), recommended(trials), unlimited, by_size)
 
 
 def observed(trace: Trace) -> Candidate | None:

@@ -4,8 +4,9 @@ A history shows what happened under the thresholds of its day; two things have t
 
 *What producers wanted* is what they sent, as long as nothing held them back. From the moment the gate
 stops until a sample shows it open and nobody blocked, it is taken to have gone on at the rate of before,
-the surplus waiting at the producers; but in the end no more than was then really sent, for a backlog
-that is gone was sent. When a burst began is told by what consumers had settled of it.
+or the mean of all that time if that is more, the surplus waiting at the producers; but in the end no more
+than was then really sent, for a backlog that is gone was sent. When a burst began is told by what consumers
+had settled of it.
 
 *What consumers could take* is what they took while there was a backlog: while a message would wait longer
 than ``SOJOURN_S``. Without one they are taken to be as fast as they were when there last was.
@@ -101,6 +102,7 @@ def recover(history: History) -> Trace:
         producers=max(max(sample.producers for sample in history.samples), 1),
         consumers=max(max(sample.consumers for sample in history.samples), 1),
         begin_msgs=begin_msgs,
+        pressed=any(sample.pressed for sample in history.samples),
         thresholds=_thresholds(history),
         measured=measured(history),
         notes=tuple(_notes(history, parts)),
@@ -168,8 +170,8 @@ def _parts(history: History) -> Iterator[Part]:
             inside.append(Part(at_ns, sample.at_ns, rest_ns, depth, sample.depth_msgs))
         depth = sample.depth_msgs
         _share_out(inside, sample)
-        inside[-1].blocked = sample.blocked_producers > 0
-        inside[-1].calm = not sample.closed and sample.blocked_producers == 0
+        inside[-1].blocked = sample.blocked_producers > 0 or sample.pressed
+        inside[-1].calm = not sample.closed and not inside[-1].blocked
         yield from inside
         now_ns = max(sample.at_ns, now_ns)
 
@@ -209,10 +211,12 @@ def _find_bursts(parts: list[Part]) -> None:
     """When it began that more came into an empty queue than could be taken: consumers are busy from then on,
     so what they settled in the part, at the rate they have right after it, tells how long ago that was.
     """
+    usual = max((part.settle_rate for part in parts if part.length_s >= SHORTEST_S), default=0.0)
+    hardly = max(usual * SOJOURN_S, 1.0)
     for part, following in pairwise(parts):
         rate = following.settle_rate
         length_ns = part.end_ns - part.begin_ns
-        if part.closed_ns or not part.begin_msgs < max(rate * SOJOURN_S, 1) < part.end_msgs:
+        if part.closed_ns or not part.begin_msgs <= hardly < part.end_msgs:
             continue
         part.arriving_ns = length_ns
         if part.settled > 0 and rate > 0:
@@ -238,7 +242,7 @@ def _offered(parts: list[Part], begin_ns: int) -> tuple[Curve, float]:
             i += 1
             continue
         end = _busy_until(parts, i)
-        rate = _rate_at(parts, i, flushed)
+        rate = max(_rate_at(parts, i, flushed), _mean_rate(parts[i:end]))
         knots += _held_back(parts[i:end], rate, received, begin_ns, ended=parts[end - 1].calm)
         received += sum(part.received for part in parts[i:end])
         i = end
@@ -271,8 +275,8 @@ def _busy_until(parts: list[Part], first: int) -> int:
 
 
 def _rate_at(parts: list[Part], first: int, flushed: float) -> float:
-    """At what rate producers went on wanting to send when they were stopped: that of the last moments before,
-    ``SHORTEST_S`` at least or since the burst began; where there is nothing before, that of flushing.
+    """At what rate producers wanted to send just before they were stopped: in the last ``SHORTEST_S`` at
+    least, or since the burst began; where there is nothing before, that of flushing.
     """
     begin, received, seconds = first, 0.0, 0.0
     while begin > 0 and seconds < SHORTEST_S:
@@ -283,6 +287,10 @@ def _rate_at(parts: list[Part], first: int, flushed: float) -> float:
             break
         seconds += parts[begin].open_s
     return received / seconds if seconds > 0 else flushed
+
+
+def _mean_rate(parts: list[Part]) -> float:
+    return sum(part.received for part in parts) / max(sum(part.length_s for part in parts), SHORTEST_S)
 
 
 def _held_back(
@@ -349,18 +357,24 @@ def _sizes(history: History, begin_ns: int) -> tuple[tuple[int, int], ...]:
     return ((0, found[0][1]), *found[1:])
 
 
-def _thresholds(history: History) -> Thresholds | None:
-    """Those of the last gate change: settings may have changed under way."""
-    if not history.turns:
-        return None
-    last = history.turns[-1]
-    return Thresholds(last.stop_msgs, last.resume_msgs, last.stop_bytes, last.resume_bytes)
+def _thresholds(history: History) -> Thresholds:
+    """The last ones: settings may have changed under way."""
+    return _limits(history)[-1]
+
+
+def _limits(history: History) -> list[Thresholds]:
+    """Those of every sample: a gate change between two is of one of them."""
+    return [
+        Thresholds(sample.stop_msgs, sample.resume_msgs, sample.stop_bytes, sample.resume_bytes)
+        for sample in history.samples
+    ]
 
 
 def _notes(history: History, parts: list[Part]) -> Iterator[str]:
-    limits = {(t.stop_msgs, t.resume_msgs, t.stop_bytes, t.resume_bytes) for t in history.turns}
-    if len(limits) > 1:
+    if len(set(_limits(history))) > 1:
         yield "the thresholds changed while this was recorded; the last ones are compared with"
+    if any(turn.reason in ("operator", "shutdown") for turn in history.turns):
+        yield "an operator held the gate for a time: that is in what was recorded, and in no prediction"
     if not parts[-1].calm:
         yield "producers were held back to the end: what they wanted to send is their rate, prolonged"
     if not any(_is_backlogged(part) for part in parts):

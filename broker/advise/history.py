@@ -18,6 +18,8 @@ SECOND_NS = 1_000_000_000
 MILLISECOND_NS = 1_000_000
 MOST_PROBLEMS = 10
 STEM = "events.jsonl"
+# A depth of this part of a threshold is near it.
+NEAR = 0.9
 
 Line = dict[str, object]
 
@@ -51,6 +53,28 @@ class Sample:
     stopped_ns: int
     stops: int
     closed: bool
+    promised_msgs: int
+    promised_bytes: int
+    stop_msgs: int
+    resume_msgs: int
+    stop_bytes: int
+    resume_bytes: int
+
+    @property
+    def pressed(self) -> bool:
+        """True if producers have all the room there is below a threshold that is nearly reached: an open
+        gate lets in no more than leaves.
+        """
+        by_count = self.stop_msgs > 0 and _is_pressed(self.depth_msgs, self.promised_msgs, self.stop_msgs, 1)
+        size = self.depth_bytes // max(self.depth_msgs, 1)
+        return by_count or (
+            self.stop_bytes > 0
+            and _is_pressed(self.depth_bytes, self.promised_bytes, self.stop_bytes, max(size, 1))
+        )
+
+
+def _is_pressed(depth: int, promised: int, stop: int, size: int) -> bool:
+    return depth >= NEAR * stop and depth + promised + size > stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +258,12 @@ def _sample(line: Line, at_ns: int) -> Sample:
         stopped_ns=_nanoseconds(line, "stopped_total_ms"),
         stops=_number(line, "stopped_count"),
         closed=line.get("state") == "stopped",
+        promised_msgs=_number(line, "promised_msgs", 0),
+        promised_bytes=_number(line, "promised_bytes", 0),
+        stop_msgs=_number(line, "stop_msgs", 0),
+        resume_msgs=_number(line, "resume_msgs", 0),
+        stop_bytes=_number(line, "stop_bytes", 0),
+        resume_bytes=_number(line, "resume_bytes", 0),
     )
 
 

@@ -6,7 +6,8 @@ clients and turns the hands of the clock.
 1. Time goes in ticks short against the time the depth takes from one threshold to the other.
 2. In a tick producers send what they want to and have credit for, no faster than ``peak``; then consumers
    settle what they have had for a round trip, no faster than the load's curve; then the engine's turn ends.
-3. Credit is heard of a round trip after it was given; consumers' own credit is never what limits.
+3. Credit is heard of a round trip after it was given. Consumers settle in batches (``Clients``); their own
+   credit is never what limits.
 4. Where a load has more messages than are worth the wait, one message stands for ``grain`` of them and
    has their size; counts and windows shrink by as much.
 """
@@ -77,6 +78,7 @@ class Sender(Port):
         self.replay = replay
         self.account: Account
         self.waiting = 0.0
+        self.part = 1.0
         self.sent = 0
         self.heard = 0
         self.told: deque[tuple[int, int]] = deque()
@@ -137,12 +139,26 @@ class Taker(Consumer):
         return done
 
 
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What a history doesn't say of the clients.
+
+    ``rtt_ns`` is the round trip to them, ``batch_ns`` how often a busy consumer settles. With ``skew`` 1
+    producers want to send as much as each other, with N each of them N times as much as the next.
+    """
+
+    rtt_ns: int = 1_000_000
+    batch_ns: int = 1_000_000
+    skew: int = 1
+
+
 class Replay:
     """One load under one candidate's settings; ``run`` it once."""
 
-    def __init__(self, trace: Trace, settings: NodeSettings, rtt_ns: int) -> None:
+    def __init__(self, trace: Trace, settings: NodeSettings, clients: Clients) -> None:
         self.trace = trace
-        self.rtt_ns = rtt_ns
+        self.clients = clients
+        self.rtt_ns = clients.rtt_ns
         self.grain = grain_of(trace, settings)
         self.settings = coarse(settings, self.grain)
         self.tick_ns = tick_of(trace, settings)
@@ -167,6 +183,7 @@ class Replay:
         self._set_up()
         trace, node, tick_ns = self.trace, self.node, self.tick_ns
         offered = served = sendable = 0.0
+        settle_ns = 0
         for number, at_ns in enumerate(range(0, trace.duration_ns, tick_ns)):
             end_ns = min(at_ns + tick_ns, trace.duration_ns)
             self.now_ns = end_ns + 1
@@ -177,10 +194,12 @@ class Replay:
             quota = trace.peak * (end_ns - at_ns) / SECOND_NS / self.grain
             sendable = self._produce(wanted - offered, min(sendable, 1.0) + quota)
             offered = wanted
-            able = trace.served.at(end_ns) / self.grain
-            served += self._consume(able - served)
-            # What nobody was there to take is lost, but for the one that is being worked on.
-            served = max(served, able - 1.0)
+            if end_ns >= settle_ns:
+                settle_ns = end_ns + self.clients.batch_ns
+                able = trace.served.at(end_ns) / self.grain
+                served += self._consume(able - served)
+                # What nobody was there to take is lost, but for the one that is being worked on.
+                served = max(served, able - 1.0)
             self.engine.end_turn()
             self._note(at_ns, end_ns)
             if number % 1024 == 0:
@@ -200,17 +219,19 @@ class Replay:
             sender = Sender(self)
             sender.account = self.engine.open_producer(self.node, sender, True)
             self.senders.append(sender)
+        weights = [float(self.clients.skew) ** -i for i in range(len(self.senders))]
+        for sender, weight in zip(self.senders, weights, strict=True):
+            sender.part = weight / sum(weights)
         self.engine.end_turn()
 
     def _produce(self, wanted: float, sendable: float) -> float:
-        """Producers get equal parts of what is wanted; what of ``sendable`` was not used."""
+        """Producers want their parts to be sent; what of ``sendable`` was not used."""
         engine, node, body = self.engine, self.node, self.body
-        part = wanted / len(self.senders)
         held = 0.0
         # Who sends first changes from tick to tick.
         self.first = (self.first + 1) % len(self.senders)
         for sender in (*self.senders[self.first :], *self.senders[: self.first]):
-            sender.waiting += part
+            sender.waiting += wanted * sender.part
             count = min(int(sender.waiting), int(sendable), sender.credit())
             for _ in range(count):
                 sender.sent += 1
@@ -325,9 +346,9 @@ def tick_of(trace: Trace, settings: NodeSettings) -> int:
 
 
 def replay(
-    trace: Trace, settings: NodeSettings, rtt_ns: int, show: Callable[[float], None] = lambda part: None
+    trace: Trace, settings: NodeSettings, clients: Clients, show: Callable[[float], None] = lambda part: None
 ) -> Outcome:
     """What ``settings`` would have made of the load. OperatorError if it has no length."""
     if trace.duration_ns <= 0:
         raise OperatorError(f"{trace.node}: the history has no length to replay")
-    return Replay(trace, settings, rtt_ns).run(show)
+    return Replay(trace, settings, clients).run(show)

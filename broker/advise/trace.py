@@ -77,7 +77,7 @@ class Trace:
 
     ``peak`` is how fast producers send what they could not send before, in messages a second. ``sizes``
     are mean bytes a message from a time on. ``measured`` and ``thresholds`` are the recording's, None for
-    a load that was made up.
+    a load that was made up. ``pressed``: producers were held at a threshold without a stop.
     """
 
     node: str
@@ -89,6 +89,7 @@ class Trace:
     producers: int = 1
     consumers: int = 1
     begin_msgs: int = 0
+    pressed: bool = False
     thresholds: Thresholds | None = None
     measured: Measured | None = None
     notes: tuple[str, ...] = field(default=())

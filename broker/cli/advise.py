@@ -123,18 +123,21 @@ def _chosen(name: str | None, nodes: Mapping[str, History]) -> History:
 
 
 def _tried(args: argparse.Namespace, trace: Trace) -> Advice:
-    from broker.advise.candidates import Grid, advise
+    from broker.advise.candidates import Grid, advise, explain
+    from broker.advise.replay import Clients
 
     grid: Grid = Grid(
         args.stop_count, args.resume_count, args.stop_size, args.resume_size, args.window, args.consumer_limit
     )
+    rtt_ns = round(args.rtt * 1e9)
     if any(grid.stop_counts + grid.resume_counts) and any(grid.stop_sizes + grid.resume_sizes):
         raise UsageError("try thresholds in messages or in bytes, not both at a time")
+    clients = Clients(rtt_ns) if trace.measured is None else explain(trace, rtt_ns)
     with Bar("trying candidates", 1000, wanted=not args.json) as bar:
         return advise(
             trace,
             grid,
-            round(args.rtt * 1e9),
+            clients,
             lambda done, total, part: bar.show(round(1000 * (done + part) / total)),
         )
 
@@ -256,6 +259,7 @@ def as_object(advice: Advice, notes: list[str]) -> dict[str, object]:
         "could_settle_msgs": round(trace.served.total),
         "peak_rate": round(trace.peak, 1),
         "recorded": None if trace.measured is None else asdict(trace.measured),
+        "clients": asdict(advice.clients),
         "unlimited": asdict(advice.unlimited),
         "candidates": [_trial(trial) for trial in advice.trials],
         "recommended": _trial(advice.best),
