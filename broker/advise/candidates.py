@@ -10,6 +10,7 @@ from itertools import product
 from broker.advise.replay import Clients, Outcome, replay
 from broker.advise.trace import Thresholds, Trace
 from broker.flow.limits import BrokerDefaults, NodeSettings, SettingError, resolve
+from broker.units import KB, format_size
 
 # Around the thresholds a history was recorded under.
 STOPS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -20,12 +21,13 @@ WINDOWS = (100, 1000)
 LEAST_STOP = 10
 LEAST_STOP_BYTES = 4096
 # What is as good as the best: in stop-seconds this part of the best's, or this part of the whole time.
+ENDLESS_PART, SCARCE = 0.9, 100
 STOP_PART, TIME_PART = 0.1, 0.01
 THROUGHPUT_PART = 0.99
 # How much more than the next a producer may want to send.
 SKEWS = (3, 10)
 # Depths and numbers of stops this close are equal.
-DEPTH_PART, STOPS_PART = 0.02, 0.1
+DEPTH_PART, STOPS_PART = 0.05, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Advice:
     trials: tuple[Trial, ...]
     best: Trial
     unlimited: Outcome
+    endless: bool
     by_size: bool
 
 
@@ -110,6 +113,8 @@ def advise(trace: Trace, grid: Grid, clients: Clients, show: Show = lambda done,
     """
     open_ended = replace(NodeSettings(), flow_control=False)
     unlimited = replay(trace, open_ended, clients)
+    # The backlog there would be without thresholds is still at its greatest when the history ends.
+    endless = unlimited.stayed_msgs >= ENDLESS_PART * max(unlimited.worst_msgs, trace.served.total / SCARCE)
     by_size = _is_by_size(trace, grid)
     candidates = list(dict.fromkeys(_thresholds_to_try(trace, grid, unlimited, by_size)))
     total = len(candidates) + (0 if grid.windows and grid.consumer_limits else 3)
@@ -125,10 +130,12 @@ def advise(trace: Trace, grid: Grid, clients: Clients, show: Show = lambda done,
     for candidate in candidates:
         run(candidate)
     tried = {trial.candidate for trial in trials}
-    for candidate in _windows_to_try(recommended(trials).candidate, grid):
+    for candidate in _windows_to_try(recommended(trials, endless=endless).candidate, grid):
         if candidate not in tried:
             run(candidate)
-    return Advice(trace, clients, tuple(trials), recommended(trials), unlimited, by_size)
+    return Advice(
+        trace, clients, tuple(trials), recommended(trials, endless=endless), unlimited, endless, by_size
+    )
 
 
 def observed(trace: Trace) -> Candidate | None:
@@ -139,12 +146,13 @@ def observed(trace: Trace) -> Candidate | None:
     return Candidate(seen.stop_msgs, seen.resume_msgs, seen.stop_bytes, seen.resume_bytes)
 
 
-def recommended(trials: Sequence[Trial]) -> Trial:
+def recommended(trials: Sequence[Trial], *, endless: bool = False) -> Trial:
     """The least memory that costs nothing.
 
     1. Among those whose throughput is within 1 % of the best, and whose stop-seconds are within a tenth of
-       the least there are, or within 1 % of the whole time:
-    2. those with the smallest worst depth, 2 % more being the same;
+       the least there are, or within 1 % of the whole time (not where the overload is ``endless``: there a
+       larger threshold only stops later):
+    2. those with the smallest worst depth, 5 % more being the same;
     3. of these, those that stop least often, a tenth more being the same;
     4. of these, the one that changes least from what was observed or is the default.
     """
@@ -152,7 +160,8 @@ def recommended(trials: Sequence[Trial]) -> Trial:
     able = [trial for trial in trials if trial.outcome.throughput >= fast]
     least = min(trial.outcome.stop_seconds for trial in able)
     bound = least + max(least * STOP_PART, able[0].outcome.seconds * TIME_PART)
-    able = [trial for trial in able if trial.outcome.stop_seconds <= bound]
+    if not endless:
+        able = [trial for trial in able if trial.outcome.stop_seconds <= bound]
     able = _near(able, lambda trial: trial.outcome.worst_bytes, DEPTH_PART)
     able = _near(able, lambda trial: trial.outcome.stops, STOPS_PART)
     base = next((trial.candidate for trial in trials if trial.observed), Candidate())
@@ -186,7 +195,8 @@ def _thresholds_to_try(trace: Trace, grid: Grid, unlimited: Outcome, by_size: bo
     resumes = (grid.resume_sizes if by_size else grid.resume_counts) or RESUMES
     seen: int = getattr(base, f"flow_stop_{unit}")
     deepest = unlimited.worst_bytes if by_size else unlimited.worst_msgs
-    stops = given or _stops(seen, deepest, LEAST_STOP_BYTES if by_size else LEAST_STOP)
+    tidy = _rounded_size if by_size else _rounded
+    stops = given or _stops(seen, deepest, LEAST_STOP_BYTES if by_size else LEAST_STOP, tidy)
     if observed(trace) is not None:
         yield base
     for stop, resume, window, limit in product(
@@ -195,7 +205,9 @@ def _thresholds_to_try(trace: Trace, grid: Grid, unlimited: Outcome, by_size: bo
         grid.windows or (base.producer_window,),
         grid.consumer_limits or (base.consumer_flow_limit,),
     ):
-        below = round(stop * resume) if resume < 1 else int(resume)
+        below = int(resume) if resume >= 1 else round(stop * resume)
+        if by_size and resume < 1:
+            below -= below % KB
         if below > stop:
             if len(stops) == 1:
                 raise SettingError(f"a resume of {below} is above the stop of {stop}", f"flow_resume_{unit}")
@@ -208,7 +220,7 @@ def _thresholds_to_try(trace: Trace, grid: Grid, unlimited: Outcome, by_size: bo
         )
 
 
-def _stops(seen: int, deepest: int, least: int) -> list[int]:
+def _stops(seen: int, deepest: int, least: int, tidy: Callable[[int], int]) -> list[int]:
     """Stops around the one that was seen, else around the depth there would be without."""
     if seen:
         found = [round(seen * part) for part in STOPS]
@@ -216,14 +228,18 @@ def _stops(seen: int, deepest: int, least: int) -> list[int]:
             found.append(round(deepest * DEPTHS[-1]))
     else:
         found = [round(deepest * part) for part in DEPTHS]
-    return sorted(
-        {_rounded(max(stop, least)) for stop in found if stop != seen} | ({seen} if seen else set())
-    )
+    return sorted({tidy(max(stop, least)) for stop in found if stop != seen} | ({seen} if seen else set()))
 
 
 def _rounded(number: int) -> int:
-    """Two figures are enough for a threshold."""
+    """Two figures are enough for a threshold in messages."""
     unit = int(10 ** max(len(str(number)) - 2, 0))
+    return -(-number // unit) * unit
+
+
+def _rounded_size(number: int) -> int:
+    """Whole kilobytes, of which five binary figures are enough."""
+    unit = max(1 << max(number.bit_length() - 5, 0), KB)
     return -(-number // unit) * unit
 
 
@@ -234,13 +250,14 @@ def _windows_to_try(best: Candidate, grid: Grid) -> Iterable[Candidate]:
         yield from (replace(best, consumer_flow_limit=limit) for limit in WINDOWS)
 
 
-def snippet(node: str, trial: Trial) -> str:
-    """A policy file with the trial's settings, for ``sluice config apply``."""
+def snippet(node: str, trial: Trial, *, by_size: bool) -> str:
+    """A policy file with what was tried of the trial's settings, for ``sluice config apply``."""
     default = Candidate()
+    other = "_count" if by_size else "_size"
     lines = ["policies:", f"  - match: {json.dumps(node)}"]
     for name in Candidate.__slots__:
         value = getattr(trial.candidate, name)
         window = name in ("producer_window", "consumer_flow_limit")
-        if value and not (window and value == getattr(default, name)):
-            lines.append(f"    {name}: {value}")
+        if value and not name.endswith(other) and not (window and value == getattr(default, name)):
+            lines.append(f"    {name}: {format_size(value) if name.endswith('_size') else value}")
     return "\n".join(lines) + "\n"

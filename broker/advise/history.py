@@ -104,6 +104,17 @@ class History:
     samples: list[Sample] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
 
+    def last(self, seconds: float) -> History:
+        """Its last part."""
+        if not self.samples:
+            return self
+        since_ns = self.end_ns - round(seconds * SECOND_NS)
+        return History(
+            self.node,
+            [sample for sample in self.samples if sample.at_ns > since_ns],
+            [turn for turn in self.turns if turn.at_ns > since_ns],
+        )
+
     @property
     def begin_ns(self) -> int:
         """Where the first sample's interval begins."""

@@ -7,7 +7,7 @@ from html import escape
 
 from broker.advise.candidates import Advice, Candidate, Trial
 from broker.advise.replay import Outcome
-from broker.units import MB, format_size
+from broker.units import KB, MB, format_size
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 PLAIN = " .:-=+*#@"
@@ -41,7 +41,9 @@ def amount(value: int, by_size: bool) -> str:
     """A depth as it is shown."""
     if not by_size:
         return f"{value:,}"
-    return f"{value / MB:,.1f} MB" if value >= MB and value % MB else format_size(value)
+    if value < KB or value % KB == 0:
+        return format_size(value)
+    return f"{value / MB:,.1f} MB" if value >= MB else f"{value / KB:,.1f} KB"
 
 
 # --- for a terminal

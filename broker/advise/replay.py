@@ -3,7 +3,8 @@
 Nothing here decides about flow: gate, ledger, shares and windows are the broker's, this file plays the
 clients and turns the hands of the clock.
 
-1. Time goes in ticks short against the time the depth takes from one threshold to the other.
+1. Time goes in ticks short against the time the depth takes from one threshold to the other: short ones
+   while producers send a backlog to an open gate, longer ones while the consumers' pace is what counts.
 2. In a tick producers send what they want to and have credit for, no faster than ``peak``; then consumers
    settle what they have had for a round trip, no faster than the load's curve; then the engine's turn ends.
 3. Credit is heard of a round trip after it was given. Consumers settle in batches (``Clients``); their own
@@ -34,6 +35,7 @@ from broker.queues.queue import Entry
 BINS = 240
 # Ticks a way between the thresholds should take at least, and the bounds of a tick.
 STEPS = 12
+STEPS_DOWN = 100
 SHORTEST_NS, LONGEST_NS = 50_000, 5_000_000
 MOST_TICKS = 200_000
 FEWEST_TICKS = 2_000
@@ -51,7 +53,8 @@ class Outcome:
     """What a candidate would have done. ``depth`` and ``closed`` are the picture's columns: the greatest
     depth in each, in messages, and the part of it in which the gate was closed.
 
-    ``held_msgs`` is the most that waited at producers, ``overshoot_msgs`` what was above the threshold.
+    ``held_msgs`` is the most that waited at producers, ``overshoot_msgs`` what was above the threshold,
+    ``stayed_msgs`` what was left at the end, at producers too.
     """
 
     seconds: float
@@ -61,6 +64,7 @@ class Outcome:
     throughput: float
     worst_msgs: int
     worst_bytes: int
+    stayed_msgs: int
     held_msgs: int
     overshoot_msgs: int
     overshoot_bytes: int
@@ -161,7 +165,8 @@ class Replay:
         self.rtt_ns = clients.rtt_ns
         self.grain = grain_of(trace, settings)
         self.settings = coarse(settings, self.grain)
-        self.tick_ns = tick_of(trace, settings)
+        self.tick_ns, self.calm_ns = ticks_of(trace, settings)
+        self.waiting = 0.0
         self.now_ns = 1
         self.engine = Engine()
         self.engine.begin_turn(self.now_ns)
@@ -181,11 +186,13 @@ class Replay:
     def run(self, show: Callable[[float], None] = lambda part: None) -> Outcome:
         """Play it from begin to end; ``show`` is told how much is done."""
         self._set_up()
-        trace, node, tick_ns = self.trace, self.node, self.tick_ns
+        trace, node = self.trace, self.node
         offered = served = sendable = 0.0
-        settle_ns = 0
-        for number, at_ns in enumerate(range(0, trace.duration_ns, tick_ns)):
-            end_ns = min(at_ns + tick_ns, trace.duration_ns)
+        settle_ns = at_ns = end_ns = turns = 0
+        while end_ns < trace.duration_ns:
+            at_ns, turns = end_ns, turns + 1
+            flushing = self.waiting >= 1.0 and not node.gate.closed
+            end_ns = min(at_ns + (self.tick_ns if flushing else self.calm_ns), trace.duration_ns)
             self.now_ns = end_ns + 1
             self.engine.begin_turn(self.now_ns)
             if len(self.bodies) > 1:
@@ -202,7 +209,7 @@ class Replay:
                 served = max(served, able - 1.0)
             self.engine.end_turn()
             self._note(at_ns, end_ns)
-            if number % 1024 == 0:
+            if turns % 1024 == 0:
                 show(end_ns / trace.duration_ns)
         show(1.0)
         return self._outcome(node)
@@ -241,6 +248,7 @@ class Replay:
                 sender.waiting -= count
                 sendable -= count
             held += sender.waiting
+        self.waiting = held
         if held > self.held_msgs:
             self.held_msgs = int(held)
         return sendable
@@ -290,6 +298,7 @@ class Replay:
             throughput=settled / seconds,
             worst_msgs=gate.peak_msgs * grain,
             worst_bytes=gate.peak_bytes,
+            stayed_msgs=(gate.depth_msgs + int(self.waiting)) * grain,
             held_msgs=self.held_msgs * grain,
             overshoot_msgs=max(self.overshoot_msgs, 0) * grain,
             overshoot_bytes=max(self.overshoot_bytes, 0),
@@ -330,19 +339,21 @@ def coarse(settings: NodeSettings, grain: int) -> NodeSettings:
     return replace(settings, **{name: max(value // grain, 1) for name, value in values.items() if value})
 
 
-def tick_of(trace: Trace, settings: NodeSettings) -> int:
-    """A step short enough for the way between the thresholds, and long enough to get to the end."""
+def ticks_of(trace: Trace, settings: NodeSettings) -> tuple[int, int]:
+    """Steps short enough for the way between the thresholds, up and down, long enough to get to the end."""
     size = max(size for _, size in trace.sizes)
-    ways = []
+    ways = [trace.duration_ns]
     if settings.flow_control and settings.flow_stop_count:
         ways.append(settings.flow_stop_count - settings.flow_resume_count)
     if settings.flow_control and settings.flow_stop_size:
         ways.append((settings.flow_stop_size - settings.flow_resume_size) // max(size, 1))
-    fastest = max(min(trace.peak, MOST_RATE), trace.served.fastest(), 1.0)
-    way_ns = max(min(ways), 1) * SECOND_NS / fastest if ways else SECOND_NS
-    longest = min(trace.duration_ns // FEWEST_TICKS, LONGEST_NS)
+    way = max(min(ways), 1) * SECOND_NS
     shortest = max(SHORTEST_NS, trace.duration_ns // MOST_TICKS)
-    return max(min(int(way_ns / STEPS), longest), shortest, 1)
+    longest = max(min(trace.duration_ns // FEWEST_TICKS, LONGEST_NS), shortest)
+    down = max(trace.served.fastest(), 1.0)
+    up = max(min(trace.peak, MOST_RATE), down)
+    calm = min(max(int(way / down / STEPS_DOWN), shortest), longest)
+    return min(max(int(way / up / STEPS), shortest), calm), calm
 
 
 def replay(

@@ -50,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rtt", type=arguments.duration, default=0.001, metavar="T", help="round trip to the clients (1 ms)"
     )
+    parser.add_argument(
+        "--last", type=arguments.duration, metavar="T", help="only the last part of the history"
+    )
     load = parser.add_argument_group("a load that is made up")
     load.add_argument(
         "--arrivals", type=_spec, metavar="RATE[:BURST]", help="messages a second, so many at once"
@@ -103,7 +106,8 @@ def _recorded(args: argparse.Namespace) -> tuple[Trace, list[str]]:
         archive = read(args.history)
     except HistoryError as error:
         raise UsageError(str(error)) from error
-    return recover(_chosen(args.node, archive.nodes)), archive.notes
+    history = _chosen(args.node, archive.nodes)
+    return recover(history if args.last is None else history.last(args.last)), archive.notes
 
 
 def _chosen(name: str | None, nodes: Mapping[str, History]) -> History:
@@ -174,7 +178,7 @@ def told(advice: Advice, *, blocks: bool) -> str:
             picture.chart(best, advice.by_size, ramp=ramp),
             "",
             f"# sluice config apply FILE; it takes the place of a policy for {node}, if there is one",
-            snippet(advice.trace.node, best).rstrip(),
+            snippet(advice.trace.node, best, by_size=advice.by_size).rstrip(),
         ]
     )
 
@@ -189,6 +193,11 @@ def _of_the_load(advice: Advice) -> str:
         f"{table.printable(trace.node)}: {trace.seconds:,.1f} s, {offered:,.0f} messages offered a second,"
         f" {able:,.0f} could be taken; without thresholds the depth would reach {deepest}"
     ]
+    if advice.endless:
+        lines.append(
+            "the overload lasts to the end: a larger threshold only stops later, so the smallest that keeps"
+            " consumers busy is recommended"
+        )
     if trace.measured is not None:
         was = trace.measured
         lines.append(
@@ -200,7 +209,7 @@ def _of_the_load(advice: Advice) -> str:
 
 def _columns() -> list[table.Column]:
     return [
-        table.text("", "mark"),
+        table.Column("", ("mark",), show=str, right=False),
         table.number("stop", "stop"),
         table.number("resume", "resume"),
         table.number("window", "producer_window"),
@@ -260,10 +269,11 @@ def as_object(advice: Advice, notes: list[str]) -> dict[str, object]:
         "peak_rate": round(trace.peak, 1),
         "recorded": None if trace.measured is None else asdict(trace.measured),
         "clients": asdict(advice.clients),
+        "endless": advice.endless,
         "unlimited": asdict(advice.unlimited),
         "candidates": [_trial(trial) for trial in advice.trials],
         "recommended": _trial(advice.best),
-        "policy": snippet(trace.node, advice.best),
+        "policy": snippet(trace.node, advice.best, by_size=advice.by_size),
         "notes": [*notes, *trace.notes],
     }
 
