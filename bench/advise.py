@@ -27,6 +27,7 @@ from broker.errors import SluiceError
 RTT_NS = 200_000  # loopback
 SECONDS = 15.0
 PAGE = Path(__file__).parent.parent / "docs" / "advise.md"
+ADDRESS = "advise"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 TIGHT = Candidate(flow_stop_count=1000, flow_resume_count=700)
@@ -64,20 +65,21 @@ def pairs(shape: str) -> tuple[Candidate, Candidate]:
 
 def record(shape: str, candidate: Candidate, seconds: float, keep: Path | None) -> Trace:
     """The load recovered from a run on a broker of its own. BenchError if it wrote no history."""
-    address = "advise"
-    with _broker(candidate).started() as broker, running(broker.url, address, shape, seconds):
+    with _broker(candidate).started() as broker, running(broker.url, ADDRESS, shape, seconds):
         time.sleep(seconds + 0.2)
-        # Half a sample more: the last one is of the load, not of its end.
         data = broker.directory / "data"
         file = data / "events.jsonl"
         if not file.exists():
             raise BenchError(f"the broker wrote no history: {file}")
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
-            stop = candidate.flow_stop_count or candidate.flow_stop_size
-            name = f"{shape.replace(' ', '-').replace(',', '')}-{stop}"
-            (keep / f"{name}.jsonl").write_bytes(file.read_bytes())
-        return recover(read([str(data)]).nodes[address])
+            (keep / _file(shape, candidate)).write_bytes(file.read_bytes())
+        return recover(read([str(data)]).nodes[ADDRESS])
+
+
+def _file(shape: str, candidate: Candidate) -> str:
+    stop = candidate.flow_stop_count or candidate.flow_stop_size
+    return f"{shape.replace(' ', '-').replace(',', '')}-{stop}.jsonl"
 
 
 def _broker(candidate: Candidate) -> Contender:
@@ -95,9 +97,14 @@ def _broker(candidate: Candidate) -> Contender:
     return replace(OURS, command=command)
 
 
-def compared(shape: str, seconds: float, keep: Path | None) -> list[Compared]:
-    """Both recordings, each replayed under both settings."""
-    traces = {candidate: record(shape, candidate, seconds, keep) for candidate in pairs(shape)}
+def compared(shape: str, seconds: float, keep: Path | None, kept: Path | None = None) -> list[Compared]:
+    """Both recordings, new ones or those that were ``kept``, each replayed under both settings."""
+    traces = {
+        candidate: recover(read([str(kept / _file(shape, candidate))]).nodes[ADDRESS])
+        if kept
+        else record(shape, candidate, seconds, keep)
+        for candidate in pairs(shape)
+    }
     return [
         _compared(shape, recorded, asked, trace, traces[asked])
         for recorded, trace in traces.items()
@@ -177,12 +184,13 @@ def main() -> int:
     )
     parser.add_argument("--only", action="append", choices=SHAPES, help="only this shape (may be repeated)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the histories there")
+    parser.add_argument("--kept", type=Path, metavar="DIR", help="replay those there, record nothing")
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.name}")
     args = parser.parse_args()
     found: list[Compared] = []
     for shape in args.only or SHAPES:
         try:
-            found += compared(shape, args.seconds, args.keep)
+            found += compared(shape, args.seconds, args.keep, args.kept)
         except (BenchError, SluiceError) as error:
             print(f"{shape}: {error}", file=sys.stderr)
             return 1

@@ -232,9 +232,11 @@ def _offered(parts: list[Part], begin_ns: int) -> tuple[Curve, float]:
     flushed = _flush_rate(parts)
     peak = flushed or UNSEEN * _fastest(parts)
     received = 0.0
-    i = 0
+    i, held = 0, False
     while i < len(parts):
-        if not (parts[i].closed_ns or parts[i].blocked):
+        if not (parts[i].closed_ns or held):
+            # Where a sample sees producers blocked at an open gate, they are from there on.
+            held = parts[i].blocked
             if parts[i].arriving_ns:
                 knots.append((parts[i].end_ns - parts[i].arriving_ns - begin_ns, received))
             received += parts[i].received
@@ -245,7 +247,7 @@ def _offered(parts: list[Part], begin_ns: int) -> tuple[Curve, float]:
         rate = max(_rate_at(parts, i, flushed), _mean_rate(parts[i:end]))
         knots += _held_back(parts[i:end], rate, received, begin_ns, ended=parts[end - 1].calm)
         received += sum(part.received for part in parts[i:end])
-        i = end
+        i, held = end, False
     return Curve(knots), max(peak, _fastest(parts))
 
 

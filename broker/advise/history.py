@@ -19,7 +19,7 @@ MILLISECOND_NS = 1_000_000
 MOST_PROBLEMS = 10
 STEM = "events.jsonl"
 # A depth of this part of a threshold is near it.
-NEAR = 0.9
+NEAR = 0.97
 
 Line = dict[str, object]
 
