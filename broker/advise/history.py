@@ -242,6 +242,9 @@ def _take(archive: Archive, clock: _Clock, text: bytes) -> None:
     if event not in ("sample", "stopped", "opened"):
         return
     node = line.get("node")
+    if node is None and event != "sample":
+        _note(archive, "a budget of the whole broker stopped producers: that is in no prediction")
+        return
     if not isinstance(node, str) or not node:
         raise ValueError(f"{event}: no node")
     history = archive.nodes.setdefault(node, History(node))
@@ -249,6 +252,11 @@ def _take(archive: Archive, clock: _Clock, text: bytes) -> None:
         history.samples.append(_sample(line, at_ns))
     else:
         history.turns.append(_turn(line, at_ns))
+
+
+def _note(archive: Archive, text: str) -> None:
+    if text not in archive.notes:
+        archive.notes.append(text)
 
 
 def _sample(line: Line, at_ns: int) -> Sample:

@@ -171,7 +171,7 @@ def _shut(outcome: Outcome, step: float, height: int) -> list[str]:
     """The columns in which the gate was closed, as dark as the part of them."""
     return [
         f'<rect x="{LEFT + i * step:.1f}" y="{TOP}" width="{step:.2f}" height="{height}" fill="{SHUT}"'
-        f' fill-opacity="{part:.2f}"/>'
+        f' fill-opacity="{part:.2f}" shape-rendering="crispEdges"/>'
         for i, part in enumerate(outcome.closed)
         if part > 0.005
     ]

@@ -96,6 +96,15 @@ def test_other_events_and_unknown_fields_are_passed_over(tmp_path: Path) -> None
     assert list(read([str(file)]).nodes) == ["orders"]
 
 
+def test_a_stop_by_a_budget_is_of_no_node_and_is_told_once(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    budget = {"event": "stopped", "node": None, "reason": "budget", "budget": "memory_limit"}
+    file.write_text(sample(1, 1.0) + sample(2, 2.0, **budget) + sample(3, 3.0, **budget))
+    archive = read([str(file)])
+    assert archive.nodes["orders"].turns == []
+    assert archive.notes == ["a budget of the whole broker stopped producers: that is in no prediction"]
+
+
 def test_a_file_or_a_history_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match=r"nowhere\.jsonl: No such file"):
         read([str(tmp_path / "nowhere.jsonl")])
