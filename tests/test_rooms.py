@@ -68,9 +68,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
         ),
     ),
     "manage": ("engine", "node", "policy", "flow", "queues", "store", *LEAVES),
+    "advise": ("engine", "node", "flow", "queues", *LEAVES),
     "http": (*VIEWS, *LEAVES),
     "client": LEAVES,
-    "cli": ("client", "server", "settings", "policy", "store", "events.schema", *VIEWS, *LEAVES),
+    "cli": (
+        *("client", "server", "advise", "settings", "policy", "store", "events.schema", *VIEWS, *LEAVES),
+    ),
     "spark": (),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store", "events"),

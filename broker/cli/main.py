@@ -29,6 +29,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "purge": ("broker.cli.purge", "drop a queue's messages"),
     "store": ("broker.cli.store", "check, measure and back up a data directory"),
     "bench": ("broker.cli.bench", "measure a broker's throughput and latency"),
+    "advise": ("broker.cli.advise", "try other thresholds on a recorded load and recommend some"),
     "schema": ("broker.cli.schema", "print the JSON Schema of the configuration files"),
 }
 
