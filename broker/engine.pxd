@@ -15,7 +15,7 @@ cdef class Engine:
     cdef public long now_ns, sampled_ns
     cdef public list dirty
     cdef public set restless
-    cdef public object on_gate
+    cdef public object on_gate, tell
     cdef public Storing storing
     cdef public Gate disk, memory, temp
     cdef public long wanted_bytes, lend_ns, epoch_ns, passing_bytes, page_ns

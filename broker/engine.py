@@ -7,7 +7,7 @@ here knows a socket; links are ports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,9 @@ AHEAD_PART = 8
 class Engine:
     """Every node of the broker and the verbs that change them; one thread owns it.
 
-    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``. ``disk`` is the
+    ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``. ``tell`` is told of
+    what else is rare and worth knowing, ``tell(kind, node, fields)``: kinds and fields are those of
+    docs/events.md, never of a single message; it returns at once. ``disk`` is the
     gate of all durable nodes together: what is on disk against the store's limit, and held while the
     store can't write. Without a store nothing is durable. ``memory`` is the gate of all message bytes
     held in memory, each message with ``HELD_BYTES`` for its place; ``temp`` that of what is paged out,
@@ -76,6 +78,7 @@ class Engine:
         self.dirty: list[Node] = []
         self.restless: set[Node] = set()
         self.on_gate: Callable[[Node, int], None] | None = None
+        self.tell: Callable[[str, Node | None, Mapping[str, object]], None] = _untold
         self.sampled_ns = 0
         self.winding_down = False
         self.storing = None if store is None else Storing(store)
@@ -1326,6 +1329,10 @@ class Engine:
     def _consumers_changed(self, node: Node) -> None:
         self._enforce(node)
         self.touch(node)
+
+
+def _untold(kind: str, node: Node | None, fields: Mapping[str, object]) -> None:
+    """Nobody listens to events."""
 
 
 def _dress(entry: Entry, body: Body) -> None:
