@@ -21,13 +21,13 @@ cdef class Engine:
     cdef public long wanted_bytes, lend_ns, epoch_ns, passing_bytes, page_ns
     cdef public set expiring, paging, spent, borrowing
     cdef public list moves
-    cdef public object find, pager, large, origin
+    cdef public object find, pager, large, origin, bridging
     cdef public dict subscriptions
     cdef public list unfinished
 
     @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, Account account, bytes data, long bits, bint settled) except -1
-    @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint, expires_ms=long)
+    @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint, expires_ms=long, code=long)
     cpdef long put(self, Node node, bytes data, long bits) except -1
     cpdef object acknowledge(self, Node node, Entry entry)
     cpdef object reject(self, Node node, Entry entry)
@@ -73,6 +73,8 @@ cdef class Engine:
     cdef object _remove(self, Node node, Entry entry)
     @cython.locals(ledger=Ledger, topic=Node)
     cdef object _leave(self, Node node, long size)
+    @cython.locals(owners=list, owner=Node, first=long, ledger=Ledger)
+    cdef object _wake_in_turn(self, Node node)
     @cython.locals(consumers=list)
     cdef object _dispatch(self, Node node)
     @cython.locals(browser=Consumer, reader=Reader, entry=Entry)
@@ -80,7 +82,7 @@ cdef class Engine:
     @cython.locals(reader=Reader)
     cdef object _look_for_unfinished(self, Node node)
     @cython.locals(owner=Node)
-    cdef object _overpromised(self, Node node)
+    cpdef object _overpromised(self, Node node)
     @cython.locals(ledger=Ledger)
     cdef object _deal(self, Node node)
     @cython.locals(node=Node, ledger=Ledger, due=long)

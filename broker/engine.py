@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker import codes, message
+from broker.bridge import Bridges
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import Gate
 from broker.flow.ledger import IDLE_NS, Account, Ledger, Port
@@ -108,6 +109,7 @@ class Engine:
         # Who sent the message that a topic is passing on.
         self.origin: object = None
         self.large = Larges(self.memory, self.temp, self.disk)
+        self.bridging = Bridges(self)
 
     # --- the message path
 
@@ -167,10 +169,12 @@ class Engine:
             expires_ms = self._set_expiry(node, entry, data)
         if keep:
             self._keep(node, entry, expires_ms)
-            return codes.STORING
-        if not node.dirty:
+        elif not node.dirty:
             self.touch(node)
-        return codes.ACCEPTED
+        code = codes.STORING if keep else codes.ACCEPTED
+        if node.bridges:
+            return self.bridging.cross(node, data, bits, code)
+        return code
 
     def put_behind(self, node: Node, data: bytes) -> None:
         """Enqueue a message nobody may see before all that was stored until now is on disk."""
@@ -345,6 +349,8 @@ class Engine:
                 subscription.dropped += 1
         if not topic.dirty:
             self.touch(topic)
+        if topic.bridges:
+            return self.bridging.cross(topic, data, bits, answer)
         return answer
 
     def _wants(self, subscription: Node, data: bytes) -> bool:
@@ -423,6 +429,9 @@ class Engine:
         self.memory.depth_msgs -= 1
         if node.gate.leave(size, self.now_ns):
             self._gate_changed(node)
+        if node.feeders:
+            self._wake_in_turn(node)
+            return
         ledger = node.ledger
         if ledger.line or ledger.rest:
             self.touch(node)
@@ -434,6 +443,15 @@ class Engine:
                 ledger = topic.ledger
                 if ledger.line or ledger.rest:
                     self.touch(topic)
+
+    def _wake_in_turn(self, node: Node) -> None:
+        """Room came free that others' producers share over bridges: each of them is first in its turn."""
+        owners = node.owners()
+        first = node.queue.next_seq % len(owners)
+        for owner in owners[first:] + owners[:first]:
+            ledger = owner.ledger
+            if ledger.line or ledger.rest:
+                self.touch(owner)
 
     def _overflow(self, node: Node, data: bytes, bits: int) -> int:
         """No room at the hard limit and none to be made: what `overflow` says of the newest message."""
@@ -604,6 +622,8 @@ class Engine:
                 self._want(ledger, ledger.line[0].reserve_bytes + codes.HELD_BYTES)
                 if node.subscriptions and any(len(each.topics) > 1 for each in node.subscriptions):
                     self.borrowing.add(node)
+                elif self.bridging.all and self.bridging.rivals(node):
+                    self.borrowing.add(node)
 
     def _want(self, ledger: Ledger, size: int) -> None:
         """Somebody waits for so much room: where a budget has none, it is looked at in every turn."""
@@ -637,7 +657,7 @@ class Engine:
         elif self.now_ns >= self.lend_ns:
             self.lend_ns = self.now_ns + IDLE_NS
             for node in self.nodes.values():
-                node.ledger.lend(self.now_ns)
+                self._lend(node)
 
     def _borrow(self) -> None:
         """Topics share the room of a subscription to several of them: what idle publishers of one hold in
@@ -646,10 +666,15 @@ class Engine:
         self.lend_ns = self.now_ns + IDLE_NS
         for node in self.borrowing:
             others = {topic for each in node.subscriptions for topic in each.topics} - {node}
-            for topic in others:
-                topic.ledger.lend(self.now_ns)
+            for owner in others | self.bridging.rivals(node):
+                self._lend(owner)
             self.touch(node)
         self.borrowing.clear()
+
+    def _lend(self, node: Node) -> None:
+        """Who lost its credit rests, and is tried again in its turn."""
+        if node.ledger.lend(self.now_ns):
+            self.restless.add(node)
 
     def _wake_restless(self) -> None:
         for node in list(self.restless):
@@ -969,6 +994,7 @@ class Engine:
         topic.ledger.attach_gate(node.gate, self.now_ns)
         self._regate(topic)
         self.touch(topic)
+        self._look_at_bridges(topic, node)
 
     def unbind(self, topic: Node, node: Node) -> None:
         """Publishers that the node held back go on."""
@@ -978,6 +1004,12 @@ class Engine:
         topic.ledger.detach_gate(node.gate)
         self._regate(topic)
         self.touch(topic)
+        self._look_at_bridges(topic, node)
+
+    def _look_at_bridges(self, *nodes: Node) -> None:
+        if self.bridging.all:
+            for node in nodes:
+                self.bridging.look(node)
 
     def unsubscribe(self, subscription: Node) -> None:
         """The subscription and its backlog are gone."""
@@ -995,7 +1027,7 @@ class Engine:
     def _regate(self, node: Node) -> None:
         """Have a message to this address need room on disk too where it, or who gets it, is kept there."""
         failed = self.storing is not None and self.storing.store.state == FAILED
-        takers = (node, *node.subscriptions)
+        takers = list(self.bridging.takers(node)) if self.bridging.all else [node, *node.subscriptions]
         stored = failed or any(each.shelf is not None for each in takers)
         paged = any(each in self.paging for each in takers)
         for gate, wanted in ((self.disk, stored), (self.temp, paged)):
@@ -1073,6 +1105,7 @@ class Engine:
         node.shelf = shelf
         for owner in node.owners():
             self._regate(owner)
+        self._look_at_bridges(node)
 
     def _mark(self, node: Node, mark: bytes) -> None:
         """Note that this node's messages may be sent, before one is; after a crash they are flagged."""
@@ -1107,6 +1140,7 @@ class Engine:
                 self.unbind(node, subscription)
         for topic in list(node.topics):
             self.unbind(topic, node)
+        self.bridging.drop(node)
         self._clear_shelf(node)
         self._release_memory(node)
         self._end_passages(node)
@@ -1297,6 +1331,7 @@ class Engine:
             account.resize(settings.producer_window)
         self._enforce(node)
         self._overpromised(node)
+        self._look_at_bridges(node)
 
     def _set_paging(self, node: Node, pages: bool) -> None:
         """A node that pages needs room on disk for what comes; what is there comes back in any case."""

@@ -12,7 +12,7 @@ cdef class Node:
     cdef public Gate gate
     cdef public Ledger ledger
     cdef public Queue queue
-    cdef public list consumers, subscriptions, topics, browsers
+    cdef public list consumers, subscriptions, topics, browsers, bridges, feeders
     cdef public object filter, not_from
     cdef public object settings
     cdef public dict origins, arguments

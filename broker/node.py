@@ -20,6 +20,7 @@ from broker.queues.spool import Spool
 from broker.storage import Shelf
 
 if TYPE_CHECKING:
+    from broker.bridge import Bridge
     from broker.flow.limits import NodeSettings
     from broker.passage import Passage
 
@@ -30,7 +31,8 @@ class Node:
     ``topics`` are those whose messages come here: a subscription's, more than one where its address is a
     pattern, or those a queue is bound to; ``subscriptions`` is the other side of it. ``address`` is what
     clients call it. A subscription takes in what its ``filter`` wants, and nothing that comes from
-    ``not_from``. ``browsers`` look at its messages and take none.
+    ``not_from``. ``bridges`` begin here; ``feeders`` are those whose producers need room here because of a
+    bridge. ``browsers`` look at its messages and take none.
 
     ``shelf`` is its place in the store, None unless it is durable; ``group`` the last group it put a
     message in, ``kept_seq`` the last message it put there. Consumers are served once
@@ -54,6 +56,8 @@ class Node:
         self.subscriptions: list[Node] = []
         self.topics: list[Node] = []
         self.browsers: list[Consumer] = []
+        self.bridges: list[Bridge] = []
+        self.feeders: list[Node] = []
         self.filter: Filter | None = None
         self.not_from: object = None
         self.settings: NodeSettings | None = None
@@ -125,4 +129,6 @@ class Node:
 
     def owners(self) -> list[Node]:
         """Whose producers need room here: a node's own, and those of the topics it takes messages from."""
-        return self.topics if self.is_subscription else [self, *self.topics]
+        if self.is_subscription:
+            return [*self.topics, *self.feeders]
+        return [self, *self.topics, *self.feeders]

@@ -304,6 +304,7 @@ class Ledger:
                     account.waiting = False
                     self.line.remove(account)
                     self._rest(account)
+            account.used_mark = account.used
         return freed
 
     def room(self, reserve_bytes: int) -> int:

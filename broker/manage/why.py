@@ -154,6 +154,9 @@ def _gates(node: Node) -> Iterator[tuple[Node, Gate]]:
     yield node, node.gate
     for part in node.subscriptions:
         yield part, part.gate
+    for each in (node, *node.subscriptions):
+        for bridge in each.bridges:
+            yield from ((taker, taker.gate) for owner, taker in bridge.coupled if owner is node)
 
 
 def _unwritable(gate: Gate, store: str) -> _Reason:
