@@ -130,6 +130,7 @@ class Server:
         self.engine.find = self.model.resolve
         self.model.on_backup = self.backup
         restore(self.engine, self.model, self.store)
+        self.model.bridges.configure(settings.bridges)
         self.container = Container(self.engine, self.model, roster, settings)
         self.reactor = Reactor(self.container)
         self.heap = Heap(resident_bytes, trimmer())
@@ -220,6 +221,7 @@ class Server:
         settings = self._reload_settings() if self._reload_settings is not None else self.settings
         changed = self.model.apply(load_policies(settings.policies), settings.flow.defaults)
         self.model.auto_create = settings.auto_create
+        self.model.bridges.configure(settings.bridges)
         if settings.flow.defaults.flow_control != self.engine.flow_control:
             self.engine.switch_flow(settings.flow.defaults.flow_control)
         return changed

@@ -27,7 +27,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LEAVES = ("errors", "units", "message", "bodyscan", "codes", "yamlsource", "fields", "storage", "records")
-VIEWS = ("manage.views", "manage.attributes", "manage.model", "manage.process")
+VIEWS = ("manage.views", "manage.conduits", "manage.attributes", "manage.model", "manage.process")
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "errors": (),
@@ -39,26 +39,28 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "fields": ("units",),
     "yamlsource": ("errors",),
     "endpoints": LEAVES,
+    "conduits": LEAVES,
+    "bridge": ("engine", "node", "queues.queue", *LEAVES),
     "flow": LEAVES,
     "queues": LEAVES,
     "storage": (),
     "records": LEAVES,
     "machine": (),
     "heap": (),
-    "node": ("flow", "queues", "passage", "large", *LEAVES),
+    "node": ("flow", "queues", "passage", "bridge", "large", *LEAVES),
     "storing": ("flow", "queues", "node", *LEAVES),
     "passage": ("flow", "queues", "node", "engine", *LEAVES),
-    "engine": ("flow", "queues", "node", "passage", "storing", "large", *LEAVES),
+    "engine": ("flow", "queues", "node", "passage", "bridge", "storing", "large", *LEAVES),
     "recovery": ("engine", "node", "large", "queues.spool", "store", "manage", *LEAVES),
     "store": LEAVES,
     "policy": ("flow.limits", "flow.vocabulary", *LEAVES),
-    "settings": ("flow.limits", "endpoints", *LEAVES),
+    "settings": ("flow.limits", "endpoints", "conduits", *LEAVES),
     "security": LEAVES,
     "amqp": (
         *("engine", "node", "manage", "security", "settings", "flow.limits", "flow.window"),
         *("flow.ledger", "queues.dispatch", "queues.queue", "queues.filters", *LEAVES),
     ),
-    "manage": ("engine", "node", "policy", "flow", "queues", "store", *LEAVES),
+    "manage": ("engine", "node", "bridge", "conduits", "policy", "flow", "queues", "store", *LEAVES),
     "http": (*VIEWS, *LEAVES),
     "client": LEAVES,
     "cli": ("client", "server", "settings", "policy", "store", *VIEWS, *LEAVES),
@@ -73,7 +75,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 SERVING = {"cli.serve", "cli.schema"}
 PROTON_ROOMS = {"amqp", "client", "spark"}
 NO_CLOCK = {
-    *("flow", "queues", "node", "storing", "passage", "engine", "storage", "message", "codes", "units"),
+    *("flow", "queues", "node", "storing", "passage", "bridge", "engine", "storage", "message", "codes", "units"),
     *("bodyscan", "large"),
 }
 CLOCKS = {"time", "datetime", "socket", "select", "threading", "os", "logging", "asyncio"}

@@ -32,8 +32,10 @@ FAILED, NOT_IMPLEMENTED = 500, 501
 BROKER = PREFIX + "broker"
 # What can be made, changed and removed; everything else can only be looked at.
 WRITABLE = {PREFIX + "queue": "queue", PREFIX + "topic": "topic"}
-REMOVABLE = (*WRITABLE, PREFIX + "subscription")
-LATER = tuple(PREFIX + kind for kind in ("binding", "bridge", "route", "policy", "session"))
+REMOVABLE = (*WRITABLE, PREFIX + "subscription", PREFIX + "bridge")
+BRIDGE = PREFIX + "bridge"
+CREATABLE = (*WRITABLE, BRIDGE)
+LATER = tuple(PREFIX + kind for kind in ("binding", "policy", "session"))
 
 # What Proton's decoder raises, beside its own exception, on bytes that are no message of ours.
 MALFORMED = (ProtonException, ValueError, TypeError, KeyError, OverflowError, RecursionError, MemoryError)
@@ -170,8 +172,11 @@ class ManagementNode:
     # --- entities
 
     def _create(self, request: Request) -> Answer:
-        type_ = _entity_type(request, WRITABLE)
+        type_ = _entity_type(request, CREATABLE)
         name = request.text("name")
+        if type_ == BRIDGE:
+            name = self._model.bridges.create(name, request.attributes())
+            return CREATED, self._model.read(type_, name)
         self._model.create(WRITABLE[type_], name, request.attributes())
         return CREATED, self._model.read(type_, name)
 
@@ -189,6 +194,9 @@ class ManagementNode:
 
     def _delete(self, request: Request) -> Answer:
         type_ = _entity_type(request, REMOVABLE)
+        if type_ == BRIDGE:
+            self._model.bridges.delete(_identity(request))
+            return NO_CONTENT, NOTHING
         self._model.delete(self._existing(type_, request))
         return NO_CONTENT, NOTHING
 
@@ -281,6 +289,7 @@ OPERATIONS: dict[str, list[str]] = {
     **dict.fromkeys(ROWS, READ_ONLY),
     **dict.fromkeys(WRITABLE, NODE_OPERATIONS),
     PREFIX + "subscription": ["READ", "DELETE", "purge"],
+    BRIDGE: ["READ", "CREATE", "DELETE"],
     BROKER: [
         "READ",
         "stop-producers",

@@ -18,8 +18,10 @@ from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
 from broker.flow.vocabulary import ARGUMENTS
 from broker.manage import why as reasons
+from broker.manage.bridges import DefinedBridges
 from broker.manage.definitions import Definition
 from broker.manage.entities import Entities, Page
+from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
 from broker.manage.names import check_name
 from broker.manage.process import Process
@@ -96,7 +98,7 @@ class Model:
 
     ``on_delete`` is told of each node and subscription that went, to detach its links; ``on_change``
     of each that has new settings, to give consumers their new windows. ``on_reload`` reads
-    the broker's files anew and applies them.
+    the broker's files anew and applies them. ``routes`` and ``channels`` show those there are.
     """
 
     def __init__(
@@ -124,8 +126,16 @@ class Model:
         self.subscriptions = Subscriptions(
             engine, self._topic, self._pattern_settings, self._subscription_gone
         )
+        self.bridges = DefinedBridges(engine, self.resolve)
+        self.routes: Callable[[], Sequence[RouteView]] = tuple
+        self.channels: Callable[[], Sequence[ChannelView]] = tuple
         self._totals = Totals()
-        self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker)
+        others = {
+            "bridge": self.bridges.views,
+            "route": lambda: self.routes(),
+            "channel": lambda: self.channels(),
+        }
+        self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker, others)
 
     # --- nodes
 
@@ -202,6 +212,7 @@ class Model:
         for each in gone:
             if each.deleted:
                 self.subscriptions.forget(each)
+                self.bridges.node_gone(each)
                 self.on_delete(each)
         return node
 
@@ -423,6 +434,7 @@ class Model:
         self._hold(node)
         if node.is_topic:
             self.subscriptions.topic_made(node)
+        self.bridges.node_made(node)
         return node
 
     def _topic(self, address: str) -> Node:
