@@ -7,7 +7,7 @@ password: no text here ever shows it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from urllib.parse import quote, unquote, urlsplit
 
@@ -245,7 +245,11 @@ class RouteType:
         kind = given.get("remote_kind", "any")
         found = RouteDefinition(**names, kind=kind, limits=limits, **plain, **timed)  # type: ignore[arg-type]
         if found.retry_min_ms > found.retry_max_ms:
-            raise ValueError("retry_min is more than retry_max")
+            if "retry_min" in given and "retry_max" in given:
+                raise ValueError("retry_min is more than retry_max")
+            # One that nobody set gives way.
+            pause_ms = found.retry_min_ms if "retry_min" in given else found.retry_max_ms
+            return replace(found, retry_min_ms=pause_ms, retry_max_ms=pause_ms)
         return found
 
     def schema(self) -> Schema:
