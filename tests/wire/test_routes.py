@@ -41,11 +41,11 @@ def route(port: int, **words: object) -> str:
     return "routes:\n  - " + json.dumps(given) + "\n"
 
 
-def start_again(start: StartBroker, old: RunningBroker, policies: str = DURABLE_POLICIES) -> RunningBroker:
-    """A broker on a killed one's port and data."""
+def start_again(start: StartBroker, old: RunningBroker, port: int) -> RunningBroker:
+    """A broker on a killed one's data, and on a port."""
     config = old.config_file.read_text()
-    args: Sequence[str] = ["--data", str(old.config_file.parent / "data"), "--listen", f"amqp://127.0.0.1:{old.port}"]
-    return start(config, policies, args)
+    args: Sequence[str] = ["--data", str(old.config_file.parent / "data"), "--listen", f"amqp://127.0.0.1:{port}"]
+    return start(config, DURABLE_POLICIES, args)
 
 
 def kill(broker: RunningBroker) -> None:
@@ -111,9 +111,9 @@ def test_no_message_is_lost_when_a_broker_is_killed(
     receive_one = receive(there, "orders", 1)
     kill(there if killed == "remote" else here)
     if killed == "remote":
-        there = start_again(start_broker, there)
+        there = start_again(start_broker, there, free_port)
     else:
-        here = start_again(start_broker, here)
+        here = start_again(start_broker, here, 0)
     send(here, "orders", *wanted[2000:], durable=True)
     seen = set(receive_one)
     with Connection(there.url) as connection:
