@@ -6,9 +6,11 @@ import socket
 from dataclasses import replace
 
 from broker.amqp.reactor import Reactor
+from broker.channels.channel import Channel
+from broker.channels.channels import Channels
 from broker.conduits import RouteDefinition
 from broker.flow.limits import NodeSettings
-from broker.manage.conduits import RouteView
+from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.model import Model
 from broker.manage.routed import Routed
 from broker.node import Node
@@ -29,18 +31,27 @@ class Conducting:
             model.subscriptions, model.resolve, self._limits, model.engine._apply, client_name
         )
         self._routes = Routes(self._dial_here, self._told, self._routed.prepare, self._routed.retire)
+        self._channels = Channels(model.engine, lambda name: model.resolve(name, "topic"), reactor.at)
         model.routes = self._route_views
-        before = model.on_change
+        model.channels = self._channel_views
+        model.on_create = self._channels.node_made
+        before, gone_before = model.on_change, model.on_delete
 
         def changed(node: Node) -> None:
             before(node)
             self._routed.changed(node)
 
+        def gone(node: Node) -> None:
+            gone_before(node)
+            self._channels.node_gone(node)
+
         model.on_change = changed
+        model.on_delete = gone
 
     def configure(self, settings: Settings) -> None:
         """What these settings define, in place of what there was."""
         self._routes.configure(settings.routes)
+        self._channels.configure(settings.channels)
 
     def wind_down(self) -> None:
         """The broker is shutting down: routes give back what they hold."""
@@ -49,6 +60,7 @@ class Conducting:
     def stop(self) -> None:
         """The reactor turns no more."""
         self._routes.stop()
+        self._channels.close()
 
     def _dial_here(self) -> socket.socket:
         """A connection to this broker that needs no port: on the route's thread."""
@@ -74,6 +86,30 @@ class Conducting:
             address, limits, self._model.defaults, capability="topic", auto_create=True
         )
         return replace(effective.settings, kind="topic")
+
+    def _channel_views(self) -> list[ChannelView]:
+        return [self._channel_view(channel) for channel in self._channels.running.values()]
+
+    def _channel_view(self, channel: Channel) -> ChannelView:
+        definition, node = channel.definition, channel.node
+        settings = [topic.settings for topic in node.topics]
+        return ChannelView(
+            name=definition.name,
+            topic=definition.topic,
+            to=f"{definition.host}:{definition.port}",
+            max_rate=definition.max_rate,
+            flow_control=self._model.engine.flow_control
+            and any(each is not None and each.flow_control for each in settings),
+            state=channel.state,
+            last_error=channel.last_error,
+            sent=channel.sent,
+            sent_bytes=channel.sent_bytes,
+            backlog=node.gate.depth_msgs,
+            backlog_bytes=node.gate.depth_bytes,
+            waiting=self._channels.waiting(channel),
+            too_large=channel.too_large,
+            dropped=node.dropped,
+        )
 
     def _route_views(self) -> list[RouteView]:
         return [self._route_view(route) for route in self._routes.running.values()]

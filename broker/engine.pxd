@@ -38,9 +38,13 @@ cdef class Engine:
     cpdef object end_turn(self)
     @cython.locals(node=Node, earliest=long, due=long)
     cpdef long next_deadline(self) except -1
-    @cython.locals(ledger=Ledger)
+    @cython.locals(ledger=Ledger, code=long)
     cdef long _arrive_unpromised(self, Node node, Account account, bytes data, long bits, bint settled,
                                  long size) except -1
+    cdef bint _must_wait(self, Node topic, long code, bint settled) except -1
+    cpdef object hold_settlement(self, Node topic, Account account, object held)
+    cpdef object forget_held(self, Node node, Account account)
+    cpdef long confirmed(self, Node topic, long bits) except -1
     cpdef object park(self, Node node, Account account, object message, long size, bint settled)
     @cython.locals(subscription=Node, code=long, answer=long)
     cdef long _publish(self, Node topic, bytes data, long bits) except -1

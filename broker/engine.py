@@ -125,6 +125,8 @@ class Engine:
         verdict = account.use(size, self.now_ns)
         if verdict == codes.TAKEN:
             code = self.put(node, data, bits)
+            if node.awaiting is not None and self._must_wait(node, code, settled):
+                return codes.HOLD
             # Only now does the depth tell how much room is left to promise.
             if account.outstanding <= account.low:
                 if code == codes.STORING and self.storing is not None and self.storing.behind:
@@ -308,7 +310,10 @@ class Engine:
         account.last_used_ns = self.now_ns
         ledger = account.ledger
         if not ledger.line and ledger.room(size) > 0:
-            return self.put(node, data, bits)
+            code = self.put(node, data, bits)
+            if node.awaiting is not None and self._must_wait(node, code, settled):
+                return codes.HOLD
+            return code
         if settled:
             # It can't be refused any more, so it waits whatever `when_full` says.
             account.overrun_count += 1
@@ -318,6 +323,29 @@ class Engine:
             node.refused += 1
             return codes.REFUSED
         return codes.PARK
+
+    def _must_wait(self, topic: Node, code: int, settled: bool) -> bool:
+        """Whether a message that was taken is settled only when the topic's channels have sent it."""
+        return not settled and code != codes.REFUSED and topic.awaiting is not None and topic.awaiting.wanted()
+
+    def hold_settlement(self, topic: Node, account: Account, held: object) -> None:
+        """Keep what arrive() answered HOLD to; its account's port is told when it may be settled."""
+        if topic.awaiting is not None:
+            topic.awaiting.hold(account, held)
+
+    def forget_held(self, node: Node, account: Account) -> None:
+        """The link is gone: nobody waits for these settlements any more."""
+        if node.awaiting is not None:
+            node.awaiting.forget(account)
+
+    def confirmed(self, topic: Node, bits: int) -> int:
+        """What to answer now for a message whose settlement was held: ACCEPTED, or STORING where a copy may
+        not be on disk yet.
+        """
+        for subscription in topic.subscriptions:
+            if subscription.shelf is not None:
+                return self._answer_behind(subscription, bits)
+        return codes.ACCEPTED
 
     def park(self, node: Node, account: Account, message: object, size: int, settled: bool) -> None:
         """Keep what arrive() answered PARK to, until there is room or `reject_after` is over.
@@ -443,6 +471,8 @@ class Engine:
                 ledger = topic.ledger
                 if ledger.line or ledger.rest:
                     self.touch(topic)
+                if topic.awaiting is not None:
+                    topic.awaiting.moved()
 
     def _wake_in_turn(self, node: Node) -> None:
         """Room came free that others' producers share over bridges: each of them is first in its turn."""

@@ -13,7 +13,7 @@ cdef class Node:
     cdef public Ledger ledger
     cdef public Queue queue
     cdef public list consumers, subscriptions, topics, browsers, bridges, feeders
-    cdef public object filter, not_from
+    cdef public object filter, not_from, awaiting
     cdef public object settings
     cdef public dict origins, arguments
     cdef public Shelf shelf

@@ -20,6 +20,7 @@ from broker.queues.spool import Spool
 from broker.storage import Shelf
 
 if TYPE_CHECKING:
+    from broker.awaiting import Awaiting
     from broker.bridge import Bridge
     from broker.flow.limits import NodeSettings
     from broker.passage import Passage
@@ -41,7 +42,8 @@ class Node:
     is the way its dead letters take, once there was one. ``spool`` is
     the part of its backlog that is on disk only, None where nothing ever was. ``bodies`` has the files of
     its large messages, by message, each with whether the store has a note of it; ``file_bytes`` is what
-    they have together, which the depth counts and memory doesn't.
+    they have together, which the depth counts and memory doesn't. ``awaiting`` has the settlements that a
+    topic's channels hold back, None for a node without any.
     Counters are plain integers since the node came to be, read by whoever looks.
     """
 
@@ -80,6 +82,7 @@ class Node:
         self.page_bytes = codes.UNBOUNDED
         self.bodies: dict[int, tuple[Body, bool]] = {}
         self.file_bytes = 0
+        self.awaiting: Awaiting | None = None
         self.dirty = False
         self.deleted = False
         self.by_turn = False

@@ -41,13 +41,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "endpoints": LEAVES,
     "conduits": LEAVES,
     "bridge": ("engine", "node", "queues.queue", *LEAVES),
+    "awaiting": ("engine", "node", "flow.ledger", *LEAVES),
     "flow": LEAVES,
     "queues": LEAVES,
     "storage": (),
     "records": LEAVES,
     "machine": (),
     "heap": (),
-    "node": ("flow", "queues", "passage", "bridge", "large", *LEAVES),
+    "node": ("flow", "queues", "passage", "bridge", "awaiting", "large", *LEAVES),
     "storing": ("flow", "queues", "node", *LEAVES),
     "passage": ("flow", "queues", "node", "engine", *LEAVES),
     "engine": ("flow", "queues", "node", "passage", "bridge", "storing", "large", *LEAVES),
@@ -64,7 +65,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "http": (*VIEWS, *LEAVES),
     "client": LEAVES,
     "routes": ("client", "conduits", *LEAVES),
-    "channels": ("engine", "node", "conduits", "flow", "queues.dispatch", "queues.queue", *LEAVES),
+    "channels": ("engine", "node", "awaiting", "conduits", "flow", "queues.dispatch", "queues.queue", *LEAVES),
     "conducting": (
         *("amqp.reactor", "routes", "channels", "manage", "conduits", "flow.limits", "node", "settings"),
         *LEAVES,
@@ -83,7 +84,7 @@ PROTON_ROOMS = {"amqp", "client", "spark"}
 # These compose rooms that know Proton and import none of it themselves.
 BESIDE_PROTON = {"server", "cli", "conducting", "routes"}
 NO_CLOCK = {
-    *("flow", "queues", "node", "storing", "passage", "bridge", "engine", "storage", "message", "codes", "units"),
+    *("flow", "queues", "node", "storing", "passage", "bridge", "awaiting", "engine", "storage", "message", "codes", "units"),
     *("bodyscan", "large"),
 }
 CLOCKS = {"time", "datetime", "socket", "select", "threading", "os", "logging", "asyncio"}

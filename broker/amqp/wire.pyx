@@ -457,6 +457,11 @@ cdef class ProducerLink(Port):
     cpdef object refuse(self, object parked):
         self.release_held(parked, codes.REFUSED)
 
+    cpdef object confirm(self, object parked):
+        cdef Held held = parked
+        if not self.dead:
+            self.release_held(held, self.engine.confirmed(held.node, held.bits))
+
     cdef object until_stored(self, void *delivery):
         """Its outcome is told once the group that holds the message is on disk."""
         cdef long group = self.engine.storing.store.group
@@ -723,6 +728,15 @@ cdef class ProducerLink(Port):
             pn_delivery_settle(delivery)
             self.oversent()
             return
+        elif code == codes.HOLD:
+            held = Held()
+            held.bits = bits
+            held.node = node
+            held.account = account
+            held.delivery = delivery
+            pn_delivery_set_context(delivery, <void *>held)
+            self.kept += 1
+            self.engine.hold_settlement(node, account, held)
         elif code == codes.PARK:
             held = Held()
             held.data = data
@@ -855,6 +869,7 @@ cdef class ProducerLink(Port):
     cdef object close_account(self, Node node, Account account):
         """Pre-settled messages are the broker's since they came: parked ones keep their place in line."""
         cdef Held held
+        self.engine.forget_held(node, account)
         for parked, _ in list(account.parked):
             held = parked
             if not held.settled:

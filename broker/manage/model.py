@@ -98,7 +98,8 @@ class Model:
 
     ``on_delete`` is told of each node and subscription that went, to detach its links; ``on_change``
     of each that has new settings, to give consumers their new windows. ``on_reload`` reads
-    the broker's files anew and applies them. ``routes`` and ``channels`` show those there are.
+    the broker's files anew and applies them. ``on_create`` is told of each
+    queue and topic that came to be. ``routes`` and ``channels`` show those there are.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Model:
         self.auto_create = auto_create
         self.on_delete: Callable[[Node], None] = _ignore
         self.on_change: Callable[[Node], None] = _ignore
+        self.on_create: Callable[[Node], None] = _ignore
         self.on_reload: Callable[[], list[str]] | None = None
         self.on_backup: Callable[[Path, Callable[[Exception | None], None]], None] | None = None
         self._backup: Backup | None = None
@@ -435,6 +437,7 @@ class Model:
         if node.is_topic:
             self.subscriptions.topic_made(node)
         self.bridges.node_made(node)
+        self.on_create(node)
         return node
 
     def _topic(self, address: str) -> Node:
