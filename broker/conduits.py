@@ -62,6 +62,7 @@ class RouteDefinition:
     remote: str
     direction: str = "out"
     kind: str = "any"
+    durable: bool = True
     window: int = 1000
     retry_min_ms: int = 250
     retry_max_ms: int = 30_000
@@ -186,6 +187,7 @@ ROUTE_FIELDS = (
     _row("local", _NAME, "address", "The node here"),
     _row("remote", _NAME, "address", "The node there"),
     _row("remote_kind", Word(("any", "queue", "topic")), "any", "What the other broker is told the node is"),
+    _row("remote_durable", Flag(), "true", "Whether the node there, or the subscription of a topic there, is to last"),
     _row("window", Count(1, 100_000), "1000", "Most messages under way"),
     _row("retry_min", Duration(1), "250 ms", "The first pause after a failure; the next ones double"),
     _row("retry_max", Duration(1), "30 s", "The longest pause"),
@@ -243,7 +245,9 @@ class RouteType:
         plain = {key: given[key] for key in ("direction", "window") if key in given}
         names = {"name": given["name"], "remote_broker": given["url"], "local": local, "remote": remote}
         kind = given.get("remote_kind", "any")
-        found = RouteDefinition(**names, kind=kind, limits=limits, **plain, **timed)  # type: ignore[arg-type]
+        lasts = given.get("remote_durable", True)
+        words = {**names, **plain, **timed, "durable": lasts}
+        found = RouteDefinition(**words, kind=kind, limits=limits)  # type: ignore[arg-type]
         if found.retry_min_ms > found.retry_max_ms:
             if "retry_min" in given and "retry_max" in given:
                 raise ValueError("retry_min is more than retry_max")

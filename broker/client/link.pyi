@@ -28,6 +28,7 @@ class Connection:
         timeout_s: float | None = None,
         name: str | None = None,
         kind: str | None = None,
+        durable: bool = False,
         tracked: bool = False,
     ) -> Sender: ...
     def receiver(

@@ -103,15 +103,17 @@ cdef class Connection:
         wire.pn_session_open(self.session)
 
     def sender(self, str address, *, int window=1000, bint presettled=False, timeout_s=None, str name=None,
-               str kind=None, bint tracked=False):
+               str kind=None, bint durable=False, bint tracked=False):
         """Attaches a sender to ``address`` (None: the anonymous relay) and waits until it is.
 
-        ``kind`` is the capability to ask for, ``queue`` or ``topic``. A ``tracked`` one keeps the outcome of
+        ``kind`` is the capability to ask for, ``queue`` or ``topic``, ``durable`` whether the node should last,
+        where the broker makes it. A ``tracked`` one keeps the outcome of
         every message for ``outcomes``.
         """
         cdef Sender link = Sender.__new__(Sender)
         link.told = deque() if tracked else None
         link.kind = kind
+        link.durable = durable
         link.window = max(window, 1)
         link.presettled = presettled
         cdef bytes named = name.encode() if name else self.name("s")
@@ -281,6 +283,7 @@ cdef class Link:
     cdef void *link
     cdef bint opened, detached
     cdef object failure, kind
+    cdef bint durable
     cdef readonly object address
 
     cdef attach(self, Connection connection, void *link, address):
@@ -296,6 +299,9 @@ cdef class Link:
         elif not sends:
             wire.pn_terminus_set_dynamic(remote, True)
         wire.pn_link_set_rcv_settle_mode(link, RCV_FIRST)
+        if self.durable:
+            wire.pn_terminus_set_durability(remote, DELIVERIES)
+            wire.pn_terminus_set_expiry_policy(remote, EXPIRE_NEVER)
         if self.kind is not None:
             self.ask(wire.pn_terminus_capabilities(remote))
         self.dress()
@@ -504,13 +510,10 @@ cdef class Receiver(Link):
     cdef int64_t unasked
     cdef readonly int credit
     cdef readonly uint64_t received
-    cdef bint durable, manual
+    cdef bint manual
 
     cdef dress(self):
         wire.pn_link_set_snd_settle_mode(self.link, SND_MIXED)
-        if self.durable:
-            wire.pn_terminus_set_durability(wire.pn_link_source(self.link), DELIVERIES)
-            wire.pn_terminus_set_expiry_policy(wire.pn_link_source(self.link), EXPIRE_NEVER)
 
     cdef on_attach(self):
         Link.on_attach(self)

@@ -124,14 +124,18 @@ class Route:
         outwards = self.definition.direction == "out"
         kind = None if self.definition.kind == "any" else self.definition.kind
         if outwards:
-            target = there.sender(self.definition.remote, tracked=True, window=1 << 30, kind=kind)
+            target = there.sender(
+                self.definition.remote, tracked=True, window=1 << 30, kind=kind, durable=self.definition.durable
+            )
             source = here.receiver(self.definition.local, manual=True, name=self.client_name, durable=True)
         else:
             target = here.sender(self.definition.local, tracked=True, window=1 << 30)
-            named = self.client_name if kind == "topic" else None
-            durable = kind == "topic"
             source = there.receiver(
-                self.definition.remote, manual=True, name=named, durable=durable, kind=kind
+                self.definition.remote,
+                manual=True,
+                name=self.client_name,
+                durable=self.definition.durable,
+                kind=kind,
             )
         pump = self.pump = Pump(source, target, self.definition.window, self.counts, self._last_taker)
         self._up()
