@@ -67,7 +67,9 @@ class Bridges:
         way = _way(target, source)
         if way:
             text = " -> ".join(node.name for node in (source, *way))
-            raise OperatorError(f"a bridge from '{source.name}' to '{target.name}' would close a cycle: {text}")
+            raise OperatorError(
+                f"a bridge from '{source.name}' to '{target.name}' would close a cycle: {text}"
+            )
         bridge = Bridge(source, target, keep)
         source.bridges.append(bridge)
         self.all.append(bridge)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from broker.fields import Count, Duration, Field, Flag, Schema, Size, Type, Word, object_schema, unknown_key
@@ -142,7 +143,9 @@ class DestinationType:
         try:
             address = ip_address(host.strip("[]"))
         except ValueError:
-            raise ValueError(f"expected an IP address and a port such as 239.1.2.3:5000, not {show(value)}") from None
+            raise ValueError(
+                f"expected an IP address and a port such as 239.1.2.3:5000, not {show(value)}"
+            ) from None
         if not port.isdecimal() or not 0 < int(port) < 65_536:
             raise ValueError(f"expected a port from 1 to 65535, not {show(port)}")
         return str(address), int(port)
@@ -182,16 +185,30 @@ BRIDGE_FIELDS = (
 ROUTE_FIELDS = (
     _row("name", _NAME, "required", "What it is called, here and as the client it is to both brokers"),
     _row("url", RemoteType(), "required", "The other broker"),
-    _row("direction", Word(("out", "in")), "out", "out: messages go to the other broker; in: they come from it"),
-    _row("address", _NAME, "required, or local and remote", "The node here and there, where both bear one name"),
+    _row(
+        "direction", Word(("out", "in")), "out", "out: messages go to the other broker; in: they come from it"
+    ),
+    _row(
+        "address", _NAME, "required, or local and remote", "The node here and there, where both bear one name"
+    ),
     _row("local", _NAME, "address", "The node here"),
     _row("remote", _NAME, "address", "The node there"),
     _row("remote_kind", Word(("any", "queue", "topic")), "any", "What the other broker is told the node is"),
-    _row("remote_durable", Flag(), "true", "Whether the node there, or the subscription of a topic there, is to last"),
+    _row(
+        "remote_durable",
+        Flag(),
+        "true",
+        "Whether the node there, or the subscription of a topic there, is to last",
+    ),
     _row("window", Count(1, 100_000), "1000", "Most messages under way"),
     _row("retry_min", Duration(1), "250 ms", "The first pause after a failure; the next ones double"),
     _row("retry_max", Duration(1), "30 s", "The longest pause"),
-    _row("idle_timeout", Duration(), "30 s", "The other broker is given up after this long without a sign; 0: never"),
+    _row(
+        "idle_timeout",
+        Duration(),
+        "30 s",
+        "The other broker is given up after this long without a sign; 0: never",
+    ),
     _row("max_count", Count(), "the topic's", _LIMIT),
     _row("max_size", Size(), "the topic's", _LIMIT),
     _row("flow_stop_count", Count(), "the topic's", _LIMIT),
@@ -241,13 +258,17 @@ class RouteType:
         limits = {key: given[key] for key in LIMITS if key in given}
         if limits and given.get("direction") == "in":
             raise ValueError(f"{next(iter(limits))} is for routes out; coming in, the node's own limits hold")
-        timed = {f"{key}_ms": given[key] for key in ("retry_min", "retry_max", "idle_timeout") if key in given}
+        timed = {
+            f"{key}_ms": given[key] for key in ("retry_min", "retry_max", "idle_timeout") if key in given
+        }
         plain = {key: given[key] for key in ("direction", "window") if key in given}
         names = {"name": given["name"], "remote_broker": given["url"], "local": local, "remote": remote}
         kind = given.get("remote_kind", "any")
         lasts = given.get("remote_durable", True)
-        words = {**names, **plain, **timed, "durable": lasts}
-        found = RouteDefinition(**words, kind=kind, limits=limits)  # type: ignore[arg-type]
+        words: dict[str, Any] = names | {"durable": lasts}
+        words |= timed
+        words |= plain
+        found = RouteDefinition(**words, kind=str(kind), limits=limits)
         if found.retry_min_ms > found.retry_max_ms:
             if "retry_min" in given and "retry_max" in given:
                 raise ValueError("retry_min is more than retry_max")
@@ -267,9 +288,9 @@ class ChannelType:
     label = "channel"
 
     def parse(self, value: object) -> ChannelDefinition:
-        given = _given(value, CHANNEL_FIELDS, ("name", "topic", "to", "max_rate"))
-        host, port = given.pop("to")  # type: ignore[misc]
-        return ChannelDefinition(**given, host=host, port=port)  # type: ignore[arg-type]
+        given: dict[str, Any] = _given(value, CHANNEL_FIELDS, ("name", "topic", "to", "max_rate"))
+        host, port = given.pop("to")
+        return ChannelDefinition(**given, host=host, port=port)
 
     def schema(self) -> Schema:
         return object_schema(CHANNEL_FIELDS) | {"required": ["name", "topic", "to", "max_rate"]}

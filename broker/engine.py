@@ -326,7 +326,9 @@ class Engine:
 
     def _must_wait(self, topic: Node, code: int, settled: bool) -> bool:
         """Whether a message that was taken is settled only when the topic's channels have sent it."""
-        return not settled and code != codes.REFUSED and topic.awaiting is not None and topic.awaiting.wanted()
+        return (
+            not settled and code != codes.REFUSED and topic.awaiting is not None and topic.awaiting.wanted()
+        )
 
     def hold_settlement(self, topic: Node, account: Account, held: object) -> None:
         """Keep what arrive() answered HOLD to; its account's port is told when it may be settled."""
@@ -650,9 +652,9 @@ class Engine:
                 self.restless.add(node)
             if ledger.line:
                 self._want(ledger, ledger.line[0].reserve_bytes + codes.HELD_BYTES)
-                if node.subscriptions and any(len(each.topics) > 1 for each in node.subscriptions):
-                    self.borrowing.add(node)
-                elif self.bridging.all and self.bridging.rivals(node):
+                if (node.subscriptions and any(len(each.topics) > 1 for each in node.subscriptions)) or (
+                    self.bridging.all and self.bridging.rivals(node)
+                ):
                     self.borrowing.add(node)
 
     def _want(self, ledger: Ledger, size: int) -> None:

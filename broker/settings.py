@@ -282,7 +282,11 @@ def _twice(name: str, items: Items, problems: list[Problem]) -> None:
         assert isinstance(given, dict)
         key = given.get("name") or (given.get("from"), given.get("to"))
         if key in seen:
-            text = f"{name}: another one has this name" if "name" in given else f"{name}: the same one stands above"
+            text = (
+                f"{name}: another one has this name"
+                if "name" in given
+                else f"{name}: the same one stands above"
+            )
             problems.append(item.place.problem(text))
         seen.add(key)
 

@@ -65,7 +65,16 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "http": (*VIEWS, *LEAVES),
     "client": LEAVES,
     "routes": ("client", "conduits", *LEAVES),
-    "channels": ("engine", "node", "awaiting", "conduits", "flow", "queues.dispatch", "queues.queue", *LEAVES),
+    "channels": (
+        "engine",
+        "node",
+        "awaiting",
+        "conduits",
+        "flow",
+        "queues.dispatch",
+        "queues.queue",
+        *LEAVES,
+    ),
     "conducting": (
         *("amqp.reactor", "routes", "channels", "manage", "conduits", "flow.limits", "node", "settings"),
         *LEAVES,
@@ -84,7 +93,20 @@ PROTON_ROOMS = {"amqp", "client", "spark"}
 # These compose rooms that know Proton and import none of it themselves.
 BESIDE_PROTON = {"server", "cli", "conducting", "routes"}
 NO_CLOCK = {
-    *("flow", "queues", "node", "storing", "passage", "bridge", "awaiting", "engine", "storage", "message", "codes", "units"),
+    *(
+        "flow",
+        "queues",
+        "node",
+        "storing",
+        "passage",
+        "bridge",
+        "awaiting",
+        "engine",
+        "storage",
+        "message",
+        "codes",
+        "units",
+    ),
     *("bodyscan", "large"),
 }
 CLOCKS = {"time", "datetime", "socket", "select", "threading", "os", "logging", "asyncio"}

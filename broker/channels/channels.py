@@ -89,7 +89,9 @@ class Channels:
         overflow = "reject" if topic.settings.overflow == "page" else topic.settings.overflow
         settings = replace(topic.settings, flow_control=False, durable=False, overflow=overflow)
         # Its address is not the topic's: thresholds that the topic is given later play no part here.
-        node = engine.subscribe(f"{topic.name}/channel.{definition.name}", f"$channel/{definition.name}", settings)
+        node = engine.subscribe(
+            f"{topic.name}/channel.{definition.name}", f"$channel/{definition.name}", settings
+        )
         engine.bind(topic, node)
         destination = (definition.host, definition.port)
         channel = Channel(

@@ -106,9 +106,13 @@ def _node_verb(
 ) -> argparse.ArgumentParser:
     parser = _verb(verbs, name, verb, text)
     parser.add_argument("kind", choices=("queue", "topic", *(("bridge",) if bridges else ())))
-    parser.add_argument("name", metavar="NAME", help="of a bridge: the node that is copied" if bridges else None)
+    parser.add_argument(
+        "name", metavar="NAME", help="of a bridge: the node that is copied" if bridges else None
+    )
     if bridges:
-        parser.add_argument("target", metavar="TO", nargs="?", help="of a bridge: the node that gets the copies")
+        parser.add_argument(
+            "target", metavar="TO", nargs="?", help="of a bridge: the node that gets the copies"
+        )
     return parser
 
 

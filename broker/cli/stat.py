@@ -235,7 +235,14 @@ VIEWS: dict[str, tuple[View, ...]] = {
     "routes": (BRIDGES, ROUTES, CHANNELS),
 }
 
-FLAGS = {"general": "-g", "connections": "-c", "queues": "-q", "subscriptions": "-u", "flow": "-f", "routes": "-r"}
+FLAGS = {
+    "general": "-g",
+    "connections": "-c",
+    "queues": "-q",
+    "subscriptions": "-u",
+    "flow": "-f",
+    "routes": "-r",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,5 +1,5 @@
+import socket as sockets
 from collections.abc import Callable
-from socket import socket as Socket
 from types import TracebackType
 
 from broker.client.url import BrokerUrl
@@ -16,7 +16,7 @@ class Connection:
         *,
         container_id: str | None = None,
         timeout_s: float = 10.0,
-        socket: Socket | None = None,
+        socket: sockets.socket | None = None,
         idle_timeout_ms: int = 0,
     ) -> None: ...
     def sender(

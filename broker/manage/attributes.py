@@ -119,7 +119,9 @@ BRIDGE: Row = {
     **_entity("bridge"),
     "from": _field("source"),
     "to": _field("target"),
-    **_same("selector", "durable", "configured", "state", "reason", "crosses", "copied", "passed_by", "refused"),
+    **_same(
+        "selector", "durable", "configured", "state", "reason", "crosses", "copied", "passed_by", "refused"
+    ),
 }
 
 ROUTE: Row = {

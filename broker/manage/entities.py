@@ -26,8 +26,8 @@ class Page:
 
 
 class Entities:
-    """Reads the engine and the links; it changes nothing. ``broker`` builds the view of the whole, ``others`` those of
-    what is no node and no link."""
+    """Reads the engine and the links; it changes nothing. ``broker`` builds the view of the whole, ``others``
+    those of what is no node and no link."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ credit given or taken back by a command goes out. A refused command changes noth
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -19,9 +19,9 @@ from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
 from broker.flow.vocabulary import ARGUMENTS
 from broker.manage import why as reasons
 from broker.manage.bridges import DefinedBridges
+from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.definitions import Definition
 from broker.manage.entities import Entities, Page
-from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
 from broker.manage.names import check_name
 from broker.manage.process import Process
@@ -132,7 +132,7 @@ class Model:
         self.routes: Callable[[], Sequence[RouteView]] = tuple
         self.channels: Callable[[], Sequence[ChannelView]] = tuple
         self._totals = Totals()
-        others = {
+        others: dict[str, Callable[[], Iterable[object]]] = {
             "bridge": self.bridges.views,
             "route": lambda: self.routes(),
             "channel": lambda: self.channels(),

@@ -40,7 +40,7 @@ class Routed:
         self._limited: dict[str, RouteDefinition] = {}
 
     def prepare(self, definition: RouteDefinition) -> bool:
-        """Before the route starts; whether it goes out from a topic. What is wrong shows in the route's state."""
+        """Before the route starts; whether it goes out from a topic. What is wrong shows in its state."""
         try:
             if not is_pattern(definition.local) and not self._resolve(definition.local).is_topic:
                 return False

@@ -1,4 +1,4 @@
-"""Passing messages from a receiver to a sender, at least once, with the credit of the one as that of the other.
+"""Passing messages from a receiver to a sender, at least once, and no more than the sender has credit for.
 
 1. The source is asked for no more than the target would take now, less what is here already: so a target
    that gives no credit is sent nothing, and nothing is fetched for it.
@@ -140,7 +140,11 @@ class Pump:
         now_ns: int,
     ) -> None:
         if undeliverable and self.last_taker:
-            outcome, name, text = REJECTED, name or "amqp:not-allowed", text or "undeliverable at the other end"
+            outcome, name, text = (
+                REJECTED,
+                name or "amqp:not-allowed",
+                text or "undeliverable at the other end",
+            )
         self.source.settle(delivery, outcome, failed, undeliverable, name, text)
         if outcome in (RELEASED, MODIFIED):
             self.counts.returned += 1

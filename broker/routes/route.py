@@ -111,7 +111,9 @@ class Route:
             idle_timeout_ms=wanted.idle_timeout_ms,
         )
         try:
-            here = Connection(LOCAL, container_id=self.client_name, timeout_s=DIAL_S, socket=self._dial_here())
+            here = Connection(
+                LOCAL, container_id=self.client_name, timeout_s=DIAL_S, socket=self._dial_here()
+            )
             try:
                 self._connect(here, there)
             finally:
@@ -125,7 +127,11 @@ class Route:
         kind = None if self.definition.kind == "any" else self.definition.kind
         if outwards:
             target = there.sender(
-                self.definition.remote, tracked=True, window=1 << 30, kind=kind, durable=self.definition.durable
+                self.definition.remote,
+                tracked=True,
+                window=1 << 30,
+                kind=kind,
+                durable=self.definition.durable,
             )
             source = here.receiver(self.definition.local, manual=True, name=self.client_name, durable=True)
         else:

@@ -70,7 +70,9 @@ class Rabbit:
         deadline = time.monotonic() + START_S
         while not self._answers():
             if self._server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"RabbitMQ did not start:\n{(self.folder / 'out.log').read_text()[-3000:]}")
+                raise RuntimeError(
+                    f"RabbitMQ did not start:\n{(self.folder / 'out.log').read_text()[-3000:]}"
+                )
             time.sleep(0.1)
 
     def kill(self) -> None:

@@ -82,7 +82,9 @@ class FakeTarget:
         self.told.append((number, outcome, outcome == "modified", undeliverable, "", ""))
 
 
-def made(count: int, credit: int, window: int = 100, last_taker: bool = False) -> tuple[Pump, FakeSource, FakeTarget]:
+def made(
+    count: int, credit: int, window: int = 100, last_taker: bool = False
+) -> tuple[Pump, FakeSource, FakeTarget]:
     source, target = FakeSource(count), FakeTarget(credit)
     return Pump(source, target, window, Counts(), last_taker), source, target
 

@@ -55,7 +55,9 @@ def large(size: int) -> bytes:
     return b"\x00\x53\x75\xb0" + (size - 8).to_bytes(4, "big") + bytes(size - 8)
 
 
-def test_every_message_is_one_datagram(start_broker: StartBroker, listener: socket.socket, show: Show) -> None:
+def test_every_message_is_one_datagram(
+    start_broker: StartBroker, listener: socket.socket, show: Show
+) -> None:
     broker = start_broker(channel(listener), TOPIC)
     wanted = [f"{i}" for i in range(200)]
     with Connection(broker.url) as connection:

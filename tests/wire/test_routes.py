@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -37,14 +36,25 @@ def show(capsys: pytest.CaptureFixture[str]) -> Show:
 
 
 def route(port: int, **words: object) -> str:
-    given = {"name": "hq", "url": f"amqp://127.0.0.1:{port}", "address": "orders", "retry_max": "200 ms", **words}
+    given = {
+        "name": "hq",
+        "url": f"amqp://127.0.0.1:{port}",
+        "address": "orders",
+        "retry_max": "200 ms",
+        **words,
+    }
     return "routes:\n  - " + json.dumps(given) + "\n"
 
 
 def start_again(start: StartBroker, old: RunningBroker, port: int) -> RunningBroker:
     """A broker on a killed one's data, and on a port."""
     config = old.config_file.read_text()
-    args: Sequence[str] = ["--data", str(old.config_file.parent / "data"), "--listen", f"amqp://127.0.0.1:{port}"]
+    args: Sequence[str] = [
+        "--data",
+        str(old.config_file.parent / "data"),
+        "--listen",
+        f"amqp://127.0.0.1:{port}",
+    ]
     return start(config, DURABLE_POLICIES, args)
 
 
@@ -140,9 +150,7 @@ def test_a_limit_on_the_receiving_side_holds_messages_back(
     start_broker: StartBroker, show: Show, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is forwarded beyond the credit of the other end; what isn't stays here."""
-    there = start_broker(
-        "", "policies:\n  - {match: orders, flow_stop_count: 10, flow_resume_count: 10}\n"
-    )
+    there = start_broker("", "policies:\n  - {match: orders, flow_stop_count: 10, flow_resume_count: 10}\n")
     here = start_broker(route(there.port), "")
     send(here, "orders", *(f"{i}" for i in range(50)))
     wait_until(lambda: depth(there, "orders", capsys) == 10, 5, "10 messages there")
@@ -174,10 +182,10 @@ def test_a_limit_on_the_sending_side_blocks_publishers(
     assert receive(there, "news", 9) == [f"{i}" for i in range(9)]
 
 
-def test_what_the_other_end_rejects_becomes_a_dead_letter(
-    start_broker: StartBroker, show: Show
-) -> None:
-    there = start_broker("", "policies:\n  - {match: orders, max_count: 5, when_full: reject, flow_stop_count: 5}\n")
+def test_what_the_other_end_rejects_becomes_a_dead_letter(start_broker: StartBroker, show: Show) -> None:
+    there = start_broker(
+        "", "policies:\n  - {match: orders, max_count: 5, when_full: reject, flow_stop_count: 5}\n"
+    )
     here = start_broker(route(there.port), "policies:\n  - {match: orders, dead_letter_address: dlq}\n")
     send(here, "orders", *(f"{i}" for i in range(8)))
     wait_until(lambda: show(here)["rejected"] == 3, 5, "3 rejected")
