@@ -27,6 +27,7 @@ cdef enum:
     PARK = 3
     OVERSENT = 4
     STORING = 5
+    HOLD = 6
     OVERFLOW_REJECT = 0
     OVERFLOW_RING = 1
     OVERFLOW_DROP_NEWEST = 2

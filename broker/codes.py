@@ -39,6 +39,7 @@ REFUSED = 2  # no room and no waiting: settle it as rejected, amqp:resource-limi
 PARK = 3  # no room yet: the link parks it and settles when it is admitted
 OVERSENT = 4  # the peer sent what it had no credit for: detach it
 STORING = 5  # in the node; settle it as accepted once its group is on disk
+HOLD = 6  # in the node; the link hands it to the topic's Awaiting, which says when to settle it
 
 # `overflow` and `when_full`.
 OVERFLOW_REJECT = 0

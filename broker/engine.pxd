@@ -21,13 +21,13 @@ cdef class Engine:
     cdef public long wanted_bytes, lend_ns, epoch_ns, passing_bytes, page_ns
     cdef public set expiring, paging, spent, borrowing, scarce
     cdef public list moves
-    cdef public object find, pager, large, origin
+    cdef public object find, pager, large, origin, bridging
     cdef public dict subscriptions
     cdef public list unfinished, stirred
 
     @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, Account account, bytes data, long bits, bint settled) except -1
-    @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint, expires_ms=long)
+    @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint, expires_ms=long, code=long)
     cpdef long put(self, Node node, bytes data, long bits) except -1
     cpdef object acknowledge(self, Node node, Entry entry)
     cpdef object reject(self, Node node, Entry entry)
@@ -38,9 +38,13 @@ cdef class Engine:
     cpdef object end_turn(self)
     @cython.locals(node=Node, earliest=long, due=long)
     cpdef long next_deadline(self) except -1
-    @cython.locals(ledger=Ledger)
+    @cython.locals(ledger=Ledger, code=long)
     cdef long _arrive_unpromised(self, Node node, Account account, bytes data, long bits, bint settled,
                                  long size) except -1
+    cdef bint _must_wait(self, Node topic, long code, bint settled) except -1
+    cpdef object hold_settlement(self, Node topic, Account account, object held)
+    cpdef object forget_held(self, Node node, Account account)
+    cpdef long confirmed(self, Node topic, long bits) except -1
     cpdef object park(self, Node node, Account account, object message, long size, bint settled)
     @cython.locals(subscription=Node, code=long, answer=long)
     cdef long _publish(self, Node topic, bytes data, long bits) except -1
@@ -71,12 +75,12 @@ cdef class Engine:
     cpdef long wait_for_disk(self, object waiter) except -1
     @cython.locals(queue=Queue, excess=long, count=long)
     cdef object _shed(self, Node node)
-    cdef object _lose(self, Node node, long msgs)
-    cdef object _tell_lost(self, Node node)
     cdef object _drop(self, Node node, Entry entry)
     cdef object _remove(self, Node node, Entry entry)
     @cython.locals(ledger=Ledger, topic=Node)
     cdef object _leave(self, Node node, long size)
+    @cython.locals(owners=list, owner=Node, first=long, ledger=Ledger)
+    cdef object _wake_in_turn(self, Node node)
     @cython.locals(consumers=list)
     cdef object _dispatch(self, Node node)
     @cython.locals(browser=Consumer, reader=Reader, entry=Entry)
@@ -84,7 +88,7 @@ cdef class Engine:
     @cython.locals(reader=Reader)
     cdef object _look_for_unfinished(self, Node node)
     @cython.locals(owner=Node)
-    cdef object _overpromised(self, Node node)
+    cpdef object _overpromised(self, Node node)
     @cython.locals(ledger=Ledger)
     cdef object _deal(self, Node node)
     @cython.locals(node=Node, ledger=Ledger, due=long)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from broker import codes, message
+from broker.bridge import Bridges
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import Gate
 from broker.flow.ledger import IDLE_NS, Account, Budget, Ledger, Port
@@ -115,6 +116,7 @@ class Engine:
         # Who sent the message that a topic is passing on.
         self.origin: object = None
         self.large = Larges(self.memory, self.temp, self.disk)
+        self.bridging = Bridges(self)
 
     # --- the message path
 
@@ -130,6 +132,8 @@ class Engine:
         verdict = account.use(size, self.now_ns)
         if verdict == codes.TAKEN:
             code = self.put(node, data, bits)
+            if node.awaiting is not None and self._must_wait(node, code, settled):
+                return codes.HOLD
             # Only now does the depth tell how much room is left to promise.
             if account.outstanding <= account.low:
                 if code == codes.STORING and self.storing is not None and self.storing.behind:
@@ -174,10 +178,12 @@ class Engine:
             expires_ms = self._set_expiry(node, entry, data)
         if keep:
             self._keep(node, entry, expires_ms)
-            return codes.STORING
-        if not node.dirty:
+        elif not node.dirty:
             self.touch(node)
-        return codes.ACCEPTED
+        code = codes.STORING if keep else codes.ACCEPTED
+        if node.bridges:
+            return self.bridging.cross(node, data, bits, code)
+        return code
 
     def put_behind(self, node: Node, data: bytes) -> None:
         """Enqueue a message nobody may see before all that was stored until now is on disk."""
@@ -273,8 +279,6 @@ class Engine:
                     self._dispatch(node)
                 if node.pending_limit:
                     self._shed(node)
-                if node.lost:
-                    self._tell_lost(node)
                 if node.browsers:
                     self._show(node)
                 if node.spool is not None:
@@ -315,7 +319,10 @@ class Engine:
         account.last_used_ns = self.now_ns
         ledger = account.ledger
         if not ledger.line and ledger.room(size) > 0:
-            return self.put(node, data, bits)
+            code = self.put(node, data, bits)
+            if node.awaiting is not None and self._must_wait(node, code, settled):
+                return codes.HOLD
+            return code
         if settled:
             # It can't be refused any more, so it waits whatever `when_full` says.
             account.overrun_count += 1
@@ -325,6 +332,31 @@ class Engine:
             node.refused += 1
             return codes.REFUSED
         return codes.PARK
+
+    def _must_wait(self, topic: Node, code: int, settled: bool) -> bool:
+        """Whether a message that was taken is settled only when the topic's channels have sent it."""
+        return (
+            not settled and code != codes.REFUSED and topic.awaiting is not None and topic.awaiting.wanted()
+        )
+
+    def hold_settlement(self, topic: Node, account: Account, held: object) -> None:
+        """Keep what arrive() answered HOLD to; its account's port is told when it may be settled."""
+        if topic.awaiting is not None:
+            topic.awaiting.hold(account, held)
+
+    def forget_held(self, node: Node, account: Account) -> None:
+        """The link is gone: nobody waits for these settlements any more."""
+        if node.awaiting is not None:
+            node.awaiting.forget(account)
+
+    def confirmed(self, topic: Node, bits: int) -> int:
+        """What to answer now for a message whose settlement was held: ACCEPTED, or STORING where a copy may
+        not be on disk yet.
+        """
+        for subscription in topic.subscriptions:
+            if subscription.shelf is not None:
+                return self._answer_behind(subscription, bits)
+        return codes.ACCEPTED
 
     def park(self, node: Node, account: Account, message: object, size: int, settled: bool) -> None:
         """Keep what arrive() answered PARK to, until there is room or `reject_after` is over.
@@ -357,9 +389,10 @@ class Engine:
                 answer = codes.STORING
             elif code != codes.ACCEPTED:
                 subscription.dropped += 1
-                self._lose(subscription, 1)
         if not topic.dirty:
             self.touch(topic)
+        if topic.bridges:
+            return self.bridging.cross(topic, data, bits, answer)
         return answer
 
     def _wants(self, subscription: Node, data: bytes) -> bool:
@@ -377,7 +410,6 @@ class Engine:
             if oldest is None:
                 return False
             self._drop(node, oldest)
-            self._lose(node, 1)
         return True
 
     def _shed(self, node: Node) -> None:
@@ -385,22 +417,9 @@ class Engine:
         queue = node.queue
         spooled = 0 if node.spool is None else node.spool.count
         excess = queue.ready + queue.behind + spooled - node.pending_limit
-        count = 0
-        while count < excess and queue.cursor is not None:
+        while excess > 0 and queue.cursor is not None:
             self._drop(node, queue.cursor)
-            count += 1
-        if count:
-            self._lose(node, count)
-
-    def _lose(self, node: Node, msgs: int) -> None:
-        """Messages are gone for want of room: it is told at the end of the turn."""
-        node.lost += msgs
-        if not node.dirty:
-            self.touch(node)
-
-    def _tell_lost(self, node: Node) -> None:
-        msgs, node.lost = node.lost, 0
-        self.tell("drop", node, {"msgs": msgs, "dropped": node.dropped, "depth_msgs": node.gate.depth_msgs})
+            excess -= 1
 
     def _drop(self, node: Node, entry: Entry) -> None:
         node.dropped += 1
@@ -461,6 +480,9 @@ class Engine:
         self.memory.depth_msgs -= 1
         if node.gate.leave(size, self.now_ns):
             self._gate_changed(node)
+        if node.feeders:
+            self._wake_in_turn(node)
+            return
         ledger = node.ledger
         if ledger.line or ledger.rest:
             self.touch(node)
@@ -473,12 +495,22 @@ class Engine:
                 # Where another gate leaves no room this one's makes no difference (bench: subscribers).
                 if (ledger.line or ledger.rest) and not ledger.is_shut_by_other(node.gate):
                     self.touch(topic)
+                if topic.awaiting is not None:
+                    topic.awaiting.moved()
+
+    def _wake_in_turn(self, node: Node) -> None:
+        """Room came free that others' producers share over bridges: each of them is first in its turn."""
+        owners = node.owners()
+        first = node.queue.next_seq % len(owners)
+        for owner in owners[first:] + owners[:first]:
+            ledger = owner.ledger
+            if ledger.line or ledger.rest:
+                self.touch(owner)
 
     def _overflow(self, node: Node, data: bytes, bits: int) -> int:
         """No room at the hard limit and none to be made: what `overflow` says of the newest message."""
         if node.overflow == codes.OVERFLOW_DROP_NEWEST:
             node.dropped += 1
-            self._lose(node, 1)
             return codes.ACCEPTED
         if node.overflow == codes.OVERFLOW_DEAD_LETTER and not message.is_dead_lettered(data):
             way = self._way_of_letters(node)
@@ -649,7 +681,7 @@ class Engine:
                 self.restless.add(node)
             if ledger.line:
                 self._want(ledger, ledger.line[0].reserve_bytes + codes.HELD_BYTES)
-                if node.shared > 0:
+                if node.shared > 0 or (self.bridging.all and self.bridging.rivals(node)):
                     self.borrowing.add(node)
 
     def _want(self, ledger: Ledger, size: int) -> None:
@@ -711,8 +743,8 @@ class Engine:
         self.lend_ns = self.now_ns + IDLE_NS
         for node in self.borrowing:
             others = {topic for each in node.subscriptions for topic in each.topics} - {node}
-            for topic in others:
-                self._lend(topic)
+            for owner in others | self.bridging.rivals(node):
+                self._lend(owner)
             self.touch(node)
         self.borrowing.clear()
 
@@ -1071,6 +1103,7 @@ class Engine:
         self._regate(topic)
         self.touch(topic)
         self._links_changed(node)
+        self._look_at_bridges(topic, node)
 
     def unbind(self, topic: Node, node: Node) -> None:
         """Publishers that the node held back go on."""
@@ -1084,6 +1117,7 @@ class Engine:
         self._regate(topic)
         self.touch(topic)
         self._links_changed(node)
+        self._look_at_bridges(topic, node)
 
     def _count_shared(self, node: Node, topic: Node, change: int) -> None:
         """A topic is the newest of the node's, or is about to be none of them."""
@@ -1116,6 +1150,11 @@ class Engine:
             if wanted != attached:
                 self.touch(topic)
 
+    def _look_at_bridges(self, *nodes: Node) -> None:
+        if self.bridging.all:
+            for node in nodes:
+                self.bridging.look(node)
+
     def unsubscribe(self, subscription: Node) -> None:
         """The subscription and its backlog are gone."""
         if subscription.deleted:
@@ -1132,7 +1171,7 @@ class Engine:
     def _regate(self, node: Node) -> None:
         """Have a message to this address need room on disk too where it, or who gets it, is kept there."""
         failed = self.storing is not None and self.storing.store.state == FAILED
-        takers = (node, *node.subscriptions)
+        takers = list(self.bridging.takers(node)) if self.bridging.all else [node, *node.subscriptions]
         stored = failed or any(each.shelf is not None for each in takers)
         paged = any(each in self.paging for each in takers)
         for gate, wanted in ((self.disk, stored), (self.temp, paged)):
@@ -1210,6 +1249,7 @@ class Engine:
         node.shelf = shelf
         for owner in node.owners():
             self._regate(owner)
+        self._look_at_bridges(node)
 
     def _mark(self, node: Node, mark: bytes) -> None:
         """Note that this node's messages may be sent, before one is; after a crash they are flagged."""
@@ -1241,6 +1281,7 @@ class Engine:
                 self.unbind(node, subscription)
         for topic in list(node.topics):
             self.unbind(topic, node)
+        self.bridging.drop(node)
         self._clear_shelf(node)
         self._release_memory(node)
         self._end_passages(node)
@@ -1439,6 +1480,7 @@ class Engine:
         self._heed(node)
         self._stand(node)
         self._overpromised(node)
+        self._look_at_bridges(node)
 
     def _set_paging(self, node: Node, pages: bool) -> None:
         """A node that pages needs room on disk for what comes; what is there comes back in any case."""

@@ -12,8 +12,8 @@ cdef class Node:
     cdef public Gate gate
     cdef public Ledger ledger
     cdef public Queue queue
-    cdef public list consumers, subscriptions, topics, browsers
-    cdef public object filter, not_from
+    cdef public list consumers, subscriptions, topics, browsers, bridges, feeders
+    cdef public object filter, not_from, awaiting
     cdef public object settings
     cdef public dict origins, arguments
     cdef public Shelf shelf
@@ -26,7 +26,7 @@ cdef class Node:
     cdef public bint plain
     cdef public bint single_active, exclusive
     cdef public bint dirty, stirred, deleted, by_turn, always_enforced, flow_control, apart, heeding
-    cdef public long pending_limit, shared, lost
+    cdef public long pending_limit, shared
     cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
     cdef public object deadlines
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified

@@ -20,6 +20,8 @@ from broker.queues.spool import Spool
 from broker.storage import Shelf
 
 if TYPE_CHECKING:
+    from broker.awaiting import Awaiting
+    from broker.bridge import Bridge
     from broker.flow.limits import NodeSettings
     from broker.passage import Passage
 
@@ -30,7 +32,8 @@ class Node:
     ``topics`` are those whose messages come here: a subscription's, more than one where its address is a
     pattern, or those a queue is bound to; ``subscriptions`` is the other side of it. ``address`` is what
     clients call it. A subscription takes in what its ``filter`` wants, and nothing that comes from
-    ``not_from``. ``browsers`` look at its messages and take none.
+    ``not_from``. ``bridges`` begin here; ``feeders`` are those whose producers need room here because of a
+    bridge. ``browsers`` look at its messages and take none.
 
     ``shelf`` is its place in the store, None unless it is durable; ``group`` the last group it put a
     message in, ``kept_seq`` the last message it put there. Consumers are served once
@@ -39,11 +42,12 @@ class Node:
     is the way its dead letters take, once there was one. ``spool`` is
     the part of its backlog that is on disk only, None where nothing ever was. ``bodies`` has the files of
     its large messages, by message, each with whether the store has a note of it; ``file_bytes`` is what
-    they have together, which the depth counts and memory doesn't.
+    they have together, which the depth counts and memory doesn't. ``awaiting`` has the settlements that a
+    topic's channels hold back, None for a node without any.
     ``apart``: a subscription that never holds publishers, whatever its backlog; ``heeding``: a topic whose
     publishers need room at its other subscriptions (`enforce_flow`); ``shared`` counts those of its
     subscriptions that belong to other topics too. ``pending_limit`` bounds what waits to be sent, 0 for
-    none; ``lost`` is what was dropped for want of room and not yet told.
+    none.
     Counters are plain integers since the node came to be, read by whoever looks.
     """
 
@@ -58,6 +62,8 @@ class Node:
         self.subscriptions: list[Node] = []
         self.topics: list[Node] = []
         self.browsers: list[Consumer] = []
+        self.bridges: list[Bridge] = []
+        self.feeders: list[Node] = []
         self.filter: Filter | None = None
         self.not_from: object = None
         self.settings: NodeSettings | None = None
@@ -80,6 +86,7 @@ class Node:
         self.page_bytes = codes.UNBOUNDED
         self.bodies: dict[int, tuple[Body, bool]] = {}
         self.file_bytes = 0
+        self.awaiting: Awaiting | None = None
         self.dirty = False
         self.stirred = False
         self.deleted = False
@@ -98,7 +105,6 @@ class Node:
         self.apart = False
         self.heeding = True
         self.shared = 0
-        self.lost = 0
         self.deadlines: deque[tuple[int, Account, object]] = deque()
         self.received = 0
         self.received_bytes = 0
@@ -136,4 +142,6 @@ class Node:
 
     def owners(self) -> list[Node]:
         """Whose producers need room here: a node's own, and those of the topics it takes messages from."""
-        return self.topics if self.is_subscription else [self, *self.topics]
+        if self.is_subscription:
+            return [*self.topics, *self.feeders]
+        return [self, *self.topics, *self.feeders]

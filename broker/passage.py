@@ -66,6 +66,8 @@ class Passage(Port):
         """
         bits = message.scan(data) | bits >> codes.LARGE_SHIFT << codes.LARGE_SHIFT
         code = self.engine.arrive(self.target, self.account, data, bits, False)
+        if code == codes.HOLD:
+            return codes.ACCEPTED
         return codes.REFUSED if code == codes.PARK else code
 
     def end(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from broker.engine import SEEN, SENT, SENT_ANY, Engine
 from broker.large import noted
 from broker.manage.bindings import BINDINGS
+from broker.manage.bridges import BRIDGE_NOTE
 from broker.manage.model import HOLDS, Model
 from broker.manage.subscriptions import is_subscription
 from broker.node import Node
@@ -74,6 +75,8 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
                 engine.restore(node, part)
         messages += node.gate.depth_msgs
     model.restore_bindings(recovered.notes.get(BINDINGS, b""))
+    for note in (value for key, value in recovered.notes.items() if key.startswith(BRIDGE_NOTE)):
+        model.bridges.restore(note)
     for key in (key for keys in larges.values() for key, _ in keys):
         engine.note(key, b"")
     if messages:

@@ -24,6 +24,7 @@ from broker import __version__
 from broker.amqp.container import Container
 from broker.amqp.reactor import Reactor
 from broker.amqp.roster import Roster
+from broker.conducting import Conducting
 from broker.endpoints import is_loopback
 from broker.engine import Engine
 from broker.errors import ConfigError, OperatorError
@@ -137,8 +138,10 @@ class Server:
             self.model.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults)
         self.model.on_backup = self.backup
         restore(self.engine, self.model, self.store)
+        self.model.bridges.configure(settings.bridges)
         self.container = Container(self.engine, self.model, roster, settings)
         self.reactor = Reactor(self.container)
+        self.conducting = Conducting(self.model, self.reactor)
         self.heap = Heap(give_back)
         self.model.deadlocks.wake = lambda due_ns: self.reactor.at(due_ns, self.model.deadlocks.look)
         self.history = self._history(settings)
@@ -150,6 +153,7 @@ class Server:
     def start(self) -> list[str]:
         """Open every port; what is listened on, as URLs. OperatorError if one can't be had."""
         opened: list[str] = []
+        self.conducting.configure(self.settings)
         for listener in self.settings.listeners:
             port = self.reactor.listen(listener.host, listener.port, listener.allow_plain)
             opened.append(f"amqp://{_bracketed(listener.host)}:{port}")
@@ -181,6 +185,7 @@ class Server:
 
     def close(self) -> None:
         """Let go of the port for HTTP and of the data directory, which is marked as stopped in order."""
+        self.conducting.stop()
         if self.http is not None:
             self.http.stop()
         if self.history is not None:
@@ -251,6 +256,8 @@ class Server:
         settings = self._reload_settings() if self._reload_settings is not None else self.settings
         changed = self.model.apply(load_policies(settings.policies), settings.flow.defaults)
         self.model.auto_create = settings.auto_create
+        self.model.bridges.configure(settings.bridges)
+        self.conducting.configure(settings)
         if settings.flow.defaults.flow_control != self.engine.flow_control:
             self.engine.switch_flow(settings.flow.defaults.flow_control)
         return changed
@@ -267,6 +274,7 @@ class Server:
         if self.http is not None:
             self.http.wind_down()
         self.engine.wind_down()
+        self.conducting.wind_down()
         deadline = time.monotonic_ns() + self.settings.limits.shutdown_timeout_ms * 1_000_000
         self._wait_for_settlement(deadline)
 

@@ -12,6 +12,14 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from broker import fields
+from broker.conduits import (
+    BridgeDefinition,
+    BridgeType,
+    ChannelDefinition,
+    ChannelType,
+    RouteDefinition,
+    RouteType,
+)
 from broker.endpoints import DEFAULT_PORT, Address, AddressType, HostName, Listener, ListenerType, OriginType
 from broker.errors import ConfigError, Problem
 from broker.fields import (
@@ -105,6 +113,9 @@ class Settings:
     temp_limit: int | None = None
     journal_file_size: int | None = None
     policies: tuple[Path, ...] = ()
+    bridges: tuple[BridgeDefinition, ...] = ()
+    routes: tuple[RouteDefinition, ...] = ()
+    channels: tuple[ChannelDefinition, ...] = ()
     limits: Limits = Limits()
     flow: Flow = field(default_factory=Flow)
     events: Events = Events()
@@ -140,6 +151,9 @@ FIELDS = fields.table(
         "Bytes on disk of messages paged out and of large ones that needn't survive; 0: none",
     ),
     Field("policies", Several(PathType()), "policies, if it exists", "Policy files, or directories of them"),
+    Field("bridges", Several(BridgeType()), "none", "Nodes that are copied into others"),
+    Field("routes", Several(RouteType()), "none", "Nodes that are connected with those of other brokers"),
+    Field("channels", Several(ChannelType()), "none", "Topics that are sent out as datagrams"),
     Field("auto_create", Flag(), "true", "A node nobody declared is created when a client attaches to it"),
     Field(
         "virtual_hosts",
@@ -287,10 +301,39 @@ def _from_file(root: Node | None, problems: list[Problem]) -> dict[str, _Set]:
         return {}
     found: dict[str, _Set] = {}
     for name, entry in _flat(root, problems):
-        value = _parsed(name, plain(entry.value), _item_place(entry.value), problems)
+        value = _parsed_entry(name, entry, problems)
         if value is not None:
             found[name] = _Set(value, entry.place)
     return found
+
+
+def _parsed_entry(name: str, entry: Entry, problems: list[Problem]) -> object | None:
+    """The value; what is wrong in a list of mappings is told of each of them, at its own place."""
+    if isinstance(entry.value, Items) and any(isinstance(item, Block) for item in entry.value.items):
+        before = len(problems)
+        for item in entry.value.items:
+            _parsed(name, [plain(item)], item.place, problems)
+        if len(problems) > before:
+            return None
+        _twice(name, entry.value, problems)
+    return _parsed(name, plain(entry.value), _item_place(entry.value), problems)
+
+
+def _twice(name: str, items: Items, problems: list[Problem]) -> None:
+    """No two of a list may bear one name."""
+    seen: set[object] = set()
+    for item in items.items:
+        given = plain(item)
+        assert isinstance(given, dict)
+        key = given.get("name") or (given.get("from"), given.get("to"))
+        if key in seen:
+            text = (
+                f"{name}: another one has this name"
+                if "name" in given
+                else f"{name}: the same one stands above"
+            )
+            problems.append(item.place.problem(text))
+        seen.add(key)
 
 
 def _flat(root: Block, problems: list[Problem]) -> Iterator[tuple[str, Entry]]:

@@ -70,11 +70,9 @@ class Sampler:
             {
                 "slow": link.slow,
                 "action": "detach" if detaches else "notify",
-                "link": link.name,
-                "link_id": link.id,
+                "link": link.id,
+                "name": link.name,
                 "connection": peer.id,
-                "container": peer.name,
-                "peer": peer.address,
                 "rate": settings.slow_consumer_rate,
                 "for_s": seconds,
                 "unsettled": link.in_flight,

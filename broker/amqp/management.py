@@ -32,10 +32,10 @@ FAILED, NOT_IMPLEMENTED = 500, 501
 BROKER = PREFIX + "broker"
 # What can be made, changed and removed; everything else can only be looked at.
 WRITABLE = {PREFIX + "queue": "queue", PREFIX + "topic": "topic"}
-BINDING = PREFIX + "binding"
-CREATABLE = (*WRITABLE, BINDING)
-REMOVABLE = (*WRITABLE, PREFIX + "subscription", BINDING)
-LATER = tuple(PREFIX + kind for kind in ("bridge", "route", "policy", "session"))
+BINDING, BRIDGE = PREFIX + "binding", PREFIX + "bridge"
+CREATABLE = (*WRITABLE, BINDING, BRIDGE)
+REMOVABLE = (*WRITABLE, PREFIX + "subscription", BINDING, BRIDGE)
+LATER = tuple(PREFIX + kind for kind in ("policy", "session"))
 
 # What Proton's decoder raises, beside its own exception, on bytes that are no message of ours.
 MALFORMED = (ProtonException, ValueError, TypeError, KeyError, OverflowError, RecursionError, MemoryError)
@@ -181,6 +181,9 @@ class ManagementNode:
             self._model.bind(source, target)
             return CREATED, self._model.read(BINDING, f"{source}/{target}")
         name = request.text("name")
+        if type_ == BRIDGE:
+            name = self._model.bridges.create(name, request.attributes())
+            return CREATED, self._model.read(type_, name)
         self._model.create(WRITABLE[type_], name, request.attributes())
         return CREATED, self._model.read(type_, name)
 
@@ -201,6 +204,8 @@ class ManagementNode:
         if type_ == BINDING:
             found = self._model.read(BINDING, _identity(request))
             self._model.unbind(str(found["source"]), str(found["target"]))
+        if type_ == BRIDGE:
+            self._model.bridges.delete(_identity(request))
             return NO_CONTENT, NOTHING
         self._model.delete(self._existing(type_, request))
         return NO_CONTENT, NOTHING
@@ -301,6 +306,7 @@ OPERATIONS: dict[str, list[str]] = {
     **dict.fromkeys(WRITABLE, NODE_OPERATIONS),
     PREFIX + "subscription": ["READ", "DELETE", "purge"],
     BINDING: ["READ", "CREATE", "DELETE"],
+    BRIDGE: ["READ", "CREATE", "DELETE"],
     BROKER: [
         "READ",
         "stop-producers",

@@ -487,6 +487,11 @@ cdef class ProducerLink(Port):
         said = self.connection.incoming.offered(self.channel, self.name)
         return max(said - (self.received - self.offered_at), 0)
 
+    cpdef object confirm(self, object parked):
+        cdef Held held = parked
+        if not self.dead:
+            self.release_held(held, self.engine.confirmed(held.node, held.bits))
+
     cdef object until_stored(self, void *delivery):
         """Its outcome is told once the group that holds the message is on disk."""
         cdef long group = self.engine.storing.store.group
@@ -765,6 +770,15 @@ cdef class ProducerLink(Port):
             pn_delivery_settle(delivery)
             self.oversent()
             return
+        elif code == codes.HOLD:
+            held = Held()
+            held.bits = bits
+            held.node = node
+            held.account = account
+            held.delivery = delivery
+            pn_delivery_set_context(delivery, <void *>held)
+            self.kept += 1
+            self.engine.hold_settlement(node, account, held)
         elif code == codes.PARK:
             held = Held()
             held.data = data
@@ -899,6 +913,7 @@ cdef class ProducerLink(Port):
     cdef object close_account(self, Node node, Account account):
         """Pre-settled messages are the broker's since they came: parked ones keep their place in line."""
         cdef Held held
+        self.engine.forget_held(node, account)
         for parked, _ in list(account.parked):
             held = parked
             if not held.settled:

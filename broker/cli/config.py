@@ -6,6 +6,8 @@ sluice config list                       both
 sluice config add queue|topic NAME [SETTINGS]
 sluice config set queue|topic NAME [SETTINGS]
 sluice config del queue|topic NAME
+sluice config add bridge FROM TO [--selector S] [--durable]
+sluice config del bridge FROM TO
 sluice config apply [FILE]               policies of a file; without one, the broker reads its own again
 sluice config explain ADDRESS            every setting there, and where it comes from
 
@@ -69,8 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         listing.add_argument("filter", nargs="?", metavar="FILTER", help="a name; * and ? are wildcards")
         listing.set_defaults(kinds=kinds)
     for name, verb, what in (("add", _add, "create"), ("set", _set, "change")):
-        _settings(_node_verb(verbs, name, verb, f"{what} a queue or a topic"))
-    _node_verb(verbs, "del", _del, "remove a queue or a topic with its messages")
+        _settings(_node_verb(verbs, name, verb, f"{what} a queue or a topic", name == "add"))
+    _node_verb(verbs, "del", _del, "remove a queue or a topic with its messages, or a bridge", True)
     for name, change in (("bind", _bind), ("unbind", _unbind)):
         what = "have a queue take" if name == "bind" else "have a queue no longer take"
         binding = _verb(verbs, name, change, f"{what} what is sent to a topic")
@@ -102,11 +104,17 @@ def _verb(
 
 
 def _node_verb(
-    verbs: Verbs, name: str, verb: Callable[[argparse.Namespace], int], text: str
+    verbs: Verbs, name: str, verb: Callable[[argparse.Namespace], int], text: str, bridges: bool = False
 ) -> argparse.ArgumentParser:
     parser = _verb(verbs, name, verb, text)
-    parser.add_argument("kind", choices=("queue", "topic"))
-    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("kind", choices=("queue", "topic", *(("bridge",) if bridges else ())))
+    parser.add_argument(
+        "name", metavar="NAME", help="of a bridge: the node that is copied" if bridges else None
+    )
+    if bridges:
+        parser.add_argument(
+            "target", metavar="TO", nargs="?", help="of a bridge: the node that gets the copies"
+        )
     return parser
 
 
@@ -115,6 +123,7 @@ def _settings(parser: argparse.ArgumentParser) -> None:
     for flag, name in FLAGS.items():
         choices = LIMIT_POLICIES if flag == "--limit-policy" else None
         parser.add_argument(flag, dest=name, metavar=None if choices else "N", choices=choices)
+    parser.add_argument("--selector", metavar="S", help="of a bridge: only messages that it selects")
     parser.add_argument("--argument", type=arguments.pair, action="append", default=[], metavar="KEY=VALUE")
 
 
@@ -125,6 +134,8 @@ def settings(args: argparse.Namespace) -> dict[str, object]:
     }
     if args.durable:
         given["durable"] = True
+    if args.selector is not None:
+        given["selector"] = args.selector
     for key, value in args.argument:
         if key in given:
             raise UsageError(f"{key} is given twice")
@@ -177,7 +188,20 @@ def _set(args: argparse.Namespace) -> int:
     return _change(args, "UPDATE", "changed")
 
 
+def _bridge(args: argparse.Namespace) -> None:
+    """Two names for a bridge, one for everything else."""
+    if args.kind == "bridge":
+        if args.target is None:
+            raise UsageError("a bridge needs two nodes: FROM TO")
+        args.name = f"{args.name}->{args.target}"
+    elif getattr(args, "target", None) is not None:
+        raise UsageError(f"a {args.kind} has one name")
+    if args.kind != "bridge" and getattr(args, "selector", None) is not None:
+        raise UsageError("--selector is for bridges")
+
+
 def _change(args: argparse.Namespace, operation: str, done: str) -> int:
+    _bridge(args)
     given = settings(args)
     if operation == "UPDATE":  # where null takes a setting back
         given = {name: None if value == "" else value for name, value in given.items()}
@@ -187,6 +211,7 @@ def _change(args: argparse.Namespace, operation: str, done: str) -> int:
 
 
 def _del(args: argparse.Namespace) -> int:
+    _bridge(args)
     with ask.connect(args) as management:
         ask.entity(management, "DELETE", args.kind, args.name)
     return _done(args, "deleted", {"name": args.name, "kind": args.kind})

@@ -1,7 +1,7 @@
 """Show what a running broker has and does.
 
 -g the broker, -c connections, -q queues, -u subscriptions and receivers, -f flow control: who is
-stopped, by what, and who waits. Without any of them: -q.
+stopped, by what, and who waits, -r bridges, routes and channels. Without any of them: -q.
 """
 
 from __future__ import annotations
@@ -183,6 +183,64 @@ DEADLOCKS = View(
     ),
     within="deadlocks",
 )
+BRIDGES = View(
+    "Bridges",
+    ("bridge",),
+    (
+        text("bridge", "name"),
+        text("from", "from"),
+        text("to", "to"),
+        text("state", "state"),
+        text("reason", "reason"),
+        text("crosses", "crosses"),
+        text("dur", "durable"),
+        number("copied", "copied"),
+        number("passed by", "passed_by"),
+        number("refused", "refused"),
+    ),
+    about="from",
+)
+ROUTES = View(
+    "Routes",
+    ("route",),
+    (
+        text("route", "name"),
+        text("dir", "direction"),
+        text("local", "local"),
+        text("url", "url"),
+        text("remote", "remote"),
+        text("state", "state"),
+        text("since", "since"),
+        number("forwarded", "forwarded"),
+        number("backlog", "backlog"),
+        number("unsettled", "unsettled"),
+        number("credit", "credit"),
+        number("rejected", "rejected"),
+        number("returned", "returned"),
+        text("last error", "lastError"),
+    ),
+    about="local",
+)
+CHANNELS = View(
+    "Channels",
+    ("channel",),
+    (
+        text("channel", "name"),
+        text("topic", "topic"),
+        text("to", "to"),
+        number("max rate", "max_rate", show=size),
+        text("flow", "flow_control"),
+        text("state", "state"),
+        number("sent", "sent"),
+        number("bytes", "sent_bytes", show=size),
+        number("backlog", "backlog"),
+        number("waiting", "waiting"),
+        number("too large", "too_large"),
+        number("dropped", "dropped"),
+        text("last error", "lastError"),
+    ),
+    about="topic",
+)
 
 # What each flag shows.
 VIEWS: dict[str, tuple[View, ...]] = {
@@ -191,9 +249,17 @@ VIEWS: dict[str, tuple[View, ...]] = {
     "queues": (QUEUES,),
     "subscriptions": (RECEIVERS,),
     "flow": (FLOW, SENDERS, DEADLOCKS),
+    "routes": (BRIDGES, ROUTES, CHANNELS),
 }
 
-FLAGS = {"general": "-g", "connections": "-c", "queues": "-q", "subscriptions": "-u", "flow": "-f"}
+FLAGS = {
+    "general": "-g",
+    "connections": "-c",
+    "queues": "-q",
+    "subscriptions": "-u",
+    "flow": "-f",
+    "routes": "-r",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,13 +1,24 @@
+import socket as sockets
 from collections.abc import Callable
 from types import TracebackType
 
 from broker.client.url import BrokerUrl
 
+Outcome = tuple[int, str, bool, bool, str, str]
+
 class Connection:
     timeout_s: float
     @property
     def url(self) -> BrokerUrl: ...
-    def __init__(self, url: str, *, container_id: str | None = None, timeout_s: float = 10.0) -> None: ...
+    def __init__(
+        self,
+        url: str,
+        *,
+        container_id: str | None = None,
+        timeout_s: float = 10.0,
+        socket: sockets.socket | None = None,
+        idle_timeout_ms: int = 0,
+    ) -> None: ...
     def sender(
         self,
         address: str | None,
@@ -15,6 +26,10 @@ class Connection:
         window: int = 1000,
         presettled: bool = False,
         timeout_s: float | None = None,
+        name: str | None = None,
+        kind: str | None = None,
+        durable: bool = False,
+        tracked: bool = False,
     ) -> Sender: ...
     def receiver(
         self,
@@ -23,6 +38,10 @@ class Connection:
         credit: int = 1000,
         limit: int | None = None,
         timeout_s: float | None = None,
+        name: str | None = None,
+        kind: str | None = None,
+        durable: bool = False,
+        manual: bool = False,
     ) -> Receiver: ...
     def wait(
         self, ready: Callable[[], object], timeout_s: float | None = None, what: str = "the broker"
@@ -30,6 +49,8 @@ class Connection:
     def wait_until(self, ready: Callable[[], object], timeout_s: float) -> bool: ...
     def pump(self) -> bool: ...
     def fileno(self) -> int: ...
+    def due_ms(self, most_ms: int) -> int: ...
+    def ensure(self) -> None: ...
     def close(self) -> None: ...
     def __enter__(self) -> Connection: ...
     def __exit__(
@@ -71,6 +92,7 @@ class Sender(Link):
     def send(self, message: bytes, timeout_s: float | None = None) -> None: ...
     def flush(self, timeout_s: float | None = None) -> None: ...
     def is_flushed(self) -> bool: ...
+    def outcomes(self) -> list[Outcome]: ...
 
 class Receiver(Link):
     @property
@@ -79,3 +101,16 @@ class Receiver(Link):
     def received(self) -> int: ...
     def take(self, most: int = 1, timeout_s: float | None = None) -> list[bytes]: ...
     def has_message(self) -> bool: ...
+    @property
+    def asked(self) -> int: ...
+    def grant(self, msgs: int) -> None: ...
+    def hand_over(self) -> list[tuple[int, bytes]]: ...
+    def settle(
+        self,
+        delivery: int,
+        outcome: str,
+        failed: bool = False,
+        undeliverable: bool = False,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> None: ...

@@ -34,11 +34,15 @@ cdef int SND_SETTLED = C.PN_SND_SETTLED, SND_UNSETTLED = C.PN_SND_UNSETTLED
 cdef int SND_MIXED = C.PN_SND_MIXED, RCV_FIRST = C.PN_RCV_FIRST
 cdef uint64_t ACCEPTED = C.PN_ACCEPTED, REJECTED = C.PN_REJECTED
 cdef uint64_t RELEASED = C.PN_RELEASED, MODIFIED = C.PN_MODIFIED, RECEIVED = C.PN_RECEIVED
-cdef int UNSPECIFIED = C.PN_UNSPECIFIED
+cdef int UNSPECIFIED = C.PN_UNSPECIFIED, DELIVERIES = C.PN_DELIVERIES, EXPIRE_NEVER = C.PN_EXPIRE_NEVER
 
 # Bytes a session may hold back before send() waits for the socket: several turns of the pump.
 cdef size_t OUTGOING_LIMIT = 1 << 20
 KEPT_REJECTIONS = 20
+
+
+OUTCOMES = {ACCEPTED: "accepted", REJECTED: "rejected", RELEASED: "released", MODIFIED: "modified"}
+STATES = {name: state for state, name in OUTCOMES.items()}
 
 
 cdef str text(const char *value):
@@ -53,7 +57,7 @@ cdef object condition(void *cond):
 
 
 cdef class Connection:
-    """An open connection to a broker; a context manager.
+    """An open connection to a broker; a context manager. ``socket``: over one that is connected already.
 
     Raises RefusedError with the broker's reason, ConnectionLostError or ClientTimeoutError.
     """
@@ -67,13 +71,14 @@ cdef class Connection:
     cdef readonly object url
     cdef public double timeout_s
 
-    def __init__(self, url, *, container_id=None, timeout_s=10.0):
+    def __init__(self, url, *, container_id=None, timeout_s=10.0, socket=None, int idle_timeout_ms=0):
         self.url = parse(url)
         self.timeout_s = timeout_s
         self.links = []
-        self.socket = dial(self.url, timeout_s)
+        self.socket = dial(self.url, timeout_s) if socket is None else socket
         self.poll = select.poll()
         wire.prepare(&self.wire, self.socket.fileno())
+        wire.pn_transport_set_idle_timeout(self.wire.transport, idle_timeout_ms)
         try:
             self.begin(container_id or f"sluice-{os.getpid()}-{time.monotonic_ns():x}")
             self.wait(lambda: self.opened, timeout_s, "the connection to be opened")
@@ -97,25 +102,42 @@ cdef class Connection:
         self.session = wire.pn_session(connection)
         wire.pn_session_open(self.session)
 
-    def sender(self, str address, *, int window=1000, bint presettled=False, timeout_s=None):
-        """Attaches a sender to ``address`` (None: the anonymous relay) and waits until it is."""
+    def sender(self, str address, *, int window=1000, bint presettled=False, timeout_s=None, str name=None,
+               str kind=None, bint durable=False, bint tracked=False):
+        """Attaches a sender to ``address`` (None: the anonymous relay) and waits until it is.
+
+        ``kind`` is the capability to ask for, ``queue`` or ``topic``, ``durable`` whether the node should last,
+        where the broker makes it. A ``tracked`` one keeps the outcome of
+        every message for ``outcomes``.
+        """
         cdef Sender link = Sender.__new__(Sender)
+        link.told = deque() if tracked else None
+        link.kind = kind
+        link.durable = durable
         link.window = max(window, 1)
         link.presettled = presettled
-        link.attach(self, wire.pn_sender(self.session, self.name("s")), address)
+        cdef bytes named = name.encode() if name else self.name("s")
+        link.attach(self, wire.pn_sender(self.session, named), address)
         self.attached(link, timeout_s)
         return link
 
-    def receiver(self, str address, *, int credit=1000, limit=None, timeout_s=None):
+    def receiver(self, str address, *, int credit=1000, limit=None, timeout_s=None, str name=None, str kind=None,
+                 bint durable=False, bint manual=False):
         """Attaches a receiver to ``address``; None makes a dynamic node, named in ``Receiver.address``.
 
-        ``limit`` is the most messages it will ever ask for.
+        ``limit`` is the most messages it will ever ask for. A ``durable`` one comes back to its subscription
+        by ``name``. A ``manual`` one asks for nothing by itself: ``grant``, ``hand_over`` and ``settle`` are
+        for whoever passes messages on.
         """
         cdef Receiver link = Receiver.__new__(Receiver)
+        link.kind = kind
+        link.durable = durable
+        link.manual = manual
         link.credit = max(credit, 1)
         link.unasked = -1 if limit is None else limit
         link.held = deque()
-        link.attach(self, wire.pn_receiver(self.session, self.name("r")), address)
+        cdef bytes named = name.encode() if name else self.name("r")
+        link.attach(self, wire.pn_receiver(self.session, named), address)
         self.attached(link, timeout_s)
         return link
 
@@ -158,8 +180,19 @@ cdef class Connection:
         self.poll.poll(min(wait_ms, 3600000))
 
     def fileno(self):
-        """The socket's, for waiting until ``pump`` has something to read."""
-        return self.socket.fileno()
+        """The socket's descriptor, for those who wait for several."""
+        return self.wire.fd
+
+    def due_ms(self, int64_t most_ms):
+        """How long ``pump`` may wait although nothing arrives, ``most_ms`` at most."""
+        cdef int64_t now_ms = wire.now_ns() // 1000000
+        if self.tick_at_ms:
+            return min(most_ms, max(self.tick_at_ms - now_ms, 1))
+        return most_ms
+
+    def ensure(self):
+        """Raises why the connection is of no more use, if it is."""
+        self.check()
 
     def pump(self):
         """Reads and writes what can be without waiting; true when nothing is left to write."""
@@ -249,7 +282,8 @@ cdef class Link:
     cdef Connection connection
     cdef void *link
     cdef bint opened, detached
-    cdef object failure
+    cdef object failure, kind
+    cdef bint durable
     cdef readonly object address
 
     cdef attach(self, Connection connection, void *link, address):
@@ -265,7 +299,19 @@ cdef class Link:
         elif not sends:
             wire.pn_terminus_set_dynamic(remote, True)
         wire.pn_link_set_rcv_settle_mode(link, RCV_FIRST)
+        if self.durable:
+            wire.pn_terminus_set_durability(remote, DELIVERIES)
+            wire.pn_terminus_set_expiry_policy(remote, EXPIRE_NEVER)
+        if self.kind is not None:
+            self.ask(wire.pn_terminus_capabilities(remote))
         self.dress()
+
+    cdef ask(self, void *capabilities):
+        cdef bytes name = self.kind.encode()
+        cdef wire.pn_bytes_t symbol
+        symbol.size = PyBytes_GET_SIZE(name)
+        symbol.start = PyBytes_AS_STRING(name)
+        wire.pn_data_put_symbol(capabilities, symbol)
 
     cdef dress(self):
         """Sets what only this kind of link sets before it is opened."""
@@ -330,6 +376,7 @@ cdef class Sender(Link):
     cdef readonly bint presettled
     cdef readonly uint64_t sent, accepted, rejected, released, modified, unknown, blocked_ns
     cdef readonly list rejections
+    cdef object told
 
     cdef dress(self):
         self.rejections = []
@@ -406,7 +453,29 @@ cdef class Sender(Link):
         if state == RECEIVED or (state == 0 and not wire.pn_delivery_settled(delivery)):
             return
         self.count(state, delivery)
+        if self.told is not None:
+            self.tell(state, delivery)
         wire.pn_delivery_settle(delivery)
+
+    cdef tell(self, uint64_t state, void *delivery):
+        cdef void *remote = wire.pn_delivery_remote(delivery)
+        cdef void *cond = wire.pn_disposition_condition(remote)
+        self.told.append((
+            <uint64_t>wire.pn_delivery_get_context(delivery),
+            OUTCOMES.get(state, "accepted" if state == 0 else "released"),
+            bool(state == MODIFIED and wire.pn_disposition_is_failed(remote)),
+            bool(state == MODIFIED and wire.pn_disposition_is_undeliverable(remote)),
+            text(wire.pn_condition_get_name(cond)),
+            text(wire.pn_condition_get_description(cond)),
+        ))
+
+    def outcomes(self):
+        """What became of messages since the last call: (number counted from 1, outcome, failed,
+        undeliverable, condition, description). Settled without an outcome counts as accepted.
+        """
+        cdef list found = list(self.told)
+        self.told.clear()
+        return found
 
     cdef count(self, uint64_t state, void *delivery):
         if state == ACCEPTED:
@@ -441,13 +510,15 @@ cdef class Receiver(Link):
     cdef int64_t unasked
     cdef readonly int credit
     cdef readonly uint64_t received
+    cdef bint manual
 
     cdef dress(self):
         wire.pn_link_set_snd_settle_mode(self.link, SND_MIXED)
 
     cdef on_attach(self):
         Link.on_attach(self)
-        self.renew()
+        if not self.manual:
+            self.renew()
 
     cdef renew(self):
         """Asks for more once half the credit is used, as far as the limit allows."""
@@ -471,6 +542,9 @@ cdef class Receiver(Link):
         message = PyBytes_FromStringAndSize(NULL, size)
         size = wire.pn_link_recv(self.link, PyBytes_AS_STRING(message), size)
         wire.pn_link_advance(self.link)
+        if self.manual and wire.pn_link_credit(self.link) < 0:
+            # It was under way when the credit was taken back; below 0 the next flow frame would say 2³² - 1.
+            wire.pn_link_flow(self.link, -wire.pn_link_credit(self.link))
         if size < 0 or wire.pn_delivery_aborted(delivery):
             wire.pn_delivery_settle(delivery)
             return
@@ -490,6 +564,46 @@ cdef class Receiver(Link):
         if self.link != NULL and not self.detached:
             self.renew()
         return taken
+
+    @property
+    def asked(self):
+        """Credit that stands: messages the broker may still send."""
+        return 0 if self.link == NULL else max(wire.pn_link_credit(self.link), 0)
+
+    def grant(self, int msgs):
+        """Asks for so many more; a negative number takes credit back."""
+        self.check()
+        wire.pn_link_flow(self.link, msgs)
+
+    def hand_over(self):
+        """What has arrived, unsettled: (delivery, message) each; the delivery is 0 where it came pre-settled."""
+        cdef list found = []
+        self.check()
+        while self.held:
+            delivery, message = self.held.popleft()
+            if wire.pn_delivery_settled(<void *><size_t>delivery):
+                wire.pn_delivery_settle(<void *><size_t>delivery)
+                delivery = 0
+            found.append((delivery, message))
+        return found
+
+    def settle(self, size_t delivery, str outcome, bint failed=False, bint undeliverable=False,
+               str name=None, str description=None):
+        """Says what became of a message that was handed over, once for each."""
+        cdef void *local
+        cdef void *cond
+        if self.link == NULL or delivery == 0:
+            return
+        local = wire.pn_delivery_local(<void *>delivery)
+        if outcome == "modified":
+            wire.pn_disposition_set_failed(local, failed)
+            wire.pn_disposition_set_undeliverable(local, undeliverable)
+        elif outcome == "rejected" and name:
+            cond = wire.pn_disposition_condition(local)
+            wire.pn_condition_set_name(cond, name.encode())
+            wire.pn_condition_set_description(cond, (description or "").encode())
+        wire.pn_delivery_update(<void *>delivery, <uint64_t>STATES[outcome])
+        wire.pn_delivery_settle(<void *>delivery)
 
     def has_message(self):
         """Whether a message is waiting to be taken; raises why none will come."""

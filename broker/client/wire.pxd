@@ -60,6 +60,13 @@ cdef extern from *:
     extern void pn_delivery_settle(void *); extern void *pn_disposition_condition(void *);
     extern bool pn_condition_is_set(void *);
     extern const char *pn_condition_get_name(void *), *pn_condition_get_description(void *);
+    extern void pn_transport_set_idle_timeout(void *, uint32_t);
+    extern int pn_terminus_set_durability(void *, int), pn_terminus_set_expiry_policy(void *, int);
+    extern void *pn_terminus_capabilities(void *); extern int pn_data_put_symbol(void *, pn_bytes_t);
+    extern void *pn_delivery_local(void *); extern int pn_condition_set_name(void *, const char *);
+    extern int pn_condition_set_description(void *, const char *);
+    extern bool pn_disposition_is_failed(void *), pn_disposition_is_undeliverable(void *);
+    extern void pn_disposition_set_failed(void *, bool), pn_disposition_set_undeliverable(void *, bool);
     extern bool pn_ssl_present(void);
     extern void *pn_ssl_domain(int), *pn_ssl(void *); extern void pn_ssl_domain_free(void *);
     extern int pn_ssl_init(void *, void *, const char *), pn_ssl_set_peer_hostname(void *, const char *);
@@ -161,6 +168,18 @@ cdef extern from *:
     bint pn_condition_is_set(void *) nogil
     const char *pn_condition_get_name(void *) nogil
     const char *pn_condition_get_description(void *) nogil
+    void pn_transport_set_idle_timeout(void *, uint32_t ms) nogil
+    int pn_terminus_set_durability(void *, int) nogil
+    int pn_terminus_set_expiry_policy(void *, int) nogil
+    void *pn_terminus_capabilities(void *) nogil
+    int pn_data_put_symbol(void *, pn_bytes_t) nogil
+    void *pn_delivery_local(void *) nogil
+    int pn_condition_set_name(void *, const char *) nogil
+    int pn_condition_set_description(void *, const char *) nogil
+    bint pn_disposition_is_failed(void *) nogil
+    bint pn_disposition_is_undeliverable(void *) nogil
+    void pn_disposition_set_failed(void *, bint) nogil
+    void pn_disposition_set_undeliverable(void *, bint) nogil
     bint pn_ssl_present() nogil
     void *pn_ssl_domain(int mode) nogil
     void *pn_ssl(void *transport) nogil

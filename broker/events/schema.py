@@ -160,6 +160,18 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
         "A node copied into another has no room for the copies: the first of them is refused",
         (Field("bridge", TEXT, "Its name"), Field("refused", NATURAL, "How many were refused so far")),
     ),
+    "route_up": (
+        "A route to another broker is connected",
+        (Field("route", TEXT, "Its name"), Field("url", TEXT, "The other broker, without user and password")),
+    ),
+    "route_down": (
+        "A route has lost its connection; once for each loss, not for every try",
+        (Field("route", TEXT, "Its name"), Field("reason", TEXT, "What happened")),
+    ),
+    "channel_fault": (
+        "The system takes no datagrams of a channel",
+        (Field("channel", TEXT, "Its name"), Field("reason", TEXT, "What it said")),
+    ),
     "connection_opened": (
         "A client has opened its connection",
         (

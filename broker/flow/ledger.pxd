@@ -7,6 +7,7 @@ cdef class Port:
     cpdef object revoke(self, long msgs)
     cpdef object admit(self, object parked, long size)
     cpdef object refuse(self, object parked)
+    cpdef object confirm(self, object held)
 
 @cython.final
 cdef class Budget:
@@ -22,7 +23,7 @@ cdef class Account:
     cdef public Ledger ledger
     cdef public Port port
     cdef public long window_max, initial, window, low
-    cdef public long outstanding, withdrawn, used, used_mark
+    cdef public long outstanding, withdrawn, held, used, used_mark
     cdef public long reserve_bytes, learned_bytes
     cdef public long last_used_ns, blocked_since_ns
     cdef public bint waiting, resting, closed, pinched

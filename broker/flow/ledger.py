@@ -50,6 +50,10 @@ class Port:
         """How many messages the peer says it has to send; 0 where it doesn't say."""
         return 0
 
+    def confirm(self, held: object) -> None:
+        """What was held may be settled now: it is in its node."""
+        raise NotImplementedError
+
     def refuse(self, parked: object) -> None:
         """The time a parked message may wait is over (`reject_after`)."""
         raise NotImplementedError
@@ -135,6 +139,8 @@ class Account:
         self.low = self.window >> 1
         self.outstanding = 0
         self.withdrawn = 0
+        # Messages taken whose settlement waits: they count against the window.
+        self.held = 0
         self.used = 0
         self.used_mark = 0
         self.reserve_bytes = ledger.gate.strict_bytes or ledger.gate.typical_bytes or UNKNOWN_BYTES
@@ -217,7 +223,7 @@ class Account:
 
     def wants(self) -> int:
         """How much credit would fill the window."""
-        return max(self.window - self.outstanding, 0)
+        return max(self.window - self.outstanding - self.held, 0)
 
     def next_parked(self) -> tuple[object, int]:
         """The oldest parked message and its size, taken out."""
@@ -431,11 +437,12 @@ class Ledger:
             account.low = account.window >> 1
         if not self.line and not self.rest and not account.parked:
             self._learn(account)
-            want = account.window - account.outstanding
+            want = account.wants()
             if self.room(account.reserve_bytes) >= want and (
                 account.budget is None or account.budget.share(self._held(account.reserve_bytes)) >= want
             ):
-                self._grant(account, want)
+                if want > 0:
+                    self._grant(account, want)
                 return False
         self.wait(account, now_ns)
         return True

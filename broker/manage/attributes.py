@@ -130,6 +130,29 @@ BROKER: Row = {
 }
 
 BINDING: Row = {**_entity("binding"), **_same("source", "target")}
+BRIDGE: Row = {
+    **_entity("bridge"),
+    "from": _field("source"),
+    "to": _field("target"),
+    **_same(
+        "selector", "durable", "configured", "state", "reason", "crosses", "copied", "passed_by", "refused"
+    ),
+}
+
+ROUTE: Row = {
+    **_entity("route"),
+    **_same("url", "direction", "local", "remote", "state"),
+    "since": partial(_when, "since_ns"),
+    "lastError": _field("last_error"),
+    **_same("forwarded", "backlog", "unsettled", "credit", "rejected", "returned", "connects"),
+}
+
+CHANNEL: Row = {
+    **_entity("channel"),
+    **_same("topic", "to", "max_rate", "flow_control", "state"),
+    "lastError": _field("last_error"),
+    **_same("sent", "sent_bytes", "backlog", "backlog_bytes", "waiting", "too_large", "dropped"),
+}
 
 # Entity type -> its rows; a link is a producer or a consumer, and shows what applies to it.
 ROWS: Mapping[str, Row] = {
@@ -140,6 +163,9 @@ ROWS: Mapping[str, Row] = {
     PREFIX + "binding": BINDING,
     PREFIX + "connection": CONNECTION,
     PREFIX + "link": {**PRODUCER, **CONSUMER},
+    PREFIX + "bridge": BRIDGE,
+    PREFIX + "route": ROUTE,
+    PREFIX + "channel": CHANNEL,
 }
 
 

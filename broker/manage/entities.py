@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from broker.engine import Engine
 from broker.errors import NotFoundError, OperatorError
@@ -26,16 +27,24 @@ class Page:
 
 
 class Entities:
-    """Reads the engine and the links; it changes nothing. ``broker`` builds the view of the whole."""
+    """Reads the engine and the links; it changes nothing. ``broker`` builds the view of the whole, ``others``
+    those of what is no node and no link."""
 
     def __init__(
-        self, engine: Engine, links: Links, holds: Holds, epoch_ns: int, broker: Callable[[], BrokerView]
+        self,
+        engine: Engine,
+        links: Links,
+        holds: Holds,
+        epoch_ns: int,
+        broker: Callable[[], BrokerView],
+        others: Mapping[str, Callable[[], Iterable[object]]] = MappingProxyType({}),
     ) -> None:
         self._engine = engine
         self._links = links
         self._holds = holds
         self._epoch_ns = epoch_ns
         self._broker = broker
+        self._more = others
 
     def query(self, type_: str | None, attribute_names: Sequence[str], offset: int, count: int) -> Page:
         """Entities ``offset`` to ``offset + count`` of a type, or of every type; no names means all."""
@@ -82,6 +91,7 @@ class Entities:
             "binding": lambda: every_binding(self._engine),
             "connection": self._links.connections,
             "link": lambda: [*self._links.producers(None), *self._links.consumers(None)],
+            **self._more,
         }
 
     def _named(self, type_: str, name: str) -> Iterator[object]:

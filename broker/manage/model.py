@@ -8,7 +8,7 @@ credit given or taken back by a command goes out. A refused command changes noth
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,8 @@ from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
 from broker.flow.vocabulary import ARGUMENTS
 from broker.manage import why as reasons
 from broker.manage.bindings import Bindings, check, parents_of
+from broker.manage.bridges import DefinedBridges
+from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.deadlocks import Deadlocks
 from broker.manage.definitions import Definition
 from broker.manage.entities import Entities, Page
@@ -106,7 +108,8 @@ class Model:
     ``on_delete`` is told of each node and subscription that went, to detach its links; ``on_change``
     of each that has new settings, to give consumers their new windows. ``on_reload`` reads
     the broker's files anew and applies them. ``own`` are topics of the broker's own, which clients may
-    subscribe to and not send to; one is made when it is first asked for.
+    subscribe to and not send to; one is made when it is first asked for. ``on_create`` is told of each
+    queue and topic that came to be. ``routes`` and ``channels`` show those there are.
     """
 
     def __init__(
@@ -129,6 +132,7 @@ class Model:
         self.own: dict[str, NodeSettings] = {}
         self.on_delete: Callable[[Node], None] = _ignore
         self.on_change: Callable[[Node], None] = _ignore
+        self.on_create: Callable[[Node], None] = _ignore
         self.on_reload: Callable[[], list[str]] | None = None
         self.on_backup: Callable[[Path, Callable[[Exception | None], None]], None] | None = None
         self.on_events: Callable[[int, bool], list[bytes]] | None = None
@@ -140,8 +144,16 @@ class Model:
         self.forecasts = Forecasts(engine, self._catch_up)
         engine.watch = self.deadlocks.stir
         self._bindings = Bindings(engine)
+        self.bridges = DefinedBridges(engine, self.resolve)
+        self.routes: Callable[[], Sequence[RouteView]] = tuple
+        self.channels: Callable[[], Sequence[ChannelView]] = tuple
         self._totals = Totals()
-        self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker)
+        others: dict[str, Callable[[], Iterable[object]]] = {
+            "bridge": self.bridges.views,
+            "route": lambda: self.routes(),
+            "channel": lambda: self.channels(),
+        }
+        self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker, others)
 
     # --- nodes
 
@@ -238,6 +250,7 @@ class Model:
         for each in gone:
             if each.deleted:
                 self.subscriptions.forget(each)
+                self.bridges.node_gone(each)
                 self.on_delete(each)
         return node
 
@@ -524,6 +537,8 @@ class Model:
         self._hold(node)
         if node.is_topic:
             self.subscriptions.topic_made(node)
+        self.bridges.node_made(node)
+        self.on_create(node)
         return node
 
     def _topic(self, address: str) -> Node:

@@ -93,6 +93,9 @@ def _gates(node: Node) -> Iterator[tuple[Node, Gate]]:
     for part in node.subscriptions:
         if node.heeding and not part.apart:
             yield part, part.gate
+    for each in (node, *node.subscriptions):
+        for bridge in each.bridges:
+            yield from ((taker, taker.gate) for owner, taker in bridge.coupled if owner is node)
 
 
 def _closed(node: Node, gate: Gate, around: Around) -> Reason:

@@ -6,6 +6,7 @@ import pytest
 
 from broker.errors import NotFoundError, OperatorError
 from broker.manage.attributes import ROWS
+from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.views import ConnectionView
 from tests.unit.manage_world import BEGIN, World
 
@@ -32,6 +33,14 @@ def test_every_attribute_of_every_type_can_be_read(type_: str) -> None:
     world.links.open.append(ConnectionView("c1", "app", "127.0.0.1:4000", BEGIN, 1, 2, 3, 4, "anonymous"))
     if type_.endswith("binding"):
         world.model.bind("news", "orders")
+    world.model.bridges.create("orders->copies", {})
+    world.model.delete("copies")
+    world.model.routes = lambda: [
+        RouteView("hq", "amqp://hq:5672", "out", "orders", "orders", "up", BEGIN, "", 1, 2, 3, 4, 5, 6, 7)
+    ]
+    world.model.channels = lambda: [
+        ChannelView("feed", "news", "127.0.0.1:5000", 100, True, "open", "", 1, 2, 3, 4, 5, 6, 7)
+    ]
     page = world.model.query(type_)
     assert page.total == (2 if type_.endswith("link") else 1)
     whole = dict(zip(page.attribute_names, page.results[0], strict=True))

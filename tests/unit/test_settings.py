@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from broker.cli import serve
+from broker.conduits import BridgeDefinition, ChannelDefinition, Remote, RouteDefinition
 from broker.errors import ConfigError
 from broker.flow.limits import BrokerDefaults
 from broker.settings import (
@@ -83,6 +85,9 @@ def test_every_setting_can_stand_in_a_file() -> None:
         auto_create: false
         virtual_hosts: [shop, eu.example.org]
         log_level: debug
+        bridges: [{from: a, to: b, selector: "x = 1"}]
+        routes: [{name: hq, url: "amqp://u:p@hq", address: orders, flow_stop_count: 10}]
+        channels: [{name: c, topic: t, to: "239.1.2.3:5000", max_rate: 1MB, ttl: 2}]
         memory_limit: 64MB
         store_limit: 1GB
         temp_limit: 0
@@ -105,6 +110,10 @@ def test_every_setting_can_stand_in_a_file() -> None:
     assert (settings.data, settings.policies) == (Path("/var/lib/sluice"), (Path("a.yaml"), Path("more")))
     assert (settings.auto_create, settings.log_level) == (False, "debug")
     assert settings.virtual_hosts == ("shop", "eu.example.org")
+    assert settings.bridges == (BridgeDefinition("a", "b", "x = 1", False),)
+    route = RouteDefinition("hq", Remote("amqp", "hq", 5672, "u", "p"), "orders", "orders")
+    assert settings.routes == (replace(route, limits={"flow_stop_count": 10}),)
+    assert settings.channels == (ChannelDefinition("c", "t", "239.1.2.3", 5000, MB, 2),)
     assert (settings.memory_limit, settings.store_limit, settings.temp_limit) == (64 * MB, 1024 * MB, 0)
     assert settings.journal_file_size == 2 * MB
     assert settings.limits == Limits(5, 6, 7, 4096, MB, 64 << 10, 2000, 0, 500)

@@ -1,0 +1,1 @@
+"""CHANNELS: topics that are sent out as datagrams, at no more than a rate."""

@@ -1,0 +1,182 @@
+"""Channels: a topic as datagrams on the loopback, at no more than their rate."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from broker.cli import main
+from broker.client.link import Connection
+from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.test_bridges_wire import body, text_of
+
+pytestmark = [pytest.mark.flow, pytest.mark.wire]
+
+TOPIC = "policies:\n  - {match: ticks, kind: topic}\n"
+FREE = "policies:\n  - {match: ticks, kind: topic, flow_control: false}\n"
+
+Show = Callable[[RunningBroker], dict[str, object]]
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """Who receives the datagrams."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        sock.bind(("127.0.0.1", 0))
+        sock.settimeout(10)
+        yield sock
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str]) -> Show:
+    """The first channel of a broker, as `sluice stat -r` shows it."""
+
+    def shown(broker: RunningBroker) -> dict[str, object]:
+        capsys.readouterr()
+        assert main.main(["stat", "-r", "--json", "-b", broker.url]) == 0
+        return dict(json.loads(capsys.readouterr().out)["channels"][0])
+
+    return shown
+
+
+def channel(listener: socket.socket, **words: object) -> str:
+    port = listener.getsockname()[1]
+    given = {"name": "feed", "topic": "ticks", "to": f"127.0.0.1:{port}", "max_rate": "10 MB", **words}
+    return "channels:\n  - " + json.dumps(given) + "\n"
+
+
+def large(size: int) -> bytes:
+    """A message of so many bytes in all."""
+    return b"\x00\x53\x75\xb0" + (size - 8).to_bytes(4, "big") + bytes(size - 8)
+
+
+def test_every_message_is_one_datagram(
+    start_broker: StartBroker, listener: socket.socket, show: Show
+) -> None:
+    broker = start_broker(channel(listener), TOPIC)
+    wanted = [f"{i}" for i in range(200)]
+    with Connection(broker.url) as connection:
+        sender = connection.sender("ticks")
+        for text in wanted:
+            sender.send(body(text), 5)
+        sender.flush(5)
+    assert [text_of(listener.recv(65_536)) for _ in wanted] == wanted
+    shown = show(broker)
+    assert (shown["sent"], shown["backlog"], shown["waiting"], shown["state"]) == (200, 0, 0, "open")
+
+
+def test_the_rate_holds_over_the_whole_time(start_broker: StartBroker, listener: socket.socket) -> None:
+    """What arrived never passes rate times time, and a burst; the clock is the receiver's."""
+    rate, size = 100_000, 1000
+    broker = start_broker(channel(listener, max_rate=rate), TOPIC)
+    with Connection(broker.url) as connection:
+        sender = connection.sender("ticks")
+        begun = time.monotonic()
+        for _ in range(100):
+            sender.send(large(size), 10)
+        sender.flush(10)
+        took = time.monotonic() - begun
+    for _ in range(100):
+        assert len(listener.recv(65_536)) == size
+    assert 100 * size <= rate * took + max(rate // 100, 1472) + size
+
+
+def test_with_flow_control_a_settlement_waits_until_the_backlog_is_cleared(
+    start_broker: StartBroker, listener: socket.socket, show: Show
+) -> None:
+    """The topic's thresholds play no part: all of it is taken, and none of it is settled before it is out."""
+    broker = start_broker(
+        channel(listener, max_rate=10_000),
+        "policies:\n  - {match: ticks, kind: topic, flow_stop_count: 2, flow_resume_count: 1}\n",
+    )
+    with Connection(broker.url) as connection:
+        sender = connection.sender("ticks")
+        for _ in range(10):
+            sender.send(large(1000), 5)
+        wait_until(lambda: connection.pump() and show(broker)["backlog"] != 0, 5, "the backlog")
+        assert sender.accepted < 10
+        sender.flush(10)
+        assert sender.accepted == 10
+    assert show(broker)["sent"] == 10
+
+
+def test_without_flow_control_the_backlog_is_buffered_and_shown(
+    start_broker: StartBroker, listener: socket.socket, show: Show
+) -> None:
+    broker = start_broker(channel(listener, max_rate=1000), FREE)
+    with Connection(broker.url) as connection:
+        sender = connection.sender("ticks")
+        for _ in range(50):
+            sender.send(large(1000), 5)
+        sender.flush(5)
+        assert sender.accepted == 50
+    shown = show(broker)
+    assert shown["flow_control"] is False
+    assert int(str(shown["backlog"])) >= 40
+    assert shown["waiting"] == 0
+
+
+def test_what_fits_no_datagram_is_counted_and_nothing_waits_for_it(
+    start_broker: StartBroker, listener: socket.socket, show: Show
+) -> None:
+    broker = start_broker(channel(listener, max_rate="100 MB"), TOPIC)
+    with Connection(broker.url) as connection:
+        sender = connection.sender("ticks")
+        for size in (65_507, 65_508, 3_000_000, 100):
+            sender.send(large(size), 5)
+        sender.flush(10)
+        assert sender.accepted == 4
+    assert [len(listener.recv(70_000)) for _ in range(2)] == [65_507, 100]
+    assert show(broker)["too_large"] == 2
+
+
+def test_a_producer_that_goes_away_leaves_nothing_behind(
+    start_broker: StartBroker, listener: socket.socket, show: Show
+) -> None:
+    broker = start_broker(channel(listener, max_rate=2000), TOPIC)
+    connection = Connection(broker.url)
+    sender = connection.sender("ticks")
+    for _ in range(20):
+        sender.send(large(1000), 5)
+    wait_until(lambda: connection.pump() and int(str(show(broker)["waiting"])) > 5, 5, "held settlements")
+    connection.close()
+    wait_until(lambda: show(broker)["waiting"] == 0, 5, "nobody to wait")
+    with Connection(broker.url) as other:
+        second = other.sender("ticks")
+        second.send(large(100), 5)
+
+
+def test_a_deleted_topic_comes_back_with_its_channel(
+    start_broker: StartBroker, listener: socket.socket, show: Show
+) -> None:
+    broker = start_broker(channel(listener), TOPIC)
+    assert main.main(["config", "del", "topic", "ticks", "-b", broker.url]) == 0
+    with Connection(broker.url) as connection:
+        sender = connection.sender("ticks")
+        sender.send(body("again"), 5)
+        sender.flush(5)
+    assert text_of(listener.recv(65_536)) == "again"
+    assert show(broker)["sent"] == 1
+
+
+def test_a_multicast_group_on_the_loopback(start_broker: StartBroker, listener: socket.socket) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as group:
+        group.bind(("", 0))
+        port = group.getsockname()[1]
+        joined = socket.inet_aton("239.7.7.7") + socket.inet_aton("127.0.0.1")
+        try:
+            group.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, joined)
+        except OSError as fault:
+            pytest.skip(f"no multicast on the loopback here: {fault}")
+        group.settimeout(5)
+        broker = start_broker(channel(listener, to=f"239.7.7.7:{port}", interface="127.0.0.1", ttl=0), TOPIC)
+        with Connection(broker.url) as connection:
+            sender = connection.sender("ticks")
+            sender.send(body("all"), 5)
+            sender.flush(5)
+        assert text_of(group.recv(65_536)) == "all"
