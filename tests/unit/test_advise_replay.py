@@ -91,7 +91,7 @@ def test_no_candidate_overshoots_and_no_message_is_lost(
 @settings(max_examples=20, deadline=None)
 @given(stop=st.integers(2_000, 60_000), size=st.integers(50, 1024), seed=st.integers(0, 100))
 def test_no_candidate_overshoots_in_bytes(stop: int, size: int, seed: int) -> None:
-    """Up to the size a first credit reserves; beyond it the excess is the misjudged sizes', as on the wire."""
+    """Up to the size a first credit reserves; beyond it the excess is what was misjudged, as on the wire."""
     trace = make((900, 20), (700, 1), 1.0, size, producers=3, seed=seed)
     outcome = replay(trace, Candidate(flow_stop_size=stop, flow_resume_size=stop // 2).settings(), CLIENTS)
     assert outcome.worst_bytes <= max(stop, size)
