@@ -29,7 +29,7 @@ TRIPS_MS = (0, 1, 10, 50)
 STATIC = (10, 50, 100, 500, 1000, 5000)
 ADAPTIVE = "adaptive"
 CREDIT = 20_000  # of the client: never what limits
-SLICES = 3
+SLICES = 5
 SLOW_RATE = 2000.0
 SLOW_LOOKS = 20
 

@@ -486,14 +486,14 @@ class Engine:
         ledger = node.ledger
         if ledger.line or ledger.rest:
             self.touch(node)
-        if node.topics and not node.apart:
+        if node.topics:
             if len(node.topics) > 1:
                 # Whose publishers are first to be dealt what came free changes each time.
                 node.topics.append(node.topics.pop(0))
             for topic in node.topics:
                 ledger = topic.ledger
                 # Where another gate leaves no room this one's makes no difference (bench: subscribers).
-                if (ledger.line or ledger.rest) and not ledger.is_shut_by_other(node.gate):
+                if not node.apart and (ledger.line or ledger.rest) and not ledger.is_shut_by_other(node.gate):
                     self.touch(topic)
                 if topic.awaiting is not None:
                     topic.awaiting.moved()

@@ -204,6 +204,7 @@ class ManagementNode:
         if type_ == BINDING:
             found = self._model.read(BINDING, _identity(request))
             self._model.unbind(str(found["source"]), str(found["target"]))
+            return NO_CONTENT, NOTHING
         if type_ == BRIDGE:
             self._model.bridges.delete(_identity(request))
             return NO_CONTENT, NOTHING

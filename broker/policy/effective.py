@@ -145,7 +145,10 @@ class PolicySet:
         chosen = _chosen(layers)
         if _never_holds(chosen):
             chosen = {name: each for name, each in chosen.items() if name not in _HELD_BY}
-        settings, origins = _completed(address, chosen, defaults or BrokerDefaults())
+        held = defaults or BrokerDefaults()
+        if "kind" not in arguments:
+            held = held.of_auto_created("topic")
+        settings, origins = _completed(address, chosen, held)
         return Effective(settings, origins | {"kind": "receiver", "auto_create": "receiver"}, False)
 
     def _inherited(
