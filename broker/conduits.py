@@ -261,7 +261,7 @@ class RouteType:
         timed = {
             f"{key}_ms": given[key] for key in ("retry_min", "retry_max", "idle_timeout") if key in given
         }
-        plain: dict[str, Any] = {key: value for key, value in given.items() if key in ("direction", "window")}
+        plain: dict[str, Any] = {key: given[key] for key in ("direction", "window") if key in given}
         names = {"name": given["name"], "remote_broker": given["url"], "local": local, "remote": remote}
         kind = given.get("remote_kind", "any")
         lasts = given.get("remote_durable", True)
