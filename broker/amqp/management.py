@@ -125,6 +125,7 @@ class ManagementNode:
             "backup": self._backup,
             "backup-done": self._backup_done,
             "events": self._events,
+            "audit": self._audit,
         }
 
     def handle(self, data: bytes) -> tuple[str, bytes] | None:
@@ -293,6 +294,10 @@ class ManagementNode:
         found = self._model.events(count, request.argument("samples") is not False)
         return OK, {"events": [line.decode().rstrip() for line in found]}
 
+    def _audit(self, _request: Request) -> Answer:
+        found = self._model.audit()
+        return OK, asdict(found) | {"breaches": list(found.breaches)}
+
     def _apply(self, request: Request) -> Answer:
         if request.argument("text") is None:
             return OK, {"changed": self._model.reload()}
@@ -321,6 +326,7 @@ OPERATIONS: dict[str, list[str]] = {
         "backup",
         "backup-done",
         "events",
+        "audit",
     ],
 }
 

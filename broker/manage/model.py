@@ -19,6 +19,7 @@ from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
 from broker.flow.vocabulary import ARGUMENTS
 from broker.manage import why as reasons
+from broker.manage.audit import Audit, audit
 from broker.manage.bindings import Bindings, check, parents_of
 from broker.manage.bridges import DefinedBridges
 from broker.manage.conduits import ChannelView, RouteView
@@ -398,6 +399,11 @@ class Model:
         if self.on_events is None:
             raise NotFoundError("this broker keeps no events (events.enabled)")
         return self.on_events(count, samples)
+
+    def audit(self) -> Audit:
+        """Whether the conservation laws hold now; what is under way in this turn is ended first."""
+        self.engine.end_turn()
+        return audit(self.engine)
 
     def explain(self, address: str) -> Explanation:
         """Every setting at an address, its effective value and where it comes from."""

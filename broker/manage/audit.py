@@ -1,0 +1,135 @@
+"""The conservation laws, checked on a live broker in one instant.
+
+Every number here is kept by whoever changes it; this counts each of them anew from what it is made of. A
+breach is a bug of ours: credit that leaked, a promise nobody holds, a message counted twice. It walks
+everything there is (tens of milliseconds with thousands of nodes), so it runs when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, cast
+
+from broker import codes
+from broker.engine import Engine
+from broker.flow.gate import Gate
+from broker.flow.ledger import Account
+from broker.node import Node
+from broker.queues.dispatch import Consumer
+
+# More breaches than these say nothing more.
+MOST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was looked at, and a sentence for each law that doesn't hold."""
+
+    nodes: int
+    producers: int
+    consumers: int
+    promised_msgs: int
+    depth_msgs: int
+    breaches: tuple[str, ...]
+
+
+def audit(engine: Engine) -> Audit:
+    """Check every gate, ledger, queue and window; the caller is between two turns."""
+    nodes = list(engine.every_node())
+    breaches = [*_promises(engine, nodes)]
+    for node in nodes:
+        breaches += islice(_of_node(node), MOST)
+    return Audit(
+        nodes=len(nodes),
+        producers=sum(len(node.ledger.accounts) for node in nodes),
+        consumers=sum(len(node.consumers) for node in nodes),
+        promised_msgs=sum(node.ledger.promised_msgs for node in nodes),
+        depth_msgs=sum(node.gate.depth_msgs for node in nodes),
+        breaches=tuple(breaches[:MOST]),
+    )
+
+
+def _promises(engine: Engine, nodes: Iterable[Node]) -> Iterator[str]:
+    """What gates have promised is what accounts hold: each credit once at every gate it needs room in."""
+    msgs: dict[Gate, int] = defaultdict(int)
+    nbytes: dict[Gate, int] = defaultdict(int)
+    gates = {node.gate for node in nodes} | {engine.memory, engine.disk, engine.temp}
+    for node in nodes:
+        ledger = node.ledger
+        for account in ledger.accounts:
+            size = account.outstanding * account.reserve_bytes
+            for gate in (ledger.gate, *ledger.others):
+                msgs[gate] += account.outstanding
+                nbytes[gate] += size
+            if ledger.memory is not None:
+                msgs[ledger.memory] += account.outstanding
+                held = min(account.reserve_bytes, ledger.most_held) + codes.HELD_BYTES
+                nbytes[ledger.memory] += ledger.copies * account.outstanding * held
+    for gate in gates:
+        if gate.promised_msgs != msgs[gate]:
+            yield f"{gate.name}: {gate.promised_msgs} credits promised, links hold {msgs[gate]}"
+        if gate.promised_bytes != nbytes[gate]:
+            yield f"{gate.name}: {gate.promised_bytes} bytes promised, links hold {nbytes[gate]}"
+
+
+def _of_node(node: Node) -> Iterator[str]:
+    yield from (f"{node.name}: {breach}" for breach in _of_ledger(node))
+    yield from (f"{node.name}: {breach}" for breach in _of_gate(node.gate))
+    yield from (f"{node.name}: {breach}" for breach in _of_queue(node))
+    for consumer in node.consumers:
+        yield from (f"{node.name}: {breach}" for breach in _of_window(consumer))
+
+
+def _of_ledger(node: Node) -> Iterator[str]:
+    ledger = node.ledger
+    held = sum(account.outstanding for account in ledger.accounts)
+    if held != ledger.promised_msgs:
+        yield f"the ledger promised {ledger.promised_msgs} credits, its links hold {held}"
+    parked = sum(len(account.parked) for account in ledger.accounts)
+    if parked != ledger.parked_msgs:
+        yield f"{ledger.parked_msgs} messages parked, its links have {parked}"
+    line, rest = set(map(id, ledger.line)), set(map(id, ledger.rest))
+    for account in ledger.accounts:
+        yield from _of_account(account, id(account) in line, id(account) in rest)
+
+
+def _of_account(account: Account, in_line: bool, resting: bool) -> Iterator[str]:
+    if account.outstanding < 0 or account.withdrawn < 0:
+        yield f"a link holds {account.outstanding} credits, {account.withdrawn} withdrawn"
+    if in_line != bool(account.waiting) or resting != bool(account.resting):
+        yield "a link's place in line isn't where it says"
+    waits = in_line or resting or account.pinched or account.held
+    if account.window_max and account.outstanding == 0 and not waits:
+        yield "a link without credit waits nowhere: nothing would give it any"
+
+
+def _of_gate(gate: Gate) -> Iterator[str]:
+    if not gate.enforced or gate.promised_msgs == 0:
+        return
+    if gate.stop_msgs and gate.depth_msgs + gate.promised_msgs > gate.stop_msgs:
+        yield f"{gate.depth_msgs} there and {gate.promised_msgs} promised pass {gate.stop_msgs}"
+    if gate.closed:
+        yield f"stopped, and {gate.promised_msgs} credits are promised"
+
+
+def _of_queue(node: Node) -> Iterator[str]:
+    if node.is_topic:
+        return
+    queue = node.queue
+    spooled = 0 if node.spool is None else node.spool.count
+    there = queue.ready + queue.acquired + queue.behind + queue.pending + spooled
+    if there != node.gate.depth_msgs:
+        yield f"depth {node.gate.depth_msgs}, and {there} messages are there"
+    if min(queue.ready, queue.acquired, queue.behind, queue.pending, node.gate.depth_bytes) < 0:
+        yield "a count below zero"
+
+
+def _of_window(consumer: Consumer) -> Iterator[str]:
+    window = cast(Any, getattr(consumer, "window", None))
+    if window is None:
+        return
+    if window.unsettled < 0 or (window.limit and window.unsettled > window.limit):
+        yield f"a consumer holds {window.unsettled} of a window of {window.limit}"

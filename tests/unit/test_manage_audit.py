@@ -1,0 +1,84 @@
+"""The audit of a live broker counts anew, and says which number is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker import codes
+from broker.engine import Engine
+from broker.flow.ledger import Account, Port
+from broker.flow.limits import BrokerDefaults, resolve
+from broker.manage.audit import audit
+from broker.node import Node
+
+pytestmark = pytest.mark.flow
+
+BODY = b"\x00\x53\x77\xa0\x03abc"
+
+
+class Silent(Port):
+    def grant(self, msgs: int) -> None:
+        """Nobody is told."""
+
+    def revoke(self, msgs: int) -> None:
+        """Nobody is told."""
+
+
+class Scene:
+    """A queue with a producer that has credit and a message of its own in it."""
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self.engine.begin_turn(1_000_000)
+        self.node: Node = self.engine.create("orders", resolve({"flow_stop_count": 10}, BrokerDefaults()))
+        self.account: Account = self.engine.open_producer(self.node, Silent(), True)
+        self.engine.end_turn()
+        assert self.engine.arrive(self.node, self.account, BODY, 0, False) == codes.ACCEPTED
+        self.engine.end_turn()
+
+
+def leak(scene: Scene) -> None:
+    scene.node.gate.promise(1, 100)
+
+
+def forget(scene: Scene) -> None:
+    scene.account.outstanding -= 1
+
+
+def miscount(scene: Scene) -> None:
+    scene.node.gate.depth_msgs += 1
+
+
+def overshoot(scene: Scene) -> None:
+    scene.node.gate.stop_msgs = 3
+
+
+def strand(scene: Scene) -> None:
+    scene.engine.hold(scene.node, True)
+    scene.engine.end_turn()
+    scene.node.ledger.line.clear()
+    scene.account.waiting = False
+
+
+def test_a_sound_broker_has_no_breach() -> None:
+    found = audit(Scene().engine)
+    assert (found.nodes, found.producers, found.depth_msgs, found.breaches) == (1, 1, 1, ())
+    assert found.promised_msgs > 0
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (leak, "orders: 10 credits promised, links hold 9"),
+        (forget, "orders: the ledger promised 9 credits, its links hold 8"),
+        (miscount, "orders: depth 2, and 1 messages are there"),
+        (overshoot, "orders: 1 there and 9 promised pass 3"),
+        (strand, "orders: a link without credit waits nowhere: nothing would give it any"),
+    ],
+)
+def test_a_number_that_is_wrong_is_named(harm: Callable[[Scene], None], said: str) -> None:
+    scene = Scene()
+    harm(scene)
+    assert said in audit(scene.engine).breaches
