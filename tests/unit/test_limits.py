@@ -20,6 +20,8 @@ from broker.flow.limits import (
 from broker.flow.vocabulary import FIELDS, argument_key
 from broker.units import KB, MB
 
+pytestmark = pytest.mark.flow
+
 DEFAULTS = BrokerDefaults()
 NO_DEFAULTS = BrokerDefaults(default_flow_stop_threshold=0, default_flow_resume_threshold=0)
 
