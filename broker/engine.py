@@ -810,7 +810,7 @@ class Engine:
         if spool is None:
             return
         if spool.runs and (node.consumers or spool.is_over(self.now_ns)) and not self._letters_wait(node):
-            spool.read_ahead()
+            spool.read_ahead(self.now_ns)
         if node.overflow == codes.OVERFLOW_PAGE:
             excess = self._held(node) - node.page_bytes * PAGE_PERCENT // 100
             if excess > 0:

@@ -114,6 +114,9 @@ class Spool:
         self.on_disk = on_disk
         self.on_answer = on_answer
         self.ahead_bytes = READ_AHEAD_BYTES
+        # So many were ready when the rest went to disk: what was put out for want of memory isn't read
+        # again before one of them has left. 0: read whenever there may be too few.
+        self.enough = 0
         self.runs: deque[Run] = deque()
         self.count = 0
         self.nbytes = 0
@@ -136,6 +139,8 @@ class Spool:
             nbytes -= run.nbytes
         if queue.gap and not self.runs:
             queue.close_gap()
+        if moved:
+            self.enough = queue.ready
         self.paged_out += moved
         return moved
 
@@ -146,9 +151,13 @@ class Spool:
         self.count += run.count
         self.nbytes += run.nbytes
 
-    def read_ahead(self) -> None:
-        """Ask for what will be needed soon."""
+    def read_ahead(self, now_ns: int = 0) -> None:
+        """Ask for what will be needed soon, or has expired."""
         if not self.runs or self.read_fault is not None:
+            return
+        if self.queue.ready < self.enough or self.is_over(now_ns):
+            self.enough = 0
+        elif self.enough:
             return
         first = self.runs[0]
         msgs = READ_AHEAD - self.queue.ready
