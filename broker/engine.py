@@ -977,15 +977,15 @@ class Engine:
 
     def seal(self) -> None:
         """Have what this turn stored written; the reactor calls it whenever a turn's part is done."""
-        if self.storing is not None:
-            self.storing.seal()
+        if self.storing is not None and self.storing.seal():
+            self.attend_store()
 
     def wait_for_disk(self, waiter: Waiter) -> int:
         """The open group, whose writing the link will be told of."""
         if self.storing is None:
             raise RuntimeError("nothing is stored without a store")
         self.storing.wait(waiter)
-        return self.storing.store.group
+        return self.storing.last_group()
 
     def attend_store(self) -> None:
         """The store's bell rang: groups are on disk, or its state changed."""

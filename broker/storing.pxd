@@ -14,6 +14,7 @@ cdef class Storing:
     cpdef object keep(self, Node node, Entry entry, long expires_ms)
     cpdef object delay(self, Node node, Entry entry)
     cpdef object watch(self, Node node)
+    cpdef long last_group(self)
     cpdef object wait(self, object waiter)
     cpdef object seal(self)
     @cython.locals(synced=long, node=Node)

@@ -47,22 +47,30 @@ class Storing:
 
     def watch(self, node: Node) -> None:
         """Look at the node again once the open group is on disk."""
-        if node.group != self.store.group:
-            node.group = self.store.group
+        group = self.last_group()
+        if node.group != group:
+            node.group = group
             self.nodes.append(node)
+
+    def last_group(self) -> int:
+        """The group of what was stored last: the one before, where a full file has just closed it."""
+        return self.store.group if self.store.open_records else self.store.group - 1
 
     def wait(self, waiter: Waiter) -> None:
         """Tell the link when the open group is on disk; it asks once a group."""
         self.waiters.append(waiter)
 
-    def seal(self) -> None:
-        """Close the open group and have it written."""
+    def seal(self) -> bool:
+        """Close the open group and have it written. True if what waited is on disk already: ``attend``."""
+        late = False
         if self.nodes or self.waiters:
+            late = self.last_group() <= self.store.synced
             kept = [(node, node.kept_seq) for node in self.nodes]
-            self.groups.append((self.store.group, kept, self.waiters))
+            self.groups.append((self.last_group(), kept, self.waiters))
             self.nodes = []
             self.waiters = []
         self.store.seal()
+        return late
 
     def attend(self) -> list[Node]:
         """Let go on who waited for what is on disk now: the nodes that have messages ready."""

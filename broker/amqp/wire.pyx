@@ -494,7 +494,7 @@ cdef class ProducerLink(Port):
 
     cdef object until_stored(self, void *delivery):
         """Its outcome is told once the group that holds the message is on disk."""
-        cdef long group = self.engine.storing.store.group
+        cdef long group = self.engine.storing.last_group()
         if self.group != group:
             self.group = self.engine.wait_for_disk(self)
         self.unwritten.push(delivery, group)
@@ -1281,7 +1281,7 @@ cdef class ConsumerLink(Consumer):
 
     cdef object until_stored(self, void *delivery):
         """A peer that waits for our settlement gets it once what it settled is on disk."""
-        cdef long group = self.engine.storing.store.group
+        cdef long group = self.engine.storing.last_group()
         if self.group != group:
             self.group = self.engine.wait_for_disk(self)
         self.unwritten.push(delivery, group)
