@@ -252,7 +252,7 @@ def test_a_receiver_that_vanishes_gets_nothing_half(start_broker: StartBroker) -
     nbytes = 40 * MB
     with Streamer(broker.port) as client:
         assert send(client, "big", nbytes) == ACCEPTED
-    before = descriptors(broker)
+    before = idle_descriptors(broker)
     for presettled in (False, True):
         with Streamer(broker.port) as client:
             link = client.receiver("big", 1, presettled=presettled)
