@@ -523,6 +523,9 @@ cdef class Sentry:
         if state == SENDS or state == RECEIVES:
             session.free_handle(handle)
             return True
+        if handle in session.gone:
+            # fe2o3-amqp answers a refused attach twice: for its own reading of it and for our detach.
+            return False
         return self.end(channel, "amqp:session:unattached-handle", f"a detach of handle {handle}")
 
     # --- what follows from a breach

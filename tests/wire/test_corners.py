@@ -271,6 +271,14 @@ def test_a_flow_behind_the_links_detach_is_ignored(sender: RawPeer) -> None:
     assert goes_on(sender, 0)
 
 
+def test_a_second_detach_of_a_link_is_ignored(sender: RawPeer) -> None:
+    """Two threads of one client may both answer a refused attach: fe2o3-amqp's do."""
+    sender.send(performative(DETACH, 0, True), performative(DETACH, 0, True))
+    sender.expect(DETACH)
+    sender.attach_sender("orders", "again", 0)
+    assert goes_on(sender, 0)
+
+
 def test_a_transfer_behind_the_links_detach(sender: RawPeer) -> None:
     sender.send(performative(DETACH, 0, True), transfer(0))
     assert ended(sender) == "amqp:session:unattached-handle"

@@ -30,6 +30,8 @@ use tokio::time::timeout;
 /// How long something that has to come may take; and how long nothing has to come.
 pub const ARRIVAL: Duration = Duration::from_secs(5);
 pub const QUIET: Duration = Duration::from_millis(500);
+/// How often a refusal that the library kept to itself is asked for again.
+const UNTOLD: usize = 50;
 
 pub type Text = Message<Body<Value>>;
 pub type Came = Delivery<Body<Value>>;
@@ -330,13 +332,20 @@ impl Peer<'_> {
             .expect_to("an at-most-once receiver")
     }
 
+    /// Goes on in another session; the one before ends by itself if it hasn't.
+    async fn renew(&mut self) -> Result<(), Failure> {
+        let begun = Session::begin(&mut *self.line.connection.lock().await).await;
+        self.session = begun.expect_to("another session")?;
+        Ok(())
+    }
+
     /// Attaches and says with which condition that was refused; where no refusal comes the link is closed again.
+    ///
+    /// Where the refusing attach and detach are read at once, the library's session may answer the detach before
+    /// its link has read the attach; the link then says `IllegalState` in place of the condition, and what it
+    /// sends beside the session's answer may end the session. That is asked again, in a session of its own.
     pub async fn try_receiver(&mut self, source: Source) -> Result<String, Failure> {
-        let attached = Receiver::builder()
-            .name(self.scene.unique("receiver"))
-            .source(source)
-            .attach(&mut self.session)
-            .await;
+        let attached = self.attach_receiver(&source).await?;
         let mut receiver = match attached {
             Ok(receiver) => receiver,
             Err(ReceiverAttachError::RemoteClosedWithError(error)) => return Ok(condition(&error)),
@@ -354,12 +363,27 @@ impl Peer<'_> {
         Ok("no refusal".to_string())
     }
 
+    async fn attach_receiver(
+        &mut self,
+        source: &Source,
+    ) -> Result<Result<Receiver, ReceiverAttachError>, Failure> {
+        for _ in 0..UNTOLD {
+            let came = Receiver::builder()
+                .name(self.scene.unique("receiver"))
+                .source(source.clone())
+                .attach(&mut self.session)
+                .await;
+            if !matches!(came, Err(ReceiverAttachError::IllegalState)) {
+                return Ok(came);
+            }
+            self.renew().await?;
+        }
+        fail("a refusal that the library tells of")
+    }
+
+    /// As `try_receiver`.
     pub async fn try_sender(&mut self, address: &str) -> Result<String, Failure> {
-        let attached = Sender::builder()
-            .name(self.scene.unique("sender"))
-            .target(Target::builder().address(address).build())
-            .attach(&mut self.session)
-            .await;
+        let attached = self.attach_sender(address).await?;
         let mut sender = match attached {
             Ok(sender) => sender,
             Err(SenderAttachError::RemoteClosedWithError(error)) => return Ok(condition(&error)),
@@ -374,6 +398,24 @@ impl Peer<'_> {
         }
         sender.close().await.expect_to("a closed sender")?;
         Ok("no refusal".to_string())
+    }
+
+    async fn attach_sender(
+        &mut self,
+        address: &str,
+    ) -> Result<Result<Sender, SenderAttachError>, Failure> {
+        for _ in 0..UNTOLD {
+            let came = Sender::builder()
+                .name(self.scene.unique("sender"))
+                .target(Target::builder().address(address).build())
+                .attach(&mut self.session)
+                .await;
+            if !matches!(came, Err(SenderAttachError::IllegalState)) {
+                return Ok(came);
+            }
+            self.renew().await?;
+        }
+        fail("a refusal that the library tells of")
     }
 }
 
