@@ -150,7 +150,7 @@ class Engine:
 
     def put(self, node: Node, data: bytes, bits: int) -> int:
         """Enqueue a message that has room; ACCEPTED, STORING (not on disk yet) or REFUSED (hard limit)."""
-        if node.subscriptions or node.kind == "topic":
+        if node.is_topic or node.subscriptions:
             return self._publish(node, data, bits)
         if not node.plain and self._is_duplicate(node, data):
             # The first copy may be in a group that isn't on disk yet.

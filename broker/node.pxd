@@ -23,7 +23,7 @@ cdef class Node:
     cdef public dict bodies
     cdef public str dead_letter_address
     cdef public long max_delivery_count
-    cdef public bint plain
+    cdef public bint plain, is_topic
     cdef public bint single_active, exclusive
     cdef public bint dirty, stirred, deleted, by_turn, always_enforced, flow_control, apart, heeding
     cdef public long pending_limit, shared

@@ -55,6 +55,7 @@ class Node:
         self.name = name
         self.address = address or name
         self.kind = kind
+        self.is_topic = kind == "topic"
         self.gate = Gate(name)
         self.ledger = Ledger(self.gate)
         self.queue = Queue()
@@ -125,11 +126,6 @@ class Node:
         self.sampled_out = 0
         self.rate_in = 0.0
         self.rate_out = 0.0
-
-    @property
-    def is_topic(self) -> bool:
-        """True for a topic, whose messages go to its subscriptions."""
-        return self.kind == "topic"
 
     @property
     def is_subscription(self) -> bool:

@@ -32,6 +32,9 @@ cdef class Sentry:
     cdef public list rare, pieces, session_echoes
     cdef public dict ended
     cdef public set stolen, odd
+    # The session the last transfer belonged to, and its channel.
+    cdef Channel busy
+    cdef int busy_channel
     # Channels whose session the peer has ended.
     cdef set over
     cdef public object fault
@@ -40,6 +43,7 @@ cdef class Sentry:
     cdef object take_kept(self)
     cdef long watch(self, const uint8_t *start, long size) except -2
     cdef object cut_here(self, const uint8_t *run, const uint8_t *at)
+    cdef long plain_transfer(self, const uint8_t *at, long left) noexcept
     cdef Channel channel_at(self, int channel)
     cdef bint look(self, int code, int channel, const uint8_t *frame, long offset, long whole, long left) except -1
     cdef bint on_transfer(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,

@@ -11,6 +11,7 @@ let through once its first bytes are there; until then they are kept here.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Size
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from libc.stdint cimport uint8_t, uint32_t
@@ -29,6 +30,10 @@ cdef enum:
     CHANNELS = 256
     # What must be there of a transfer, flow or disposition: the fields that are looked at fit.
     HEAD = 120
+    # The least of a frame that is looked at by the shortcut: its fields are within.
+    PLAIN = 28
+    # A transfer's field that may be true without a difference here.
+    BATCHABLE = 10
     # And of the frames that control; a longer one is judged by its first bytes.
     MOST_KEPT = 4096
     # Handles up to here stand in an array, others in a dict.
@@ -192,6 +197,10 @@ cdef class Sentry:
                         self.behind = 0
                 at += taken
                 continue
+            whole = self.plain_transfer(at, left)
+            if whole > 0:
+                self.skip = whole
+                continue
             whole = frame_size(at) if left >= 8 else 8
             offset = at[4] * 4 if left >= 8 else 8
             if whole < 8 or offset < 8 or offset > whole:
@@ -247,6 +256,64 @@ cdef class Sentry:
             return self.channels[channel]
         return None
 
+    cdef long plain_transfer(self, const uint8_t *at, long left) noexcept:
+        """The size of a transfer as clients write most of them, where nothing is wrong with it; else 0.
+
+        A whole message, of the session that the last transfer belonged to, in the encodings that take least
+        room. Whatever is otherwise is left to ``look``: a shortcut of a fifth of what a frame costs (bench: plain).
+        """
+        cdef Channel session = self.busy
+        cdef const uint8_t *field
+        cdef const uint8_t *end
+        cdef long count
+        cdef uint32_t handle, id
+        if session is None or left < PLAIN or at[4] != 2 or at[5] != 0 or ((at[6] << 8) | at[7]) != self.busy_channel:
+            return 0
+        if at[8] != 0 or at[9] != 0x53 or at[10] != TRANSFER or at[11] != 0xC0:
+            return 0
+        end = at + 13 + at[12]
+        if at[12] < 12 or end > at + left or 13 + at[12] > frame_size(at):
+            return 0
+        count = at[13] - 4
+        field = at + 14
+        if field[0] == 0x43:
+            handle = 0
+            field += 1
+        elif field[0] == 0x52:
+            handle = field[1]
+            field += 2
+        else:
+            return 0
+        if field[0] == 0x70:
+            id = <uint32_t>frame_size(field + 1)
+            field += 5
+        elif field[0] == 0x52:
+            id = field[1]
+            field += 2
+        else:
+            return 0
+        if field[0] != 0xA0 or field[1] > LONGEST_TAG:
+            return 0
+        field += 2 + field[1]
+        if count < 0 or field >= end or (field[0] != 0x43 and field[0] != 0x40):
+            return 0
+        field += 1
+        # Settled or not; and nothing behind it that isn't left out or false.
+        while count > 0:
+            if field >= end or (field[0] & 0xFC) != 0x40 or field[0] == 0x43:
+                return 0
+            if field[0] == 0x41 and count != at[13] - 4 and at[13] - count != BATCHABLE:
+                return 0
+            field += 1
+            count -= 1
+        if (field != end or handle >= session.reach or session.handles[handle] != SENDS or id != session.next_id
+                or not session.numbered or session.ended or PyDict_Size(session.under_way) > 0
+                or <int>(session.allowed - session.seen) <= 0):
+            return 0
+        session.next_id += 1
+        session.seen += 1
+        return frame_size(at)
+
     # --- one frame each; `left` of its bytes are there
 
     cdef bint look(self, int code, int channel, const uint8_t *frame, long offset, long whole, long left) except -1:
@@ -256,6 +323,8 @@ cdef class Sentry:
             session = self.channel_at(channel)
             if session is None:
                 return True
+            self.busy = session
+            self.busy_channel = channel
             return self.on_transfer(session, channel, frame, offset, whole, left)
         if not self.opened:
             if code != OPEN and code != CLOSE:
@@ -270,6 +339,8 @@ cdef class Sentry:
             if code == BEGIN:
                 self.rare.append(frame[:left])
             return True
+        if code == BEGIN or code == END:
+            self.busy = None
         if code == BEGIN:
             self.over.discard(channel)
             return self.on_begin(channel, frame, offset, left)

@@ -154,6 +154,7 @@ cdef class ConsumerLink(Consumer):
     cdef object end_stream(self)
     cdef object drop_stream(self)
     cdef object confirm(self, void *delivery)
+    cdef object free_slot(self, void *delivery, long number)
     cdef object until_stored(self, void *delivery)
     cpdef object stored(self, long group)
     cdef bint has_more(self)

@@ -1211,7 +1211,7 @@ cdef class ConsumerLink(Consumer):
             # A second word on what waits to be confirmed: the peer forgets it before we have told it.
             if pn_delivery_settled(delivery):
                 self.unwritten.strike(delivery)
-                self.confirm(delivery)
+                self.free_slot(delivery, number)
             return
         self.slots[number] = None
         self.in_flight -= 1
@@ -1224,7 +1224,7 @@ cdef class ConsumerLink(Consumer):
             self.connection.await_turn()
         if self.browses:
             # It took nothing: whatever it says of a copy changes nothing.
-            self.confirm(delivery)
+            self.free_slot(delivery, number)
             self.connection.touch()
             self.engine.touch(self.node)
             return
@@ -1244,7 +1244,7 @@ cdef class ConsumerLink(Consumer):
         elif entry.durable and not pn_delivery_settled(delivery):
             self.until_stored(delivery)
         else:
-            self.confirm(delivery)
+            self.free_slot(delivery, number)
             self.connection.touch()
         if self.node.queue.ready > 0:
             self.engine.touch(self.node)
@@ -1276,7 +1276,10 @@ cdef class ConsumerLink(Consumer):
     cdef object confirm(self, void *delivery):
         """Settle on our side; its slot, and with it the tag, is free again."""
         cdef pn_bytes_t tag = pn_delivery_tag(delivery)
-        self.free.append(slot_of((<uint32_t *>tag.start)[0]))
+        self.free_slot(delivery, slot_of((<uint32_t *>tag.start)[0]))
+
+    cdef object free_slot(self, void *delivery, long number):
+        self.free.append(number)
         pn_delivery_settle(delivery)
 
     cdef object until_stored(self, void *delivery):

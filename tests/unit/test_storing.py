@@ -305,3 +305,33 @@ def test_credit_over_all_nodes_stays_within_the_memory() -> None:
         served |= {number for number, sender in enumerate(senders) if sender.credit}
         assert world.engine.memory.promised_bytes <= 100_000
     assert len(served) == 20
+
+
+def test_what_a_full_file_closed_is_told_with_its_own_group() -> None:
+    """A message that fills a journal file closes its group: nothing need come after it for it to be told."""
+    world = World()
+    taker = world.consumer()
+    told = Told()
+    assert world.put() == codes.STORING
+    group = world.store.group
+    world.store.seal()  # as a full file does while it takes the record
+    assert world.engine.wait_for_disk(told) == group
+    world.settle()
+    assert told.groups == [group]
+    assert bodies(taker.got) == ["x"]
+
+
+def test_what_is_on_disk_before_its_turn_ends_is_told_at_its_end() -> None:
+    """The bell of a full file's group may ring, and be answered, before anyone waits for it."""
+    world = World()
+    taker = world.consumer()
+    told = Told()
+    assert world.put() == codes.STORING
+    group = world.store.group
+    world.store.seal()
+    world.engine.attend_store()
+    assert world.engine.wait_for_disk(told) == group
+    world.turn()
+    world.turn()
+    assert told.groups == [group]
+    assert bodies(taker.got) == ["x"]
