@@ -48,6 +48,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "records": LEAVES,
     "machine": (),
     "heap": (),
+    "notify": (),
     "node": ("flow", "queues", "passage", "bridge", "awaiting", "large", *LEAVES),
     "storing": ("flow", "queues", "node", *LEAVES),
     "passage": ("flow", "queues", "node", "engine", *LEAVES),
@@ -88,7 +89,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "spark": (),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store", "events"),
-        *("machine", "heap", "recovery", "conducting"),
+        *("machine", "heap", "notify", "recovery", "conducting"),
         *("policy", "security", "settings", "endpoints", *LEAVES),
     ),
 }
