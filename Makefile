@@ -8,7 +8,7 @@ PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py
           selector.py filters.py)
 SOURCES := $(shell find broker -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: run install dev test test-clients clients-matrix lint bench soak clean
+.PHONY: run install dev test test-clients test-packaging clients-matrix docs lint bench soak clean
 
 run: install
 	$(BIN)/sluice serve
@@ -41,6 +41,9 @@ test-clients: dev
 
 clients-matrix: dev
 	$(BIN)/python -m pytest tests/clients -m "clients and not soak" --write-matrix
+
+docs: install
+	$(BIN)/sluice schema reference > docs/configuration.md
 
 lint: dev
 	$(BIN)/ruff check .

@@ -85,6 +85,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         *("client", "server", "advise", "settings", "policy", "store", "events.schema", *VIEWS, *LEAVES),
+        *("conduits", "flow.vocabulary"),
     ),
     "spark": (),
     "server": (
@@ -94,7 +95,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
 }
 # Only these files of the command line may reach the broker itself; all others speak to one over the wire.
-SERVING = {"cli.serve", "cli.schema"}
+SERVING = {"cli.serve", "cli.schema", "cli.reference"}
 PROTON_ROOMS = {"amqp", "client", "spark"}
 # These compose rooms that know Proton and import none of it themselves.
 BESIDE_PROTON = {"server", "cli", "conducting", "routes"}
