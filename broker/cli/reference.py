@@ -18,10 +18,11 @@ INTRODUCTION = """\
 Written by `make docs` from the tables that the parsers use; `sluice schema reference` prints it.
 
 A setting can stand in the file (`etc/broker.yaml`, or what `--config` or `SLUICE_CONFIG` names), in the
-environment and, some of them, on the command line of `sluice serve`. A flag beats a variable, which beats the
-file. `sluice serve --check` says everything that is wrong, with file, line and column. Sizes take a number of
-bytes or one with `B`, `KB`, `MB` or `GB` (1 KB is 1024 B), durations `ms`, `s`, `m` or `h`; a list in a variable
-has commas between its items. `sluice schema broker` and `sluice schema policies` are JSON Schemas for editors.
+environment and, some of them, on the command line of `sluice serve`. A flag beats a variable, which beats
+the file. `sluice serve --check` says everything that is wrong, with file, line and column. Sizes take a
+number of bytes or one with `B`, `KB`, `MB` or `GB` (1 KB is 1024 B), durations `ms`, `s`, `m` or `h`; a list
+in a variable has commas between its items. `sluice schema broker` and `sluice schema policies` are JSON
+Schemas for editors.
 
 On `SIGHUP` the file and the policies are read again. Policies, `flow.*` defaults, `auto_create`, `bridges`,
 `routes` and `channels` take effect at once and no connection is dropped; the rest waits for a restart.
@@ -30,17 +31,17 @@ On `SIGHUP` the file and the policies are read again. Policies, `flow.*` default
 BROKER = """\
 ## The broker
 
-`SLUICE_CONFIG` names the file, `SLUICE_BROKER` the broker that the other commands talk to. A dot is a level in
-the file: `limits.max_links` is `max_links` below `limits:`.
+`SLUICE_CONFIG` names the file, `SLUICE_BROKER` the broker that the other commands talk to. A dot is a level
+in the file: `limits.max_links` is `max_links` below `limits:`.
 """
 
 NODES = """\
 ## Nodes: policies
 
-For queues, topics and subscriptions, in files of `policies`; where several patterns match, each setting comes
-from the most specific that has it. The same keys are arguments of a declaration (`sluice config add queue NAME
---argument KEY=VALUE`, `CREATE` of `$management`); what Qpid's tools call them is accepted there as well.
-`sluice explain ADDRESS` shows what holds and where it was set.
+For queues, topics and subscriptions, in files of `policies`; where several patterns match, each setting
+comes from the most specific that has it. The same keys are arguments of a declaration (`sluice config add
+queue NAME --argument KEY=VALUE`, `CREATE` of `$management`); what Qpid's tools call them is accepted there
+as well. `sluice explain ADDRESS` shows what holds and where it was set.
 """
 
 CONDUITS = """\

@@ -94,7 +94,7 @@ def with_expected(found: list[Block]) -> list[Block]:
 
 
 def missing(expected: str, said: str) -> list[str]:
-    """The expected lines that were not said, in order; blanks count as one, ``...`` and times stand for any."""
+    """The expected lines that were not said, in order; ``...`` and times stand for any text."""
     lines = [" ".join(line.split()) for line in said.splitlines()]
     left = []
     for wanted in filter(None, (" ".join(line.split()) for line in expected.splitlines())):

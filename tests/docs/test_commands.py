@@ -31,7 +31,7 @@ def terminals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termi
     folder.mkdir()
     for name in CHECKOUT:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, folder / name)  # type: ignore[operator]
+        copy(ROOT / name, folder / name)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     settings = (folder / "etc/broker.yaml").read_text()

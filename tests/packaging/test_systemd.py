@@ -24,7 +24,8 @@ UNIT = Path(__file__).parents[2] / "etc/systemd/sluice.service"
 
 def in_unit(key: str) -> str:
     """The last value of a key."""
-    return re.findall(rf"^{key}=(.*)$", UNIT.read_text(), re.MULTILINE)[-1]
+    found: list[str] = re.findall(rf"^{key}=(.*)$", UNIT.read_text(), re.MULTILINE)
+    return found[-1]
 
 
 class Manager:
