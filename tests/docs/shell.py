@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -81,6 +82,12 @@ class Terminals:
             if done.returncode == 0:
                 return
             assert time.monotonic() < deadline, f"never true: {command}\n{done.stdout}{done.stderr}"
+
+    def wait(self, told: Callable[[], bool]) -> None:
+        """Until a terminal beside has told what it should, or time is up."""
+        deadline = time.monotonic() + LEAVE_S
+        while not told() and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def read(self, out: IO[str]) -> str:
         """What a terminal beside has shown so far."""

@@ -56,9 +56,15 @@ def test_what_the_page_tells_to_type_does_what_it_says(name: str, terminals: Ter
             beside.append((block, terminals.begin(block.text, "endless" in block.words)))
         elif block.language == "sh":
             compare(name, block, terminals.run(block.text, "fails" in block.words))
+    for block, out in beside:
+        terminals.wait(lambda block=block, out=out: not unsaid(block, terminals.read(out)))  # type: ignore[misc]
     assert terminals.finish() == []
     for block, out in beside:
         compare(name, block, terminals.read(out))
+
+
+def unsaid(block: Block, said: str) -> list[str]:
+    return [line for expected in block.expected for line in missing(expected.text, said)]
 
 
 def compare(name: str, block: Block, said: str) -> None:
