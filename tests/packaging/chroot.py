@@ -19,6 +19,7 @@ from tests.packaging.needs import program
 
 ENTER = """
 set -e
+export PATH=$PATH:/usr/sbin:/sbin
 mount -t tmpfs tmpfs {work}
 mkdir {work}/upper {work}/inner {work}/root
 mount -t overlay overlay -o lowerdir=/,upperdir={work}/upper,workdir={work}/inner {work}/root
@@ -26,8 +27,7 @@ cd {work}/root
 mount --rbind /proc proc
 mount --rbind /dev dev
 mount -t tmpfs tmpfs tmp
-mkdir -p root tmp/cache tmp/context
-mount -t tmpfs tmpfs root
+mkdir -p tmp/cache tmp/context tmp/home
 mount --bind {cache} tmp/cache
 mount --bind {context} tmp/context
 exec chroot . bash -e /tmp/context/script.sh

@@ -1,6 +1,6 @@
 """Dockerfile and docker-compose.yml without an engine: every path, port, name and setting in them.
 
-``compose_spec.json`` is the Compose Specification's schema as Docker Compose 1.29 has it (Apache License 2.0).
+``compose_spec.json`` is the Compose Specification's schema of Docker Compose 1.29 (Apache License 2.0).
 """
 
 from __future__ import annotations

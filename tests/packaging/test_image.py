@@ -29,7 +29,9 @@ shift
 for word; do case $word in -*) ;; *) dpkg -s "$word" > /dev/null || exit 1 ;; esac; done
 END
 chmod +x /tmp/commands/apt-get
-export PATH=/tmp/commands:$PATH:/usr/sbin:/sbin PIP_CACHE_DIR=/tmp/cache
+# An interpreter in somebody's home is out of other users' reach; here nobody else sees it opened.
+for folder in {parents}; do chmod a+x $folder; done
+export PATH=/tmp/commands:$PATH PIP_CACHE_DIR=/tmp/cache HOME=/tmp/home
 """
 
 # A container's loopback is its own, so the ports of the Dockerfile are free there.
@@ -90,7 +92,8 @@ def test_the_commands_make_an_image_that_serves(
     assert user is not None
     command = shlex.join(json.loads(FINAL.last("ENTRYPOINT")) + json.loads(FINAL.last("CMD")))
     serve = SERVE.format(user=user[1], command=command, health=shlex.join(health_command(FINAL)))
-    prelude = PRELUDE.format(python=base_python())
+    python = Path(base_python())
+    prelude = PRELUDE.format(python=python, parents=" ".join(str(each) for each in python.parents))
     script = "\n".join([prelude, "cd /", steps(BUILD), "cd /", steps(FINAL), serve])
     said = chroot.run(script, environment(tmp_path / "home", pip_cache))
     assert "10 accepted" in said
