@@ -1,0 +1,36 @@
+// What was seen of each node lately: one point a second, bounded per node and in how many nodes.
+
+const LONGEST = 600;
+const MOST_NODES = 300;
+const known = new Map();
+
+// {at: seconds, depth_msgs, depth_bytes, stopped}, oldest first
+export function of(name) {
+  let points = known.get(name);
+  if (!points) {
+    if (known.size >= MOST_NODES) known.delete(known.keys().next().value);
+    points = [];
+    known.set(name, points);
+  }
+  return points;
+}
+
+export function add(name, point) {
+  const points = of(name);
+  const last = points[points.length - 1];
+  if (last && point.at <= last.at) return;
+  points.push(point);
+  if (points.length > LONGEST) points.shift();
+}
+
+// The broker's own memory of it stands before what was seen since.
+export function seed(name, earlier) {
+  const points = of(name);
+  const first = points.length ? points[0].at : Infinity;
+  points.unshift(...earlier.filter((point) => point.at < first));
+  points.splice(0, Math.max(0, points.length - LONGEST));
+}
+
+export function isKnown(name) {
+  return known.has(name) && known.get(name).length > 1;
+}
