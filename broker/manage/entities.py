@@ -61,6 +61,16 @@ class Entities:
             return shown(self._view(item), _rows(kind, item), self._epoch_ns)
         raise NotFoundError(f"no {kind.removeprefix(PREFIX)} named '{name}'")
 
+    def every(self, type_: str) -> list[object]:
+        """All entities of a type: nodes as they are, the others as views."""
+        return [item for _, item in self._items(self._known(type_))]
+
+    def row(self, type_: str, item: object, columns: Sequence[str] = ()) -> dict[str, object]:
+        """Attributes of one of them, None for those it hasn't got; all it has without ``columns``."""
+        if not columns:
+            return shown(self._view(item), _rows(type_, item), self._epoch_ns)
+        return dict(zip(columns, self._values(type_, item, columns), strict=True))
+
     def _types(self, type_: str | None) -> Iterable[str]:
         return ROWS if type_ is None else [self._known(type_)]
 

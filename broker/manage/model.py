@@ -28,6 +28,7 @@ from broker.manage.definitions import Definition
 from broker.manage.entities import Entities, Page
 from broker.manage.forecasts import Forecasts
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
+from broker.manage.listing import Listing
 from broker.manage.names import check_name, is_own
 from broker.manage.obstacles import Around
 from broker.manage.process import Process
@@ -155,6 +156,7 @@ class Model:
             "channel": lambda: self.channels(),
         }
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker, others)
+        self.listing = Listing(engine, self._entities)
 
     # --- nodes
 
@@ -316,6 +318,13 @@ class Model:
         node = self.engine.nodes.get(name) or self.engine.subscriptions.get(name)
         if node is None:
             raise NotFoundError(f"no queue, topic or subscription named '{name}'")
+        return node
+
+    def typed(self, kind: str, name: str) -> Node:
+        """A node that exists and is of that kind."""
+        node = self.find(name)
+        if node.kind != kind:
+            raise NotFoundError(f"no {kind} named '{name}'")
         return node
 
     # --- operators
