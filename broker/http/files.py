@@ -21,15 +21,12 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 INDEX = "index.html"
-# Scripts and styles are files of ours, never text in a page; nobody shows the console in a frame.
+# Beside those of every answer: scripts and styles are files of ours, and nobody frames the console.
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
     ),
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
 }
 
 

@@ -105,7 +105,7 @@ CONNECTION: Row = {
 }
 
 DEADLOCK: Row = {
-    **_same("nodes", "connections", "sentence"),
+    **_same("nodes", "connections", "sentence", "waits"),
     "since": partial(_when, "since_ns"),
 }
 

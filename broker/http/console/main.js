@@ -22,7 +22,7 @@ const PLACES = [
   ["wiring", "Wiring", wiring],
   ["policies", "Policies", policies],
 ];
-const NODES = ["queue", "topic", "subscription"];
+const NODES = ["queue", "topic", "subscription", "node"];
 const main = document.getElementById("main");
 let leave = new AbortController();
 let first = true;

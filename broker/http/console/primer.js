@@ -21,14 +21,14 @@ function pump() {
     if (signal.aborted || asked.has(name)) continue;
     asked.add(name);
     busy += 1;
-    history(name, signal).then(() => done(name), () => asked.delete(name)).finally(() => {
+    remembered(name, signal).then(() => done(name), () => asked.delete(name)).finally(() => {
       busy -= 1;
       pump();
     });
   }
 }
 
-export async function history(name, signal) {
+export async function remembered(name, signal) {
   const told = await get(`/history${path(name)}`, {}, signal);
   series.seed(name, rows(told));
   return told;

@@ -26,7 +26,7 @@ export async function show(root, params, signal) {
     fetch: ({ offset, limit, sort }) => get("/links", { offset, limit, sort, role, filter: filter.value }, signal),
     nothing: "No link of this kind.",
     columns: [
-      { id: "node", title: "Node", sort: "node", kind: "name-cell", cell: (row) => nodeLink("queue", row.node) },
+      { id: "node", title: "Node", sort: "node", kind: "name-cell", cell: (row) => nodeLink("node", row.node) },
       { id: "role", title: "Role", cell: (row) => row.role },
       { id: "name", title: "Link", sort: "name", kind: "wide clip", cell: (row) => row.name },
       { id: "container", title: "Container", sort: "container", kind: "mid clip", cell: (row) => row.container },

@@ -5,8 +5,8 @@ import { DepthChart } from "../chart.js";
 import { h, put, say } from "../dom.js";
 import { ago, count, rate, size, span } from "../format.js";
 import { live } from "../live.js";
-import { button, empty, every, failed, heading, section, table } from "../page.js";
-import { history } from "../primer.js";
+import { button, empty, every, failed, heading, nodeHref, section, table } from "../page.js";
+import { remembered } from "../primer.js";
 import * as series from "../series.js";
 import { detachLink, holdProducers, move, purge, removeNode } from "../verbs.js";
 import { messages } from "./messages.js";
@@ -16,6 +16,13 @@ import { thresholds } from "./thresholds.js";
 const MOST_LINKS = 50;
 
 export async function show(root, { kind, name }, signal) {
+  if (kind === "node") {
+    // A place that knows the name only; the kind is in what holds there.
+    const told = await get(`/explain${path(name)}`, {}, signal);
+    history.replaceState(null, "", nodeHref(told.kind, name));
+    await show(root, { kind: told.kind, name }, signal);
+    return;
+  }
   let node;
   try {
     node = await get(nodePath(kind, name), {}, signal);
@@ -29,7 +36,7 @@ export async function show(root, { kind, name }, signal) {
   view.show(node);
   live.watch([name]);
   live.on("node", (fresh) => fresh.name === name && view.show(fresh), signal);
-  history(name, signal).then((told) => view.remember(told), () => {});
+  remembered(name, signal).then(() => view.draw(), () => {});
   every(signal, 3000, () => view.refresh(signal));
 }
 
@@ -80,10 +87,6 @@ class View {
       bytes: { stop: node.flow_stop_size, resume: node.flow_resume_size },
     };
     series.add(this.name, { at: node.at || Date.now() / 1000, depth_msgs: node.depth_msgs, depth_bytes: node.depth_bytes, stopped: Boolean(node.flowStopped) });
-    this.draw();
-  }
-
-  remember() {
     this.draw();
   }
 

@@ -75,7 +75,7 @@ function applier(again) {
 
 function names(changed) {
   const shown = changed.slice(0, 50);
-  return shown.length > 0 && h("ul", { class: "names" }, shown.map((name) => h("li", {}, nodeLink("queue", name))), changed.length > shown.length && h("li", {}, `and ${changed.length - shown.length} more`));
+  return shown.length > 0 && h("ul", { class: "names" }, shown.map((name) => h("li", {}, nodeLink("node", name))), changed.length > shown.length && h("li", {}, `and ${changed.length - shown.length} more`));
 }
 
 function reload(again) {

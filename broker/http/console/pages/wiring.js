@@ -32,8 +32,8 @@ const lists = {
   ]),
   bridges: (page, again) => shown(page, "There is no bridge.", "Bridges", [
     ["Name", (row) => row.name],
-    ["From", (row) => nodeLink("queue", row.from)],
-    ["To", (row) => nodeLink("queue", row.to)],
+    ["From", (row) => nodeLink("node", row.from)],
+    ["To", (row) => nodeLink("node", row.to)],
     ["Selector", (row) => h("code", {}, row.selector || "–")],
     ["State", (row) => [row.state, row.reason && `: ${row.reason}`]],
     ["Copied", (row) => count(row.copied), "num"],
