@@ -327,7 +327,7 @@ class Server:
     def _sample(self, now_ns: int) -> None:
         moved = self.engine.sample(now_ns)
         self.container.sample(now_ns)
-        self.model.forecasts.sample()
+        self.model.sample()
         self.container.look_after_orphans()
         self.store.maintain()
         self.heap.look(moved < QUIET)

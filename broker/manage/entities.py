@@ -61,8 +61,10 @@ class Entities:
             return shown(self._view(item), _rows(kind, item), self._epoch_ns)
         raise NotFoundError(f"no {kind.removeprefix(PREFIX)} named '{name}'")
 
-    def every(self, type_: str) -> list[object]:
-        """All entities of a type: nodes as they are, the others as views."""
+    def every(self, type_: str, node: str = "") -> list[object]:
+        """All entities of a type: nodes as they are, the others as views; links of one node, or of all."""
+        if node and type_ == PREFIX + "link":
+            return [*self._links.producers(node), *self._links.consumers(node)]
         return [item for _, item in self._items(self._known(type_))]
 
     def row(self, type_: str, item: object, columns: Sequence[str] = ()) -> dict[str, object]:
@@ -100,6 +102,7 @@ class Entities:
             "broker": lambda: [self._broker()],
             "binding": lambda: every_binding(self._engine),
             "connection": self._links.connections,
+            "session": self._links.sessions,
             "link": lambda: [*self._links.producers(None), *self._links.consumers(None)],
             **self._more,
         }

@@ -45,10 +45,16 @@ class Listing:
         known = [node for node in map(self._node, found) if node is not None]
         return [self._entities.row(PREFIX + node.kind, node, columns) for node in known]
 
-    def others(self, type_: str, columns: Sequence[str] = ()) -> list[dict[str, object]]:
-        """Attributes of all entities of a type that are no nodes: there are few of them."""
-        check_columns((type_,), columns)
-        return [self._entities.row(type_, item, columns) for item in self._entities.every(type_)]
+    def others(self, type_: str, node: str = "") -> list[object]:
+        """Views of all entities of a type that are no nodes, or of one node's links: there are fewer of them.
+
+        Any thread may read them, with ``row``.
+        """
+        return self._entities.every(type_, node)
+
+    def row(self, type_: str, view: object) -> dict[str, object]:
+        """All attributes of one of ``others``."""
+        return self._entities.row(type_, view)
 
     def _node(self, name: str) -> Node | None:
         return self._engine.nodes.get(name) or self._engine.subscriptions.get(name)

@@ -12,9 +12,22 @@ from typing_extensions import TypedDict
 
 from broker import __version__
 from broker.errors import ConflictError, NotFoundError, OperatorError, StaleError
-from broker.http.api import broker, nodes, producers, seeing
+from broker.http.api import (
+    broker,
+    clients,
+    conduits,
+    history,
+    live,
+    messages,
+    nodes,
+    policies,
+    producers,
+    seeing,
+    subscriptions,
+)
 from broker.http.api.desk import Desk, answer
 from broker.http.api.guard import Guard
+from broker.http.api.live import Pulse
 
 PREFIX = "/api/v1"
 LARGEST_BODY = 1 << 20
@@ -54,6 +67,22 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
+ROUTERS = (
+    broker.router,
+    nodes.queues,
+    nodes.topics,
+    subscriptions.router,
+    conduits.router,
+    clients.router,
+    policies.router,
+    producers.router,
+    messages.router,
+    history.router,
+    live.router,
+    seeing.router,
+)
+
+
 def application(desk: Desk, guard: Guard) -> Any:
     """What answers requests whose path begins with `/api/v1`."""
     api = FastAPI(
@@ -68,7 +97,8 @@ def application(desk: Desk, guard: Guard) -> Any:
         max_body_size=LARGEST_BODY,
     )
     api.state.desk = desk
-    for each in (broker.router, nodes.queues, nodes.topics, producers.router, seeing.router):
+    api.state.pulse = Pulse(desk)
+    for each in ROUTERS:
         api.include_router(each, prefix=PREFIX)
     for kind, _ in STATUS:
         api.add_exception_handler(kind, _refused)

@@ -64,14 +64,15 @@ def nodes(desk: Desk, kinds: Sequence[str], wanted: Wanted) -> dict[str, object]
 
 
 def others(
-    desk: Desk, kind: str, wanted: Wanted, only: Callable[[Row], bool] = lambda row: True
+    desk: Desk, kind: str, wanted: Wanted, only: Callable[[Row], bool] = lambda row: True, node: str = ""
 ) -> dict[str, object]:
-    """A page of entities that are no nodes."""
+    """A page of entities that are no nodes; of links, those of one node or of all."""
     attribute, downwards = wanted.order
     type_ = PREFIX + kind
     check_columns([type_], [attribute, *wanted.columns])
     matches = _matcher(wanted.filter)
-    rows = desk.ask(lambda model: model.listing.others(type_))
+    views = desk.ask(lambda model: model.listing.others(type_, node))
+    rows = [desk.model.listing.row(type_, view) for view in views]
     found = [row for row in rows if matches(str(row["name"])) and only(row)]
     ordered = _ordered(found, lambda row: row.get(attribute), downwards)
     page = ordered[wanted.offset : wanted.offset + wanted.limit]

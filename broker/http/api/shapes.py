@@ -15,6 +15,7 @@ from broker.manage.attributes import PREFIX, ROWS
 from broker.manage.bindings import Binding
 from broker.manage.bridges import BridgeView
 from broker.manage.conduits import ChannelView, RouteView
+from broker.manage.policies import PolicyView
 from broker.manage.views import (
     BrokerView,
     ConnectionView,
@@ -22,6 +23,7 @@ from broker.manage.views import (
     Counters,
     ProducerView,
     QueueView,
+    SessionView,
     StoreView,
 )
 
@@ -78,11 +80,13 @@ Broker = _shape("Broker", "broker", BrokerView, StoreView)
 Queue = _shape("Queue", "queue", QueueView, NodeSettings)
 Topic = _shape("Topic", "topic", QueueView, NodeSettings)
 Subscription = _shape("Subscription", "subscription", QueueView, NodeSettings)
-Binding_ = _shape("Binding", "binding", Binding)
+BindingShape = _shape("Binding", "binding", Binding)
 Bridge = _shape("Bridge", "bridge", BridgeView)
 Route = _shape("Route", "route", RouteView)
 Channel = _shape("Channel", "channel", ChannelView)
 Connection = _shape("Connection", "connection", ConnectionView)
+Session = _shape("Session", "session", SessionView)
+PolicyShape = _shape("Policy", "policy", PolicyView)
 Link = _shape("Link", "link", ProducerView, ConsumerView)
 
 
