@@ -30,7 +30,9 @@ def test_the_overview_says_what_is_stopped_and_why(look: Open, api: Api, clients
     expect(row).to_contain_text("has no credit")
     for bar in ("Memory", "Store", "Temporary"):
         expect(page.get_by_role("meter", name=bar)).to_have_attribute("aria-valuetext", re.compile(r" of "))
-    expect(page.locator(".figures div", has_text="Connections").locator("dd")).to_have_text(str(api("/broker")["connections"]))
+    expect(page.locator(".figures div", has_text="Connections").locator("dd")).to_have_text(
+        str(api("/broker")["connections"])
+    )
     row.get_by_role("link", name="full.one").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("full.one")
 
@@ -89,7 +91,9 @@ def test_nodes_are_sorted_and_filtered(look: Open, api: Api, clients: Clients) -
     expect(rows).to_have_count(3)
     page.get_by_role("button", name="Depth", exact=True).click()
     expect(rows.locator("a")).to_have_text(["sort.b", "sort.a", "sort.c"])
-    expect(page.get_by_role("columnheader", name="Depth", exact=True)).to_have_attribute("aria-sort", "descending")
+    expect(page.get_by_role("columnheader", name="Depth", exact=True)).to_have_attribute(
+        "aria-sort", "descending"
+    )
     page.get_by_role("button", name="Depth", exact=True).click()
     expect(rows.locator("a")).to_have_text(["sort.c", "sort.a", "sort.b"])
     rows.locator("a").first.focus()
@@ -160,7 +164,9 @@ def test_depth_is_drawn_against_its_lines(look: Open, api: Api, clients: Clients
     expect(chart.locator(".limit.resume text")).to_have_text("resume 20")
     expect(chart.locator(".curve")).to_have_count(1)
     wait_until(lambda: chart.locator(".shade").count() > 0, 10, "a shaded period")
-    expect(chart).to_have_accessible_name(re.compile("Depth of full.two .*stop at 50, resume below 20; stopped"))
+    expect(chart).to_have_accessible_name(
+        re.compile("Depth of full.two .*stop at 50, resume below 20; stopped")
+    )
     page.get_by_text("The same as a table").click()
     expect(page.get_by_role("cell", name="stopped").first).to_be_visible()
     chart.focus()
@@ -170,7 +176,9 @@ def test_depth_is_drawn_against_its_lines(look: Open, api: Api, clients: Clients
     page.get_by_text("10 min", exact=True).click()
     producers = page.get_by_role("region", name="Producers")
     expect(producers.locator("tbody tr")).to_have_count(1)
-    expect(page.get_by_role("region", name="Consumers").locator("tbody td").nth(3)).to_have_text(re.compile(r"\d+"))
+    expect(page.get_by_role("region", name="Consumers").locator("tbody td").nth(3)).to_have_text(
+        re.compile(r"\d+")
+    )
     consumer.terminate()
     expect(producers.locator("tbody td").nth(4)).to_have_text(re.compile(r"\d s$"), timeout=15_000)
     expect(page.locator(".whys")).to_contain_text("has no credit")
@@ -280,7 +288,9 @@ def test_each_setting_says_where_it_comes_from(look: Open, api: Api) -> None:
 def test_policies_are_tried_then_applied(look: Open, api: Api) -> None:
     api("/queues", {"name": "fresh.one"})
     page = look(faults=("400",)).goto("policies")
-    expect(page.get_by_role("region", name="Policies").get_by_role("row", name="full.*")).to_contain_text("policies.yaml:")
+    expect(page.get_by_role("region", name="Policies").get_by_role("row", name="full.*")).to_contain_text(
+        "policies.yaml:"
+    )
     text = page.get_by_label("Policies, as in a file")
     text.fill("policies:\n  - match: 'fresh.*'\n    flow_stop_cuont: 33\n")
     page.get_by_role("button", name="Try (dry run)").click()
@@ -294,7 +304,9 @@ def test_policies_are_tried_then_applied(look: Open, api: Api) -> None:
     assert api.queue("fresh.one")["flow_stop_count"] == 33
     page.get_by_label("Address, whether or not it exists yet").fill("fresh.two")
     page.get_by_role("button", name="Explain").click()
-    expect(page.get_by_role("region", name="Effective settings").get_by_role("row", name="flow_stop_count")).to_contain_text("33")
+    expect(
+        page.get_by_role("region", name="Effective settings").get_by_role("row", name="flow_stop_count")
+    ).to_contain_text("33")
     page.get_by_role("button", name="Read the files again…").click()
     confirm(page, "Read again")
     wait_until(lambda: bool(api.queue("fresh.one")["flow_stop_count"] == 0), 10, "the files to hold again")
@@ -384,7 +396,14 @@ def test_the_keyboard_is_enough(look: Open, api: Api) -> None:
     expect(page.get_by_role("dialog", name="Keyboard")).to_contain_text("Filter the list")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    for key, title in (("n", "Nodes"), ("c", "Connections"), ("l", "Links"), ("w", "Wiring"), ("p", "Policies"), ("o", "Overview")):
+    for key, title in (
+        ("n", "Nodes"),
+        ("c", "Connections"),
+        ("l", "Links"),
+        ("w", "Wiring"),
+        ("p", "Policies"),
+        ("o", "Overview"),
+    ):
         page.keyboard.press("g")
         page.keyboard.press(key)
         heading = page.get_by_role("heading", level=1)
@@ -427,7 +446,9 @@ def test_colours_follow_the_system_and_the_toggle(look: Open, scheme: str) -> No
 
 def test_on_a_phone_nothing_runs_out_of_the_page(look: Open, api: Api, clients: Clients) -> None:
     filled(api, clients, "a.rather.long.name.of.a.queue.that.does.not.fit.on.any.phone", 3)
-    watched = look(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True, device_scale_factor=2)
+    watched = look(
+        viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True, device_scale_factor=2
+    )
     for place in ("", "nodes", "connections", "links", "wiring", "policies"):
         page = watched.goto(place)
         expect(page.get_by_role("heading", level=1)).to_be_visible()

@@ -51,7 +51,7 @@ export class DepthChart {
       "div",
       { class: "controls" },
       choice("Unit", [["msgs", "Messages"], ["bytes", "Bytes"]], this.unit, (unit) => this.change({ unit })),
-      choice("Time", [[60, "1 min"], [120, "2 min"], [600, "10 min"]], this.seconds, (seconds) => this.change({ seconds })),
+      choice("Time", [[60, "1 min"], [120, "2 min"], [300, "5 min"]], this.seconds, (seconds) => this.change({ seconds })),
     );
   }
 

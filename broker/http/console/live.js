@@ -5,7 +5,8 @@
 const STALLED_MS = 6000;
 const RETRY_MS = 2000;
 const SETTLE_MS = 250;
-const MOST_NODES = 60;
+// As many as the broker lets one stream have.
+const MOST_NODES = 50;
 
 class Live extends EventTarget {
   constructor() {
@@ -42,12 +43,14 @@ class Live extends EventTarget {
     this.close();
     if (document.hidden) return;
     this.nodes = this.wanted;
-    const names = this.nodes.map((name) => `nodes=${encodeURIComponent(name)}`).join("&");
+    const names = this.nodes.map((name) => `node=${encodeURIComponent(name)}`).join("&");
     const source = new EventSource(`/api/v1/live${names ? `?${names}` : ""}`);
     this.source = source;
     this.heard = performance.now();
     source.addEventListener("broker", (event) => this.take("broker", event));
     source.addEventListener("node", (event) => this.take("node", event));
+    source.addEventListener("gone", (event) => this.take("gone", event));
+    source.addEventListener("silent", () => this.become("lost"));
     source.addEventListener("error", () => {
       this.become("lost");
       if (source.readyState === EventSource.CLOSED) this.retry();

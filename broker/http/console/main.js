@@ -80,11 +80,10 @@ function state(now) {
 
 async function holds() {
   const told = await get("/holds");
-  banner(told.holds || told.items || told.patterns || []);
+  banner(told.holds);
 }
 
-function banner(patterns) {
-  const names = patterns.map((each) => (typeof each === "string" ? each : each.pattern || each.target));
+function banner(names) {
   const banners = document.getElementById("banners");
   const key = names.join("\n");
   if (banners.dataset.key === key) return;

@@ -4,6 +4,7 @@ import { get, path } from "./api.js";
 import * as series from "./series.js";
 
 const AT_ONCE = 2;
+const SPARK_SECONDS = 90;
 const asked = new Set();
 const queue = [];
 let busy = 0;
@@ -21,25 +22,16 @@ function pump() {
     if (signal.aborted || asked.has(name)) continue;
     asked.add(name);
     busy += 1;
-    remembered(name, signal).then(() => done(name), () => asked.delete(name)).finally(() => {
+    remembered(name, signal, SPARK_SECONDS).then(() => done(name), () => asked.delete(name)).finally(() => {
       busy -= 1;
       pump();
     });
   }
 }
 
-export async function remembered(name, signal) {
-  const told = await get(`/history${path(name)}`, {}, signal);
-  series.seed(name, rows(told));
-  return told;
-}
-
-// Rows as objects, or as columns beside each other.
-function rows(told) {
-  return (told.rows || told.items || told.points || []).map((row) => ({
-    at: row.at ?? row.time ?? row.t,
-    depth_msgs: row.depth_msgs,
-    depth_bytes: row.depth_bytes,
-    stopped: Boolean(row.stopped),
-  }));
+// The last row is of now: the two machines' clocks needn't agree.
+export async function remembered(name, signal, seconds) {
+  const { rows } = await get(`/history${path(name)}`, { seconds }, signal);
+  const ahead = rows.length ? Date.now() / 1000 - rows[rows.length - 1].time : 0;
+  series.seed(name, rows.map(({ time, depth_msgs, depth_bytes, stopped }) => ({ at: time + ahead, depth_msgs, depth_bytes, stopped })));
 }

@@ -1,6 +1,6 @@
 // What was seen of each node lately: one point a second, bounded per node and in how many nodes.
 
-const LONGEST = 600;
+const LONGEST = 330;
 const MOST_NODES = 300;
 const known = new Map();
 
@@ -27,7 +27,7 @@ export function add(name, point) {
 export function seed(name, earlier) {
   const points = of(name);
   const first = points.length ? points[0].at : Infinity;
-  points.unshift(...earlier.filter((point) => point.at < first));
+  points.unshift(...earlier.filter((point) => point.at < first - 0.5));
   points.splice(0, Math.max(0, points.length - LONGEST));
 }
 

@@ -14,9 +14,9 @@ export function messages(name, signal) {
   const look = async (wanted) => {
     try {
       const told = await get(`${nodePath("queue", name)}/messages`, { offset: wanted, count: PAGE }, signal);
-      const found = told.items || told.messages;
+      const found = told.messages;
       offset = wanted;
-      say(where, found.length ? `messages ${count(offset + 1)} to ${count(offset + found.length)}${told.paged ? `; ${plural(told.paged, "more is", "more are")} on disk only` : ""}` : "");
+      say(where, found.length ? `messages ${count(offset + 1)} to ${count(offset + found.length)}${told.paged ? `; ${plural(told.paged, "more", "more")} on disk only` : ""}` : "");
       put(list, found.length ? shown(found) : empty(offset ? "No more messages in memory." : "The queue holds no message."));
       older.disabled = offset === 0;
       newer.disabled = found.length < PAGE;
@@ -42,17 +42,18 @@ function shown(found) {
   ], found);
 }
 
-const APART = new Set(["number", "state", "bytes", "durable", "delivery_count", "redelivered", "body", "preview", "message", "truncated"]);
+// The sections in the order in which they are asked for most.
+const SECTIONS = ["properties", "application_properties", "message_annotations", "delivery_annotations", "header", "footer"];
 
-function headers(row) {
-  const parts = { ...row.header, ...row.properties, ...row.application_properties, ...row.headers };
-  const flat = Object.entries(row).filter(([key, value]) => !APART.has(key) && value !== null && typeof value !== "object");
-  const pairs = [...flat, ...Object.entries(parts)].filter(([, value]) => value !== null && value !== undefined);
-  return pairs.length ? h("dl", { class: "pairs" }, pairs.map(([key, value]) => h("div", {}, h("dt", {}, key), h("dd", {}, typeof value === "object" ? JSON.stringify(value) : String(value))))) : "–";
+function headers({ message }) {
+  const pairs = SECTIONS.flatMap((section) => (message[section] && typeof message[section] === "object" ? Object.entries(message[section]) : message[section] ? [[section, message[section]]] : []));
+  return pairs.length ? h("dl", { class: "pairs" }, pairs.map(([key, value]) => h("div", {}, h("dt", {}, key), h("dd", {}, text(value))))) : "–";
 }
 
-function preview(row) {
-  const body = row.body ?? row.preview ?? "";
-  const text = typeof body === "string" ? body : JSON.stringify(body);
-  return row.truncated || row.body_truncated ? `${text}…` : text;
+function preview({ message }) {
+  return `${text(message.body ?? message.encoded ?? "")}${message.body_cut ? "…" : ""}`;
+}
+
+function text(value) {
+  return typeof value === "string" ? value : JSON.stringify(value);
 }

@@ -36,6 +36,7 @@ export async function show(root, { kind, name }, signal) {
   view.show(node);
   live.watch([name]);
   live.on("node", (fresh) => fresh.name === name && view.show(fresh), signal);
+  live.on("gone", (lost) => lost.name === name && view.gone(), signal);
   remembered(name, signal).then(() => view.draw(), () => {});
   every(signal, 3000, () => view.refresh(signal));
 }
@@ -86,7 +87,7 @@ class View {
       msgs: { stop: node.flow_stop_count, resume: node.flow_resume_count },
       bytes: { stop: node.flow_stop_size, resume: node.flow_resume_size },
     };
-    series.add(this.name, { at: node.at || Date.now() / 1000, depth_msgs: node.depth_msgs, depth_bytes: node.depth_bytes, stopped: Boolean(node.flowStopped) });
+    series.add(this.name, { at: Date.now() / 1000, depth_msgs: node.depth_msgs, depth_bytes: node.depth_bytes, stopped: Boolean(node.flowStopped) });
     this.draw();
   }
 
@@ -106,8 +107,11 @@ class View {
     keep(this.producers, linkTable("Producers", PRODUCER, producers, again, "Nobody sends here."));
     keep(this.consumers, linkTable("Consumers", CONSUMER, consumers, again, "Nobody takes messages here."));
     keep(this.why, (why.answers || []).slice(0, 20).map((each) => h("li", {}, each.sentence)));
-    const fresh = await get(nodePath(this.kind, this.name), {}, signal);
-    this.show(fresh);
+  }
+
+  gone() {
+    say(this.state, `This ${this.kind} has been deleted.`);
+    this.state.className = "node-state stopped";
   }
 
   async hold() {

@@ -15,7 +15,7 @@ const EXAMPLE = `policies:
 
 export async function show(root, _params, signal) {
   const list = h("div", {}, empty("Looking…"));
-  const again = () => load(list, () => get("/policies", {}, signal), policies);
+  const again = () => load(list, () => get("/policies", { limit: 1000 }, signal), policies);
   put(
     root,
     heading("Policies", button("Read the files again…", () => reload(again))),
@@ -27,19 +27,18 @@ export async function show(root, _params, signal) {
 }
 
 function policies(told) {
-  const rows = told.items || told.policies || [];
+  const rows = told.items;
   if (!rows.length) return empty("No policy is loaded: every node has the broker's defaults.");
   return table("Policies", [
-    ["Match", (row) => h("code", {}, row.match ?? row.name)],
-    ["Kind", (row) => row.kind || "any"],
-    ["Settings", (row) => settings(row.settings || row.arguments || {})],
-    ["From", (row) => h("span", { class: "origin" }, row.origin || row.place || "")],
+    ["Match", (row) => [h("code", {}, row.match), row.of_subscriptions && h("span", { class: "hint" }, " subscriptions")]],
+    ["Settings", (row) => settings(row)],
+    ["From", (row) => h("span", { class: "origin" }, row.origin)],
   ], rows);
 }
 
-function settings(values) {
-  const rows = Object.entries(values);
-  return h("dl", { class: "pairs" }, rows.map(([key, value]) => h("div", {}, h("dt", {}, key), h("dd", {}, plain(value)))));
+function settings(policy) {
+  const rows = [...policy.settings, ...(policy.auto_create === null ? [] : [{ name: "auto_create", value: policy.auto_create, origin: policy.origin }])];
+  return h("dl", { class: "pairs" }, rows.map(({ name, value, origin }) => h("div", { title: origin }, h("dt", {}, name), h("dd", {}, plain(value)))));
 }
 
 export function plain(value) {
@@ -84,7 +83,7 @@ function reload(again) {
     action: "Read again",
     act: async () => {
       const { changed } = await post("/reload");
-      note(`Read again; ${plural((changed || []).length, "node")} changed`);
+      note(`Read again; ${plural(changed.length, "node")} changed`);
       again();
       return true;
     },

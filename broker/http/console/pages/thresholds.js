@@ -4,7 +4,7 @@
 import { ask, nodePath, path, post, get } from "../api.js";
 import { field, note } from "../dialog.js";
 import { h, put } from "../dom.js";
-import { count, size } from "../format.js";
+import { count, plural, size } from "../format.js";
 import { button, failed } from "../page.js";
 import { later, scalar } from "../verbs.js";
 import { plain } from "./policies.js";
@@ -103,24 +103,21 @@ function exact(bytes) {
   return unit === 0 ? String(value) : `${value} ${units[unit]}`;
 }
 
-function effect(told) {
-  const before = told.before?.settings || told.before || {};
-  const after = told.after?.settings || told.after || {};
-  const changed = Object.keys(after).filter((key) => plain(after[key]) !== plain(before[key]));
-  const gate = told.gate || told.sentence || "";
+function effect({ settings_before: before, settings_after: after, changed, gate_before: was, gate_after: becomes, revoked_msgs: revoked }) {
   return [
-    h("p", { class: "good" }, gateText(told, gate)),
+    h("p", { class: "good" }, GATES[`${was} ${becomes}`] || `${was}, then ${becomes}.`, revoked > 0 && ` ${plural(revoked, "credit")} would be taken back.`),
     changed.length
       ? h("ul", { class: "changes" }, changed.map((key) => h("li", {}, h("code", {}, key), ` ${value(key, before[key])} → ${value(key, after[key])}`)))
       : h("p", { class: "hint" }, "No effective setting changes."),
   ];
 }
 
-function gateText(told, gate) {
-  if (typeof gate === "string" && /\s/.test(gate)) return gate;
-  const would = { close: "Producers would be stopped at once.", open: "Producers would be started at once.", closes: "Producers would be stopped at once.", opens: "Producers would be started at once." };
-  return would[gate] || "Producers would go on as they are.";
-}
+const GATES = {
+  "open stopped": "Producers would be stopped at once.",
+  "stopped open": "Producers would be started at once.",
+  "open open": "Producers would go on as they are.",
+  "stopped stopped": "Producers would stay stopped.",
+};
 
 function value(key, raw) {
   if (typeof raw !== "number") return plain(raw);

@@ -1,6 +1,6 @@
 // How nodes are joined: bindings, bridges, routes to other brokers, channels.
 
-import { get, path, post, remove } from "../api.js";
+import { ask, get, post } from "../api.js";
 import { field, form, note } from "../dialog.js";
 import { h, put } from "../dom.js";
 import { count, size } from "../format.js";
@@ -83,7 +83,7 @@ function unbridge(row) {
     action: "Delete bridge",
     danger: true,
     act: async () => {
-      await remove(`/bridges${path(row.identity)}`);
+      await ask("DELETE", "/bridges", { body: { from: row.from, to: row.to } });
       note(`Deleted bridge ${row.name}`);
       return true;
     },
