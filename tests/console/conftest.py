@@ -58,7 +58,7 @@ def clients(live: RunningBroker) -> Iterator[Clients]:
 
 @pytest.fixture
 def look(browser: Browser, live: RunningBroker) -> Iterator[Open]:
-    """Open a page, with a browser's settings by name; a complaint other than of these statuses is a failure."""
+    """Open a page, with a browser's settings by name; a complaint but of these statuses fails the test."""
     opened: list[Watched] = []
 
     def start(broker: RunningBroker = live, faults: Sequence[str] = (), **settings: object) -> Watched:

@@ -36,6 +36,14 @@ FLAGS = (
 )
 
 
+PHONE = {
+    "viewport": {"width": 390, "height": 844},
+    "has_touch": True,
+    "is_mobile": True,
+    "device_scale_factor": 2,
+}
+
+
 class Clients:
     """Producers and consumers at work, each a process of its own; they are ended with ``close``."""
 
@@ -46,7 +54,7 @@ class Clients:
     def start(self, verb: str, address: str, *words: str) -> subprocess.Popen[bytes]:
         """`sluice send` or `sluice receive`, for two minutes at most."""
         process = subprocess.Popen(
-            ["timeout", "120", sys.executable, "-m", "broker.cli.main", verb, address, *words],  # noqa: S607
+            ["timeout", "120", sys.executable, "-m", "broker.cli.main", verb, address, *words],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=os.environ | {"SLUICE_BROKER": self._broker.url},
