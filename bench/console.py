@@ -1,7 +1,7 @@
 """``python -m bench.console``: what an open console costs a broker that has nothing else to do.
 
-The overview, the list and one node are looked at in turn. What the broker's process takes of the processor
-meanwhile is compared with what it takes when nobody looks. Exit status 1 if a page costs more than the target.
+The overview, the list and one node are looked at in turn. What the broker takes of the processor
+meanwhile is compared with what it takes when nobody looks. Exit status 1 if a page costs too much.
 """
 
 from __future__ import annotations

@@ -131,7 +131,9 @@ class _Guarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def finish(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [(name.title(), value) for name, value in message["headers"]] + common()
+                said = [(name.title(), value) for name, value in message["headers"]]
+                names = {name for name, _ in said}
+                message["headers"] = said + [each for each in common() if each[0] not in names]
             await send(message)
 
         try:

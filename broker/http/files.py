@@ -23,6 +23,7 @@ TYPES = {
 INDEX = "index.html"
 # Beside those of every answer: scripts and styles are files of ours, and nobody frames the console.
 HEADERS = {
+    "Cache-Control": "no-cache",
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
     ),
@@ -54,7 +55,7 @@ def _route(path: str, content_type: str, content: bytes) -> Route:
 
     async def answer(request: Request) -> Response:
         if request.headers.get("if-none-match") == tag:
-            return Response(None, 304, {"ETag": tag})
+            return Response(None, 304, {"ETag": tag, "Cache-Control": "no-cache"})
         return Response(content, 200, {**HEADERS, "ETag": tag}, content_type)
 
     return Route(path, answer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -61,9 +62,9 @@ def look(browser: Browser, live: RunningBroker) -> Iterator[Open]:
     """Open a page, with a browser's settings by name; a complaint but of these statuses fails the test."""
     opened: list[Watched] = []
 
-    def start(broker: RunningBroker = live, faults: Sequence[str] = (), **settings: object) -> Watched:
+    def start(broker: RunningBroker = live, faults: Sequence[str] = (), **settings: Any) -> Watched:
         wanted = {"viewport": {"width": 1280, "height": 900}, **settings}
-        context = browser.new_context(**wanted)  # type: ignore[arg-type]
+        context = browser.new_context(**wanted)
         opened.append(Watched(context, f"http://127.0.0.1:{broker.http_port}", faults))
         return opened[-1]
 

@@ -8,6 +8,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
@@ -30,7 +31,7 @@ POLICIES = """policies:
 QUIET = ("audit", "invoices.eu", "invoices.us", "mail.out", "orders.returns", "payments", "reports.daily")
 # The chart is worth looking at once it has seen the gate open and close.
 SECONDS = 75.0
-SMALL = {"viewport": {"width": 1280, "height": 860}, "device_scale_factor": 1.5}
+SMALL: dict[str, Any] = {"viewport": {"width": 1280, "height": 860}, "device_scale_factor": 1.5}
 
 
 def main() -> int:

@@ -65,7 +65,7 @@ def test_what_a_screen_reader_meets(look: Open, api: Api) -> None:
         page = watched.goto(place)
         expect(page.get_by_role("heading", level=1)).to_have_count(1)
         for landmark in ("banner", "main"):
-            expect(page.get_by_role(landmark)).to_have_count(1)  # type: ignore[arg-type]
+            expect(page.get_by_role(landmark)).to_have_count(1)
         assert page.evaluate(NAMELESS) == []
         assert page.locator("table th:not([scope])").count() == 0
     assert page.title() == "Policies · Sluice"

@@ -1,6 +1,5 @@
 // The frame around every page: where we are, how the broker is, and what an operator has stopped.
 
-import { get } from "./api.js";
 import { h, put, say } from "./dom.js";
 import * as keys from "./keys.js";
 import { live } from "./live.js";
@@ -78,11 +77,6 @@ function state(now) {
 
 // --- what an operator has stopped
 
-async function holds() {
-  const told = await get("/holds");
-  banner(told.holds);
-}
-
 function banner(names) {
   const banners = document.getElementById("banners");
   const key = names.join("\n");
@@ -141,10 +135,9 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 keys.listen({ theme: () => theme(true) });
 live.on("state", state);
 live.on("broker", (broker) => banner(broker.holds || []));
-live.on("back", () => route());
+live.on("back", () => main.querySelector(".failed") && route());
 window.addEventListener("hashchange", route);
 theme(false);
 state("connecting");
 live.start();
-holds().catch(() => {});
 route();

@@ -1,5 +1,7 @@
 // What was seen of each node lately: one point a second, bounded per node and in how many nodes.
 
+import { live } from "./live.js";
+
 const LONGEST = 330;
 const MOST_NODES = 300;
 const known = new Map();
@@ -15,7 +17,7 @@ export function of(name) {
   return points;
 }
 
-export function add(name, point) {
+function add(name, point) {
   const points = of(name);
   const last = points[points.length - 1];
   if (last && point.at <= last.at) return;
@@ -30,6 +32,8 @@ export function seed(name, earlier) {
   points.unshift(...earlier.filter((point) => point.at < first - 0.5));
   points.splice(0, Math.max(0, points.length - LONGEST));
 }
+
+live.on("node", ({ name, depth_msgs, depth_bytes, flowStopped }) => add(name, { at: Date.now() / 1000, depth_msgs, depth_bytes, stopped: Boolean(flowStopped) }));
 
 export function isKnown(name) {
   return known.has(name) && known.get(name).length > 1;

@@ -38,7 +38,7 @@ export class VirtualTable {
     this.generation += 1;
     this.stale = true;
     this.scroller.setAttribute("aria-busy", "true");
-    return this.load();
+    return this.load().catch(() => {});
   }
 
   header(column) {

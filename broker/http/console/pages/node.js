@@ -87,7 +87,6 @@ class View {
       msgs: { stop: node.flow_stop_count, resume: node.flow_resume_count },
       bytes: { stop: node.flow_stop_size, resume: node.flow_resume_size },
     };
-    series.add(this.name, { at: Date.now() / 1000, depth_msgs: node.depth_msgs, depth_bytes: node.depth_bytes, stopped: Boolean(node.flowStopped) });
     this.draw();
   }
 
@@ -104,9 +103,9 @@ class View {
       get(`/why${path(this.name)}`, {}, signal),
     ]);
     const again = () => this.refresh(signal);
-    keep(this.producers, linkTable("Producers", PRODUCER, producers, again, "Nobody sends here."));
-    keep(this.consumers, linkTable("Consumers", CONSUMER, consumers, again, "Nobody takes messages here."));
-    keep(this.why, (why.answers || []).slice(0, 20).map((each) => h("li", {}, each.sentence)));
+    keep(this.producers, linkTable("Producers", PRODUCER, producers, again, "Nobody sends here."), producers.items);
+    keep(this.consumers, linkTable("Consumers", CONSUMER, consumers, again, "Nobody takes messages here."), consumers.items);
+    keep(this.why, (why.answers || []).slice(0, 20).map((each) => h("li", {}, each.sentence)), []);
   }
 
   gone() {
@@ -177,15 +176,25 @@ const CONSUMER = [
 
 function linkTable(title, columns, page, again, nothing) {
   if (!page.items.length) return empty(nothing);
-  const detach = ["", (row) => button("Detach…", async () => (await detachLink(row)) && again(), "small"), "act"];
+  const detach = ["", (row) => {
+    const element = button("Detach…", async () => (await detachLink(row)) && again(), "small");
+    element.dataset.id = row.identity;
+    return element;
+  }, "act"];
   const rest = page.total - page.items.length;
   return [table(title, [...columns, detach], page.items), rest > 0 && h("p", { class: "hint" }, `and ${count(rest)} more, among all `, h("a", { href: "#/links" }, "links"))];
 }
 
-// New content where it differs; who has the focus keeps it.
-function keep(element, content) {
+// New content where it differs; what had the focus has it again, and a table stays scrolled as it was.
+function keep(element, content, rows) {
+  const key = rows.map((row) => row.identity).join();
   const fresh = put(h(element.tagName), content);
-  if (fresh.textContent === element.textContent || element.contains(document.activeElement)) return;
+  if (fresh.textContent === element.textContent && element.dataset.key === key) return;
+  const active = element.contains(document.activeElement) ? document.activeElement : null;
+  const left = element.querySelector(".scroll")?.scrollLeft || 0;
+  element.dataset.key = key;
   put(element, ...fresh.childNodes);
+  const region = element.querySelector(".scroll");
+  if (region) region.scrollLeft = left;
+  if (active) (element.querySelector(`[data-id="${CSS.escape(active.dataset.id || "")}"]`) || region)?.focus({ preventScroll: true });
 }
-
