@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import tempfile
@@ -36,6 +37,9 @@ SMALL: dict[str, Any] = {"viewport": {"width": 1280, "height": 860}, "device_sca
 
 def main() -> int:
     """Starts a broker with clients that keep it busy, and looks at it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.console.screenshots", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="to look before the first picture")
+    args = parser.parse_args()
     path = shutil.which("chromium")
     if path is None:
         sys.stderr.write("needs chromium\n")
@@ -50,7 +54,7 @@ def main() -> int:
         busy(broker, api, clients)
         playwright = stack.enter_context(sync_playwright())
         browser = stack.enter_context(chromium(playwright, path))
-        pictures(browser, broker, api, stack)
+        pictures(browser, broker, api, stack, args.seconds)
     return 0
 
 
@@ -75,12 +79,14 @@ def busy(broker: RunningBroker, api: Api, clients: Clients) -> None:
     )
 
 
-def pictures(browser: Browser, broker: RunningBroker, api: Api, stack: ExitStack) -> None:
+def pictures(
+    browser: Browser, broker: RunningBroker, api: Api, stack: ExitStack, seconds: float
+) -> None:
     """Each page that the documentation shows."""
     base = f"http://127.0.0.1:{broker.http_port}"
     first = Watched(browser.new_context(**SMALL), base)
     first.goto("")
-    time.sleep(SECONDS)
+    time.sleep(seconds)
     node = Watched(browser.new_context(**SMALL), base)
     node.node("queue", "orders.eu")
     shoot(node, "node")

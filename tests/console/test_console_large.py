@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import expect
 
 from broker.client.request import Management
 from tests.console.world import Api, Clients, Open
-from tests.wire.conftest import StartBroker
+from tests.wire.conftest import RunningBroker
 
 pytestmark = pytest.mark.wire
 
 QUEUES = 10_000
 
 
-def test_ten_thousand_queues(look: Open, start_broker: StartBroker) -> None:
-    broker = start_broker("events:\n  enabled: false\n")
+@pytest.fixture
+def crowded(tmp_path: Path) -> Iterator[RunningBroker]:
+    broker = RunningBroker(tmp_path, "events:\n  enabled: false\n", "", ())
     with Management(broker.url) as management:
         for number in range(QUEUES):
             management.call("CREATE", "org.sluice.queue", f"queue.{number:05}", {})
-    clients = Clients(broker)
+    yield broker
+    broker.stop()
+
+
+def test_ten_thousand_queues(look: Open, crowded: RunningBroker) -> None:
+    clients = Clients(crowded)
     try:
         clients.start("send", "queue.07777", "--count", "5", "--body", "x").wait(20)
     finally:
         clients.close()
-    page = look(broker).goto("nodes")
+    page = look(crowded).goto("nodes")
     expect(page.locator(".status")).to_have_text("10,000 nodes")
     rows = page.locator(".vtable tbody tr:not(.spacer)")
     scroller = page.locator(".vtable")
@@ -38,4 +47,4 @@ def test_ten_thousand_queues(look: Open, start_broker: StartBroker) -> None:
     page.get_by_role("searchbox").fill("*.0123*")
     expect(page.locator(".status")).to_have_text("10 nodes")
     expect(rows).to_have_count(10)
-    assert len(Api(broker)("/queues?limit=1000&fields=name")["items"]) == 1000
+    assert len(Api(crowded)("/queues?limit=1000&fields=name")["items"]) == 1000

@@ -31,7 +31,7 @@ def test_depth_is_drawn_against_its_lines(look: Open, api: Api, clients: Clients
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".reading")).to_contain_text("messages")
     page.get_by_text("Bytes", exact=True).first.click()
-    page.get_by_text("10 min", exact=True).click()
+    page.get_by_text("5 min", exact=True).click()
     producers = page.get_by_role("region", name="Producers")
     expect(producers.locator("tbody tr")).to_have_count(1)
     expect(page.get_by_role("region", name="Consumers").locator("tbody td").nth(3)).to_have_text(
