@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import TypedDict
@@ -16,6 +18,7 @@ from broker.http.api import (
     broker,
     clients,
     conduits,
+    docs,
     history,
     live,
     messages,
@@ -80,6 +83,7 @@ ROUTERS = (
     history.router,
     live.router,
     seeing.router,
+    docs.router,
 )
 
 
@@ -94,6 +98,7 @@ def application(desk: Desk, guard: Guard) -> Any:
         redoc_url=None,
         redirect_slashes=False,
         responses=REFUSALS,
+        generate_unique_id_function=_operation,
         max_body_size=LARGEST_BODY,
     )
     api.state.desk = desk
@@ -123,6 +128,12 @@ def application(desk: Desk, guard: Guard) -> Any:
         await api({**scope, "path": scope["raw_path"].decode("latin-1")}, receive, finish)
 
     return serve
+
+
+def _operation(route: APIRoute) -> str:
+    """The verb and the path in one word: `get_queues_name`."""
+    words = re.findall(r"\w+", route.path_format.removeprefix(PREFIX))
+    return "_".join((min(route.methods).lower(), *words))
 
 
 async def _refused(_request: Request, fault: Exception) -> Response:
