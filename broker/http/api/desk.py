@@ -51,6 +51,8 @@ class Threaded(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **named: Any) -> None:
         threaded = endpoint if iscoroutinefunction(endpoint) else _in_a_thread(endpoint)
+        if not named.get("summary") and endpoint.__doc__:
+            named["summary"] = endpoint.__doc__.strip().partition("\n")[0].rstrip(".")
         super().__init__(path, threaded, **named)
 
 

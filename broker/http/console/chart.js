@@ -4,6 +4,7 @@
 
 import { h, id, put, say, svg } from "./dom.js";
 import { ceiling, count, size, span } from "./format.js";
+import { stops } from "./series.js";
 
 const HEIGHT = 240;
 const LEFT = 58;
@@ -89,7 +90,7 @@ export class DepthChart {
   }
 
   shades() {
-    return spans(this.seen).map(([from, to]) =>
+    return stops(this.seen).map(([from, to]) =>
       svg("rect", { class: "shade", x: this.x(from), y: TOP, width: Math.max(1, this.x(to) - this.x(from)), height: HEIGHT - TOP - BOTTOM }));
   }
 
@@ -127,7 +128,7 @@ export class DepthChart {
   sentence(seen, stop, resume) {
     if (!seen.length) return "Nothing was seen yet; the line begins with the next second.";
     const values = seen.map((point) => this.value(point));
-    const periods = spans(seen);
+    const periods = stops(seen);
     const stopped = periods.reduce((sum, [from, to]) => sum + to - from, 0);
     const limits = stop ? `stop at ${this.text(stop)}, resume below ${this.text(resume)}` : "no threshold in this unit";
     const held = periods.length ? `stopped ${periods.length === 1 ? "once" : `${periods.length} times`}, ${span(stopped)} in all` : "never stopped";
@@ -168,16 +169,4 @@ export class DepthChart {
     put(this.mark, svg("line", { x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }), svg("circle", { cx: x, cy: this.y(this.value(found)), r: 3.5 }));
     say(this.reading, `${new Date(found.at * 1000).toLocaleTimeString()}: ${count(found.depth_msgs)} messages, ${size(found.depth_bytes)}, ${found.stopped ? "producers stopped" : "open"}`);
   }
-}
-
-// Stopped periods as [from, to]; a point stands for the second before it.
-function spans(points) {
-  const found = [];
-  for (const point of points) {
-    const last = found[found.length - 1];
-    if (!point.stopped) continue;
-    if (last && point.at - last[1] <= 1.6) last[1] = point.at;
-    else found.push([point.at - 1, point.at]);
-  }
-  return found;
 }

@@ -33,5 +33,9 @@ function pump() {
 export async function remembered(name, signal, seconds) {
   const { rows } = await get(`/history${path(name)}`, { seconds }, signal);
   const ahead = rows.length ? Date.now() / 1000 - rows[rows.length - 1].time : 0;
-  series.seed(name, rows.map(({ time, depth_msgs, depth_bytes, stopped }) => ({ at: time + ahead, depth_msgs, depth_bytes, stopped })));
+  series.seed(name, rows.map(({ time, depth_msgs, depth_bytes, stopped, rate_in: taken }) => {
+    const at = time + ahead;
+    // What is stopped takes nothing in: where it did, it was open for a part of that second.
+    return { at, depth_msgs, depth_bytes, stopped, since: taken > 0 ? at : 0 };
+  }));
 }

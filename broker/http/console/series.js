@@ -6,7 +6,8 @@ const LONGEST = 330;
 const MOST_NODES = 300;
 const known = new Map();
 
-// {at: seconds, depth_msgs, depth_bytes, stopped}, oldest first
+// {at: seconds, depth_msgs, depth_bytes, stopped, since}, oldest first. A producer may fill a node within a
+// second of its opening, so that every point is stopped: `since` is when the last stop began, as far as is known.
 export function of(name) {
   let points = known.get(name);
   if (!points) {
@@ -33,7 +34,23 @@ export function seed(name, earlier) {
   points.splice(0, Math.max(0, points.length - LONGEST));
 }
 
-live.on("node", ({ name, depth_msgs, depth_bytes, flowStopped }) => add(name, { at: Date.now() / 1000, depth_msgs, depth_bytes, stopped: Boolean(flowStopped) }));
+live.on("node", ({ name, depth_msgs, depth_bytes, flowStopped, flowStoppedFor }) => {
+  const at = Date.now() / 1000;
+  add(name, { at, depth_msgs, depth_bytes, stopped: Boolean(flowStopped), since: at - (flowStoppedFor || 0) });
+});
+
+// Stopped periods as [from, to]; a stop that began after the point before is one of its own.
+export function stops(points) {
+  const found = [];
+  for (const [index, point] of points.entries()) {
+    if (!point.stopped) continue;
+    const before = index ? points[index - 1].at : point.at;
+    const last = found[found.length - 1];
+    if (last && last[1] === before && point.since <= before) last[1] = point.at;
+    else found.push([Math.max(before, Math.min(point.since, point.at)), point.at]);
+  }
+  return found;
+}
 
 export function isKnown(name) {
   return known.has(name) && known.get(name).length > 1;

@@ -1,6 +1,6 @@
 // A sparkline of depth: the last minute or two in a small canvas, stopped seconds in the warning colour.
 
-import { of } from "./series.js";
+import { of, stops } from "./series.js";
 
 const SECONDS = 90;
 const WIDTH = 110;
@@ -29,12 +29,7 @@ export function draw(canvas, name, stop) {
   const x = (at) => WIDTH - 1 - ((end - at) / SECONDS) * (WIDTH - 2);
   const y = (depth) => HEIGHT - 2 - (depth / top) * (HEIGHT - 5);
   context.fillStyle = colours.getPropertyValue("--stop-soft");
-  for (const [index, point] of seen.entries()) {
-    if (point.stopped && index > 0) {
-      const from = x(seen[index - 1].at);
-      context.fillRect(from, 0, x(point.at) - from + 0.5, HEIGHT);
-    }
-  }
+  for (const [from, to] of stops(seen)) context.fillRect(x(from), 0, x(to) - x(from), HEIGHT);
   context.beginPath();
   for (const [index, point] of seen.entries()) {
     if (index === 0) context.moveTo(x(point.at), y(point.depth_msgs));

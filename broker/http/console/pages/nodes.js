@@ -70,15 +70,16 @@ function remember(kind, filter) {
 function columns() {
   return [
     { id: "name", title: "Name", sort: "name", kind: "name-cell", cell: (row) => nodeLink(row.kind || "queue", row.name) },
-    { id: "state", title: "State", sort: "flowStopped", cell: state },
-    { id: "trend", title: "Depth, 90 s", kind: "wide", cell: trend },
+    { id: "state", title: "State", sort: "flowStopped", kind: "state-cell", cell: state },
+    { id: "trend", title: "Depth, 90 s", kind: "wide trend-cell", cell: trend },
     { id: "depth", title: "Depth", sort: "depth_msgs", num: true, cell: (row) => count(row.depth_msgs) },
     { id: "stop", title: "Stop at", sort: "flow_stop_count", num: true, kind: "wide", cell: (row) => (row.flow_stop_count ? count(row.flow_stop_count) : "–") },
     { id: "bytes", title: "Size", sort: "depth_bytes", num: true, kind: "wide", cell: (row) => size(row.depth_bytes) },
     { id: "in", title: "In /s", sort: "rate_in", num: true, kind: "mid", cell: (row) => rate(row.rate_in) },
     { id: "out", title: "Out /s", sort: "rate_out", num: true, kind: "mid", cell: (row) => rate(row.rate_out) },
     { id: "promised", title: "Promised", sort: "promised_msgs", num: true, kind: "wide", cell: (row) => count(row.promised_msgs) },
-    { id: "producers", title: "Producers", sort: "producers", num: true, kind: "mid", cell: (row) => (row.blocked_producers ? `${count(row.producers)} (${count(row.blocked_producers)} blocked)` : count(row.producers)) },
+    { id: "producers", title: "Producers", sort: "producers", num: true, kind: "mid", cell: (row) => count(row.producers) },
+    { id: "blocked", title: "Blocked", sort: "blocked_producers", num: true, kind: "mid", cell: (row) => count(row.blocked_producers) },
     { id: "consumers", title: "Consumers", sort: "consumers", num: true, kind: "mid", cell: (row) => count(row.consumers) },
   ];
 }

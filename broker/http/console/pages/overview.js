@@ -109,9 +109,9 @@ class Bar {
 const FIGURES = [
   ["connections", "Connections", "#/connections"],
   ["producers", "Producers", "#/links?role=producer"],
-  ["blocked_producers", "blocked"],
+  ["blocked_producers", "Blocked producers"],
   ["consumers", "Consumers", "#/links?role=consumer"],
-  ["slow_consumers", "slow"],
+  ["slow_consumers", "Slow consumers"],
   ["queues", "Queues", "#/nodes"],
   ["topics", "Topics", "#/nodes?kind=topic"],
   ["stopped_nodes", "Stopped nodes"],
