@@ -16,8 +16,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from broker.client.request import Management
-from tests.console.world import Watched, chromium
+from tests.console.world import Watched, chromium, crowd
 from tests.wire.conftest import RunningBroker
 
 TARGET_PERCENT = 2.0
@@ -58,9 +57,7 @@ def main() -> int:
 
 def measured(broker: RunningBroker, path: str, queues: int, seconds: float) -> int:
     """The exit status."""
-    with Management(broker.url) as management:
-        for number in range(queues):
-            management.call("CREATE", "org.sluice.queue", f"queue.{number:05}", {})
+    crowd(broker, queues)
     time.sleep(SETTLE_S)
     alone = percent(broker.pid, seconds)
     print(f"{queues:,} idle queues, no console          {alone:5.2f} % of a core")

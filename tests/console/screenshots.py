@@ -79,9 +79,7 @@ def busy(broker: RunningBroker, api: Api, clients: Clients) -> None:
     )
 
 
-def pictures(
-    browser: Browser, broker: RunningBroker, api: Api, stack: ExitStack, seconds: float
-) -> None:
+def pictures(browser: Browser, broker: RunningBroker, api: Api, stack: ExitStack, seconds: float) -> None:
     """Each page that the documentation shows."""
     base = f"http://127.0.0.1:{broker.http_port}"
     first = Watched(browser.new_context(**SMALL), base)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from broker.client.request import Management
-from tests.console.world import Api, Clients, Open
+from tests.console.world import Api, Clients, Open, crowd
 from tests.wire.conftest import RunningBroker
 
 pytestmark = pytest.mark.wire
@@ -20,14 +19,12 @@ QUEUES = 10_000
 @pytest.fixture
 def crowded(tmp_path: Path) -> Iterator[RunningBroker]:
     broker = RunningBroker(tmp_path, "events:\n  enabled: false\n", "", ())
-    with Management(broker.url) as management:
-        for number in range(QUEUES):
-            management.call("CREATE", "org.sluice.queue", f"queue.{number:05}", {})
+    crowd(broker, QUEUES)
     yield broker
     broker.stop()
 
 
-def test_ten_thousand_queues(look: Open, crowded: RunningBroker) -> None:
+def test_ten_thousand_queues(crowded: RunningBroker, look: Open) -> None:
     clients = Clients(crowded)
     try:
         clients.start("send", "queue.07777", "--count", "5", "--body", "x").wait(20)

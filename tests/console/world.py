@@ -21,7 +21,9 @@ from playwright.sync_api import (
     Request,
     expect,
 )
+from proton import Message
 
+from broker.client.link import Connection
 from tests.wire.conftest import RunningBroker, wait_until
 
 # Chromium's own services would ask the world for updates and suggestions.
@@ -135,8 +137,8 @@ class Watched:
 
     def check(self) -> None:
         """It did nothing of what it should never do."""
-        assert self.faults == []
-        assert self.strangers == []
+        assert not self.faults, self.faults
+        assert not self.strangers, self.strangers
 
 
 @contextmanager
@@ -150,6 +152,18 @@ def chromium(playwright: Playwright, path: str) -> Iterator[Browser]:
 
 
 Open = Callable[..., Watched]
+
+
+def crowd(broker: RunningBroker, count: int) -> None:
+    """So many empty queues, `queue.00000` and on. Nobody waits for each answer, which has nowhere to go."""
+    with Connection(broker.url) as connection:
+        sender = connection.sender("$management")
+        for number in range(count):
+            named = {"operation": "CREATE", "type": "org.sluice.queue", "name": f"queue.{number:05}"}
+            sender.send(bytes(Message(properties=named, body={}, reply_to="nobody").encode()), 30)
+        sender.flush(30)
+    made = Api(broker)("/queues?limit=1")["total"]
+    assert made == count, made
 
 
 def filled(api: Api, clients: Clients, name: str, count: int) -> None:
