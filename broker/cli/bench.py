@@ -21,6 +21,11 @@ from broker.client.errors import ClientError
 from broker.errors import OperatorError
 
 QUEUE_TYPE, BROKER_TYPE = "org.sluice.queue", "org.sluice.broker"
+EXAMPLES = (
+    ("sluice bench --seconds 5", "one sender, one receiver, 100 bytes"),
+    ("sluice bench load --senders 4 --receivers 4 --rate 2000 --json", "latency at 2,000 a second"),
+    ("sluice bench orders --senders 0 --count 1000", "drain a queue and check its order"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 
 from broker.cli import arguments, ask, explain, table
 from broker.cli.main import UsageError
-from broker.cli.table import Column, limit, number, printable, size_limit, text
+from broker.cli.printable import printable
+from broker.cli.table import Column, limit, number, size_limit, text
 
 if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -57,6 +58,24 @@ COLUMNS: tuple[Column, ...] = (
     number("stop/resume size", "flow_stop_size", "flow_resume_size", show=size_limit),
     text("stopped", "flowStopped"),
     number("msg", "depth_msgs"),
+)
+EXAMPLES = (
+    (
+        "sluice config add queue orders --max-queue-count 1000 --flow-stop-count 900",
+        "a queue with thresholds",
+    ),
+    ("sluice config set queue orders --flow-resume-count 500", "at runtime"),
+    (
+        "sluice config set queue orders --argument flow_resume_count=",
+        "take it back: the policies' value holds again",
+    ),
+    ("sluice config queues 'ord*'", "what there is, and its thresholds"),
+    ("sluice config add topic news", "a topic"),
+    ("sluice config bind news orders", "the queue takes what is sent to the topic"),
+    ("sluice config unbind news orders", "and no longer"),
+    ("sluice config apply policies.yaml", "policies of a file, at once"),
+    ("sluice config explain orders", "every setting, and the line it comes from"),
+    ("sluice config del queue orders", "with its messages"),
 )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from broker.cli import arguments, rows
 from broker.cli.main import INTERRUPTED, REFUSED, USAGE, UsageError
+from broker.cli.printable import printable
 from broker.cli.progress import Bar
 from broker.client import codec
 from broker.client.errors import ClientError
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 PUMP_EVERY = 256  # messages
 LAST_WORDS_S = 2.0  # for outcomes after something went wrong
 FOREVER_S = 1e9
+EXAMPLES = (
+    ("sluice send orders --body hello --count 10", "ten messages of text"),
+    ("sluice send orders --csv flights.csv --durable", "a message for each row"),
+    ("sluice send orders --size 1024 --rate 100 --count 50", "fifty of a kilobyte, a hundred a second"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         summary = _summary(sender, time.monotonic() - begin_s, fault)
     print(json.dumps(summary) if args.json else _told(sender, summary), flush=True)
     if fault:
-        print(f"sluice send: {fault}", file=sys.stderr)
+        print(f"sluice send: {printable(fault)}", file=sys.stderr)
     return status
 
 
@@ -98,7 +104,7 @@ def _send_all(args: argparse.Namespace, connection: Connection, sender: Sender) 
     # Lines that trickle in must not wait here for company.
     every = 1 if "-" in (args.csv, args.jsonl) else PUMP_EVERY
     begin_s = time.monotonic()
-    with Bar(f"to {args.address}", total, wanted=not args.json) as bar:
+    with Bar(f"to {printable(args.address)}", total, wanted=not args.json) as bar:
         for number, body in enumerate(_bodies(args)):
             if args.rate:
                 connection.wait_until(lambda: False, begin_s + number / args.rate - time.monotonic())
@@ -145,8 +151,9 @@ def _told(sender: Sender, summary: dict[str, object]) -> str:
     if sender.presettled:
         parts = ["pre-settled"]
     lines = [
-        f"sent {sender.sent:,} to {sender.address}" + (f": {', '.join(parts)}" if parts else ""),
+        f"sent {sender.sent:,} to {printable(str(sender.address))}"
+        + (f": {', '.join(parts)}" if parts else ""),
         f"blocked without credit {summary['blocked_s']} s of {summary['seconds']} s",
     ]
-    lines += [f"message {n}: {name}: {text}" for n, name, text in sender.rejections[:5]]
+    lines += [printable(f"message {n}: {name}: {text}") for n, name, text in sender.rejections[:5]]
     return "\n".join(lines)
