@@ -99,7 +99,12 @@ def test_the_screen_says_what_is_wrong_and_nothing_a_terminal_obeys() -> None:
 
 
 def test_ties_and_rows_without_a_value() -> None:
-    rows = [{"name": "a", "x": None}, {"name": "b", "x": 2}, {"name": "c", "x": "word"}, {"name": "d"}]
+    rows: list[dict[str, object]] = [
+        {"name": "a", "x": None},
+        {"name": "b", "x": 2},
+        {"name": "c", "x": "word"},
+        {"name": "d"},
+    ]
     assert [row["name"] for row in table.ordered(rows, ["x"], descending=True)] == ["c", "b", "a", "d"]
     assert [row["name"] for row in table.ordered(rows, ["x"], descending=False)] == ["b", "c", "a", "d"]
 

@@ -49,13 +49,15 @@ class FakeBroker:
         if self.fault is not None:
             raise self.fault
         if operation == "QUERY":
-            return Response(200, "OK", self._page(str(type), body["attributeNames"], properties["offset"]))
+            total = len(self.entities.get(str(type).removeprefix("org.sluice."), []))
+            page = self._page(str(type), body["attributeNames"], properties["offset"])
+            return Response(200, "OK", page, total)
         return Response(200, "OK", self.answers.get(operation, {}))
 
     def _page(self, type_: str, names: list[str], offset: int) -> dict[str, object]:
         found = self.entities.get(type_.removeprefix("org.sluice."), [])
         results = [[row.get(name) for name in names] for row in found[offset : offset + self.page]]
-        return {"attributeNames": names, "results": results, "total": len(found)}
+        return {"attributeNames": names, "results": results}
 
 
 @pytest.fixture
