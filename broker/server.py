@@ -33,7 +33,7 @@ from broker.events.watch import TOPIC
 from broker.flow.limits import resolve
 from broker.heap import Heap, give_back
 from broker.http.entrance import Entrance
-from broker.http.server import HttpServer
+from broker.http.server import HttpServer, Operate
 from broker.machine import (
     MEMORY_PERCENT,
     STORE_PERCENT,
@@ -161,7 +161,8 @@ class Server:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = Entrance(self._adopt, self.settings.websocket_origins)
             model = self.model
-            shown = model.snapshot, model.readiness, entrance, model.events, model.why
+            operate = Operate(model, self._writes_refused(), self.settings.websocket_origins)
+            shown = model.snapshot, model.readiness, entrance, operate
             self.http = HttpServer(host, port, self.ask, *shown)
             self.http.start()
             opened.append(f"http://{_bracketed(host)}:{self.http.port}")
@@ -248,6 +249,16 @@ class Server:
         plain_too = is_loopback(self.settings.http.host)
         self.reactor.post(lambda: admitted(self.reactor.adopt(sock, address, plain_too, gone)))
 
+    def _writes_refused(self) -> str:
+        """Why the HTTP API changes nothing; empty if it may."""
+        host = self.settings.http.host
+        if self.settings.http_allow_writes or is_loopback(host):
+            return ""
+        return (
+            f"HTTP listens on {host}, which others can reach, and knows no users:"
+            " it changes nothing unless http_allow_writes is true"
+        )
+
     def reload(self) -> list[str]:
         """Read settings and policies again and apply them: the nodes that changed.
 
@@ -316,7 +327,7 @@ class Server:
     def _sample(self, now_ns: int) -> None:
         moved = self.engine.sample(now_ns)
         self.container.sample(now_ns)
-        self.model.forecasts.sample()
+        self.model.sample()
         self.container.look_after_orphans()
         self.store.maintain()
         self.heap.look(moved < QUIET)

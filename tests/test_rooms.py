@@ -72,7 +72,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "manage": ("engine", "node", "bridge", "conduits", "policy", "flow", "queues", "store", *LEAVES),
     "advise": ("engine", "node", "flow", "queues", *LEAVES),
-    "http": (*VIEWS, *LEAVES),
+    "http": (
+        *("manage.listing", "manage.versions", "manage.bindings", "manage.bridges", "manage.policies"),
+        *("manage.entities", "manage.samples"),
+        *VIEWS,
+        *LEAVES,
+    ),
     "client": LEAVES,
     "routes": ("client", "conduits", *LEAVES),
     "channels": (

@@ -35,8 +35,9 @@ BROKER = PREFIX + "broker"
 WRITABLE = {PREFIX + "queue": "queue", PREFIX + "topic": "topic"}
 BINDING, BRIDGE = PREFIX + "binding", PREFIX + "bridge"
 CREATABLE = (*WRITABLE, BINDING, BRIDGE)
-REMOVABLE = (*WRITABLE, PREFIX + "subscription", BINDING, BRIDGE)
-LATER = tuple(PREFIX + kind for kind in ("policy", "session"))
+# Of clients, whom an operator may send away.
+CONNECTION, LINK = PREFIX + "connection", PREFIX + "link"
+REMOVABLE = (*WRITABLE, PREFIX + "subscription", BINDING, BRIDGE, CONNECTION, LINK)
 
 # What Proton's decoder raises, beside its own exception, on bytes that are no message of ours.
 MALFORMED = (ProtonException, ValueError, TypeError, KeyError, OverflowError, RecursionError, MemoryError)
@@ -126,6 +127,7 @@ class ManagementNode:
             "stop-producers": self._stop_producers,
             "start-producers": self._start_producers,
             "explain": self._explain,
+            "effect": self._effect,
             "why": self._why,
             "purge": self._purge,
             "apply": self._apply,
@@ -178,8 +180,6 @@ class ManagementNode:
             raise OperatorError("the request names no 'operation'")
         if operation is None:
             raise StatusError(NOT_IMPLEMENTED, f"no operation '{request.operation}'")
-        if request.type in LATER:
-            raise StatusError(NOT_IMPLEMENTED, f"{request.type} is not available yet")
         return operation(request)
 
     # --- entities
@@ -219,6 +219,11 @@ class ManagementNode:
             return NO_CONTENT, NOTHING
         if type_ == BRIDGE:
             self._model.bridges.delete(_identity(request))
+            return NO_CONTENT, NOTHING
+        if type_ in (CONNECTION, LINK):
+            # By identity alone: containers and links of one name are many.
+            end = self._model.close_connection if type_ == CONNECTION else self._model.detach_link
+            end(_identity(request))
             return NO_CONTENT, NOTHING
         self._model.delete(self._existing(type_, request))
         return NO_CONTENT, NOTHING
@@ -275,6 +280,13 @@ class ManagementNode:
         explanation = asdict(self._model.explain(request.text("address")))
         return OK, explanation | {"settings": list(explanation["settings"])}
 
+    def _effect(self, request: Request) -> Answer:
+        arguments = request.argument("arguments")
+        if arguments is not None and not isinstance(arguments, dict):
+            raise OperatorError("effect: 'arguments' must be a map")
+        found = asdict(self._model.effect(request.text("name"), arguments or {}))
+        return OK, found | {"changed": list(found["changed"])}
+
     def _why(self, request: Request) -> Answer:
         address = request.text("address") if request.argument("address") is not None else ""
         return OK, {"answers": [asdict(why) for why in self._model.why(address)[:MOST_ROWS]]}
@@ -313,8 +325,10 @@ class ManagementNode:
     def _apply(self, request: Request) -> Answer:
         if request.argument("text") is None:
             return OK, {"changed": self._model.reload()}
-        file = request.argument("file")
-        return OK, {"changed": self._model.apply_text(request.text("text"), str(file or "request"))}
+        given = request.text("text"), str(request.argument("file") or "request")
+        if request.argument("dry_run") is True:
+            return OK, {"changed": self._model.try_text(*given)}
+        return OK, {"changed": self._model.apply_text(*given)}
 
 
 def _request(message: Message) -> Request:
@@ -358,8 +372,6 @@ def _entity_type(request: Request, allowed: Mapping[str, object] | tuple[str, ..
 
 
 def _known(type_: str, known: Collection[str]) -> str:
-    if type_ in LATER:
-        raise StatusError(NOT_IMPLEMENTED, f"{type_} is not available yet")
     if type_ not in known:
         raise NotFoundError(f"no entity type '{type_}'; there are {', '.join(known)}")
     return type_

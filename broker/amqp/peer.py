@@ -192,6 +192,17 @@ class Peer:
         takers = [each for each in self.wire.links if isinstance(each, ConsumerLink) and not each.browses]
         return sum(each.delivered if each.presettled else each.settled for each in takers)
 
+    def channels(self) -> list[int]:
+        """The channels of the sessions that the peer has begun and not ended."""
+        found = []
+        session = self.connection.session_head(0)
+        while session is not None:
+            channel = getattr(session, "sluice_channel", -1)
+            if channel >= 0 and not session.state & Endpoint.REMOTE_CLOSED:
+                found.append(channel)
+            session = session.next(0)  # type: ignore[no-untyped-call]
+        return found
+
     @property
     def is_open(self) -> bool:
         """True once the peer has opened its connection."""

@@ -115,6 +115,7 @@ class ConsumerLink(Consumer):
     attached_ns: int
     served_ns: int
     settled_ns: int
+    channel: int
     def __init__(
         self,
         connection: Connection,

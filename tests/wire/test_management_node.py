@@ -83,7 +83,7 @@ def test_a_queue_is_created_read_changed_and_deleted(world: World, client: Clien
         (404, "UPDATE", {"type": QUEUE, "name": "nobody"}),
         (400, "CREATE", {"type": "org.sluice.binding", "name": "x"}),
         (404, "DELETE", {"type": "org.sluice.binding", "name": "x"}),
-        (501, "CREATE", {"type": "org.sluice.policy", "name": "x"}),
+        (405, "CREATE", {"type": "org.sluice.policy", "name": "x"}),
         (501, "EXPLODE", {"type": QUEUE, "name": "orders"}),
         (400, "", {}),
         (400, "explain", {"type": BROKER}),
