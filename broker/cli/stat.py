@@ -1,7 +1,7 @@
 """Show what a running broker has and does.
 
--g the broker, -c connections, -q queues, -u subscriptions and receivers, -f flow control: who is
-stopped, by what, and who waits, -r bridges, routes and channels. Without any of them: -q.
+-g the broker, -c connections, -s sessions, -q queues, -u subscriptions and receivers, -f flow control:
+who is stopped, by what, and who waits, -r bridges, routes and channels. Without any of them: -q.
 """
 
 from __future__ import annotations

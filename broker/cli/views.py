@@ -87,6 +87,20 @@ CONNECTIONS = View(
         number("msgOut", "messages_out"),
     ),
 )
+SESSIONS = View(
+    "Sessions",
+    ("session",),
+    (
+        text("id", "identity"),
+        text("connection", "connection"),
+        text("container", "container"),
+        text("peer", "peer"),
+        number("channel", "channel"),
+        number("producers", "producers"),
+        number("consumers", "consumers"),
+        number("unsettled", "unsettled"),
+    ),
+)
 QUEUES = View(
     "Queues",
     NODES,
@@ -241,6 +255,7 @@ CHANNELS = View(
 VIEWS: dict[str, tuple[View, ...]] = {
     "general": (GENERAL,),
     "connections": (CONNECTIONS,),
+    "sessions": (SESSIONS,),
     "queues": (QUEUES,),
     "subscriptions": (RECEIVERS,),
     "flow": (FLOW, SENDERS, DEADLOCKS),
@@ -250,6 +265,7 @@ VIEWS: dict[str, tuple[View, ...]] = {
 FLAGS = {
     "general": "-g",
     "connections": "-c",
+    "sessions": "-s",
     "queues": "-q",
     "subscriptions": "-u",
     "flow": "-f",

@@ -228,15 +228,16 @@ def test_every_view_can_be_shown(fake: FakeBroker, flag: str, capsys: pytest.Cap
 
 
 def test_every_attribute_asked_for_exists() -> None:
-    from broker.cli import board, config, table, views
+    from broker.cli import board, listings, table, views
     from broker.manage.attributes import PREFIX, names
 
     for shown in views.VIEWS.values():
         for view in shown:
             for kind in view.kinds:
                 assert set(view.attributes) <= set(names(PREFIX + kind)), view.title
-    for kind in ("queue", "topic"):
-        assert set(table.attributes(config.COLUMNS)) <= set(names(PREFIX + kind))
+    for listing in listings.LISTINGS.values():
+        for kind in listing.kinds:
+            assert {*table.attributes(listing.columns), listing.about} <= set(names(PREFIX + kind))
     for kind in views.NODES:
         assert set(board.ATTRIBUTES) <= set(names(PREFIX + kind))
     assert set(board.BROKER_ATTRIBUTES) <= set(names(PREFIX + "broker"))
