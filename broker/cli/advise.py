@@ -34,7 +34,7 @@ MOST_LOAD = 100_000_000
 EXAMPLES = (
     ("sluice advise data --node orders", "from the history of a data directory"),
     (
-        "sluice advise --arrivals 1000:200 --settles 900 --stop-count 500,1000",
+        "sluice advise --arrivals 500:100 --settles 450 --seconds 5s --stop-count 200,400",
         "a load that is made up, two thresholds",
     ),
 )

@@ -11,7 +11,6 @@ from typing import cast
 
 from broker.cli import arguments, ask
 from broker.cli.printable import safe
-from broker.client import codec
 
 EXAMPLES = (
     ("sluice browse orders --count 5", "the five oldest, which stay"),
@@ -30,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """One message a line."""
+    from broker.client import codec
+
     with ask.connect(args) as management:
         given = {"name": args.address, "offset": args.offset, "count": args.count}
         answer = ask.operation(management, "browse", **given)

@@ -14,7 +14,6 @@ from typing import cast
 
 from broker.cli import arguments, ask
 from broker.cli.printable import safe
-from broker.client import codec
 
 TOPIC = "$sluice/events"
 # What the line begins with, and what says nothing to a reader of lines.
@@ -80,6 +79,8 @@ def _is_wanted(args: argparse.Namespace, event: Mapping[str, object]) -> bool:
 
 
 def _event(message: bytes) -> dict[str, object]:
+    from broker.client import codec
+
     event = json.loads(codec.shown(message))
     assert isinstance(event, dict)
     return event

@@ -17,7 +17,6 @@ from broker.cli import arguments
 from broker.cli.main import REFUSED
 from broker.cli.printable import printable, safe
 from broker.cli.progress import Bar
-from broker.client import codec
 
 if TYPE_CHECKING:
     from broker.client.link import Connection, Receiver
@@ -95,6 +94,8 @@ def _most(args: argparse.Namespace, taken: int) -> int:
 
 
 def _line(message: bytes, *, as_json: bool) -> str:
+    from broker.client import codec
+
     if as_json:
         return json.dumps(codec.described(message), default=str) + "\n"
     return safe(codec.shown(message)) + "\n"

@@ -19,8 +19,6 @@ from broker.cli import arguments, rows
 from broker.cli.main import INTERRUPTED, REFUSED, USAGE, UsageError
 from broker.cli.printable import printable
 from broker.cli.progress import Bar
-from broker.client import codec
-from broker.client.errors import ClientError
 
 if TYPE_CHECKING:
     from broker.client.link import Connection, Sender
@@ -77,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _send(args: argparse.Namespace, connection: Connection, sender: Sender) -> tuple[int, str | None]:
     """The exit status and what went wrong; outcomes of what was sent are waited for either way."""
+    from broker.client.errors import ClientError
+
     fault: BaseException | None = None
     try:
         _send_all(args, connection, sender)
@@ -99,6 +99,8 @@ def _judged(sender: Sender, fault: BaseException | None) -> tuple[int, str | Non
 
 
 def _send_all(args: argparse.Namespace, connection: Connection, sender: Sender) -> None:
+    from broker.client import codec
+
     head = codec.header(durable=args.durable) + codec.application_properties(dict(args.property))
     total = args.count if args.count or args.csv or args.jsonl else 1
     # Lines that trickle in must not wait here for company.
@@ -118,6 +120,8 @@ def _send_all(args: argparse.Namespace, connection: Connection, sender: Sender) 
 
 def _bodies(args: argparse.Namespace) -> Iterator[bytes]:
     """Encoded bodies, read as they are sent: a file may be longer than memory."""
+    from broker.client import codec
+
     if args.csv or args.jsonl:
         texts = rows.csv_rows(args.csv) if args.csv else rows.json_lines(args.jsonl)
         return (codec.text_body(text) for text in islice(texts, args.count))
