@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from broker import __version__
+from broker import __version__, asking
 from broker.amqp.container import Container
 from broker.amqp.reactor import Reactor
 from broker.amqp.roster import Roster
@@ -44,6 +44,7 @@ from broker.machine import (
 )
 from broker.manage.model import Model
 from broker.manage.process import Process
+from broker.manage.survey import Surveyed, Wanted
 from broker.policy.load import load_policies
 from broker.recovery import open_store, restore
 from broker.settings import Settings
@@ -161,7 +162,7 @@ class Server:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = Entrance(self._adopt, self.settings.websocket_origins)
             model = self.model
-            shown = model.snapshot, model.readiness, entrance, model.events, model.why
+            shown = self.survey, model.readiness, entrance, model.events, model.why
             self.http = HttpServer(host, port, self.ask, *shown)
             self.http.start()
             opened.append(f"http://{_bracketed(host)}:{self.http.port}")
@@ -238,6 +239,12 @@ class Server:
         if faults:
             raise faults[0]
         return answers[0]
+
+    def survey(self) -> Surveyed:
+        """Everything that is counted, for metrics; TimeoutError if the reactor's thread doesn't get to it."""
+        per = self.settings.metrics
+        wanted = Wanted(subscriptions=per.per_subscription, links=per.per_link)
+        return asking.InParts(self.reactor.post, lambda: self.model.survey(wanted)).wait()
 
     def _adopt(
         self, sock: socket.socket, address: str, admitted: Callable[[bool], None], gone: Callable[[], None]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from broker import fields
 from broker.conduits import (
@@ -46,6 +47,7 @@ __all__ = [
     "Flow",
     "Limits",
     "Listener",
+    "Metrics",
     "Settings",
     "broker_reference",
     "broker_schema",
@@ -98,6 +100,14 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True)
+class Metrics:
+    """What has series of its own beside queues, topics and the broker: one each, so they can be many."""
+
+    per_subscription: bool = False
+    per_link: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything the broker is started with. ``origins`` says where each setting that was set comes from.
 
@@ -119,6 +129,7 @@ class Settings:
     limits: Limits = Limits()
     flow: Flow = field(default_factory=Flow)
     events: Events = Events()
+    metrics: Metrics = Metrics()
     auto_create: bool = True
     virtual_hosts: tuple[str, ...] = ()
     log_level: str = "info"
@@ -192,6 +203,8 @@ FIELDS = fields.table(
     Field(
         "events.sample_interval", Duration(100), "1 s", "How often nodes whose numbers changed are sampled"
     ),
+    Field("metrics.per_subscription", Flag(), "false", "Series of every single subscription of a topic"),
+    Field("metrics.per_link", Flag(), "false", "Series of every single producer and consumer link"),
     Field("flow.flow_control", Flag(), "true", "false enforces no threshold on any node"),
     Field(
         "flow.default_flow_stop_threshold",
@@ -444,8 +457,17 @@ def _built(found: Mapping[str, _Set]) -> Settings:
     top |= {_leaf(name): value for name, value in values.items() if name.startswith("store.")}
     if "policies" not in top and DEFAULT_POLICIES.is_dir():
         top["policies"] = (DEFAULT_POLICIES,)
-    parts = {"limits": _limits(values), "flow": _flow(values, origins), "events": _events(values)}
+    parts = {
+        "limits": _limits(values),
+        "flow": _flow(values, origins),
+        "events": _events(values),
+        "metrics": Metrics(**_named("metrics.", values)),
+    }
     return Settings(**top, **parts, origins=origins)  # type: ignore[arg-type]
+
+
+def _named(section: str, values: Mapping[str, object]) -> dict[str, Any]:
+    return {_leaf(name): value for name, value in values.items() if name.startswith(section)}
 
 
 def _limits(values: Mapping[str, object]) -> Limits:

@@ -27,7 +27,14 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LEAVES = ("errors", "units", "message", "bodyscan", "codes", "yamlsource", "fields", "storage", "records")
-VIEWS = ("manage.views", "manage.conduits", "manage.attributes", "manage.model", "manage.process")
+VIEWS = (
+    "manage.views",
+    "manage.survey",
+    "manage.conduits",
+    "manage.attributes",
+    "manage.model",
+    "manage.process",
+)
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "errors": (),
@@ -47,6 +54,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "storage": (),
     "records": LEAVES,
     "machine": (),
+    "asking": (),
     "heap": (),
     "node": ("flow", "queues", "passage", "bridge", "awaiting", "large", *LEAVES),
     "storing": ("flow", "queues", "node", *LEAVES),
@@ -88,7 +96,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "spark": (),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store", "events"),
-        *("machine", "heap", "recovery", "conducting"),
+        *("machine", "heap", "recovery", "conducting", "asking"),
         *("policy", "security", "settings", "endpoints", *LEAVES),
     ),
 }

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from email.utils import formatdate
@@ -20,13 +20,13 @@ from typing import Any, TypeVar, cast
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.errors import NotFoundError, OperatorError
 from broker.http import metrics, server
-from broker.manage.views import Snapshot
+from broker.manage.survey import Surveyed
 
 log = logging.getLogger("sluice.http")
 
@@ -35,9 +35,12 @@ JSON = "application/json"
 NOT_FOUND = "not found; there are /metrics, /healthz, /readyz and /api/v1/events, why, deadlocks"
 # Events of one answer, unless it is asked for another number of them; the broker keeps no more than the last.
 EVENTS, MOST_EVENTS = 100, 1000
+# Of a long answer, given to the socket at once.
+PART_BYTES = 256 * 1024
 
 Answer = TypeVar("Answer")
-Content = tuple[int, str, bytes]
+# Status, content type and body, the body of a long answer in parts.
+Content = tuple[int, str, bytes | list[bytes]]
 Page = Callable[[Request], Content]
 Events = Callable[[int, bool], list[bytes]]
 Why = Callable[[str], Sequence[object]]
@@ -46,13 +49,13 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def application(
     ask: server.Ask,
-    snapshot: Callable[[], Snapshot],
+    survey: Callable[[], Surveyed],
     readiness: Callable[[], str],
     events: Events | None = None,
     why: Why | None = None,
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The ASGI application; without a ``why`` nobody is told why a link waits."""
-    pages = _Pages(ask, snapshot, readiness, events, why)
+    pages = _Pages(ask, survey, readiness, events, why)
     threads = _Threads()
     routes = [
         Route("/metrics", _endpoint(pages.metrics, threads)),
@@ -75,7 +78,7 @@ class _Pages:
     def __init__(
         self,
         ask: server.Ask,
-        snapshot: Callable[[], Snapshot],
+        survey: Callable[[], Surveyed],
         readiness: Callable[[], str],
         events: Events | None,
         why: Why | None,
@@ -83,11 +86,11 @@ class _Pages:
         self._events = events
         self._why = why
         self._ask = ask
-        self._snapshot = snapshot
+        self._survey = survey
         self._readiness_of = readiness
 
     def metrics(self, _request: Request) -> Content:
-        return 200, metrics.CONTENT_TYPE, metrics.render(self._ask(self._snapshot))
+        return 200, metrics.CONTENT_TYPE, metrics.render(self._survey())
 
     def health(self, _request: Request) -> Content:
         """Alive is a broker whose loop turns."""
@@ -115,7 +118,7 @@ class _Pages:
 
     def deadlocks(self, _request: Request) -> Content:
         """Those that stand now."""
-        found = self._ask(self._snapshot).broker.deadlocks
+        found = self._survey().broker.deadlocks
         return _json(200, {"deadlocks": [asdict(each) for each in found]})
 
     def why(self, request: Request) -> Content:
@@ -171,9 +174,22 @@ def _endpoint(page: Page, threads: _Threads) -> Endpoint:
             status, content_type, body = await threads.run(partial(page, request))
         except TimeoutError:
             return Response(b"the broker's loop does not answer\n", 503, media_type=PLAIN)
+        if isinstance(body, list):
+            return StreamingResponse(_parts(body), status, media_type=content_type)
         return Response(body, status, media_type=content_type)
 
     return answer
+
+
+async def _parts(body: list[bytes]) -> AsyncIterator[bytes]:
+    """Others have their turn, and the client its time, between two of them."""
+    gathered = bytearray()
+    for each in body:
+        gathered += each
+        if len(gathered) >= PART_BYTES:
+            yield bytes(gathered)
+            gathered.clear()
+    yield bytes(gathered)
 
 
 async def _refusal(_request: Request, fault: Exception) -> Response:

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from broker.errors import OperatorError
 from broker.http.entrance import Entrance
-from broker.manage.views import Snapshot
+from broker.manage.survey import Surveyed
 
 log = logging.getLogger("sluice.http")
 
@@ -43,6 +43,7 @@ class HttpServer:
     """Serves in a thread of its own from ``start`` to ``stop``; port 0 takes a free one.
 
     Without an ``entrance`` there is no AMQP over WebSocket; ``events`` tells the last so many.
+    ``survey`` may be called on any thread.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class HttpServer:
         host: str,
         port: int,
         ask: Ask,
-        snapshot: Callable[[], Snapshot],
+        survey: Callable[[], Surveyed],
         readiness: Callable[[], str] = lambda: "",
         entrance: Entrance | None = None,
         events: Callable[[int, bool], list[bytes]] | None = None,
@@ -58,7 +59,7 @@ class HttpServer:
     ) -> None:
         self._address = (host, port)
         self._ask = ask
-        self._snapshot = snapshot
+        self._survey = survey
         self._readiness = readiness
         self._entrance = entrance
         self._events = events
@@ -107,7 +108,7 @@ class HttpServer:
         try:
             from broker.http import app, site
 
-            served = app.application(self._ask, self._snapshot, self._readiness, self._events, self._why)
+            served = app.application(self._ask, self._survey, self._readiness, self._events, self._why)
             site.run(served, self._entrance, sock, self._wakes)
         except Exception:
             log.exception("the HTTP server has failed; the broker goes on without it")
