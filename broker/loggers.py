@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.units import did_you_mean, listed, show
+from broker.fields import did_you_mean, listed
+from broker.units import show
 
 LEVELS = ("debug", "info", "warning", "error")
 TEXT, JSON = "text", "json"
@@ -27,7 +28,7 @@ LOGGERS = {
     TRACE: "frames of the connections that are traced",
 }
 
-Extra = dict[str, dict[str, object]]
+About = dict[str, dict[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,6 @@ def known_level(name: str) -> str:
     return name
 
 
-def about(peer: str, **fields: object) -> Extra:
+def about(peer: str, **fields: object) -> About:
     """The ``extra`` of a log call about a peer, by its address; the fields stand in JSON lines."""
     return {"fields": {"peer": peer, **fields}}

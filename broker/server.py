@@ -34,6 +34,7 @@ from broker.flow.limits import resolve
 from broker.heap import Heap, give_back
 from broker.http.entrance import Entrance
 from broker.http.server import HttpServer
+from broker.logs.output import Output
 from broker.machine import (
     MEMORY_PERCENT,
     STORE_PERCENT,
@@ -104,8 +105,11 @@ class Server:
     until a signal or ``stop``. OperatorError if the data directory or the policies refuse.
     """
 
-    def __init__(self, settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, reload: Callable[[], Settings] | None = None, output: Output | None = None
+    ) -> None:
         self.settings = settings
+        self._output = output
         self._reload_settings = reload
         self.budgets = Budgets.of(settings)
         policies = load_policies(settings.policies)
@@ -263,11 +267,17 @@ class Server:
         settings = self._reload_settings() if self._reload_settings is not None else self.settings
         changed = self.model.apply(load_policies(settings.policies), settings.flow.defaults)
         self.model.auto_create = settings.auto_create
+        self._configure_logs(settings)
         self.model.bridges.configure(settings.bridges)
         self.conducting.configure(settings)
         if settings.flow.defaults.flow_control != self.engine.flow_control:
             self.engine.switch_flow(settings.flow.defaults.flow_control)
         return changed
+
+    def _configure_logs(self, settings: Settings) -> None:
+        self.model.log_levels.configure(settings.log_level, settings.log_levels)
+        if self._output is not None:
+            self._output.reconfigure(settings.log_format, settings.log_lines_per_peer)
 
     def stop(self) -> None:
         """Stop in order: accept nobody, take no more messages, let what is in flight settle, close."""
@@ -316,7 +326,7 @@ class Server:
         try:
             changed = self.reload()
         except (ConfigError, OperatorError) as fault:
-            log.error("reload refused, the old settings stay:\n%s", fault)
+            log.error("reload refused, the old settings stay: %s", "; ".join(str(fault).splitlines()))
             return
         log.info("settings and policies reloaded, %d nodes changed", len(changed))
 
@@ -327,13 +337,17 @@ class Server:
         self.container.look_after_orphans()
         self.store.maintain()
         self.heap.look(moved < QUIET)
+        if self._output is not None:
+            self._output.sweep()
         self.reactor.at(now_ns + SECOND_NS, self._sample)
 
 
-def serve(settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
+def serve(
+    settings: Settings, reload: Callable[[], Settings] | None = None, output: Output | None = None
+) -> None:
     """Run a broker in this process until it is told to stop; says on stderr what it listens on."""
     _raise_descriptor_limit()
-    server = Server(settings, reload)
+    server = Server(settings, reload, output)
     _say(f"limits {server.budgets}")
     try:
         opened = server.start()

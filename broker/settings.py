@@ -37,6 +37,7 @@ from broker.fields import (
     from_text,
 )
 from broker.flow.limits import BrokerDefaults
+from broker.loggers import JSON, LEVELS, TEXT, LoggerLevel, LoggerLevelType
 from broker.units import MB
 from broker.yamlsource import Block, Entry, Items, Node, Place, Scalar, plain, read_file
 
@@ -133,6 +134,9 @@ class Settings:
     auto_create: bool = True
     virtual_hosts: tuple[str, ...] = ()
     log_level: str = "info"
+    log_levels: tuple[LoggerLevel, ...] = ()
+    log_format: str = TEXT
+    log_lines_per_peer: int = 100
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
@@ -172,7 +176,15 @@ FIELDS = fields.table(
         "none",
         "Names a client may open its connection to; each has nodes of its own, other names the common ones",
     ),
-    Field("log_level", Word(("debug", "info", "warning", "error")), "info", "The least that is logged"),
+    Field("log_level", Word(LEVELS), "info", "The least that is logged"),
+    Field("log_levels", Several(LoggerLevelType()), "none", "Levels of single loggers: `sluice.amqp=debug`"),
+    Field("log_format", Word((TEXT, JSON)), "text", "How lines are written, on standard error"),
+    Field(
+        "log_lines_per_peer",
+        Count(),
+        "100",
+        "Most lines about one host within 10 s, and ten times as many about all; 0: no bound",
+    ),
     Field("limits.max_connections", Count(1, 1_000_000), "10000", "Most connections at once"),
     Field("limits.max_sessions", Count(1, 65_536), "64", "Most sessions of one connection"),
     Field("limits.max_links", Count(1, 1_000_000), "1024", "Most links of one session"),

@@ -26,7 +26,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-LEAVES = ("errors", "units", "message", "bodyscan", "codes", "yamlsource", "fields", "storage", "records")
+LEAVES = (
+    *("errors", "units", "message", "bodyscan", "codes", "yamlsource", "fields", "storage", "records"),
+    "loggers",
+)
 VIEWS = (
     "manage.views",
     "manage.survey",
@@ -44,6 +47,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "bodyscan": ("message",),
     "large": ("flow", *LEAVES),
     "fields": ("units",),
+    "loggers": ("fields", "units"),
+    "logs": LEAVES,
     "yamlsource": ("errors",),
     "endpoints": LEAVES,
     "conduits": LEAVES,
@@ -92,11 +97,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         *("client", "server", "advise", "settings", "policy", "store", "events.schema", *VIEWS, *LEAVES),
+        *("logs", "manage.loglevels"),
     ),
     "spark": (),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store", "events"),
-        *("machine", "heap", "recovery", "conducting", "asking"),
+        *("machine", "heap", "recovery", "conducting", "asking", "logs"),
         *("policy", "security", "settings", "endpoints", *LEAVES),
     ),
 }

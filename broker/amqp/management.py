@@ -18,6 +18,7 @@ from proton import Message, ProtonException, int32
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.manage.attributes import PREFIX, ROWS, names
 from broker.manage.model import Model
+from broker.manage.tracing import FRAMES, SECONDS, Trace
 
 ADDRESS = "$management"
 LARGEST_REQUEST = 1 << 20
@@ -44,7 +45,7 @@ Correlation = str | bytes | UUID | int | None
 Body = Mapping[str, object] | list[object]
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("sluice.management")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,8 @@ class ManagementNode:
             "backup-done": self._backup_done,
             "events": self._events,
             "audit": self._audit,
+            "log-levels": self._log_levels,
+            "trace": self._trace,
         }
 
     def handle(self, data: bytes) -> tuple[str, bytes] | None:
@@ -298,6 +301,21 @@ class ManagementNode:
         found = self._model.audit()
         return OK, asdict(found) | {"breaches": list(found.breaches)}
 
+    def _log_levels(self, request: Request) -> Answer:
+        levels = self._model.log_levels
+        if request.argument("logger") is None:
+            return OK, {"levels": levels.effective()}
+        level = request.argument("level")
+        return OK, {"levels": levels.change(request.text("logger"), "" if level is None else str(level))}
+
+    def _trace(self, request: Request) -> Answer:
+        given = (
+            request.text("connection"),
+            request.number("frames", FRAMES),
+            request.number("seconds", SECONDS),
+        )
+        return OK, asdict(self._model.tracing.order(Trace(*given)))
+
     def _apply(self, request: Request) -> Answer:
         if request.argument("text") is None:
             return OK, {"changed": self._model.reload()}
@@ -327,6 +345,8 @@ OPERATIONS: dict[str, list[str]] = {
         "backup-done",
         "events",
         "audit",
+        "log-levels",
+        "trace",
     ],
 }
 

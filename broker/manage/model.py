@@ -29,12 +29,14 @@ from broker.manage.definitions import Definition
 from broker.manage.entities import Entities, Page
 from broker.manage.forecasts import Forecasts
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
+from broker.manage.loglevels import LogLevels
 from broker.manage.names import check_name, is_own
 from broker.manage.obstacles import Around
 from broker.manage.process import Process
 from broker.manage.subscriptions import Subscriptions, Wanted, is_pattern, is_subscription
 from broker.manage.survey import Survey, Surveyed
 from broker.manage.totals import Totals
+from broker.manage.tracing import Tracing
 from broker.manage.views import (
     BrokerView,
     Browsed,
@@ -112,7 +114,8 @@ class Model:
     of each that has new settings, to give consumers their new windows. ``on_reload`` reads
     the broker's files anew and applies them. ``own`` are topics of the broker's own, which clients may
     subscribe to and not send to; one is made when it is first asked for. ``on_create`` is told of each
-    queue and topic that came to be. ``routes`` and ``channels`` show those there are.
+    queue and topic that came to be. ``routes`` and ``channels`` show those there are. ``log_levels`` and
+    ``tracing`` are verbs about the broker's log.
     """
 
     def __init__(
@@ -150,6 +153,8 @@ class Model:
         self.bridges = DefinedBridges(engine, self.resolve)
         self.routes: Callable[[], Sequence[RouteView]] = tuple
         self.channels: Callable[[], Sequence[ChannelView]] = tuple
+        self.log_levels = LogLevels()
+        self.tracing = Tracing()
         self._totals = Totals()
         others: dict[str, Callable[[], Iterable[object]]] = {
             "bridge": self.bridges.views,
