@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
@@ -248,7 +248,11 @@ class Server:
         """Everything that is counted, for metrics; TimeoutError if the reactor's thread doesn't get to it."""
         per = self.settings.metrics
         wanted = Wanted(subscriptions=per.per_subscription, links=per.per_link)
-        return asking.InParts(self.reactor.post, lambda: self.model.survey(wanted)).wait()
+        found = asking.InParts(self.reactor.post, lambda: self.model.survey(wanted)).wait()
+        if self._output is None:
+            return found
+        left_out = self._output.bound.left_out_total
+        return replace(found, log_lines=dict(self._output.lines_total), log_left_out=left_out)
 
     def _adopt(
         self, sock: socket.socket, address: str, admitted: Callable[[bool], None], gone: Callable[[], None]

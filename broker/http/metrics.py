@@ -32,6 +32,7 @@ def render(found: Surveyed) -> list[bytes]:
 
 def _render(found: Surveyed) -> Iterator[bytes]:
     yield from _broker(found.broker)
+    yield _log(found)
     yield generate_latest(_PROCESS)
     yield from _nodes("sluice_queue_", [_queue_labels(each) for each in found.nodes], found.rows)
     yield _info(found.nodes)
@@ -53,6 +54,12 @@ def _broker(broker: BrokerView) -> Iterator[bytes]:
     yield family("sluice_messages_settled_total", "Messages settled by consumers", settled)
     states = [(labels(("state", each)), broker.store.state == each) for each in families.STORE_STATES]
     yield family("sluice_store_state", "1 for the state the store is in", states)
+
+
+def _log(found: Surveyed) -> bytes:
+    lines = [(labels(("level", level)), count) for level, count in found.log_lines.items()]
+    left_out = family("sluice_log_lines_left_out_total", "Lines left out", [("", found.log_left_out)])
+    return family("sluice_log_lines_total", "Lines written to the log", lines) + left_out
 
 
 def _nodes(prefix: str, written: Sequence[str], rows: Sequence[Row]) -> Iterator[bytes]:

@@ -7,8 +7,8 @@ its nodes were read within the same tenths of a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -123,6 +123,9 @@ class Surveyed:
     channels: tuple[ChannelView, ...] = ()
     producers: tuple[ProducerView, ...] = ()
     consumers: tuple[ConsumerView, ...] = ()
+    # Lines of the log by level, and those that were left out; whoever writes them fills it in.
+    log_lines: Mapping[str, int] = field(default_factory=dict)
+    log_left_out: int = 0
 
 
 def row_of(node: Node, held: bool, now_ns: int) -> Row:
