@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import OperatorError
@@ -33,6 +33,7 @@ def with_exception(text: str) -> logging.LogRecord:
     return found
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_a_name_never_breaks_a_line_of_text(name: str) -> None:
     line = TextFormatter().format(record("open, container '%s'", name))
@@ -56,6 +57,7 @@ def test_a_traceback_is_indented_and_a_message_in_it_cannot_leave_it() -> None:
     assert "\x1b" not in lines[-1]
 
 
+@settings(deadline=None)
 @given(st.text(), st.text())
 def test_json_is_one_line_of_ascii_with_its_fields(name: str, user: str) -> None:
     line = JsonFormatter().format(record("open %s", name, container=name, user=user, number=3))

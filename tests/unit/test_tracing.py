@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.amqp.tracing import LONGEST, MOST_KEPT, Frame, Reader, Tap, decoded
@@ -77,6 +77,7 @@ def test_an_empty_frame_and_one_of_no_known_kind() -> None:
     assert decoded(Frame(0, performative(0x77), 20))[0] == "119"
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_bytes_at_random_raise_nothing(body: bytes) -> None:
     decoded(Frame(0, body, 8 + len(body)))
