@@ -11,12 +11,14 @@ import pytest
 
 from broker.client import codec
 from broker.client.link import Connection
+from broker.client.request import Management
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.frames import CLOSE, RawPeer, performative
 from tests.wire.test_cli_wire import parsed, sluice
 
 pytestmark = pytest.mark.wire
 
+BROKER = "org.sluice.broker"
 JSON = "log_format: json\n"
 SECRET = "hunter2-in-the-body"
 
@@ -93,7 +95,7 @@ def test_a_client_that_cannot_authenticate_has_its_reason(start_broker: StartBro
     broker = start_broker(JSON)
     with socket.create_connection(("127.0.0.1", broker.port)) as client:
         client.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        found = told(broker, "refused: not an AMQP protocol header")
+        found = told(broker, "refused: protocol header")
         assert found["peer"] == "{}:{}".format(*client.getsockname())
 
 
@@ -111,8 +113,7 @@ def test_a_name_cannot_forge_a_line(broker: RunningBroker) -> None:
 def test_no_line_has_a_body(start_broker: StartBroker) -> None:
     broker = start_broker("log_level: debug\n")
     with Connection(broker.url) as connection:
-        identity = parsed(broker, "stat", "-c")["connections"][0]["identity"]
-        sluice(broker, "trace", identity)
+        trace(broker, lines(broker, "open from")[0].split("sluice.amqp: ")[1].split(":")[0])
         sender = connection.sender("orders")
         sender.send(codec.text_body(SECRET), 10)
         sender.flush(10)
@@ -133,7 +134,7 @@ def test_a_flood_of_refused_connections_does_not_fill_the_disk(start_broker: Sta
             client.recv(8)
     broker.wait_for_log("more lines about 127.0.0.1 were left out within 10 s", 15)
     # A window may have ended while they came.
-    assert 20 <= len(lines(broker, "refused: not an AMQP")) <= 40
+    assert 20 <= len(lines(broker, "refused: protocol header")) <= 40
     counted = sum(int(line.split(": ", 1)[1].split()[0]) for line in lines(broker, "were left out"))
     assert counted >= 300 - 40
 
@@ -142,15 +143,21 @@ def test_a_flood_of_refused_connections_does_not_fill_the_disk(start_broker: Sta
 
 
 def levels(broker: RunningBroker) -> dict[str, str]:
-    found = parsed(broker, "log-level")
-    assert isinstance(found, dict)
-    return found
+    with Management(broker.url) as management:
+        body = management.call("log-levels", BROKER, body={}).body
+    assert isinstance(body, dict)
+    return dict(body["levels"])
+
+
+def trace(broker: RunningBroker, connection: str, **bounds: int) -> None:
+    with Management(broker.url) as management:
+        management.call("trace", BROKER, body={"connection": connection, **bounds})
 
 
 def test_levels_are_changed_at_runtime_and_read_again_on_sighup(start_broker: StartBroker) -> None:
     broker = start_broker("log_level: info\nlog_levels: [sluice.store=debug]\n")
-    assert levels(broker)["sluice.amqp"] == "info"
-    assert levels(broker)["sluice.store"] == "debug"
+    shown = parsed(broker, "log-level")
+    assert (shown["sluice.amqp"], shown["sluice.store"]) == ("info", "debug")
     assert sluice(broker, "log-level", "sluice.amqp", "error") == "sluice.amqp  error\n"
     before = len(lines(broker, "open from"))
     Connection(broker.url).close()
@@ -159,12 +166,12 @@ def test_levels_are_changed_at_runtime_and_read_again_on_sighup(start_broker: St
     assert "no logger 'sluice.ampq'" in sluice(broker, "log-level", "sluice.ampq", "info", status=1)
     assert "expected 'debug'" in sluice(broker, "log-level", "sluice.amqp", "loud", status=1)
     assert sluice(broker, "log-level", "sluice.amqp", "inherit") == "sluice.amqp  info\n"
-    sluice(broker, "log-level", "sluice.amqp", "error")
     broker.config_file.write_text("log_level: warning\nlog_format: json\n")
     broker.signal(signal.SIGHUP)
     wait_until(lambda: levels(broker)["sluice.amqp"] == "warning", 10, "the settings to be read again")
     assert set(levels(broker).values()) == {"warning"}
-    sluice(broker, "log-level", "sluice.amqp", "info")
+    with Management(broker.url) as management:
+        management.call("log-levels", BROKER, body={"logger": "sluice.amqp", "level": "info"})
     assert json.loads(broker.lines[-1])["logger"] in ("sluice", "sluice.amqp")
 
 
@@ -206,12 +213,12 @@ def test_a_trace_ends_by_time_by_order_and_with_its_connection(broker: RunningBr
     peer = RawPeer(broker.port).open(container="traced")
     broker.wait_for_log("container 'traced'")
     identity = lines(broker, "container 'traced'")[0].split("sluice.amqp: ")[1].split(":")[0]
-    sluice(broker, "trace", identity, "--for", "1s")
+    trace(broker, identity, seconds=1)
     broker.wait_for_log(f"{identity}: trace ended: its time is over")
-    sluice(broker, "trace", identity)
+    trace(broker, identity)
     assert sluice(broker, "trace", identity, "--stop") == f"{identity} is not traced any more\n"
     broker.wait_for_log(f"{identity}: trace ended: another order came")
-    sluice(broker, "trace", identity)
+    trace(broker, identity)
     peer.socket.close()
     broker.wait_for_log(f"{identity}: trace ended: the connection is closed")
     assert "no connection named 'c999'" in sluice(broker, "trace", "c999", status=1)
@@ -222,19 +229,13 @@ def test_a_trace_begins_within_a_frame_that_is_under_way(start_broker: StartBrok
     peer = RawPeer(broker.port).open(container="traced").begin()
     peer.attach_sender("orders")
     peer.await_credit()
-    whole = performative(
-        0x14, 0, 0, b"t", 0, False, payload=b"\x00\x53\x75\xb0" + (60_000).to_bytes(4, "big") + bytes(60_000)
-    )
+    body = b"\x00\x53\x75\xb0" + (60_000).to_bytes(4, "big") + bytes(60_000)
+    whole = performative(0x14, 0, 0, b"t", 0, False, payload=body)
     identity = told(broker, "container 'traced'")["connection"]
     peer.send(whole[:30_000])
-    wait_until(lambda: received(broker, identity) >= 0, 10, "its beginning to be read")
-    sluice(broker, "trace", identity)
+    # What was there before the order came is read before it.
+    trace(broker, identity)
     peer.send(whole[30_000:], AMQP_FRAME_OF_NOTHING)
     wait_until(lambda: bool(lines(broker, '"performative": "empty"')), 10, "the frame behind it")
     assert not lines(broker, "trace ended")
     peer.socket.close()
-
-
-def received(broker: RunningBroker, identity: str) -> int:
-    rows = parsed(broker, "stat", "-c")["connections"]
-    return int(next(row for row in rows if row["identity"] == identity)["messages_in"])

@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "etc" / "prometheus" / "sluice-rules.yml"
 DASHBOARD = ROOT / "etc" / "grafana" / "dashboards" / "sluice.json"
 BODY = codec.text_body("x" * 100)
+DURABLE = codec.header(durable=True) + BODY
 
 CONFIG = """
 metrics: {{per_subscription: true, per_link: true}}
@@ -149,7 +150,7 @@ class Load:
 
     def go_on(self) -> None:
         """Durable messages come and go."""
-        self.kept.send(BODY, 10)
+        self.kept.send(DURABLE, 10)
         self.kept.flush(10)
         self.receiver.take(1, 10)
 
