@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from broker.engine import Engine
 from broker.flow.ledger import Account, Port
 from broker.flow.limits import BrokerDefaults
 from broker.flow.window import Window
 from broker.manage.model import Model
 from broker.manage.process import Process
+from broker.manage.survey import Surveyed, Wanted
 from broker.manage.views import ConnectionView, ConsumerView, ProducerView, SessionView
 from broker.node import Node
 from broker.policy.effective import PolicySet
@@ -110,6 +113,16 @@ class FakeLinks:
         ]
 
 
+def finished(steps: Generator[None, None, Surveyed]) -> Surveyed:
+    """What the survey returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Surveyed = end.value
+            return found
+
+
 class World:
     """An engine at ``BEGIN`` whose model knows these policies."""
 
@@ -157,6 +170,10 @@ class World:
         for _ in range(count):
             self.engine.put(node, bytes(size), False)
         self.engine.end_turn()
+
+    def survey(self, wanted: Wanted | None = None) -> Surveyed:
+        """Everything that is counted."""
+        return finished(self.model.survey(wanted or Wanted()))
 
     def at(self, seconds: float) -> None:
         """Another turn, so long after the beginning."""
