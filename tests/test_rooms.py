@@ -26,8 +26,18 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-LEAVES = ("errors", "units", "message", "bodyscan", "codes", "yamlsource", "fields", "storage", "records")
-VIEWS = ("manage.views", "manage.conduits", "manage.attributes", "manage.model", "manage.process")
+LEAVES = (
+    *("errors", "units", "message", "bodyscan", "codes", "yamlsource", "fields", "storage", "records"),
+    "loggers",
+)
+VIEWS = (
+    "manage.views",
+    "manage.survey",
+    "manage.conduits",
+    "manage.attributes",
+    "manage.model",
+    "manage.process",
+)
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "errors": (),
@@ -35,8 +45,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "message": (),
     "codes": (),
     "bodyscan": ("message",),
-    "large": ("flow", *LEAVES),
+    "large": ("flow", "queues.queue", *LEAVES),
     "fields": ("units",),
+    "loggers": ("fields", "units"),
+    "logs": LEAVES,
     "yamlsource": ("errors",),
     "endpoints": LEAVES,
     "conduits": LEAVES,
@@ -47,13 +59,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "storage": (),
     "records": LEAVES,
     "machine": (),
+    "asking": (),
     "heap": (),
     "notify": (),
     "node": ("flow", "queues", "passage", "bridge", "awaiting", "large", *LEAVES),
     "storing": ("flow", "queues", "node", *LEAVES),
     "passage": ("flow", "queues", "node", "engine", *LEAVES),
+    "paging": ("engine", "node", "large", "passage", "queues", "flow.gate", *LEAVES),
     "events": ("engine", "node", "flow.gate", *LEAVES),
-    "engine": ("flow", "queues", "node", "passage", "bridge", "storing", "large", *LEAVES),
+    "engine": ("flow", "queues", "node", "paging", "passage", "bridge", "storing", "large", *LEAVES),
     "recovery": ("engine", "node", "large", "queues.spool", "store", "manage", *LEAVES),
     "store": LEAVES,
     "policy": ("flow.limits", "flow.vocabulary", *LEAVES),
@@ -73,7 +87,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "manage": ("engine", "node", "bridge", "conduits", "policy", "flow", "queues", "store", *LEAVES),
     "advise": ("engine", "node", "flow", "queues", *LEAVES),
-    "http": (*VIEWS, *LEAVES),
+    "http": (
+        *("manage.listing", "manage.versions", "manage.bindings", "manage.bridges", "manage.policies"),
+        *("manage.entities", "manage.samples"),
+        *VIEWS,
+        *LEAVES,
+    ),
     "client": LEAVES,
     "routes": ("client", "conduits", *LEAVES),
     "channels": (
@@ -85,12 +104,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         *("client", "server", "advise", "settings", "policy", "store", "events.schema", *VIEWS, *LEAVES),
-        *("conduits", "flow.vocabulary"),
+        *("logs", "manage.loglevels", "conduits", "flow.vocabulary"),
     ),
     "spark": (),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store", "events"),
-        *("machine", "heap", "notify", "recovery", "conducting"),
+        *("machine", "heap", "notify", "recovery", "conducting", "asking", "logs"),
         *("policy", "security", "settings", "endpoints", *LEAVES),
     ),
 }
@@ -105,6 +124,7 @@ NO_CLOCK = {
         "queues",
         "node",
         "storing",
+        "paging",
         "passage",
         "bridge",
         "awaiting",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from broker.engine import Engine
 from broker.flow.ledger import Account, Port
 from broker.flow.limits import BrokerDefaults
 from broker.flow.window import Window
 from broker.manage.model import Model
 from broker.manage.process import Process
-from broker.manage.views import ConnectionView, ConsumerView, ProducerView
+from broker.manage.survey import Surveyed, Wanted
+from broker.manage.views import ConnectionView, ConsumerView, ProducerView, SessionView
 from broker.node import Node
 from broker.policy.effective import PolicySet
 from broker.policy.load import parse_policies
@@ -59,9 +62,21 @@ class FakeLinks:
         self.open: list[ConnectionView] = []
         self.senders: list[tuple[str, str, Account]] = []
         self.receivers: list[tuple[str, str, FakeConsumer]] = []
+        self.ended: list[str] = []
 
     def connections(self) -> list[ConnectionView]:
         return self.open
+
+    def sessions(self) -> list[SessionView]:
+        return [SessionView("c1/0", "c1", "app", "127.0.0.1:4000", 0, len(self.senders), 0, 0)]
+
+    def close(self, connection_id: str) -> bool:
+        self.ended.append(connection_id)
+        return connection_id in [each.id for each in self.open]
+
+    def detach(self, link_id: str) -> bool:
+        self.ended.append(link_id)
+        return link_id in [f"c1/{name}" for _, name, _ in (*self.senders, *self.receivers)]
 
     def producers(self, node_name: str | None) -> list[ProducerView]:
         return [
@@ -96,6 +111,16 @@ class FakeLinks:
             for node, link, consumer in self.receivers
             if node_name in (None, node)
         ]
+
+
+def finished(steps: Generator[None, None, Surveyed]) -> Surveyed:
+    """What the survey returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Surveyed = end.value
+            return found
 
 
 class World:
@@ -145,6 +170,10 @@ class World:
         for _ in range(count):
             self.engine.put(node, bytes(size), False)
         self.engine.end_turn()
+
+    def survey(self, wanted: Wanted | None = None) -> Surveyed:
+        """Everything that is counted."""
+        return finished(self.model.survey(wanted or Wanted()))
 
     def at(self, seconds: float) -> None:
         """Another turn, so long after the beginning."""
