@@ -184,7 +184,8 @@ def _markdown_section(section: Section) -> list[str]:
         width = max(len(command) for command, _ in section.examples)
         lines += [
             "",
-            "```sh",
+            "<!-- not run: tests/wire/test_cli_operate.py does -->",
+            "```console",
             *(f"{command:<{width}}  # {text}" for command, text in section.examples),
             "```",
         ]
