@@ -51,6 +51,7 @@ for second in $(seq 30); do
     sleep 0.5
 done
 {health}
+python -c 'from proton import SSLDomain; SSLDomain(SSLDomain.MODE_CLIENT); print("speaks TLS")'
 sluice send q --count 10 --durable --body hello
 sluice receive q --count 10
 stat --format 'data of %U' /var/lib/sluice/*
@@ -98,5 +99,6 @@ def test_the_commands_make_an_image_that_serves(
     said = chroot.run(script, environment(tmp_path / "home", pip_cache))
     assert "10 accepted" in said
     assert said.count("hello") == 10
+    assert "speaks TLS" in said
     assert set(re.findall(r"data of (\w+)", said)) == {FINAL.last("USER")}
     assert said.rstrip().endswith("sluice stopped")
