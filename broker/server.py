@@ -115,7 +115,7 @@ class Server:
         self.engine.limit(self.budgets.memory_bytes, self.budgets.store_bytes, self.budgets.temp_bytes)
         # Set up before the reactor is there to post to; it answers once that runs.
         self.pager = Pager(settings.data, lambda task: self.reactor.post(task))
-        self.engine.pager = self.pager
+        self.engine.paging.pager = self.pager
         kept = self.store.large_numbers()
         self.large = LargeFiles(settings.data, lambda task: self.reactor.post(task), kept)
         self.engine.large.use(self.large, settings.limits.large_message_size)

@@ -5,6 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 
+EXAMPLES = (
+    ("sluice schema", "of policy files, for an editor"),
+    ("sluice schema broker", "of broker.yaml"),
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's own arguments."""

@@ -1,4 +1,4 @@
-"""What the HTTP port answers to plain requests: `/metrics`, `/healthz`, `/readyz`, and the API beside them.
+"""What the HTTP port answers to plain requests: `/metrics`, `/healthz`, `/readyz`, the console and its API.
 
 What a page shows is asked of the reactor's thread and rendered in a thread of its own, so that neither
 the reactor nor the clients of WebSocket wait for a watcher.
@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from broker.http import metrics, server
+from broker.http import files, metrics, server
 from broker.http.api import application as api
 from broker.http.api.desk import Desk
 from broker.http.api.guard import Guard
@@ -53,6 +53,7 @@ def application(
     found.router.redirect_slashes = False
     if operate is None:
         return _Guarded(found)
+    found.router.routes += files.routes()
     desk = Desk(operate.model, ask, threads)
     return _Guarded(_Fork(found, api.application(desk, Guard(operate.refusal, operate.origins))))
 
@@ -130,7 +131,9 @@ class _Guarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def finish(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [(name.title(), value) for name, value in message["headers"]] + common()
+                said = [(name.title(), value) for name, value in message["headers"]]
+                names = {name for name, _ in said}
+                message["headers"] = said + [each for each in common() if each[0] not in names]
             await send(message)
 
         try:

@@ -115,7 +115,7 @@ POLICY: Row = {
 }
 
 DEADLOCK: Row = {
-    **_same("nodes", "connections", "sentence"),
+    **_same("nodes", "connections", "sentence", "waits"),
     "since": partial(_when, "since_ns"),
 }
 

@@ -541,7 +541,7 @@ class Model:
         storing = self.engine.storing
         if storing is not None and storing.store.state != WRITING:
             return storing.store.reason
-        return self.engine.paging_fault()
+        return self.engine.paging.fault()
 
     # --- inside
 
