@@ -15,12 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from broker import __version__
+from broker import __version__, asking
 from broker.amqp.container import Container
 from broker.amqp.reactor import Reactor
 from broker.amqp.roster import Roster
@@ -34,6 +34,7 @@ from broker.flow.limits import resolve
 from broker.heap import Heap, give_back
 from broker.http.entrance import Entrance
 from broker.http.server import HttpServer, Operate
+from broker.logs.output import Output
 from broker.machine import (
     MEMORY_PERCENT,
     STORE_PERCENT,
@@ -44,6 +45,7 @@ from broker.machine import (
 )
 from broker.manage.model import Model
 from broker.manage.process import Process
+from broker.manage.survey import Surveyed, Wanted
 from broker.policy.load import load_policies
 from broker.recovery import open_store, restore
 from broker.settings import Settings
@@ -103,8 +105,11 @@ class Server:
     until a signal or ``stop``. OperatorError if the data directory or the policies refuse.
     """
 
-    def __init__(self, settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, reload: Callable[[], Settings] | None = None, output: Output | None = None
+    ) -> None:
         self.settings = settings
+        self._output = output
         self._reload_settings = reload
         self.budgets = Budgets.of(settings)
         policies = load_policies(settings.policies)
@@ -161,8 +166,10 @@ class Server:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = Entrance(self._adopt, self.settings.websocket_origins)
             model = self.model
-            operate = Operate(model, self._writes_refused(), self.settings.websocket_origins)
-            shown = model.snapshot, model.readiness, entrance, operate
+            operate = Operate(
+                model, self.ask_in_parts, self._writes_refused(), self.settings.websocket_origins
+            )
+            shown = self.survey, model.readiness, entrance, operate
             self.http = HttpServer(host, port, self.ask, *shown)
             self.http.start()
             opened.append(f"http://{_bracketed(host)}:{self.http.port}")
@@ -240,6 +247,20 @@ class Server:
             raise faults[0]
         return answers[0]
 
+    def ask_in_parts(self, question: Callable[[], asking.Steps[Answer]]) -> Answer:
+        """The answer to a long question, worked on for a millisecond a turn; TimeoutError after 5 s."""
+        return asking.InParts(self.reactor.post, question).wait()
+
+    def survey(self) -> Surveyed:
+        """Everything that is counted, for metrics; TimeoutError if the reactor's thread doesn't get to it."""
+        per = self.settings.metrics
+        wanted = Wanted(subscriptions=per.per_subscription, links=per.per_link)
+        found = self.ask_in_parts(lambda: self.model.survey(wanted))
+        if self._output is None:
+            return found
+        left_out = self._output.bound.left_out_total
+        return replace(found, log_lines=dict(self._output.lines_total), log_left_out=left_out)
+
     def _adopt(
         self, sock: socket.socket, address: str, admitted: Callable[[bool], None], gone: Callable[[], None]
     ) -> None:
@@ -267,11 +288,17 @@ class Server:
         settings = self._reload_settings() if self._reload_settings is not None else self.settings
         changed = self.model.apply(load_policies(settings.policies), settings.flow.defaults)
         self.model.auto_create = settings.auto_create
+        self._configure_logs(settings)
         self.model.bridges.configure(settings.bridges)
         self.conducting.configure(settings)
         if settings.flow.defaults.flow_control != self.engine.flow_control:
             self.engine.switch_flow(settings.flow.defaults.flow_control)
         return changed
+
+    def _configure_logs(self, settings: Settings) -> None:
+        self.model.log_levels.configure(settings.log_level, settings.log_levels)
+        if self._output is not None:
+            self._output.reconfigure(settings.log_format, settings.log_lines_per_peer)
 
     def stop(self) -> None:
         """Stop in order: accept nobody, take no more messages, let what is in flight settle, close."""
@@ -320,7 +347,7 @@ class Server:
         try:
             changed = self.reload()
         except (ConfigError, OperatorError) as fault:
-            log.error("reload refused, the old settings stay:\n%s", fault)
+            log.error("reload refused, the old settings stay: %s", "; ".join(str(fault).splitlines()))
             return
         log.info("settings and policies reloaded, %d nodes changed", len(changed))
 
@@ -331,13 +358,17 @@ class Server:
         self.container.look_after_orphans()
         self.store.maintain()
         self.heap.look(moved < QUIET)
+        if self._output is not None:
+            self._output.sweep()
         self.reactor.at(now_ns + SECOND_NS, self._sample)
 
 
-def serve(settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
+def serve(
+    settings: Settings, reload: Callable[[], Settings] | None = None, output: Output | None = None
+) -> None:
     """Run a broker in this process until it is told to stop; says on stderr what it listens on."""
     _raise_descriptor_limit()
-    server = Server(settings, reload)
+    server = Server(settings, reload, output)
     _say(f"limits {server.budgets}")
     try:
         opened = server.start()

@@ -26,8 +26,18 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-LEAVES = ("errors", "units", "message", "bodyscan", "codes", "yamlsource", "fields", "storage", "records")
-VIEWS = ("manage.views", "manage.conduits", "manage.attributes", "manage.model", "manage.process")
+LEAVES = (
+    *("errors", "units", "message", "bodyscan", "codes", "yamlsource", "fields", "storage", "records"),
+    "loggers",
+)
+VIEWS = (
+    "manage.views",
+    "manage.survey",
+    "manage.conduits",
+    "manage.attributes",
+    "manage.model",
+    "manage.process",
+)
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "errors": (),
@@ -37,6 +47,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "bodyscan": ("message",),
     "large": ("flow", "queues.queue", *LEAVES),
     "fields": ("units",),
+    "loggers": ("fields", "units"),
+    "logs": LEAVES,
     "yamlsource": ("errors",),
     "endpoints": LEAVES,
     "conduits": LEAVES,
@@ -47,6 +59,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "storage": (),
     "records": LEAVES,
     "machine": (),
+    "asking": (),
     "heap": (),
     "node": ("flow", "queues", "passage", "bridge", "awaiting", "large", *LEAVES),
     "storing": ("flow", "queues", "node", *LEAVES),
@@ -75,7 +88,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "advise": ("engine", "node", "flow", "queues", *LEAVES),
     "http": (
         *("manage.listing", "manage.versions", "manage.bindings", "manage.bridges", "manage.policies"),
-        *("manage.entities", "manage.samples"),
+        *("manage.entities", "manage.samples", "manage.tracing"),
         *VIEWS,
         *LEAVES,
     ),
@@ -90,11 +103,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         *("client", "server", "advise", "settings", "policy", "store", "events.schema", *VIEWS, *LEAVES),
+        *("logs", "manage.loglevels"),
     ),
     "spark": (),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store", "events"),
-        *("machine", "heap", "recovery", "conducting"),
+        *("machine", "heap", "recovery", "conducting", "asking", "logs"),
         *("policy", "security", "settings", "endpoints", *LEAVES),
     ),
 }

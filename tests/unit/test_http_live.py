@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TypeVar
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from broker.http import server as server_module
 from broker.http.api import live
 from broker.http.server import HttpServer, Operate
-from tests.unit.manage_world import World
+from tests.unit.manage_world import World, finished
 from tests.wire.conftest import wait_until
 
 Answer = TypeVar("Answer")
@@ -34,6 +34,9 @@ class Reactor:
                 raise self.fault
             return question()
 
+    def ask_in_parts(self, question: Callable[[], Generator[None, None, Answer]], /) -> Answer:
+        return self.ask(lambda: finished(question()))
+
 
 @pytest.fixture
 def reactor() -> Reactor:
@@ -48,7 +51,9 @@ def server(reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpSe
     monkeypatch.setattr(server_module, "PAUSE_S", 0.4)
     world = World()
     world.queue("orders")
-    found = HttpServer("127.0.0.1", 0, reactor.ask, world.model.snapshot, operate=Operate(world.model))
+    found = HttpServer(
+        "127.0.0.1", 0, reactor.ask, world.survey, operate=Operate(world.model, reactor.ask_in_parts)
+    )
     found.start()
     yield found
     found.stop()
