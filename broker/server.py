@@ -46,6 +46,7 @@ from broker.machine import (
 from broker.manage.model import Model
 from broker.manage.process import Process
 from broker.manage.survey import Surveyed, Wanted
+from broker.notify import notify
 from broker.policy.load import load_policies
 from broker.recovery import open_store, restore
 from broker.settings import Settings
@@ -158,6 +159,8 @@ class Server:
     def start(self) -> list[str]:
         """Open every port; what is listened on, as URLs. OperatorError if one can't be had."""
         opened: list[str] = []
+        # Whoever reads that we are ready may send one at once.
+        self._install_signals()
         self.conducting.configure(self.settings)
         for listener in self.settings.listeners:
             port = self.reactor.listen(listener.host, listener.port, listener.allow_plain)
@@ -176,13 +179,12 @@ class Server:
         return opened
 
     def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; SIGHUP reloads settings and policies."""
+        """Serve until SIGTERM or SIGINT, from ``start`` on; SIGHUP reloads settings and policies."""
         sys.setswitchinterval(SWITCH_INTERVAL)
         # Messages are not the collector's business (queues/queue.pxd); what is left is small and
         # short-lived. With the default thresholds it took 3 % of the processor under load.
         gc.freeze()
         gc.set_threshold(*COLLECT)
-        self._install_signals()
         self._sample(time.monotonic_ns())
         if self.history is not None:
             self.history.start(__version__, self.model.process.pid)
@@ -307,6 +309,7 @@ class Server:
             return
         self._stopping = True
         log.info("stopping: waiting for what is in flight")
+        notify("STOPPING=1")
         self.engine.tell("stopping", None, {})
         self.reactor.stop_listening()
         if self.http is not None:
@@ -360,6 +363,7 @@ class Server:
         self.heap.look(moved < QUIET)
         if self._output is not None:
             self._output.sweep()
+        notify("WATCHDOG=1")
         self.reactor.at(now_ns + SECOND_NS, self._sample)
 
 
@@ -378,6 +382,7 @@ def serve(
     for url in opened:
         _say(f"listening {url}")
     _say(f"sluice {__version__} ready")
+    notify("READY=1")
     server.run()
     _say("sluice stopped")
 

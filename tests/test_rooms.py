@@ -61,6 +61,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "machine": (),
     "asking": (),
     "heap": (),
+    "notify": (),
     "node": ("flow", "queues", "passage", "bridge", "awaiting", "large", *LEAVES),
     "storing": ("flow", "queues", "node", *LEAVES),
     "passage": ("flow", "queues", "node", "engine", *LEAVES),
@@ -103,17 +104,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         *("client", "server", "advise", "settings", "policy", "store", "events.schema", *VIEWS, *LEAVES),
-        *("logs", "manage.loglevels"),
+        *("logs", "manage.loglevels", "conduits", "flow.vocabulary"),
     ),
     "spark": (),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store", "events"),
-        *("machine", "heap", "recovery", "conducting", "asking", "logs"),
+        *("machine", "heap", "notify", "recovery", "conducting", "asking", "logs"),
         *("policy", "security", "settings", "endpoints", *LEAVES),
     ),
 }
 # Only these files of the command line may reach the broker itself; all others speak to one over the wire.
-SERVING = {"cli.serve", "cli.schema"}
+SERVING = {"cli.serve", "cli.schema", "cli.reference"}
 PROTON_ROOMS = {"amqp", "client", "spark"}
 # These compose rooms that know Proton and import none of it themselves.
 BESIDE_PROTON = {"server", "cli", "conducting", "routes"}
