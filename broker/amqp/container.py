@@ -13,18 +13,22 @@ from broker.amqp.consumers import Sampler, fit
 from broker.amqp.management import ManagementNode
 from broker.amqp.peer import Peer, new_container_name
 from broker.amqp.roster import Roster
+from broker.amqp.tracing import Reader, Tap
 from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink, ProducerLink
-from broker.engine import Engine
+from broker.engine import SECOND_NS, Engine
 from broker.flow.limits import resolve
 from broker.node import Node
 
 if TYPE_CHECKING:
     from broker.manage.model import Model
+    from broker.manage.tracing import Trace
     from broker.settings import Settings
 
 log = logging.getLogger("sluice.amqp")
 
+# Answers that wait at one place for whoever asked; more are dropped.
+UNREAD_BYTES = 16 << 20
 # How often connections that wait for each other are dealt to in one turn.
 ROUNDS = 8
 
@@ -46,7 +50,8 @@ class Container:
         self.answers: list[ConsumerLink] = []
         self.turns: list[Wire] = []
         self._sampler = Sampler(engine)
-        self.replies: dict[str, Node] = {}
+        # Nodes of receivers on `$management`, by the connection and its name for it, which many tools share.
+        self.replies: dict[tuple[Peer, str], Node] = {}
         # Dynamic nodes whose link is gone, and what they still wait for.
         self.orphans: dict[Node, int] = {}
         self.at: Callable[[int, Callable[[int], None]], None] = _no_timers
@@ -57,6 +62,7 @@ class Container:
         self._management = ManagementNode(model)
         model.on_delete = self.detach_all
         model.on_change = self.rewindow
+        model.tracing.begin = self.trace
 
     def next_number(self) -> int:
         """A number nothing else of this run has."""
@@ -129,6 +135,26 @@ class Container:
         """Once a second: the rates of all consumers, and who is slow."""
         self._sampler.sample(self.peers, now_ns)
 
+    def trace(self, order: Trace) -> bool:
+        """Log a connection's frames for a while; whether there is such a connection."""
+        peer = next((each for each in self.peers if each.id == order.connection), None)
+        if peer is None:
+            return False
+        wire = peer.wire
+        if wire.tap is not None:
+            wire.tap.finish("another order came")
+        if order.frames == 0:
+            return True
+
+        def end() -> None:
+            wire.tap = None
+
+        readers = Reader(*wire.incoming.position()), Reader(*wire.outgoing.position())
+        tap = wire.tap = Tap(peer.id, peer.address, order.frames, readers, end)
+        due_ns = self.engine.now_ns + order.seconds * SECOND_NS
+        self.at(due_ns, lambda _: tap.finish("its time is over"))
+        return True
+
     def rewindow(self, node: Node) -> None:
         """A node has new settings: its consumers get their new windows."""
         settings = node.settings
@@ -139,16 +165,19 @@ class Container:
                 fit(consumer, settings, self.engine.now_ns)
         self.engine.touch(node)
 
-    def manage(self, request: bytes) -> None:
-        """Answer a management request; a reply nobody waits for any more is dropped."""
+    def manage(self, peer: Peer, request: bytes) -> None:
+        """Answer a peer's management request; a reply nobody waits for any more, or reads, is dropped."""
         answer = self._management.handle(request)
         if answer is None:
             log.info("a management request without a usable reply-to was ignored")
             return
         reply_to, reply = answer
-        node = self.replies.get(reply_to) or self.engine.nodes.get(reply_to)
+        node = self.replies.get((peer, reply_to)) or self.engine.nodes.get(reply_to)
         if node is None or node.is_topic:
-            log.info("the management reply has nowhere to go: no node '%s'", reply_to)
+            log.info("the management reply has nowhere to go: no node %a", reply_to)
+            return
+        if node.gate.closed or node.gate.depth_bytes > UNREAD_BYTES:
+            log.info("a management reply to %a was dropped: those before it are not read", reply_to)
             return
         # What the answer promises is on disk before anybody can read it.
         self.engine.put_behind(node, reply)

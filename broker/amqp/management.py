@@ -8,16 +8,18 @@ correlation-id (§3.2 of the draft). Nothing a peer sends can raise out of ``han
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from uuid import UUID
 
 from proton import Message, ProtonException, int32
 
+from broker.amqp.operations import NODE, OPERATIONS
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.manage.attributes import PREFIX, ROWS, names
 from broker.manage.model import Model
+from broker.manage.tracing import FRAMES, SECONDS, Trace
 
 ADDRESS = "$management"
 LARGEST_REQUEST = 1 << 20
@@ -45,7 +47,7 @@ Correlation = str | bytes | UUID | int | None
 Body = Mapping[str, object] | list[object]
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("sluice.management")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,13 @@ class Request:
             return {}
         if not isinstance(self.body, dict):
             raise OperatorError(f"{self.operation} needs a map as its body")
-        return {str(key): value for key, value in self.body.items()}
+        given = {str(key): value for key, value in self.body.items()}
+        # An entity's own attributes too: they may be repeated, and can't be changed.
+        name = self.properties.get("identity") or self.name or given.get("name")
+        for key, known in (("type", self.type), ("name", name), ("identity", name)):
+            if given.pop(key, known) != known:
+                raise OperatorError(f"{self.operation}: the body's '{key}' is not the request's")
+        return given
 
 
 class StatusError(OperatorError):
@@ -97,7 +105,8 @@ class StatusError(OperatorError):
         self.status = status
 
 
-Answer = tuple[int, Body]
+# A status, a body, and application properties beside the status, where there are any.
+Answer = tuple[int, Body] | tuple[int, Body, Mapping[str, object]]
 
 
 class ManagementNode:
@@ -112,6 +121,7 @@ class ManagementNode:
             "DELETE": self._delete,
             "QUERY": self._query,
             "GET-TYPES": self._get_types,
+            "GET-ANNOTATIONS": self._get_types,
             "GET-ATTRIBUTES": self._get_attributes,
             "GET-OPERATIONS": self._get_operations,
             "GET-MGMT-NODES": self._get_nodes,
@@ -128,6 +138,8 @@ class ManagementNode:
             "backup-done": self._backup_done,
             "events": self._events,
             "audit": self._audit,
+            "log-levels": self._log_levels,
+            "trace": self._trace,
         }
 
     def handle(self, data: bytes) -> tuple[str, bytes] | None:
@@ -144,29 +156,31 @@ class ManagementNode:
             return None
         if not reply_to:
             return None
-        status, reason, body = self._answer(request)
-        return reply_to, _reply(correlation, reply_to, status, reason, body)
+        status, reason, body, *more = self._answer(request)
+        return reply_to, _reply(correlation, reply_to, status, reason, body, *more)
 
-    def _answer(self, request: Request) -> tuple[int, str, Body]:
-        """The status, its description and the body; a refusal has an empty body."""
+    def _answer(self, request: Request) -> tuple[int, str, Body, Mapping[str, object]]:
+        """The status, its description, the body and further properties; a refusal has an empty body."""
         try:
-            status, body = self._perform(request)
+            status, body, *more = self._perform(request)
         except StatusError as refusal:
-            return refusal.status, str(refusal), NOTHING
+            return refusal.status, str(refusal), NOTHING, NOTHING
         except NotFoundError as refusal:
-            return NOT_FOUND, str(refusal), NOTHING
+            return NOT_FOUND, str(refusal), NOTHING, NOTHING
         except ConflictError as refusal:
-            return CONFLICT, str(refusal), NOTHING
+            return CONFLICT, str(refusal), NOTHING, NOTHING
         except OperatorError as refusal:
-            return BAD_REQUEST, str(refusal), NOTHING
+            return BAD_REQUEST, str(refusal), NOTHING, NOTHING
         except Exception:
             # A bug of ours: loud in the log, but it doesn't take the broker down.
             log.exception("the management request %r failed", request.operation)
-            return FAILED, "internal error; the broker's log has the details", NOTHING
-        return status, "OK", body
+            return FAILED, "internal error; the broker's log has the details", NOTHING, NOTHING
+        return status, "OK", body, more[0] if more else NOTHING
 
     def _perform(self, request: Request) -> Answer:
         operation = self._operations.get(request.operation)
+        if not request.operation:
+            raise OperatorError("the request names no 'operation'")
         if operation is None:
             raise StatusError(NOT_IMPLEMENTED, f"no operation '{request.operation}'")
         return operation(request)
@@ -229,15 +243,16 @@ class ManagementNode:
         if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted):
             raise OperatorError("QUERY: 'attributeNames' must be a list of names")
         type_ = request.properties.get("entityType") or request.type
+        if type_ == NODE:
+            type_ = None
         if type_ is not None:
             type_ = _known(str(type_), ROWS)
         count = min(request.number("count", MOST_ROWS), _rows_at_once(type_, wanted))
         page = self._model.query(type_, wanted, request.number("offset", 0), count)
-        return OK, {
-            "attributeNames": list(page.attribute_names),
-            "results": [list(row) for row in page.results],
-            "total": page.total,
-        }
+        results = [list(row) for row in page.results]
+        # The draft's body has these two and no more; how many there are in all is told beside it.
+        body = {"attributeNames": list(page.attribute_names), "results": results}
+        return OK, body, {"count": int32(len(results)), "total": int32(page.total)}
 
     # --- the node itself
 
@@ -248,7 +263,7 @@ class ManagementNode:
         return OK, {type_: names(type_) for type_ in _selected(request)}
 
     def _get_operations(self, request: Request) -> Answer:
-        return OK, {type_: OPERATIONS[type_] for type_ in _selected(request)}
+        return OK, {type_: dict(OPERATIONS[type_]) for type_ in _selected(request, (*ROWS, NODE))}
 
     def _get_nodes(self, request: Request) -> Answer:
         return OK, []
@@ -310,6 +325,21 @@ class ManagementNode:
         found = self._model.audit()
         return OK, asdict(found) | {"breaches": list(found.breaches)}
 
+    def _log_levels(self, request: Request) -> Answer:
+        levels = self._model.log_levels
+        if request.argument("logger") is None:
+            return OK, {"levels": levels.effective()}
+        level = request.argument("level")
+        return OK, {"levels": levels.change(request.text("logger"), "" if level is None else str(level))}
+
+    def _trace(self, request: Request) -> Answer:
+        given = (
+            request.text("connection"),
+            request.number("frames", FRAMES),
+            request.number("seconds", SECONDS),
+        )
+        return OK, asdict(self._model.tracing.order(Trace(*given)))
+
     def _apply(self, request: Request) -> Answer:
         if request.argument("text") is None:
             return OK, {"changed": self._model.reload()}
@@ -319,40 +349,11 @@ class ManagementNode:
         return OK, {"changed": self._model.apply_text(*given)}
 
 
-READ_ONLY = ["READ"]
-NODE_OPERATIONS = ["READ", "CREATE", "UPDATE", "DELETE", "purge"]
-OPERATIONS: dict[str, list[str]] = {
-    **dict.fromkeys(ROWS, READ_ONLY),
-    **dict.fromkeys(WRITABLE, NODE_OPERATIONS),
-    PREFIX + "subscription": ["READ", "DELETE", "purge"],
-    BINDING: ["READ", "CREATE", "DELETE"],
-    CONNECTION: ["READ", "DELETE"],
-    LINK: ["READ", "DELETE"],
-    BRIDGE: ["READ", "CREATE", "DELETE"],
-    BROKER: [
-        "READ",
-        "stop-producers",
-        "start-producers",
-        "explain",
-        "effect",
-        "why",
-        "purge",
-        "apply",
-        "move",
-        "browse",
-        "backup",
-        "backup-done",
-        "events",
-        "audit",
-    ],
-}
-
-
 def _request(message: Message) -> Request:
     properties = _plain(message.properties or {})
     assert isinstance(properties, dict)
     return Request(
-        operation=str(properties.get("operation") or ""),
+        operation=_text(properties.get("operation")) or "",
         type=_text(properties.get("type")),
         name=_text(properties.get("name")),
         properties=properties,
@@ -388,21 +389,26 @@ def _entity_type(request: Request, allowed: Mapping[str, object] | tuple[str, ..
     return type_
 
 
-def _known(type_: str, known: Mapping[str, object]) -> str:
+def _known(type_: str, known: Collection[str]) -> str:
     if type_ not in known:
         raise NotFoundError(f"no entity type '{type_}'; there are {', '.join(known)}")
     return type_
 
 
 def _identity(request: Request) -> str:
+    """The entity that is meant; by its name or its identity, not by both (§3.3 of the draft)."""
     identity = request.properties.get("identity")
-    return identity if isinstance(identity, str) and identity else request.text("name")
+    if not isinstance(identity, str) or not identity:
+        return request.text("name")
+    if request.name not in (None, identity):
+        raise OperatorError(f"{request.operation} takes a 'name' or an 'identity', not both")
+    return identity
 
 
-def _selected(request: Request) -> list[str]:
+def _selected(request: Request, known: Collection[str] = tuple(ROWS)) -> list[str]:
     """The types a GET- operation is about: one of them, or all."""
     type_ = request.properties.get("entityType")
-    return list(ROWS) if type_ is None else [_known(str(type_), ROWS)]
+    return list(known) if type_ is None else [_known(str(type_), known)]
 
 
 def _rows_at_once(type_: str | None, wanted: list[object]) -> int:
@@ -417,10 +423,17 @@ def _correlation(request: Message) -> Correlation:
     return bytes(correlation) if isinstance(correlation, memoryview) else correlation
 
 
-def _reply(correlation: Correlation, reply_to: str, status: int, reason: str, body: Body) -> bytes:
+def _reply(
+    correlation: Correlation,
+    reply_to: str,
+    status: int,
+    reason: str,
+    body: Body,
+    more: Mapping[str, object] = NOTHING,
+) -> bytes:
     reply = Message(
         address=reply_to,
-        properties={"statusCode": int32(status), "statusDescription": reason},
+        properties={"statusCode": int32(status), "statusDescription": reason, **more},
         body=dict(body) if isinstance(body, Mapping) else body,
     )
     reply.correlation_id = correlation

@@ -21,6 +21,7 @@ from broker.http.api import (
     docs,
     history,
     live,
+    logs,
     messages,
     nodes,
     policies,
@@ -82,6 +83,7 @@ ROUTERS = (
     messages.router,
     history.router,
     live.router,
+    logs.router,
     seeing.router,
     docs.router,
 )
