@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.console.world import Api, Clients, Open, confirm
-from tests.wire.conftest import wait_until
+from tests.wire.conftest import RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire
 
@@ -48,6 +48,33 @@ def test_a_connection_is_closed(look: Open, api: Api, clients: Clients) -> None:
     confirm(page, "Close connection")
     assert client.wait(15) != 0
     expect(row).to_have_count(0)
+
+
+def test_a_connection_is_traced(look: Open, live: RunningBroker, api: Api, clients: Clients) -> None:
+    clients.start("receive", "traced", "--no-output")
+    wait_until(lambda: "traced" in api.names() and bool(api.queue("traced")["consumers"]), 10, "a consumer")
+    [link] = api("/links?node=traced&role=consumer")["items"]
+    page = look().goto("connections")
+    row = page.locator(".vtable tbody tr", has_text=link["peer"])
+    row.get_by_role("button", name="Trace…").click()
+    confirm(page, "Trace")
+    clients.start("send", "traced", "--body", "x").wait(20)
+    live.wait_for_log("transfer")
+
+
+def test_events_and_log_levels(look: Open, api: Api) -> None:
+    api("/queues", {"name": "eventful"})
+    api("/producers/stop", {"target": "eventful"})
+    page = look().goto("log")
+    page.get_by_role("searchbox").fill("eventful")
+    stopped = page.locator(".events li", has_text="stopped").first
+    expect(stopped).to_contain_text("reason=operator")
+    expect(stopped.get_by_role("link", name="eventful")).to_be_visible()
+    level = page.get_by_label("sluice.http", exact=True)
+    level.select_option("debug")
+    wait_until(lambda: bool(api("/log-levels")["levels"]["sluice.http"].lower() == "debug"), 10, "the level")
+    level.select_option("info")
+    wait_until(lambda: bool(api("/log-levels")["levels"]["sluice.http"].lower() == "info"), 10, "it again")
 
 
 def test_a_link_is_detached(look: Open, api: Api, clients: Clients) -> None:

@@ -171,6 +171,23 @@ export async function closeConnection(row) {
   });
 }
 
+export async function trace(row) {
+  const frames = h("input", { type: "number", min: "1", value: "1000" });
+  const seconds = h("input", { type: "number", min: "1", value: "60" });
+  return form("Trace frames", {
+    content: [
+      h("p", {}, `The AMQP frames of connection ${row.identity} (${row.peer}) are written to the broker's log for a while, without message bodies.`),
+      h("div", { class: "limits" }, field("Frames at most", frames), field("Seconds at most", seconds)),
+    ],
+    action: "Trace",
+    act: async () => {
+      await post("/trace", { connection: row.identity, frames: Number(frames.value), seconds: Number(seconds.value) });
+      note(`Tracing connection ${row.identity}`);
+      return true;
+    },
+  });
+}
+
 export async function detachLink(row) {
   return form("Detach link", {
     content: h("p", {}, `The ${row.role}'s link ${row.name} at ${row.node} of ${row.container || "an unnamed client"} (${row.peer}) is detached; its connection stays.`),
