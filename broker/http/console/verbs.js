@@ -133,7 +133,7 @@ const LIMITS = [
 
 export async function create(kind = "queue") {
   const choice = h("select", {}, ["queue", "topic"].map((each) => h("option", { value: each, selected: each === kind }, each)));
-  const name = h("input", { type: "text", required: true, maxlength: "255", autocomplete: "off", spellcheck: "false" });
+  const name = h("input", { type: "text", required: true, autofocus: true, maxlength: "255", autocomplete: "off", spellcheck: "false" });
   const durable = h("input", { type: "checkbox" });
   const limits = LIMITS.map(([key, hint]) => [key, h("input", { type: "text", placeholder: hint, autocomplete: "off", "aria-label": key })]);
   const more = h("textarea", { rows: "3", spellcheck: "false", placeholder: "dispatch = adaptive\noverflow = page" });

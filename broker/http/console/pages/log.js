@@ -1,7 +1,7 @@
 // What happened lately, as the broker's events tell it, and how much its log says.
 
 import { ask, get } from "../api.js";
-import { note } from "../dialog.js";
+import { field, note } from "../dialog.js";
 import { h, put, say } from "../dom.js";
 import { count } from "../format.js";
 import { empty, every, failed, heading, load, nodeLink, section } from "../page.js";
@@ -67,6 +67,6 @@ function editor(levels) {
         note(fault.message, "fault");
       }
     });
-    return h("label", { class: "field" }, h("span", {}, logger), choice);
+    return field(logger, choice);
   }));
 }
