@@ -47,12 +47,17 @@ def sections() -> Iterator[Section]:
         for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):
                 for inner in action.choices.values():
-                    yield _section(inner, ())
+                    yield _section(inner, (), ("help", "broker", "json"))
 
 
-def _section(parser: argparse.ArgumentParser, examples: tuple[tuple[str, str], ...]) -> Section:
+def _section(
+    parser: argparse.ArgumentParser,
+    examples: tuple[tuple[str, str], ...],
+    told: tuple[str, ...] = ("help",),
+) -> Section:
+    """``told``: the arguments the reader knows already."""
     shown = [
-        action for action in parser._actions if action.help != argparse.SUPPRESS and action.dest != "help"
+        action for action in parser._actions if action.help != argparse.SUPPRESS and action.dest not in told
     ]
     inner = [action for action in shown if isinstance(action, argparse._SubParsersAction)]
     others = [action for action in shown if action not in inner]
