@@ -15,12 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from broker import __version__
+from broker import __version__, asking
 from broker.amqp.container import Container
 from broker.amqp.reactor import Reactor
 from broker.amqp.roster import Roster
@@ -34,6 +34,7 @@ from broker.flow.limits import resolve
 from broker.heap import Heap, give_back
 from broker.http.entrance import Entrance
 from broker.http.server import HttpServer, Operate
+from broker.logs.output import Output
 from broker.machine import (
     MEMORY_PERCENT,
     STORE_PERCENT,
@@ -44,6 +45,8 @@ from broker.machine import (
 )
 from broker.manage.model import Model
 from broker.manage.process import Process
+from broker.manage.survey import Surveyed, Wanted
+from broker.notify import notify
 from broker.policy.load import load_policies
 from broker.recovery import open_store, restore
 from broker.settings import Settings
@@ -103,8 +106,11 @@ class Server:
     until a signal or ``stop``. OperatorError if the data directory or the policies refuse.
     """
 
-    def __init__(self, settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, reload: Callable[[], Settings] | None = None, output: Output | None = None
+    ) -> None:
         self.settings = settings
+        self._output = output
         self._reload_settings = reload
         self.budgets = Budgets.of(settings)
         policies = load_policies(settings.policies)
@@ -115,7 +121,7 @@ class Server:
         self.engine.limit(self.budgets.memory_bytes, self.budgets.store_bytes, self.budgets.temp_bytes)
         # Set up before the reactor is there to post to; it answers once that runs.
         self.pager = Pager(settings.data, lambda task: self.reactor.post(task))
-        self.engine.pager = self.pager
+        self.engine.paging.pager = self.pager
         kept = self.store.large_numbers()
         self.large = LargeFiles(settings.data, lambda task: self.reactor.post(task), kept)
         self.engine.large.use(self.large, settings.limits.large_message_size)
@@ -153,6 +159,8 @@ class Server:
     def start(self) -> list[str]:
         """Open every port; what is listened on, as URLs. OperatorError if one can't be had."""
         opened: list[str] = []
+        # Whoever reads that we are ready may send one at once.
+        self._install_signals()
         self.conducting.configure(self.settings)
         for listener in self.settings.listeners:
             port = self.reactor.listen(listener.host, listener.port, listener.allow_plain)
@@ -161,21 +169,22 @@ class Server:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = Entrance(self._adopt, self.settings.websocket_origins)
             model = self.model
-            operate = Operate(model, self._writes_refused(), self.settings.websocket_origins)
-            shown = model.snapshot, model.readiness, entrance, operate
+            operate = Operate(
+                model, self.ask_in_parts, self._writes_refused(), self.settings.websocket_origins
+            )
+            shown = self.survey, model.readiness, entrance, operate
             self.http = HttpServer(host, port, self.ask, *shown)
             self.http.start()
             opened.append(f"http://{_bracketed(host)}:{self.http.port}")
         return opened
 
     def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; SIGHUP reloads settings and policies."""
+        """Serve until SIGTERM or SIGINT, from ``start`` on; SIGHUP reloads settings and policies."""
         sys.setswitchinterval(SWITCH_INTERVAL)
         # Messages are not the collector's business (queues/queue.pxd); what is left is small and
         # short-lived. With the default thresholds it took 3 % of the processor under load.
         gc.freeze()
         gc.set_threshold(*COLLECT)
-        self._install_signals()
         self._sample(time.monotonic_ns())
         if self.history is not None:
             self.history.start(__version__, self.model.process.pid)
@@ -240,6 +249,20 @@ class Server:
             raise faults[0]
         return answers[0]
 
+    def ask_in_parts(self, question: Callable[[], asking.Steps[Answer]]) -> Answer:
+        """The answer to a long question, worked on for a millisecond a turn; TimeoutError after 5 s."""
+        return asking.InParts(self.reactor.post, question).wait()
+
+    def survey(self) -> Surveyed:
+        """Everything that is counted, for metrics; TimeoutError if the reactor's thread doesn't get to it."""
+        per = self.settings.metrics
+        wanted = Wanted(subscriptions=per.per_subscription, links=per.per_link)
+        found = self.ask_in_parts(lambda: self.model.survey(wanted))
+        if self._output is None:
+            return found
+        left_out = self._output.bound.left_out_total
+        return replace(found, log_lines=dict(self._output.lines_total), log_left_out=left_out)
+
     def _adopt(
         self, sock: socket.socket, address: str, admitted: Callable[[bool], None], gone: Callable[[], None]
     ) -> None:
@@ -267,11 +290,17 @@ class Server:
         settings = self._reload_settings() if self._reload_settings is not None else self.settings
         changed = self.model.apply(load_policies(settings.policies), settings.flow.defaults)
         self.model.auto_create = settings.auto_create
+        self._configure_logs(settings)
         self.model.bridges.configure(settings.bridges)
         self.conducting.configure(settings)
         if settings.flow.defaults.flow_control != self.engine.flow_control:
             self.engine.switch_flow(settings.flow.defaults.flow_control)
         return changed
+
+    def _configure_logs(self, settings: Settings) -> None:
+        self.model.log_levels.configure(settings.log_level, settings.log_levels)
+        if self._output is not None:
+            self._output.reconfigure(settings.log_format, settings.log_lines_per_peer)
 
     def stop(self) -> None:
         """Stop in order: accept nobody, take no more messages, let what is in flight settle, close."""
@@ -280,6 +309,7 @@ class Server:
             return
         self._stopping = True
         log.info("stopping: waiting for what is in flight")
+        notify("STOPPING=1")
         self.engine.tell("stopping", None, {})
         self.reactor.stop_listening()
         if self.http is not None:
@@ -320,7 +350,7 @@ class Server:
         try:
             changed = self.reload()
         except (ConfigError, OperatorError) as fault:
-            log.error("reload refused, the old settings stay:\n%s", fault)
+            log.error("reload refused, the old settings stay: %s", "; ".join(str(fault).splitlines()))
             return
         log.info("settings and policies reloaded, %d nodes changed", len(changed))
 
@@ -331,13 +361,18 @@ class Server:
         self.container.look_after_orphans()
         self.store.maintain()
         self.heap.look(moved < QUIET)
+        if self._output is not None:
+            self._output.sweep()
+        notify("WATCHDOG=1")
         self.reactor.at(now_ns + SECOND_NS, self._sample)
 
 
-def serve(settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
+def serve(
+    settings: Settings, reload: Callable[[], Settings] | None = None, output: Output | None = None
+) -> None:
     """Run a broker in this process until it is told to stop; says on stderr what it listens on."""
     _raise_descriptor_limit()
-    server = Server(settings, reload)
+    server = Server(settings, reload, output)
     _say(f"limits {server.budgets}")
     try:
         opened = server.start()
@@ -347,6 +382,7 @@ def serve(settings: Settings, reload: Callable[[], Settings] | None = None) -> N
     for url in opened:
         _say(f"listening {url}")
     _say(f"sluice {__version__} ready")
+    notify("READY=1")
     server.run()
     _say("sluice stopped")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from broker import fields
 from broker.conduits import (
@@ -36,6 +37,7 @@ from broker.fields import (
     from_text,
 )
 from broker.flow.limits import BrokerDefaults
+from broker.loggers import JSON, LEVELS, TEXT, LoggerLevel, LoggerLevelType
 from broker.units import MB
 from broker.yamlsource import Block, Entry, Items, Node, Place, Scalar, plain, read_file
 
@@ -46,6 +48,7 @@ __all__ = [
     "Flow",
     "Limits",
     "Listener",
+    "Metrics",
     "Settings",
     "broker_reference",
     "broker_schema",
@@ -98,6 +101,14 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True)
+class Metrics:
+    """What has series of its own beside queues, topics and the broker: one each, so they can be many."""
+
+    per_subscription: bool = False
+    per_link: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything the broker is started with. ``origins`` says where each setting that was set comes from.
 
@@ -120,9 +131,13 @@ class Settings:
     limits: Limits = Limits()
     flow: Flow = field(default_factory=Flow)
     events: Events = Events()
+    metrics: Metrics = Metrics()
     auto_create: bool = True
     virtual_hosts: tuple[str, ...] = ()
     log_level: str = "info"
+    log_levels: tuple[LoggerLevel, ...] = ()
+    log_format: str = TEXT
+    log_lines_per_peer: int = 100
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
@@ -168,7 +183,15 @@ FIELDS = fields.table(
         "none",
         "Names a client may open its connection to; each has nodes of its own, other names the common ones",
     ),
-    Field("log_level", Word(("debug", "info", "warning", "error")), "info", "The least that is logged"),
+    Field("log_level", Word(LEVELS), "info", "The least that is logged"),
+    Field("log_levels", Several(LoggerLevelType()), "none", "Levels of single loggers: `sluice.amqp=debug`"),
+    Field("log_format", Word((TEXT, JSON)), "text", "How lines are written, on standard error"),
+    Field(
+        "log_lines_per_peer",
+        Count(),
+        "100",
+        "Most lines about one host within 10 s, and ten times as many about all; 0: no bound",
+    ),
     Field("limits.max_connections", Count(1, 1_000_000), "10000", "Most connections at once"),
     Field("limits.max_sessions", Count(1, 65_536), "64", "Most sessions of one connection"),
     Field("limits.max_links", Count(1, 1_000_000), "1024", "Most links of one session"),
@@ -199,6 +222,8 @@ FIELDS = fields.table(
     Field(
         "events.sample_interval", Duration(100), "1 s", "How often nodes whose numbers changed are sampled"
     ),
+    Field("metrics.per_subscription", Flag(), "false", "Series of every single subscription of a topic"),
+    Field("metrics.per_link", Flag(), "false", "Series of every single producer and consumer link"),
     Field("flow.flow_control", Flag(), "true", "false enforces no threshold on any node"),
     Field(
         "flow.default_flow_stop_threshold",
@@ -451,8 +476,17 @@ def _built(found: Mapping[str, _Set]) -> Settings:
     top |= {_leaf(name): value for name, value in values.items() if name.startswith("store.")}
     if "policies" not in top and DEFAULT_POLICIES.is_dir():
         top["policies"] = (DEFAULT_POLICIES,)
-    parts = {"limits": _limits(values), "flow": _flow(values, origins), "events": _events(values)}
+    parts = {
+        "limits": _limits(values),
+        "flow": _flow(values, origins),
+        "events": _events(values),
+        "metrics": Metrics(**_named("metrics.", values)),
+    }
     return Settings(**top, **parts, origins=origins)  # type: ignore[arg-type]
+
+
+def _named(section: str, values: Mapping[str, object]) -> dict[str, Any]:
+    return {_leaf(name): value for name, value in values.items() if name.startswith(section)}
 
 
 def _limits(values: Mapping[str, object]) -> Limits:

@@ -13,14 +13,16 @@ from broker.amqp.consumers import Sampler, fit
 from broker.amqp.management import ManagementNode
 from broker.amqp.peer import Peer, new_container_name
 from broker.amqp.roster import Roster
+from broker.amqp.tracing import Reader, Tap
 from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink, ProducerLink
-from broker.engine import Engine
+from broker.engine import SECOND_NS, Engine
 from broker.flow.limits import resolve
 from broker.node import Node
 
 if TYPE_CHECKING:
     from broker.manage.model import Model
+    from broker.manage.tracing import Trace
     from broker.settings import Settings
 
 log = logging.getLogger("sluice.amqp")
@@ -60,6 +62,7 @@ class Container:
         self._management = ManagementNode(model)
         model.on_delete = self.detach_all
         model.on_change = self.rewindow
+        model.tracing.begin = self.trace
 
     def next_number(self) -> int:
         """A number nothing else of this run has."""
@@ -131,6 +134,26 @@ class Container:
     def sample(self, now_ns: int) -> None:
         """Once a second: the rates of all consumers, and who is slow."""
         self._sampler.sample(self.peers, now_ns)
+
+    def trace(self, order: Trace) -> bool:
+        """Log a connection's frames for a while; whether there is such a connection."""
+        peer = next((each for each in self.peers if each.id == order.connection), None)
+        if peer is None:
+            return False
+        wire = peer.wire
+        if wire.tap is not None:
+            wire.tap.finish("another order came")
+        if order.frames == 0:
+            return True
+
+        def end() -> None:
+            wire.tap = None
+
+        readers = Reader(*wire.incoming.position()), Reader(*wire.outgoing.position())
+        tap = wire.tap = Tap(peer.id, peer.address, order.frames, readers, end)
+        due_ns = self.engine.now_ns + order.seconds * SECOND_NS
+        self.at(due_ns, lambda _: tap.finish("its time is over"))
+        return True
 
     def rewindow(self, node: Node) -> None:
         """A node has new settings: its consumers get their new windows."""

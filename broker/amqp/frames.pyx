@@ -39,6 +39,10 @@ cdef class Direction:
         if 0 <= channel < CHANNELS:
             self.transfers[channel] = 0
 
+    def position(self):
+        """How many bytes of the frame under way are still to come, or what there is of its first bytes."""
+        return self.skip + self.wanted, (<const uint8_t *>self.prefix)[:self.held]
+
     cdef object watch(self, const uint8_t *at, long size):
         """Follow the next ``size`` bytes."""
         cdef long taken

@@ -19,6 +19,7 @@ from broker.amqp.operations import NODE, OPERATIONS
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.manage.attributes import PREFIX, ROWS, names
 from broker.manage.model import Model
+from broker.manage.tracing import FRAMES, SECONDS, Trace
 
 ADDRESS = "$management"
 LARGEST_REQUEST = 1 << 20
@@ -46,7 +47,7 @@ Correlation = str | bytes | UUID | int | None
 Body = Mapping[str, object] | list[object]
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("sluice.management")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,8 @@ class ManagementNode:
             "backup-done": self._backup_done,
             "events": self._events,
             "audit": self._audit,
+            "log-levels": self._log_levels,
+            "trace": self._trace,
         }
 
     def handle(self, data: bytes) -> tuple[str, bytes] | None:
@@ -321,6 +324,21 @@ class ManagementNode:
     def _audit(self, _request: Request) -> Answer:
         found = self._model.audit()
         return OK, asdict(found) | {"breaches": list(found.breaches)}
+
+    def _log_levels(self, request: Request) -> Answer:
+        levels = self._model.log_levels
+        if request.argument("logger") is None:
+            return OK, {"levels": levels.effective()}
+        level = request.argument("level")
+        return OK, {"levels": levels.change(request.text("logger"), "" if level is None else str(level))}
+
+    def _trace(self, request: Request) -> Answer:
+        given = (
+            request.text("connection"),
+            request.number("frames", FRAMES),
+            request.number("seconds", SECONDS),
+        )
+        return OK, asdict(self._model.tracing.order(Trace(*given)))
 
     def _apply(self, request: Request) -> Answer:
         if request.argument("text") is None:

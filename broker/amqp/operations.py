@@ -45,6 +45,8 @@ OPERATIONS: dict[str, Operations] = {
         "backup-done": [],
         "events": ["count", "samples"],
         "audit": [],
+        "log-levels": ["logger", "level"],
+        "trace": ["connection", "frames", "seconds"],
     },
     NODE: {
         "QUERY": ["entityType", "offset", "count"],

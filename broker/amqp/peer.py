@@ -44,6 +44,7 @@ from broker.engine import SECOND_NS
 from broker.errors import ConflictError, NotFoundError, OperatorError, PeerError
 from broker.flow.ledger import Budget
 from broker.flow.window import Shared, Window
+from broker.loggers import About, about
 from broker.manage.names import LONGEST, is_own
 from broker.manage.subscriptions import Subscription, Wanted, is_pattern
 from broker.node import Node
@@ -81,6 +82,8 @@ class Peer:
         self.id = f"c{self.number}"
         self.name = ""
         self.opened_ns = container.engine.now_ns
+        # Why it ends: the first condition that either side, or Proton, gave for it.
+        self.end = ("", "")
         self.sessions = 0
         settings = container.settings
         self.transport = Transport(mode=Transport.SERVER)
@@ -136,7 +139,8 @@ class Peer:
         self._mark_wronged(proton_link)
         proton_link.condition = Condition(condition, text)
         proton_link.close()
-        log.info("%s: detached '%s': %s: %s", self.id, link.name, condition, text)
+        told = about(self.address, connection=self.id, link=link.name, condition=condition, reason=text)
+        log.info("%s: detached '%s': %s: %s", self.id, link.name, condition, text, extra=told)
         self.wire.mark()
 
     def on_link_fault(self, name: str, condition: str, text: str) -> None:
@@ -169,11 +173,15 @@ class Peer:
 
     def crash(self, fault: BaseException) -> None:
         """A bug of ours on this connection: log it, end this connection, harm no other."""
-        log.error("%s (%s): closing after an internal error", self.id, self.address, exc_info=fault)
+        told = about(self.address, connection=self.id)
+        log.error(
+            "%s (%s): closing after an internal error", self.id, self.address, exc_info=fault, extra=told
+        )
         self.close("amqp:internal-error", "an internal error ended this connection")
 
     def close(self, condition: str, text: str) -> None:
         """Close the connection with an error."""
+        self._ends(condition, text)
         self.shut_links()
         if not self.connection.state & Endpoint.LOCAL_CLOSED:
             if self.connection.state & Endpoint.LOCAL_UNINIT:
@@ -238,7 +246,8 @@ class Peer:
         self.connection.open()
         self.on_open()
         self._tell("connection_opened", {"container": self.name[:LONGEST], "peer": self.address})
-        log.info("%s: open from %s, container '%s', user %s", self.id, self.address, self.name, self.user)
+        text = "%s: open from %s, container '%s', user %s"
+        log.info(text, self.id, self.address, self.name, self.user, extra=self.about())
 
     def _on_begin(self, event: Event) -> None:
         session = _given(event.session)
@@ -278,7 +287,9 @@ class Peer:
         self._drop(link, CLOSED if closed and not stolen else DETACHED)
         if link.state & Endpoint.LOCAL_ACTIVE:
             if stolen:
-                log.info("%s: '%s' attached again: the link that had the name is stolen", self.id, link.name)
+                told = about(self.address, connection=self.id, link=link.name, condition=STOLEN[0])
+                text = "%s: '%s' attached again: the link that had the name is stolen"
+                log.info(text, self.id, link.name, extra=told)
                 link.condition = Condition(*STOLEN)
             if closed:
                 link.close()
@@ -298,12 +309,18 @@ class Peer:
         self.sessions -= 1
         fault = self.wire.incoming.ended.pop(session.sluice_channel, None)
         if fault is not None:
-            log.info("%s: ended a session: %s: %s", self.id, *fault)
+            told = about(self.address, connection=self.id, condition=fault[0], reason=fault[1])
+            log.info("%s: ended a session: %s: %s", self.id, *fault, extra=told)
             session.condition = Condition(*fault)
         session.close()
         session.free()
 
     def _on_close(self, event: Event) -> None:
+        condition = self.connection.remote_condition
+        if condition is None:
+            self._ends("", "by the client")
+        else:
+            self._ends(condition.name or "", f"by the client: {condition.description or 'no reason given'}")
         self.shut_links()
         if not self.connection.state & Endpoint.LOCAL_CLOSED:
             self.connection.close()
@@ -311,7 +328,7 @@ class Peer:
     def _on_transport_error(self, event: Event) -> None:
         condition = self.transport.condition
         if condition is not None:
-            log.info("%s (%s): %s: %s", self.id, self.address, condition.name, condition.description)
+            self._ends(condition.name or "", condition.description or "")
         self.shut_links()
 
     # --- attaching
@@ -556,7 +573,19 @@ class Peer:
 
     def _refuse(self, link: Link, fault: PeerError) -> None:
         """Attach with a null terminus, then detach with the error: the form clients expect (§2.6.3)."""
-        log.info("%s: refused link '%s': %s", self.id, link.name, fault)
+        terminus = link.remote_source if link.is_sender else link.remote_target
+        told = about(
+            self.address,
+            connection=self.id,
+            container=self.name,
+            user=self.user,
+            link=link.name,
+            role="consumer" if link.is_sender else "producer",
+            node=_readable(terminus),
+            condition=fault.condition,
+            reason=fault.description,
+        )
+        log.info("%s: refused link '%s': %s", self.id, link.name, fault, extra=told)
         if link.is_sender:
             link.target.copy(link.remote_target)
             link.source.type = Terminus.UNSPECIFIED
@@ -606,6 +635,25 @@ class Peer:
 
     def _mark_wronged(self, link: Link) -> None:
         self.wire.incoming.wrong(link.session.sluice_channel, link.name, link.is_receiver)
+
+    # --- what is said of it
+
+    def about(self, **fields: object) -> About:
+        """Who it is, for a line of the log."""
+        return about(self.address, connection=self.id, container=self.name, user=self.user, **fields)
+
+    def say_closed(self) -> None:
+        """One line: who is gone, and why."""
+        condition, reason = self.end
+        why = ": ".join(filter(None, self.end)) or "the client went away without closing"
+        opened = "" if self.is_open else " before it opened"
+        text = "%s: closed%s, from %s, container '%s', user %s: %s"
+        told = self.about(condition=condition, reason=reason or why)
+        log.info(text, self.id, opened, self.address, self.name, self.user, why, extra=told)
+
+    def _ends(self, condition: str, reason: str) -> None:
+        if self.end == ("", ""):
+            self.end = condition, reason
 
     # --- events
 
@@ -700,6 +748,14 @@ def _capabilities(terminus: Terminus) -> list[str]:
         value = capabilities.get_object()
         wanted.extend(value if isinstance(value, list) else getattr(value, "elements", [value]))
     return [str(each) for each in wanted]
+
+
+def _readable(terminus: Terminus) -> str:
+    """Its address, which may be no text at all."""
+    try:
+        return terminus.address or ""
+    except UnicodeDecodeError:
+        return "?"
 
 
 def _ignore() -> None:

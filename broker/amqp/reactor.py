@@ -20,6 +20,7 @@ from broker.amqp.container import Container
 from broker.amqp.peer import Peer
 from broker.amqp.sasl import Handshake
 from broker.errors import OperatorError
+from broker.loggers import about
 
 log = logging.getLogger("sluice.amqp")
 
@@ -307,7 +308,8 @@ class Reactor:
     ) -> bool:
         limits = self.container.settings.limits
         if len(self.guests) >= limits.max_connections:
-            log.warning("refused %s: %d connections are open", address, len(self.guests))
+            text = "refused %s: %d connections are open"
+            log.warning(text, address, len(self.guests), extra=about(address))
             sock.close()
             return False
         sock.setblocking(False)
@@ -318,7 +320,8 @@ class Reactor:
 
         def expire(_: int) -> None:
             if not guest.closed and (guest.peer is None or not guest.peer.is_open):
-                log.info("%s: no AMQP connection within the time for it", guest.address)
+                text = "%s: no AMQP connection within the time for it"
+                log.info(text, guest.address, extra=about(guest.address))
                 self._close(guest)
 
         self.at(time.monotonic_ns() + limits.handshake_timeout_ms * MILLISECOND_NS, expire)
@@ -341,7 +344,8 @@ class Reactor:
         if answer and not self._send(guest, answer):
             self._close(guest)
         elif guest.handshake.failed:
-            log.info("%s: %s", guest.address, guest.handshake.failed)
+            why = guest.handshake.failed
+            log.info("%s: refused: %s", guest.address, why, extra=about(guest.address, reason=why))
             self._linger(guest)
         elif guest.handshake.done:
             self._introduce(guest)
@@ -385,7 +389,7 @@ class Reactor:
             peer.crash(fault)
             peer.wire.pump_out()
         except Exception:
-            log.exception("%s: could not be closed in order", guest.address)
+            log.exception("%s: could not be closed in order", guest.address, extra=about(guest.address))
         self._linger(guest)
 
     def _linger(self, guest: Guest) -> None:
@@ -410,8 +414,10 @@ class Reactor:
         peer, guest.peer, guest.handshake = guest.peer, None, None
         if peer is not None:
             self.container.peers.discard(peer)
+            if peer.wire.tap is not None:
+                peer.wire.tap.finish("the connection is closed")
+            peer.say_closed()
             peer.free()
-            log.info("%s: closed", peer.id)
 
     def _close(self, guest: Guest) -> None:
         if guest.closed:

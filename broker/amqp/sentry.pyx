@@ -138,6 +138,10 @@ cdef class Sentry:
         cdef Channel session = self.channel_at(channel)
         return 0 if session is None else session.seen
 
+    def position(self):
+        """How many bytes of the frame under way are still to come, or what there is of its first bytes."""
+        return self.skip + self.behind, b"" if self.kept is None else self.kept
+
     def allow(self, int channel, unsigned long transfers):
         """The peer has been told that it may send so many transfers in all (§2.5.6)."""
         cdef Channel session = self.channel_at(channel)

@@ -15,6 +15,8 @@ cdef class Connection:
     cdef public int fd
     cdef public object control
     cdef public object owner
+    # Who is shown what is read and written; None unless an operator traces this connection.
+    cdef public object tap
     cdef public list to_flush
     cdef public bint flushing, blocked
     cdef public Sentry incoming

@@ -2,7 +2,9 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.amqp.answers import Ledgerbook
+from broker.amqp.frames import Direction
 from broker.amqp.sentry import Sentry
+from broker.amqp.tracing import Tap
 from broker.engine import Engine
 from broker.flow.adaptive import Adaptive
 from broker.flow.ledger import Account, Budget, Port
@@ -17,6 +19,8 @@ class Connection:
     links: set[ProducerLink | ConsumerLink]
     blocked: bool
     incoming: Sentry
+    outgoing: Direction
+    tap: Tap | None
     paused: bool
     shared: Shared | None
     turns: list[Connection]

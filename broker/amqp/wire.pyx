@@ -174,6 +174,8 @@ cdef class Connection:
                 self.events()
                 return False
             self.incoming.kept = None
+            if self.tap is not None:
+                self.tap.came((<const uint8_t *>pn_transport_tail(self.transport))[kept:kept + n])
             self.digest(kept + n)
             self.incoming.echo = False
             if self.incoming.fault is not None:
@@ -214,6 +216,8 @@ cdef class Connection:
                 pn_transport_close_tail(self.transport)
                 self.events()
                 return False
+            if self.tap is not None:
+                self.tap.went((<const uint8_t *>pn_transport_head(self.transport))[:n])
             self.outgoing.watch(<const uint8_t *>pn_transport_head(self.transport), n)
             if self.outgoing.rare:
                 self.book.read_outgoing()
@@ -355,6 +359,7 @@ cdef class Connection:
         """Let go of whoever handles this connection, so that no cycle waits for the collector."""
         self.control = None
         self.owner = None
+        self.tap = None
 
     def skip_event(self):
         """Drop the event whose handling failed, so that it isn't met again."""

@@ -34,6 +34,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "browse": ("broker.cli.browse", "look at a queue's messages without taking them"),
     "move": ("broker.cli.move", "move messages from one queue to another"),
     "purge": ("broker.cli.purge", "drop a queue's messages"),
+    "log-level": ("broker.cli.loglevel", "show and change from which level on the broker logs"),
+    "trace": ("broker.cli.trace", "log the frames of one connection for a while"),
     "store": ("broker.cli.store", "check, measure and back up a data directory"),
     "bench": ("broker.cli.bench", "measure a broker's throughput and latency"),
     "advise": ("broker.cli.advise", "try other thresholds on a recorded load and recommend some"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from pathlib import Path
@@ -34,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(f"--{budget}-limit", metavar="SIZE", help=f"most {what}, e.g. 512MB; 0: no limit")
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    parser.add_argument("--log-format", metavar="FORMAT", help="text or json")
     parser.add_argument(
         "--check", action="store_true", help="check settings and policies, say all that is wrong, and leave"
     )
@@ -54,14 +54,14 @@ def run(args: argparse.Namespace) -> int:
             load_policies(settings.policies)
             print("settings and policies are in order")
             return 0
-        logging.basicConfig(
-            stream=sys.stderr,
-            level=settings.log_level.upper(),
-            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        )
+        from broker.logs.output import begin
+        from broker.manage.loglevels import LogLevels
+
+        output = begin(settings.log_format, settings.log_lines_per_peer)
+        LogLevels().configure(settings.log_level, settings.log_levels)
         from broker.server import serve
 
-        serve(settings, load)
+        serve(settings, load, output)
     except OperatorError as fault:
         from broker.cli.printable import printable_lines
 
@@ -83,6 +83,7 @@ def _flags(args: argparse.Namespace) -> dict[str, object]:
         "http": args.http,
         "data": args.data,
         "log_level": args.log_level,
+        "log_format": args.log_format,
         "memory_limit": args.memory_limit,
         "store_limit": args.store_limit,
         "temp_limit": args.temp_limit,

@@ -1,4 +1,4 @@
-"""What the HTTP port answers to plain requests: `/metrics`, `/healthz`, `/readyz`, and the API beside them.
+"""What the HTTP port answers to plain requests: `/metrics`, `/healthz`, `/readyz`, the console and its API.
 
 What a page shows is asked of the reactor's thread and rendered in a thread of its own, so that neither
 the reactor nor the clients of WebSocket wait for a watcher.
@@ -7,42 +7,45 @@ the reactor nor the clients of WebSocket wait for a watcher.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from email.utils import formatdate
 from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from broker.http import metrics, server
+from broker.http import files, metrics, server
 from broker.http.api import application as api
 from broker.http.api.desk import Desk
 from broker.http.api.guard import Guard
 from broker.http.threads import Threads
-from broker.manage.views import Snapshot
+from broker.manage.survey import Surveyed
 
 log = logging.getLogger("sluice.http")
 
 PLAIN = "text/plain; charset=utf-8"
 NOT_FOUND = "not found; there are /metrics, /healthz, /readyz and /api/v1/..."
+# Of a long answer, given to the socket at once.
+PART_BYTES = 256 * 1024
 
-Content = tuple[int, str, bytes]
+# Status, content type and body, the body of a long answer in parts.
+Content = tuple[int, str, bytes | list[bytes]]
 Page = Callable[[Request], Content]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def application(
     ask: server.Ask,
-    snapshot: Callable[[], Snapshot],
+    survey: Callable[[], Surveyed],
     readiness: Callable[[], str],
     operate: server.Operate | None = None,
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The ASGI application; without ``operate`` there is no API."""
-    pages = _Pages(ask, snapshot, readiness)
+    pages = _Pages(ask, survey, readiness)
     threads = Threads()
     routes = [
         Route("/metrics", _endpoint(pages.metrics, threads)),
@@ -53,7 +56,8 @@ def application(
     found.router.redirect_slashes = False
     if operate is None:
         return _Guarded(found)
-    desk = Desk(operate.model, ask, threads)
+    found.router.routes += files.routes()
+    desk = Desk(operate.model, ask, operate.ask_in_parts, threads)
     return _Guarded(_Fork(found, api.application(desk, Guard(operate.refusal, operate.origins))))
 
 
@@ -63,15 +67,15 @@ class _Pages:
     def __init__(
         self,
         ask: server.Ask,
-        snapshot: Callable[[], Snapshot],
+        survey: Callable[[], Surveyed],
         readiness: Callable[[], str],
     ) -> None:
         self._ask = ask
-        self._snapshot = snapshot
+        self._survey = survey
         self._readiness_of = readiness
 
     def metrics(self, _request: Request) -> Content:
-        return 200, metrics.CONTENT_TYPE, metrics.render(self._ask(self._snapshot))
+        return 200, metrics.CONTENT_TYPE, metrics.render(self._survey())
 
     def health(self, _request: Request) -> Content:
         """Alive is a broker whose loop turns."""
@@ -92,9 +96,22 @@ def _endpoint(page: Page, threads: Threads) -> Endpoint:
             status, content_type, body = await threads.run(partial(page, request))
         except TimeoutError:
             return Response(b"the broker's loop does not answer\n", 503, media_type=PLAIN)
+        if isinstance(body, list):
+            return StreamingResponse(_parts(body), status, media_type=content_type)
         return Response(body, status, media_type=content_type)
 
     return answer
+
+
+async def _parts(body: list[bytes]) -> AsyncIterator[bytes]:
+    """Others have their turn, and the client its time, between two of them."""
+    gathered = bytearray()
+    for each in body:
+        gathered += each
+        if len(gathered) >= PART_BYTES:
+            yield bytes(gathered)
+            gathered.clear()
+    yield bytes(gathered)
 
 
 async def _refusal(_request: Request, fault: Exception) -> Response:
@@ -130,7 +147,9 @@ class _Guarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def finish(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [(name.title(), value) for name, value in message["headers"]] + common()
+                said = [(name.title(), value) for name, value in message["headers"]]
+                names = {name for name, _ in said}
+                message["headers"] = said + [each for each in common() if each[0] not in names]
             await send(message)
 
         try:

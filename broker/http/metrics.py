@@ -1,169 +1,133 @@
-"""Prometheus series of one snapshot. Names, units and `_total` as Prometheus's naming asks.
+"""What `/metrics` answers: the series of one survey, family by family.
 
-Series are per queue and topic. Links, single subscriptions and temporary nodes come and go with
-clients and would grow without bound: they have none.
+Series are of the broker, its queues, topics, bridges, routes and channels. Subscriptions and links come
+and go with clients and would grow without bound: they have series only where settings ask for them.
+Temporary nodes have none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
-from broker.manage.views import BrokerView, QueueView, Snapshot
+from broker.http import families
+from broker.http.exposition import CONTENT_TYPE, Table, family, head, label, labels
+from broker.http.families import Family
+from broker.manage.survey import COLUMNS, Named, Row, Surveyed
+from broker.manage.views import BrokerView, ConsumerView, ProducerView
 
-# The classic format, not OpenMetrics: there a counter's family has no `_total`, and the gauge
-# `sluice_queue_flow_stopped` and the counter `sluice_queue_flow_stopped_total` would be one name.
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+__all__ = ["CONTENT_TYPE", "render"]
 
-Family = GaugeMetricFamily | CounterMetricFamily
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One family: its name, what it counts and where a view has it."""
-
-    name: str
-    text: str
-    path: str
-
-    def family(self, labels: Iterable[str] = ()) -> Family:
-        """Empty, a counter if its name says so."""
-        kind = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
-        return kind(self.name, self.text, labels=tuple(labels))
-
-    def value(self, view: object) -> float:
-        """What the view has now; how many, where it has a list."""
-        value = attrgetter(self.path)(view)
-        return float(len(value) if isinstance(value, tuple) else value)
+_PLACE = {path: number for number, path in enumerate(COLUMNS)}
+_PROCESS = CollectorRegistry()
+ProcessCollector(registry=_PROCESS)
 
 
-PER_QUEUE = (
-    Metric("sluice_queue_depth_messages", "Messages enqueued and not yet dequeued", "depth_msgs"),
-    Metric("sluice_queue_depth_bytes", "Their encoded size", "depth_bytes"),
-    Metric("sluice_queue_ready_messages", "Messages no consumer holds", "ready_msgs"),
-    Metric("sluice_queue_unsettled_messages", "Messages a consumer holds", "unsettled_msgs"),
-    Metric("sluice_queue_flow_stopped", "1 while producers are stopped", "flow_stopped"),
-    Metric("sluice_queue_held_by_operator", "1 while an operator stops its producers", "held"),
-    Metric("sluice_queue_flow_stopped_total", "How often producers were stopped", "flow_stopped_count"),
-    Metric("sluice_queue_flow_stopped_seconds_total", "How long in all", "flow_stopped_seconds"),
-    Metric("sluice_queue_flow_stop_messages", "Stop threshold, 0: none", "settings.flow_stop_count"),
-    Metric("sluice_queue_flow_resume_messages", "Resume threshold, 0: none", "settings.flow_resume_count"),
-    Metric("sluice_queue_flow_stop_bytes", "Stop threshold, 0: none", "settings.flow_stop_size"),
-    Metric("sluice_queue_flow_resume_bytes", "Resume threshold, 0: none", "settings.flow_resume_size"),
-    Metric("sluice_queue_promised_credit", "Credit granted and not yet used", "promised_msgs"),
-    Metric("sluice_queue_blocked_producers", "Producer links that wait", "blocked_producers"),
-    Metric("sluice_queue_producers", "Producer links", "producers"),
-    Metric("sluice_queue_consumers", "Consumer links", "consumers"),
-    Metric("sluice_queue_slow_consumers", "Consumer links that are slow", "slow_consumers"),
-    Metric("sluice_queue_parked_messages", "Messages waiting outside the queue", "parked_msgs"),
-    Metric("sluice_queue_received_messages_total", "Messages enqueued", "counters.received"),
-    Metric("sluice_queue_delivered_messages_total", "Messages sent to consumers", "counters.delivered"),
-    Metric("sluice_queue_dropped_messages_total", "Messages dropped", "counters.dropped"),
-    Metric("sluice_queue_refused_messages_total", "Messages refused for want of room", "counters.refused"),
-    Metric("sluice_queue_paged_messages", "Messages on disk only", "paged_msgs"),
-    Metric("sluice_queue_expired_messages_total", "Messages that expired", "counters.expired"),
-    Metric(
-        "sluice_queue_dead_lettered_messages_total",
-        "Messages that became dead letters",
-        "counters.dead_lettered",
-    ),
-)
-
-OF_BROKER = (
-    Metric("sluice_messages_received_total", "Messages enqueued", "totals.received"),
-    Metric("sluice_messages_received_bytes_total", "Their encoded size", "totals.received_bytes"),
-    Metric("sluice_messages_sent_total", "Messages sent to consumers", "totals.delivered"),
-    Metric("sluice_messages_refused_total", "Messages refused for want of room", "totals.refused"),
-    Metric("sluice_messages_dropped_total", "Messages dropped", "totals.dropped"),
-    Metric("sluice_messages_unrouted_total", "Messages to topics nobody subscribed to", "totals.unrouted"),
-    Metric("sluice_connections", "Open connections", "connections"),
-    Metric("sluice_producers", "Producer links", "producers"),
-    Metric("sluice_consumers", "Consumer links", "consumers"),
-    Metric("sluice_blocked_producers", "Producer links that wait", "blocked_producers"),
-    Metric("sluice_slow_consumers", "Consumer links that are slow", "slow_consumers"),
-    Metric("sluice_deadlocks", "Circles of nodes and connections that wait for each other", "deadlocks"),
-    Metric("sluice_deadlocks_found_total", "How many were found", "deadlocks_found"),
-    Metric("sluice_depth_messages", "Messages enqueued and not yet dequeued", "depth_msgs"),
-    Metric("sluice_depth_bytes", "Their encoded size", "depth_bytes"),
-    Metric("sluice_promised_credit", "Credit granted and not yet used", "promised_msgs"),
-    Metric("sluice_parked_messages", "Messages waiting outside a queue", "parked_msgs"),
-    Metric("sluice_parked_bytes", "Their encoded size", "parked_bytes"),
-    Metric("sluice_memory_bytes", "Resident memory of the broker", "memory_bytes"),
-    Metric("sluice_memory_limit_bytes", "Memory messages may take, 0: no limit", "memory_limit_bytes"),
-    Metric("sluice_held_bytes", "Memory all messages take, with their places", "store.held_bytes"),
-    Metric("sluice_store_bytes", "Durable messages on disk", "store.store_bytes"),
-    Metric("sluice_store_limit_bytes", "What they may take, 0: no limit", "store.store_limit_bytes"),
-    Metric("sluice_store_syncs_total", "Writes to the journal that were synced", "store.syncs"),
-    Metric("sluice_store_sync_seconds_total", "How long they took", "store.sync_seconds"),
-    Metric("sluice_store_written_bytes_total", "Records in them", "store.written_bytes"),
-    Metric("sluice_temp_bytes", "Messages paged out to disk", "store.temp_bytes"),
-    Metric("sluice_temp_limit_bytes", "What they may take, 0: no limit", "store.temp_limit_bytes"),
-    Metric("sluice_uptime_seconds", "Time since the start", "uptime_s"),
-)
-
-OUTCOMES = ("accepted", "rejected", "released", "modified")
-SETTLED = Metric("sluice_messages_settled_total", "Messages settled by consumers", "totals")
+def render(found: Surveyed) -> list[bytes]:
+    """What `/metrics` answers, in parts: those of the broker first."""
+    return list(_render(found))
 
 
-class SnapshotCollector(Collector):
-    """The families of one snapshot."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
-    def collect(self) -> Iterator[Family]:
-        """Every family, those of the broker first."""
-        broker = self._snapshot.broker
-        yield _build(broker)
-        for metric in OF_BROKER:
-            family = metric.family()
-            family.add_metric([], metric.value(broker))
-            yield family
-        yield _settled(broker)
-        yield _store(broker)
-        shown = [view for view in self._snapshot.queues if _is_shown(view)]
-        for metric in PER_QUEUE:
-            family = metric.family(["queue"])
-            for view in shown:
-                family.add_metric([view.name], metric.value(view))
-            yield family
+def _render(found: Surveyed) -> Iterator[bytes]:
+    yield from _broker(found.broker)
+    yield _log(found)
+    yield generate_latest(_PROCESS)
+    yield from _nodes("sluice_queue_", [_queue_labels(each) for each in found.nodes], found.rows)
+    yield _info(found.nodes)
+    if found.subscriptions:
+        named = [_subscription_labels(each) for each in found.subscriptions]
+        yield from _nodes("sluice_subscription_", named, found.subscription_rows)
+    yield from _views(families.PER_BRIDGE, "bridge", found.bridges)
+    yield from _views(families.PER_ROUTE, "route", found.routes)
+    yield from _views(families.PER_CHANNEL, "channel", found.channels)
+    yield from _links(families.PER_PRODUCER, found.producers)
+    yield from _links(families.PER_CONSUMER, found.consumers)
 
 
-def render(snapshot: Snapshot) -> bytes:
-    """What `/metrics` answers."""
-    registry = CollectorRegistry()
-    registry.register(SnapshotCollector(snapshot))
-    encode: Callable[[CollectorRegistry], bytes] = generate_latest
-    return encode(registry)
+def _broker(broker: BrokerView) -> Iterator[bytes]:
+    yield family("sluice_build_info", "Always 1; the version", [(labels(("version", broker.version)), 1)])
+    for each in families.OF_BROKER:
+        yield family(each.name, each.text, [("", _value(broker, each.path))])
+    settled = [(labels(("outcome", each)), getattr(broker.totals, each)) for each in families.OUTCOMES]
+    yield family("sluice_messages_settled_total", "Messages settled by consumers", settled)
+    states = [(labels(("state", each)), broker.store.state == each) for each in families.STORE_STATES]
+    yield family("sluice_store_state", "1 for the state the store is in", states)
 
 
-def _build(broker: BrokerView) -> Family:
-    family = GaugeMetricFamily("sluice_build_info", "Always 1; the version", labels=["version"])
-    family.add_metric([broker.version], 1.0)
-    return family
+def _log(found: Surveyed) -> bytes:
+    lines = [(labels(("level", level)), count) for level, count in found.log_lines.items()]
+    left_out = family("sluice_log_lines_left_out_total", "Lines left out", [("", found.log_left_out)])
+    return family("sluice_log_lines_total", "Lines written to the log", lines) + left_out
 
 
-def _settled(broker: BrokerView) -> Family:
-    family = SETTLED.family(["outcome"])
-    for outcome in OUTCOMES:
-        family.add_metric([outcome], float(getattr(broker.totals, outcome)))
-    return family
+def _nodes(prefix: str, written: Sequence[str], rows: Sequence[Row]) -> Iterator[bytes]:
+    """A family of every column, and one of the outcomes; ``written`` are the labels without braces."""
+    table = Table([f"{{{each}}}" for each in written])
+    for each in families.PER_NODE:
+        place = _PLACE[each.path]
+        yield head(prefix + each.name, each.text).encode()
+        yield table.samples(prefix + each.name, [row[place] for row in rows], sparse=each.sparse)
+    name = prefix + families.SETTLED_OF_NODE
+    yield head(name, "Messages settled by consumers").encode()
+    for outcome in families.OUTCOMES:
+        place = _PLACE[f"counters.{outcome}"]
+        of_outcome = Table([f'{{{each},outcome="{outcome}"}}' for each in written])
+        yield of_outcome.samples(name, [row[place] for row in rows])
 
 
-STATES = ("writing", "full", "failed")
+def _info(nodes: Sequence[Named]) -> bytes:
+    samples = (
+        (
+            labels(
+                ("queue", each.name), ("kind", each.kind), ("durable", "true" if each.durable else "false")
+            ),
+            1,
+        )
+        for each in nodes
+    )
+    return family("sluice_queue_info", "Always 1; what it is", samples)
 
 
-def _store(broker: BrokerView) -> Family:
-    family = GaugeMetricFamily("sluice_store_state", "1 for the state the store is in", labels=["state"])
-    for state in STATES:
-        family.add_metric([state], float(broker.store.state == state))
-    return family
+def _queue_labels(named: Named) -> str:
+    return label("queue", named.name)
 
 
-def _is_shown(view: QueueView) -> bool:
-    return view.topic is None and not view.name.startswith("$")
+def _subscription_labels(named: Named) -> str:
+    return f"{label('topic', named.address)},{label('subscription', named.name)}"
+
+
+def _views(table: Iterable[Family], name: str, views: Sequence[object]) -> Iterator[bytes]:
+    """Families of things with a name; none at all where there are none of them."""
+    for each in table if views else ():
+        samples = ((labels((name, view.name)), _value(view, each.path)) for view in views)  # type: ignore[attr-defined]
+        yield family(each.name, each.text, samples)
+
+
+def _links(
+    table: Iterable[Family], links: Sequence[ProducerView] | Sequence[ConsumerView]
+) -> Iterator[bytes]:
+    """A relay has a view for each node it sent to; no two links have one id."""
+    for each in table if links else ():
+        samples = (
+            (
+                labels(
+                    *(("queue", link.node), ("container", link.container)),
+                    *(("link", link.link), ("id", link.id)),
+                ),
+                _value(link, each.path),
+            )
+            for link in links
+        )
+        yield family(each.name, each.text, samples)
+
+
+def _value(view: object, path: str) -> float:
+    """What the view has now; how many, where it has a list; 1 for the state that is as it should be."""
+    value = attrgetter(path)(view)
+    if isinstance(value, tuple):
+        return len(value)
+    if isinstance(value, str):
+        return value in families.UP
+    return float(value) if isinstance(value, float) else int(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from broker.errors import OperatorError
 from broker.http.entrance import Entrance
 from broker.manage.model import Model
-from broker.manage.views import Snapshot
+from broker.manage.survey import Surveyed
 
 log = logging.getLogger("sluice.http")
 
@@ -41,6 +41,12 @@ class Ask(Protocol):
     def __call__(self, question: Callable[[], Answer], /) -> Answer: ...
 
 
+class AskInParts(Protocol):
+    """The same with what is answered in steps, between which the reactor goes on."""
+
+    def __call__(self, question: Callable[[], Generator[None, None, Answer]], /) -> Answer: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Operate:
     """What the API is to work on. ``refusal`` is why it changes nothing, empty where it may; pages of
@@ -48,6 +54,7 @@ class Operate:
     """
 
     model: Model
+    ask_in_parts: AskInParts
     refusal: str = ""
     origins: tuple[str, ...] = ()
 
@@ -55,7 +62,8 @@ class Operate:
 class HttpServer:
     """Serves in a thread of its own from ``start`` to ``stop``; port 0 takes a free one.
 
-    Without an ``entrance`` there is no AMQP over WebSocket, without ``operate`` no API.
+    Without an ``entrance`` there is no AMQP over WebSocket, without ``operate`` no API. ``survey`` may be
+    called on any thread.
     """
 
     def __init__(
@@ -63,14 +71,14 @@ class HttpServer:
         host: str,
         port: int,
         ask: Ask,
-        snapshot: Callable[[], Snapshot],
+        survey: Callable[[], Surveyed],
         readiness: Callable[[], str] = lambda: "",
         entrance: Entrance | None = None,
         operate: Operate | None = None,
     ) -> None:
         self._address = (host, port)
         self._ask = ask
-        self._snapshot = snapshot
+        self._survey = survey
         self._readiness = readiness
         self._entrance = entrance
         self._operate = operate
@@ -118,7 +126,7 @@ class HttpServer:
         try:
             from broker.http import app, site
 
-            served = app.application(self._ask, self._snapshot, self._readiness, self._operate)
+            served = app.application(self._ask, self._survey, self._readiness, self._operate)
             site.run(served, self._entrance, sock, self._wakes)
         except Exception:
             log.exception("the HTTP server has failed; the broker goes on without it")

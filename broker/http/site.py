@@ -25,6 +25,7 @@ from broker.http.api.live import ENDLESS
 from broker.http.app import PLAIN, common
 from broker.http.entrance import Entrance, Refusal
 from broker.http.tunnel import Tunnel, address_of, socket_pair
+from broker.loggers import about
 
 log = logging.getLogger("sluice.http")
 
@@ -192,7 +193,8 @@ class _Client(H11Protocol):
         own = self.transport.get_extra_info("sockname")
         verdict = entrance.judge(event.method, event.http_version, self.headers, own[0])
         if isinstance(verdict, Refusal):
-            log.info("WebSocket %s refused: %s", address_of(self.transport), verdict.text)
+            peer = address_of(self.transport)
+            log.info("WebSocket %s refused: %s", peer, verdict.text, extra=about(peer, reason=verdict.text))
             self.refuse(verdict)
             return
         try:

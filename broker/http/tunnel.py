@@ -24,6 +24,7 @@ from wsproto.frame_protocol import (
 )
 
 from broker.http.entrance import Entrance
+from broker.loggers import about
 
 log = logging.getLogger("sluice.http")
 
@@ -227,7 +228,8 @@ class Tunnel(asyncio.BufferedProtocol):
     # --- ends
 
     def _fail(self, code: CloseReason, reason: str) -> None:
-        log.info("WebSocket %s: closed with %d: %s", self._peer_name(), code, reason)
+        peer = self._peer_name()
+        log.info("WebSocket %s: closed with %d: %s", peer, code, reason, extra=about(peer, reason=reason))
         self._unsent = b""
         self._deaf = True
         self._say_close(code, reason)

@@ -15,7 +15,7 @@ from broker.manage.entities import NODE_KINDS, Entities
 from broker.node import Node
 
 # Nodes of which one call gives whole rows, and of which it gives one value that is read at once.
-ROWS_AT_ONCE, VALUES_AT_ONCE = 100, 4000
+ROWS_AT_ONCE, VALUES_AT_ONCE = 50, 4000
 
 
 class Listing:

@@ -8,8 +8,8 @@ credit given or taken back by a command goes out. A refused command changes noth
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +18,9 @@ from broker.engine import SECOND_NS, Engine
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
 from broker.flow.vocabulary import ARGUMENTS
+from broker.manage import survey
 from broker.manage import why as reasons
+from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit, audit
 from broker.manage.bindings import Bindings, check, parents_of
 from broker.manage.bridges import DefinedBridges
@@ -30,13 +32,16 @@ from broker.manage.entities import Entities, Page
 from broker.manage.forecasts import Forecasts
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
 from broker.manage.listing import Listing
+from broker.manage.loglevels import LogLevels
 from broker.manage.names import check_name, is_own
 from broker.manage.obstacles import Around
 from broker.manage.policies import policy_views
 from broker.manage.process import Process
 from broker.manage.samples import Sample, Samples
 from broker.manage.subscriptions import Subscriptions, Wanted, is_pattern, is_subscription
+from broker.manage.survey import Survey, Surveyed
 from broker.manage.totals import Totals
+from broker.manage.tracing import Tracing
 from broker.manage.views import (
     BrokerView,
     Browsed,
@@ -87,6 +92,7 @@ MOST_TOLD = 1000
 # The store's note of the operators' holds.
 HOLDS = "holds"
 
+BROKER = PREFIX + "broker"
 NO_PARENTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
@@ -114,7 +120,8 @@ class Model:
     of each that has new settings, to give consumers their new windows. ``on_reload`` reads
     the broker's files anew and applies them. ``own`` are topics of the broker's own, which clients may
     subscribe to and not send to; one is made when it is first asked for. ``on_create`` is told of each
-    queue and topic that came to be. ``routes`` and ``channels`` show those there are.
+    queue and topic that came to be. ``routes`` and ``channels`` show those there are. ``log_levels`` and
+    ``tracing`` are verbs about the broker's log.
     """
 
     def __init__(
@@ -152,6 +159,8 @@ class Model:
         self.bridges = DefinedBridges(engine, self.resolve)
         self.routes: Callable[[], Sequence[RouteView]] = tuple
         self.channels: Callable[[], Sequence[ChannelView]] = tuple
+        self.log_levels = LogLevels()
+        self.tracing = Tracing()
         self._totals = Totals()
         others: dict[str, Callable[[], Iterable[object]]] = {
             "bridge": self.bridges.views,
@@ -500,12 +509,45 @@ class Model:
         """The broker and its nodes, for metrics."""
         return Snapshot(self.broker(), tuple(self._queue_view(node) for node in self.engine.every_node()))
 
+    def survey(self, wanted: survey.Wanted) -> Generator[None, None, Surveyed]:
+        """Everything that is counted, read in parts: a node after each ``next``, and all when it returns."""
+        reading = self._survey()
+        try:
+            yield from reading.steps(lambda: self.engine.now_ns, wanted.subscriptions)
+            return Surveyed(
+                broker=self._broker(reading),
+                nodes=reading.nodes,
+                rows=reading.rows,
+                subscriptions=reading.subscriptions,
+                subscription_rows=reading.subscription_rows,
+                bridges=tuple(self.bridges.views()),
+                routes=tuple(self.routes()),
+                channels=tuple(self.channels()),
+                producers=tuple(self.links.producers(None)) if wanted.links else (),
+                consumers=tuple(self.links.consumers(None)) if wanted.links else (),
+            )
+        finally:
+            self._totals.abandon(reading.look)
+
     def broker(self) -> BrokerView:
         """The broker as a whole."""
-        nodes = list(self.engine.every_node())
-        # What lies at a topic lies at its subscriptions, and their producers are the topic's.
-        holders = [node for node in nodes if not node.is_topic]
-        owners = [node for node in nodes if not node.is_subscription]
+        reading = self._survey()
+        reading.add_up()
+        return self._broker(reading)
+
+    def broker_in_parts(self) -> Generator[None, None, dict[str, object]]:
+        """The broker's attributes, read in parts: with many nodes ``broker`` would hold up every message."""
+        reading = self._survey()
+        try:
+            yield from reading.sums_in_parts()
+            return self._entities.row(BROKER, self._broker(reading))
+        finally:
+            self._totals.abandon(reading.look)
+
+    def _survey(self) -> Survey:
+        return Survey(list(self.engine.every_node()), self._totals.begin(), self._held_by)
+
+    def _broker(self, reading: Survey) -> BrokerView:
         return BrokerView(
             name=self.process.name,
             version=self.process.version,
@@ -515,25 +557,13 @@ class Model:
             holds=self.holds.patterns,
             policy_files=tuple(dict.fromkeys(policy.place.file for policy in self.policies.policies)),
             connections=len(self.links.connections()),
-            producers=sum(len(node.ledger.accounts) for node in owners),
-            consumers=sum(len(node.consumers) for node in nodes),
-            queues=sum(node.kind == "queue" and not _is_own(node) for node in nodes),
-            topics=sum(node.is_topic and not _is_own(node) for node in nodes),
-            subscriptions=sum(node.is_subscription for node in nodes),
-            stopped_nodes=sum(node.gate.closed for node in nodes),
-            blocked_producers=sum(node.ledger.blocked() for node in owners),
-            depth_msgs=sum(node.gate.depth_msgs for node in holders),
-            depth_bytes=sum(node.gate.depth_bytes for node in holders),
-            promised_msgs=sum(node.ledger.promised_msgs for node in owners),
-            parked_msgs=sum(node.ledger.parked_msgs for node in owners),
-            parked_bytes=sum(node.ledger.parked_bytes for node in owners),
             memory_bytes=self.process.memory(),
             memory_limit_bytes=self.process.memory_limit_bytes,
-            totals=self._totals.look(nodes),
+            totals=self._totals.end(reading.look),
             store=StoreView.of(self.engine),
-            slow_consumers=sum(each.slow for node in nodes for each in node.consumers),
             deadlocks=self.deadlocks.views(),
             deadlocks_found=self.deadlocks.found_total,
+            **asdict(reading.sums),
         )
 
     def readiness(self) -> str:
@@ -541,7 +571,7 @@ class Model:
         storing = self.engine.storing
         if storing is not None and storing.store.state != WRITING:
             return storing.store.reason
-        return self.engine.paging_fault()
+        return self.engine.paging.fault()
 
     # --- inside
 

@@ -374,7 +374,7 @@ class StoreView:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """The broker as a whole; ``memory_limit_bytes`` is 0 where there is none."""
+    """The broker as a whole; ``memory_limit_bytes`` is 0 where there is none. Rates are messages a second."""
 
     name: str
     version: str
@@ -403,6 +403,8 @@ class BrokerView:
     slow_consumers: int = 0
     deadlocks: tuple[DeadlockView, ...] = ()
     deadlocks_found: int = 0
+    rate_in: float = 0.0
+    rate_out: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import TypeVar
+
 from broker.engine import Engine
 from broker.flow.ledger import Account, Port
 from broker.flow.limits import BrokerDefaults
 from broker.flow.window import Window
 from broker.manage.model import Model
 from broker.manage.process import Process
+from broker.manage.survey import Surveyed, Wanted
 from broker.manage.views import ConnectionView, ConsumerView, ProducerView, SessionView
 from broker.node import Node
 from broker.policy.effective import PolicySet
@@ -15,6 +19,7 @@ from broker.policy.load import parse_policies
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 
+Answer = TypeVar("Answer")
 SECOND = 1_000_000_000
 # Monotonic time doesn't start at 0, and 0 means never.
 BEGIN = 100 * SECOND
@@ -65,6 +70,8 @@ class FakeLinks:
         return self.open
 
     def sessions(self) -> list[SessionView]:
+        if not self.senders and not self.receivers:
+            return []
         return [SessionView("c1/0", "c1", "app", "127.0.0.1:4000", 0, len(self.senders), 0, 0)]
 
     def close(self, connection_id: str) -> bool:
@@ -108,6 +115,16 @@ class FakeLinks:
             for node, link, consumer in self.receivers
             if node_name in (None, node)
         ]
+
+
+def finished(steps: Generator[None, None, Answer]) -> Answer:
+    """What the last of the steps returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Answer = end.value
+            return found
 
 
 class World:
@@ -157,6 +174,10 @@ class World:
         for _ in range(count):
             self.engine.put(node, bytes(size), False)
         self.engine.end_turn()
+
+    def survey(self, wanted: Wanted | None = None) -> Surveyed:
+        """Everything that is counted."""
+        return finished(self.model.survey(wanted or Wanted()))
 
     def at(self, seconds: float) -> None:
         """Another turn, so long after the beginning."""

@@ -1,16 +1,26 @@
-"""The series of a snapshot, as Prometheus's own parser reads them."""
+"""The series of a survey, as Prometheus's own parser reads them."""
 
 from __future__ import annotations
 
+from dataclasses import fields
+from operator import attrgetter
+
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker.http import families
 from broker.http.metrics import render
-from tests.unit.manage_world import World
+from broker.manage.survey import COLUMNS, Wanted, row_of
+from broker.manage.views import BrokerView, Counters, QueueView, StoreView, queue_view
+from tests.unit.manage_world import World, finished
 
 
-def series(world: World) -> dict[tuple[str, str], float]:
-    """Value by name and the one label there is, if any."""
-    text = render(world.model.snapshot()).decode()
+def page(world: World, wanted: Wanted | None = None) -> str:
+    return b"".join(render(world.survey(wanted))).decode()
+
+
+def series(world: World, wanted: Wanted | None = None) -> dict[tuple[str, str], float]:
+    """Value by name and the first label there is, if any."""
+    text = page(world, wanted)
     return {
         (sample.name, next(iter(sample.labels.values()), "")): sample.value
         for family in text_string_to_metric_families(text)
@@ -60,11 +70,11 @@ def test_the_broker_as_a_whole() -> None:
 def test_names_follow_prometheus_and_come_once() -> None:
     world = World()
     world.queue("orders")
-    text = render(world.model.snapshot()).decode()
+    text = page(world)
     types = [line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE")]
     assert len({name for name, _ in types}) == len(types)
     for name, kind in types:
-        assert name.startswith("sluice_")
+        assert name.startswith(("sluice_", "process_"))
         assert name.endswith("_total") == (kind == "counter")
 
 
@@ -81,3 +91,86 @@ def test_a_name_cannot_break_out_of_its_label() -> None:
     world = World()
     world.queue('a"} 1 b{x="\\')
     assert series(world)["sluice_queue_depth_messages", 'a"} 1 b{x="\\'] == 0
+
+
+# What no series can say, or another one says: texts, and what follows from a counter.
+NO_NUMBER = {"name", "kind", "topic", "settings", "counters", "stopped_by", "held_by"}
+DERIVED = {"flow_stopped_since_ns", "flow_stopped_for_s", "rate_in", "rate_out"}
+# Rates are for people: Prometheus makes its own of the counters.
+NOT_OF_BROKER = {"name", "version", "pid", "totals", "store", "rate_in", "rate_out"}
+
+
+def test_every_fact_of_a_node_has_a_series() -> None:
+    shown = {each.path for each in families.PER_NODE} | {f"counters.{each}" for each in families.OUTCOMES}
+    facts = {each.name for each in fields(QueueView)} - NO_NUMBER - DERIVED | {"held"}
+    facts |= {f"counters.{name}" for name in Counters.__slots__}
+    assert facts - shown == set()
+    assert shown <= set(COLUMNS)
+
+
+def test_every_fact_of_the_broker_has_a_series() -> None:
+    shown = {each.path for each in families.OF_BROKER} | {f"totals.{each}" for each in families.OUTCOMES}
+    facts = {each.name for each in fields(BrokerView)} - NOT_OF_BROKER
+    facts |= {f"totals.{name}" for name in Counters.__slots__}
+    facts |= {f"store.{each.name}" for each in fields(StoreView)} - {"store.state", "store.reason"}
+    assert facts - shown == set()
+
+
+def test_a_row_says_what_the_view_says() -> None:
+    world = World()
+    node = world.queue("orders", flow_stop_count=4, flow_resume_count=2, max_count=9)
+    account = world.producer(node)
+    consumer = world.consumer(node)
+    world.fill(node, account, 3)
+    world.engine.acknowledge(node, consumer.held[0])
+    consumer.credit = 0
+    world.put(node, 5)
+    world.at(3)
+    for held in (False, True):
+        view = queue_view(node, "x" if held else "", world.engine.now_ns)
+        assert row_of(node, held, world.engine.now_ns) == attrgetter(*COLUMNS)(view)
+    node.feeders.append(node)
+    try:
+        assert len(row_of(node, False, world.engine.now_ns)) == len(COLUMNS)
+    finally:
+        node.feeders.clear()
+
+
+def test_a_threshold_that_is_not_there_has_no_sample() -> None:
+    world = World()
+    world.queue("orders", max_count=10)
+    world.queue("free")
+    found = series(world)
+    assert found["sluice_queue_flow_stop_messages", "orders"] == 8
+    assert ("sluice_queue_flow_stop_messages", "free") not in found
+    assert ("sluice_queue_limit_messages", "free") not in found
+
+
+def test_subscriptions_and_links_have_series_where_they_are_asked_for() -> None:
+    world = World()
+    topic = world.model.create("topic", "news")
+    part = world.subscribe(topic, "news/s1")
+    world.consumer(part)
+    world.producer(topic)
+    found = page(world, Wanted(subscriptions=True, links=True))
+    assert 'sluice_subscription_depth_messages{topic="news/s1",subscription="news/s1"} 0' not in found
+    assert 'sluice_subscription_depth_messages{topic="news",subscription="news/s1"} 0' in found
+    assert 'sluice_consumer_link_credit{queue="news/s1",container="app",link="r1",id="c1/r1"}' in found
+    assert 'sluice_producer_link_credit{queue="news",container="app",link="s1",id="c1/s1"} 100' in found
+
+
+def test_a_survey_counts_what_went_meanwhile_once() -> None:
+    world = World()
+    for name in ("first", "middle", "last"):
+        world.put(world.queue(name), 2)
+    steps = world.model.survey(Wanted())
+    next(steps)
+    next(steps)
+    world.model.delete("first")
+    world.model.delete("last")
+    world.put(world.queue("new"), 5)
+    assert world.model.broker().totals.received == 11
+    found = finished(steps)
+    assert [each.name for each in found.nodes] == ["first", "middle"]
+    assert found.broker.totals.received == 6
+    assert world.model.broker().totals.received == 11

@@ -41,7 +41,7 @@ def reactor() -> Reactor:
 def server(reactor: Reactor) -> Iterator[HttpServer]:
     world = World()
     world.queue("orders")
-    found = HttpServer("127.0.0.1", 0, reactor.ask, world.model.snapshot, lambda: reactor.reason)
+    found = HttpServer("127.0.0.1", 0, reactor.ask, lambda: reactor.ask(world.survey), lambda: reactor.reason)
     found.start()
     yield found
     found.stop()
@@ -82,7 +82,7 @@ def is_closed(client: socket.socket) -> bool:
 def test_metrics(server: HttpServer) -> None:
     status, content_type, body = get(server, "/metrics?x=1")
     assert (status, content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert b'sluice_queue_depth_messages{queue="orders"} 0.0' in body
+    assert b'sluice_queue_depth_messages{queue="orders"} 0' in body
 
 
 def test_health_and_readiness(server: HttpServer, reactor: Reactor) -> None:
@@ -165,7 +165,7 @@ def test_stop_closes_the_port_and_ends_the_threads(server: HttpServer) -> None:
 
 
 def test_a_port_in_use_is_said_plainly(server: HttpServer, reactor: Reactor) -> None:
-    second = HttpServer("127.0.0.1", server.port, reactor.ask, World().model.snapshot)
+    second = HttpServer("127.0.0.1", server.port, reactor.ask, World().survey)
     with pytest.raises(OperatorError, match=f"127.0.0.1:{server.port}"):
         second.start()
     assert second.port == 0

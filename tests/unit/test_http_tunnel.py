@@ -52,7 +52,7 @@ def loop() -> Iterator[Loop]:
 def server(loop: Loop) -> Iterator[HttpServer]:
     world = World()
     found = HttpServer(
-        "127.0.0.1", 0, lambda question: question(), world.model.snapshot, entrance=Entrance(loop.adopt)
+        "127.0.0.1", 0, lambda question: question(), world.survey, entrance=Entrance(loop.adopt)
     )
     found.start()
     yield found

@@ -15,12 +15,14 @@ from broker.cli import serve
 from broker.conduits import BridgeDefinition, ChannelDefinition, Remote, RouteDefinition
 from broker.errors import ConfigError
 from broker.flow.limits import BrokerDefaults
+from broker.loggers import LoggerLevel
 from broker.settings import (
     FIELDS,
     Address,
     Events,
     Limits,
     Listener,
+    Metrics,
     Settings,
     broker_reference,
     broker_schema,
@@ -85,6 +87,10 @@ def test_every_setting_can_stand_in_a_file() -> None:
         auto_create: false
         virtual_hosts: [shop, eu.example.org]
         log_level: debug
+        log_levels: [sluice.amqp=warning]
+        log_format: json
+        log_lines_per_peer: 7
+        metrics: {per_subscription: true, per_link: true}
         bridges: [{from: a, to: b, selector: "x = 1"}]
         routes: [{name: hq, url: "amqp://u:p@hq", address: orders, flow_stop_count: 10}]
         channels: [{name: c, topic: t, to: "239.1.2.3:5000", max_rate: 1MB, ttl: 2}]
@@ -120,6 +126,9 @@ def test_every_setting_can_stand_in_a_file() -> None:
     assert settings.flow.defaults == BrokerDefaults(False, 60, 50, 1024 * MB, 7, 6, 9, 8, MB, 4, 3, 0)
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (5, True)
     assert settings.flow.connection_memory_limit == 3 * MB
+    assert settings.log_levels == (LoggerLevel("sluice.amqp", "warning"),)
+    assert (settings.log_format, settings.log_lines_per_peer) == ("json", 7)
+    assert settings.metrics == Metrics(True, True)
     assert set(settings.origins) == set(FIELDS)
 
 

@@ -171,10 +171,10 @@ def test_metrics_and_health(tool: Tool, broker: RunningBroker) -> None:
     with urllib.request.urlopen(base + "/metrics", timeout=10) as response:
         text = response.read().decode()
     for line in (
-        'sluice_queue_depth_messages{queue="orders"} 3.0',
-        'sluice_queue_flow_stopped{queue="orders"} 1.0',
-        'sluice_queue_flow_stopped_total{queue="orders"} 1.0',
-        'sluice_queue_flow_stop_messages{queue="orders"} 3.0',
-        "sluice_connections 1.0",
+        'sluice_queue_depth_messages{queue="orders"} 3',
+        'sluice_queue_flow_stopped{queue="orders"} 1',
+        'sluice_queue_flow_stopped_total{queue="orders"} 1',
+        'sluice_queue_flow_stop_messages{queue="orders"} 3',
+        "sluice_connections 1",
     ):
         assert line in text.splitlines()

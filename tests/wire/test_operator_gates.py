@@ -173,8 +173,8 @@ def test_the_operator_is_the_reason_everywhere(gated: Broker) -> None:
         [row] = asked(gated, "stat", "-f")["flow"]
         assert (row["flowStopped"], row["flowStoppedBy"]) == (True, "operator")
         series = _get(gated, "/metrics").decode()
-        assert 'sluice_queue_held_by_operator{queue="orders.eu"} 1.0' in series
-        assert 'sluice_queue_flow_stopped{queue="orders.eu"} 1.0' in series
+        assert 'sluice_queue_held_by_operator{queue="orders.eu"} 1' in series
+        assert 'sluice_queue_flow_stopped{queue="orders.eu"} 1' in series
     events = _events(gated)
     stopped = next(event for event in events if event["event"] == "stopped")
     assert (stopped["node"], stopped["reason"], stopped["held_by"]) == ("orders.eu", "operator", "orders.>")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from broker import __version__
@@ -16,8 +18,10 @@ from broker.http.api import (
     broker,
     clients,
     conduits,
+    docs,
     history,
     live,
+    logs,
     messages,
     nodes,
     policies,
@@ -79,12 +83,14 @@ ROUTERS = (
     messages.router,
     history.router,
     live.router,
+    logs.router,
     seeing.router,
+    docs.router,
 )
 
 
-def application(desk: Desk, guard: Guard) -> Any:
-    """What answers requests whose path begins with `/api/v1`."""
+def build() -> FastAPI:
+    """The routes and their document."""
     api = FastAPI(
         title="Sluice",
         version=__version__,
@@ -94,10 +100,9 @@ def application(desk: Desk, guard: Guard) -> Any:
         redoc_url=None,
         redirect_slashes=False,
         responses=REFUSALS,
+        generate_unique_id_function=_operation,
         max_body_size=LARGEST_BODY,
     )
-    api.state.desk = desk
-    api.state.pulse = Pulse(desk)
     for each in ROUTERS:
         api.include_router(each, prefix=PREFIX)
     for kind, _ in STATUS:
@@ -105,6 +110,14 @@ def application(desk: Desk, guard: Guard) -> Any:
     api.add_exception_handler(RequestValidationError, _malformed)
     api.add_exception_handler(HTTPException, _unrouted)
     api.add_exception_handler(Exception, _failed)
+    return api
+
+
+def application(desk: Desk, guard: Guard) -> ASGIApp:
+    """What answers requests whose path begins with `/api/v1`."""
+    api = build()
+    api.state.desk = desk
+    api.state.pulse = Pulse(desk)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         async def finish(message: Message) -> None:
@@ -123,6 +136,12 @@ def application(desk: Desk, guard: Guard) -> Any:
         await api({**scope, "path": scope["raw_path"].decode("latin-1")}, receive, finish)
 
     return serve
+
+
+def _operation(route: APIRoute) -> str:
+    """The verb and the path in one word: `get_queues_name`."""
+    words = re.findall(r"\w+", route.path_format.removeprefix(PREFIX))
+    return "_".join((min(route.methods or {""}).lower(), *words))
 
 
 async def _refused(_request: Request, fault: Exception) -> Response:

@@ -17,7 +17,7 @@ from fastapi import Depends, Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BeforeValidator
 
-from broker.http.server import Ask
+from broker.http.server import Ask, AskInParts
 from broker.http.threads import Threads
 from broker.manage.model import Model
 
@@ -28,14 +28,19 @@ Answer = TypeVar("Answer")
 class Desk:
     """The broker's model, and the way to its thread."""
 
-    def __init__(self, model: Model, ask: Ask, threads: Threads) -> None:
+    def __init__(self, model: Model, ask: Ask, ask_in_parts: AskInParts, threads: Threads) -> None:
         self.model = model
         self.threads = threads
         self._ask = ask
+        self._ask_in_parts = ask_in_parts
 
     def ask(self, question: Callable[[Model], Answer]) -> Answer:
         """The answer to a question that the reactor's thread answers, in a turn of its own."""
         return self._ask(lambda: question(self.model))
+
+    def broker(self) -> dict[str, object]:
+        """The broker's attributes, for which every node is looked at: in many turns."""
+        return self._ask_in_parts(self.model.broker_in_parts)
 
 
 async def _desk(request: Request) -> Desk:
@@ -51,6 +56,8 @@ class Threaded(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **named: Any) -> None:
         threaded = endpoint if iscoroutinefunction(endpoint) else _in_a_thread(endpoint)
+        if not named.get("summary") and endpoint.__doc__:
+            named["summary"] = endpoint.__doc__.strip().partition("\n")[0].rstrip(".")
         super().__init__(path, threaded, **named)
 
 

@@ -35,22 +35,26 @@ def router(kind: str, shape: Any) -> APIRouter:
     made = APIRouter(route_class=Threaded, tags=[f"{kind}s"])
     one = f"/{kind}s/{{name}}"
 
-    @made.get(f"/{kind}s", response_model=page_of(shape), name=f"list {kind}s")
+    @made.get(f"/{kind}s", response_model=page_of(shape), summary=f"A page of {kind}s")
     def many(desk: TheDesk, wanted: List) -> Response:
         return answer(nodes(desk, (kind,), wanted))
 
-    @made.post(f"/{kind}s", response_model=shape, status_code=201, name=f"create a {kind}")
+    @made.post(f"/{kind}s", response_model=shape, status_code=201, summary=f"Make a {kind}")
     def create(desk: TheDesk, body: NewNode) -> Response:
         def made(model: Model) -> None:
             model.create(kind, body.name, body.arguments, body.durable)
 
         return _shown(desk, kind, body.name, made, 201)
 
-    @made.get(one, response_model=shape, name=f"read a {kind}")
+    @made.get(one, response_model=shape, summary=f"One {kind}; its ETag is the version of its settings")
     def read(desk: TheDesk, name: Name) -> Response:
         return _shown(desk, kind, name)
 
-    @made.patch(one, response_model=shape, name=f"change a {kind}")
+    @made.patch(
+        one,
+        response_model=shape,
+        summary=f"Change a {kind}: arguments as they are to be, null takes one back",
+    )
     def change(desk: TheDesk, name: Name, body: Arguments, if_match: Precondition = "") -> Response:
         def changed(model: Model) -> None:
             check_version(model.typed(kind, name), _tags(if_match))
@@ -58,7 +62,7 @@ def router(kind: str, shape: Any) -> APIRouter:
 
         return _shown(desk, kind, name, changed)
 
-    @made.delete(one, status_code=204, name=f"delete a {kind}")
+    @made.delete(one, status_code=204, summary=f"Delete a {kind} with its messages; its links are detached")
     def delete(desk: TheDesk, name: Name, if_match: Precondition = "") -> Response:
         def gone(model: Model) -> None:
             check_version(model.typed(kind, name), _tags(if_match))

@@ -1,0 +1,161 @@
+"""Which Prometheus families there are: the name of each, what it counts and where it is found.
+
+Names, units and `_total` are as Prometheus's naming asks. A path is an attribute of the view that the
+table is of; of a queue, one of the survey's columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family; where it is ``sparse``, 0 means that there is none, and no sample says so."""
+
+    name: str
+    text: str
+    path: str
+    sparse: bool = False
+
+
+PER_NODE = (
+    Family("depth_messages", "Messages enqueued and not yet dequeued", "depth_msgs"),
+    Family("depth_bytes", "Their encoded size", "depth_bytes"),
+    Family("ready_messages", "Messages no consumer holds", "ready_msgs"),
+    Family("unsettled_messages", "Messages a consumer holds", "unsettled_msgs"),
+    Family("peak_messages", "Most messages there were at once", "peak_msgs"),
+    Family("peak_bytes", "Most bytes there were at once", "peak_bytes"),
+    Family("flow_stopped", "1 while producers are stopped", "flow_stopped"),
+    Family("held_by_operator", "1 while an operator stops its producers", "held"),
+    Family("flow_enforced", "1 while its thresholds count", "enforced"),
+    Family("flow_stopped_total", "How often producers were stopped", "flow_stopped_count"),
+    Family("flow_stopped_seconds_total", "How long in all", "flow_stopped_seconds"),
+    Family("flow_stop_messages", "Stop threshold, if any", "settings.flow_stop_count", True),
+    Family("flow_resume_messages", "Resume threshold, if any", "settings.flow_resume_count", True),
+    Family("flow_stop_bytes", "Stop threshold, if any", "settings.flow_stop_size", True),
+    Family("flow_resume_bytes", "Resume threshold, if any", "settings.flow_resume_size", True),
+    Family("limit_messages", "Hard limit, if any", "settings.max_count", True),
+    Family("limit_bytes", "Hard limit, if any", "settings.max_size", True),
+    Family("promised_credit", "Credit granted and not yet used", "promised_msgs"),
+    Family("promised_bytes", "Room reserved for it", "promised_bytes"),
+    Family("blocked_producers", "Producer links that wait", "blocked_producers"),
+    Family("producers", "Producer links", "producers"),
+    Family("consumers", "Consumer links", "consumers"),
+    Family("subscriptions", "Subscriptions of a topic", "subscriptions"),
+    Family("slow_consumers", "Consumer links that are slow", "slow_consumers"),
+    Family("parked_messages", "Messages waiting outside the queue", "parked_msgs"),
+    Family("parked_bytes", "Their encoded size", "parked_bytes"),
+    Family("overrun_messages_total", "Pre-settled messages taken in beyond the credit", "overrun_msgs"),
+    Family("late_messages", "Messages its present producers sent on revoked credit", "late_msgs"),
+    Family("revocations_total", "How often idle credit was taken back", "revocations"),
+    Family("received_messages_total", "Messages enqueued", "counters.received"),
+    Family("received_bytes_total", "Their encoded size", "counters.received_bytes"),
+    Family("delivered_messages_total", "Messages sent to consumers", "counters.delivered"),
+    Family("refused_messages_total", "Messages refused for want of room", "counters.refused"),
+    Family("dropped_messages_total", "Messages dropped", "counters.dropped"),
+    Family("unrouted_messages_total", "Messages to a topic nobody subscribed to", "counters.unrouted"),
+    Family("expired_messages_total", "Messages that expired", "counters.expired"),
+    Family("dead_lettered_messages_total", "Messages that became dead letters", "counters.dead_lettered"),
+    Family("duplicate_messages_total", "Messages dropped as duplicates", "counters.duplicated"),
+    Family("paged_messages", "Messages on disk only", "paged_msgs"),
+    Family("paged_bytes", "Their encoded size", "paged_bytes"),
+)
+OUTCOMES = ("accepted", "rejected", "released", "modified")
+SETTLED_OF_NODE = "settled_messages_total"
+
+OF_BROKER = (
+    Family("sluice_uptime_seconds", "Time since the start", "uptime_s"),
+    Family("sluice_flow_control_enabled", "0 where no threshold is enforced", "flow_control"),
+    Family("sluice_operator_holds", "Patterns whose producers an operator stops", "holds"),
+    Family("sluice_policy_files", "Files whose policies hold", "policy_files"),
+    Family("sluice_connections", "Open connections", "connections"),
+    Family("sluice_producers", "Producer links", "producers"),
+    Family("sluice_consumers", "Consumer links", "consumers"),
+    Family("sluice_queues", "Queues", "queues"),
+    Family("sluice_topics", "Topics", "topics"),
+    Family("sluice_subscriptions", "Subscriptions", "subscriptions"),
+    Family("sluice_stopped_nodes", "Nodes whose producers are stopped", "stopped_nodes"),
+    Family("sluice_blocked_producers", "Producer links that wait", "blocked_producers"),
+    Family("sluice_slow_consumers", "Consumer links that are slow", "slow_consumers"),
+    Family("sluice_deadlocks", "Circles of nodes and connections that wait for each other", "deadlocks"),
+    Family("sluice_deadlocks_found_total", "How many were found", "deadlocks_found"),
+    Family("sluice_depth_messages", "Messages enqueued and not yet dequeued", "depth_msgs"),
+    Family("sluice_depth_bytes", "Their encoded size", "depth_bytes"),
+    Family("sluice_promised_credit", "Credit granted and not yet used", "promised_msgs"),
+    Family("sluice_parked_messages", "Messages waiting outside a queue", "parked_msgs"),
+    Family("sluice_parked_bytes", "Their encoded size", "parked_bytes"),
+    Family("sluice_memory_bytes", "Resident memory of the broker", "memory_bytes"),
+    Family("sluice_memory_limit_bytes", "Memory messages may take, 0: no limit", "memory_limit_bytes"),
+    Family("sluice_messages_received_total", "Messages enqueued", "totals.received"),
+    Family("sluice_messages_received_bytes_total", "Their encoded size", "totals.received_bytes"),
+    Family("sluice_messages_sent_total", "Messages sent to consumers", "totals.delivered"),
+    Family("sluice_messages_refused_total", "Messages refused for want of room", "totals.refused"),
+    Family("sluice_messages_dropped_total", "Messages dropped", "totals.dropped"),
+    Family("sluice_messages_unrouted_total", "Messages to topics nobody subscribed to", "totals.unrouted"),
+    Family("sluice_messages_expired_total", "Messages that expired", "totals.expired"),
+    Family(
+        "sluice_messages_dead_lettered_total", "Messages that became dead letters", "totals.dead_lettered"
+    ),
+    Family("sluice_messages_duplicate_total", "Messages dropped as duplicates", "totals.duplicated"),
+    Family("sluice_held_bytes", "Memory all messages take, with their places", "store.held_bytes"),
+    Family("sluice_store_messages", "Durable messages on disk", "store.store_msgs"),
+    Family("sluice_store_bytes", "What they take", "store.store_bytes"),
+    Family("sluice_store_limit_bytes", "What they may take, 0: no limit", "store.store_limit_bytes"),
+    Family("sluice_store_syncs_total", "Writes to the journal that were synced", "store.syncs"),
+    Family("sluice_store_sync_seconds_total", "How long they took", "store.sync_seconds"),
+    Family("sluice_store_groups_total", "Groups of records written", "store.groups"),
+    Family("sluice_store_written_bytes_total", "Records in them", "store.written_bytes"),
+    Family("sluice_temp_bytes", "Messages paged out to disk", "store.temp_bytes"),
+    Family("sluice_temp_limit_bytes", "What they may take, 0: no limit", "store.temp_limit_bytes"),
+)
+STORE_STATES = ("writing", "full", "failed")
+
+PER_BRIDGE = (
+    Family("sluice_bridge_open", "1 while both ends are there", "state"),
+    Family("sluice_bridge_crosses", "1 while backpressure crosses it", "crosses"),
+    Family("sluice_bridge_copied_messages_total", "Messages copied", "copied"),
+    Family("sluice_bridge_passed_by_messages_total", "Messages its selector didn't want", "passed_by"),
+    Family("sluice_bridge_refused_messages_total", "Messages its target refused", "refused"),
+)
+PER_ROUTE = (
+    Family("sluice_route_up", "1 while it is connected", "state"),
+    Family("sluice_route_forwarded_messages_total", "Messages forwarded", "forwarded"),
+    Family("sluice_route_backlog_messages", "Messages that wait here to go out", "backlog"),
+    Family("sluice_route_unsettled_messages", "Messages under way", "unsettled"),
+    Family("sluice_route_credit", "What the receiving end would take now", "credit"),
+    Family("sluice_route_rejected_messages_total", "Messages the other end rejected", "rejected"),
+    Family("sluice_route_returned_messages_total", "Messages the other end gave back", "returned"),
+    Family("sluice_route_connects_total", "How often it was connected", "connects"),
+)
+PER_CHANNEL = (
+    Family("sluice_channel_open", "1 while it sends", "state"),
+    Family("sluice_channel_rate_limit_bytes_per_second", "Most it sends", "max_rate"),
+    Family("sluice_channel_sent_messages_total", "Messages sent", "sent"),
+    Family("sluice_channel_sent_bytes_total", "What they took", "sent_bytes"),
+    Family("sluice_channel_backlog_messages", "Messages that wait to be sent", "backlog"),
+    Family("sluice_channel_backlog_bytes", "What they take", "backlog_bytes"),
+    Family("sluice_channel_waiting_messages", "Messages whose settlement waits", "waiting"),
+    Family("sluice_channel_too_large_messages_total", "Messages no datagram holds", "too_large"),
+    Family("sluice_channel_dropped_messages_total", "Messages dropped", "dropped"),
+)
+# States that count as 1 in the tables above.
+UP = ("open", "up", "connected", "sending")
+
+PER_PRODUCER = (
+    Family("sluice_producer_link_credit", "Credit it has", "credit"),
+    Family("sluice_producer_link_window", "Most credit it may hold now", "window"),
+    Family("sluice_producer_link_blocked", "1 while it waits", "blocked"),
+    Family("sluice_producer_link_parked_messages", "Its messages that wait outside the queue", "parked"),
+    Family("sluice_producer_link_messages_total", "Messages it sent", "used"),
+)
+PER_CONSUMER = (
+    Family("sluice_consumer_link_credit", "Credit its client gave", "credit"),
+    Family("sluice_consumer_link_window", "Most unsettled messages, 0: no limit", "window_limit"),
+    Family("sluice_consumer_link_unsettled_messages", "Messages it holds", "unsettled"),
+    Family("sluice_consumer_link_window_full", "1 while its window is full", "shut"),
+    Family("sluice_consumer_link_window_full_total", "How often it was", "shut_count"),
+    Family("sluice_consumer_link_slow", "1 while it is slow", "slow"),
+    Family("sluice_consumer_link_delivered_messages_total", "Messages sent to it", "delivered"),
+    Family("sluice_consumer_link_settled_messages_total", "Messages it settled", "settled"),
+)
