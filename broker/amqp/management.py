@@ -142,6 +142,11 @@ class ManagementNode:
             "trace": self._trace,
         }
 
+    @property
+    def operations(self) -> Collection[str]:
+        """The operations it knows, its own and those on entities."""
+        return self._operations.keys()
+
     def handle(self, data: bytes) -> tuple[str, bytes] | None:
         """The reply-to and the encoded answer; None where there is nobody to answer, or no request at all."""
         if len(data) > LARGEST_REQUEST:

@@ -1,5 +1,5 @@
 """The manual, written from the verbs' own parsers: `python -m broker.cli.manual` prints the page sluice(1),
-with `--markdown` the text of docs/cli.md.
+with `--markdown` the text of docs/cli.md. `make docs` writes both.
 
 It doesn't depend on the terminal or on how this Python's argparse wraps its help.
 """
@@ -162,8 +162,8 @@ def markdown() -> str:
     lines = [
         "# The command line",
         "",
-        "Written by `python -m broker.cli.manual --markdown` from the program's own help; a test holds it to",
-        "that, and runs the examples. `man docs/man/sluice.1` is the same as a manual page.",
+        "Written by `make docs` from the program's own help; a test holds it to that, and runs the examples.",
+        "`man docs/man/sluice.1` is the same as a manual page.",
         "",
         *(part for text in BEFORE for part in (text, "")),
         "| exit status | |",
