@@ -19,6 +19,7 @@ from broker.client.link import Connection
 from broker.client.request import Management
 from tests.wire.apiclient import Api, quoted
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.frames import CLOSE, RawPeer
 from tests.wire.seeing import await_number, good_neighbours
 
 pytestmark = pytest.mark.wire
@@ -636,3 +637,35 @@ def test_management_closes_and_previews_too(running: RunningBroker) -> None:
         management.call("DELETE", "org.sluice.connection", row["connection"])
         with pytest.raises(ClientError, match="an operator closed this connection"):
             connection.wait(lambda: False, 5)
+
+
+# --- what nobody should ask for
+
+
+@pytest.mark.parametrize("value", [-1, 10**30, 0.5, 1e308, True, "", "x", "\x00", [], {}, {"a": None}])
+@pytest.mark.parametrize("setting", ["max_count", "flow_control", "qpid.policy_type", "dead_letter_address"])
+def test_a_setting_takes_what_it_means_and_refuses_the_rest(api: Api, setting: str, value: object) -> None:
+    answered = api.call("POST", "/queues", {"name": "q", "arguments": {setting: value}})
+    assert answered.status in (201, 400), answered
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "1" * 5000])
+def test_numbers_that_are_none_are_refused(api: Api, number: str) -> None:
+    raw = b'{"name": "q", "arguments": {"max_count": ' + number.encode() + b"}}"
+    assert api.call("POST", "/queues", raw=raw).status in (400, 422)
+
+
+def test_a_client_that_does_not_answer_is_closed_all_the_same(running: RunningBroker) -> None:
+    api = Api(running)
+    peer = RawPeer(running.port).open(container="silent")
+    try:
+        [row] = api.get("/connections?filter=silent")["items"]
+        api.delete(f"/connections/{row['identity']}")
+        assert peer.expect(CLOSE)
+        wait_until(
+            lambda: api.get("/connections?filter=silent")["total"] == 0, 5, "the connection to be gone"
+        )
+        with good_neighbours(running):
+            pass
+    finally:
+        peer.socket.close()
