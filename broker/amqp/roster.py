@@ -115,6 +115,8 @@ def _connection_view(peer: Peer) -> ConnectionView:
 
 def _link_views(peer: Peer) -> Iterator[object]:
     for link in list(peer.wire.links):
+        if link not in peer.wire.links:
+            continue  # gone since the last view, and Proton's part of it with it
         if isinstance(link, ConsumerLink):
             yield _consumer_view(peer, link)
         elif isinstance(link, ProducerLink):

@@ -311,6 +311,29 @@ def test_a_link_is_detached_and_its_connection_goes_on(running: RunningBroker) -
     assert "no link" in api.delete("/links/c9.9", None, 404)["error"]
 
 
+def test_lists_while_clients_come_and_go(running: RunningBroker) -> None:
+    """They are read in many turns: who has gone between two is left out."""
+    api, stop = Api(running), threading.Event()
+
+    def churn(number: int) -> None:
+        while not stop.is_set():
+            with Connection(running.url) as connection:
+                for each in range(30):
+                    connection.sender(f"orders.{number}.{each}")
+
+    threads = [threading.Thread(target=churn, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(15):
+            for path in ("/links", "/sessions", "/connections", "/nodes?sort=-max_count"):
+                assert api.get(f"{path}{'&' if '?' in path else '?'}limit=1000")["items"] is not None
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+
+
 # --- operators
 
 
