@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from uuid import UUID
 
-from proton import Message, ProtonException, int32
+from proton import Message, ProtonException, int32, uint
 
 from broker.amqp.operations import NODE, OPERATIONS
 from broker.errors import ConflictError, NotFoundError, OperatorError
@@ -142,6 +142,11 @@ class ManagementNode:
             "trace": self._trace,
         }
 
+    @property
+    def operations(self) -> Collection[str]:
+        """The operations it knows, its own and those on entities."""
+        return self._operations.keys()
+
     def handle(self, data: bytes) -> tuple[str, bytes] | None:
         """The reply-to and the encoded answer; None where there is nobody to answer, or no request at all."""
         if len(data) > LARGEST_REQUEST:
@@ -252,7 +257,7 @@ class ManagementNode:
         results = [list(row) for row in page.results]
         # The draft's body has these two and no more; how many there are in all is told beside it.
         body = {"attributeNames": list(page.attribute_names), "results": results}
-        return OK, body, {"count": int32(len(results)), "total": int32(page.total)}
+        return OK, body, {"count": uint(len(results)), "total": uint(page.total)}
 
     # --- the node itself
 

@@ -133,7 +133,7 @@ class Board:
 def head(broker: Row, rows: Sequence[Row]) -> list[str]:
     """The broker in two lines: what moves and lies there, and what is stopped."""
     rate_in, rate_out = (sum(_number(row.get(name)) for row in rows) for name in ("rate_in", "rate_out"))
-    memory = f"{size(broker['memory_bytes'])} of {table.size_limit(broker['memory_limit_bytes'])}"
+    memory = f"{size(broker['memory_bytes'])} of {size(broker['memory_limit_bytes'] or None)}"
     held = broker["holds"]
     depth = f"{table.word(broker['depth_msgs'])} messages, {size(broker['depth_bytes'])}"
     up = f"up {table.word(broker['uptime_s'])} s"

@@ -27,6 +27,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ADDRESS", "FILTER", "ADDRESS|PATTERN"), ("queue", "topic")),
     **dict.fromkeys(("SOURCE", "QUEUE"), ("queue",)),
     "TOPIC": ("topic",),
+    "CONNECTION": ("connection",),
     "CONNECTION|LINK": ("connection", "link"),
 }
 FILE_NAMES = ("FILE", "DIR", "PATH", "HISTORY")

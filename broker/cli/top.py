@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from broker.cli import arguments, ask, board, table
 from broker.cli.board import Board
@@ -35,8 +35,8 @@ EXAMPLES = (
 )
 BY = {name: key for key, (name, _) in board.SORTS.items()}
 INTERVAL_S = 1.0
-# Lines of a screen that are no rows: the head, the table's frame and heading, the foot.
-FRAME = 8
+# Lines of a screen that are no rows: the head, the heading, the foot and a last one that is left free.
+FRAME = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,14 +109,14 @@ def _on_screen(management: Management, args: argparse.Namespace, state: Board) -
         for _ in _turns(args):
             if not state.paused:
                 now = look(management)
-            live.update(drawn(now, state, live.console.height, args.broker), refresh=True)
+            live.update(drawn(now, state, args.broker, *live.console.size), refresh=True)
             next_s = time.monotonic() + args.interval
             while (left_s := next_s - time.monotonic()) > 0:
                 pressed = _pressed(keyboard, state, left_s)
                 if pressed is None:
                     return
                 if pressed:
-                    live.update(drawn(now, state, live.console.height, args.broker), refresh=True)
+                    live.update(drawn(now, state, args.broker, *live.console.size), refresh=True)
 
 
 def _pressed(keyboard: Keyboard, state: Board, seconds: float) -> bool | None:
@@ -125,16 +125,20 @@ def _pressed(keyboard: Keyboard, state: Board, seconds: float) -> bool | None:
     return bool(keys) if all(state.press(key) for key in keys) else None
 
 
-def drawn(now: Look, state: Board, height: int, url: str) -> RenderableType:
+def drawn(now: Look, state: Board, url: str, width: int, height: int) -> RenderableType:
     """The whole screen."""
     from rich.console import Group
     from rich.text import Text
 
     rows = state.wanted(now.rows)
-    found = table.rich("", board.COLUMNS, state.page_of(rows, height - FRAME))
-    found.title = None
-    found.expand = True
-    lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in board.head(now.broker, now.rows)]
-    lines[1].stylize("bold red" if cast("int", now.broker["stopped_nodes"]) else "dim")
-    title = Text(f"sluice top   {table.word(url)}", style="bold", no_wrap=True)
-    return Group(title, *lines, found, Text(state.foot(len(rows)), style="dim", no_wrap=True))
+    first, second = board.head(now.broker, now.rows)
+    lines = [
+        Text(f"sluice top   {table.word(url)}", style="bold"),
+        Text(first),
+        Text(second, style="bold red" if now.broker["stopped_nodes"] else "dim"),
+        *table.coloured(board.COLUMNS, state.page_of(rows, height - FRAME), width),
+        Text(state.foot(len(rows)), style="dim"),
+    ]
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(*lines)

@@ -89,7 +89,7 @@ def test_the_screen_says_what_is_wrong_and_nothing_a_terminal_obeys() -> None:
     rows = [*ROWS, {"name": "evil\x1b[2J\u202e", "rate_in": 1e6, "rate_out": 0.0}]
     console = Console(width=140, height=20, force_terminal=False)
     with console.capture() as capture:
-        console.print(top.drawn(top.Look(BROKER, rows), Board(), 20, "amqp://x"))
+        console.print(top.drawn(top.Look(BROKER, rows), Board(), "amqp://x", 140, 20))
     shown = capture.get()
     assert "\x1b" not in shown
     assert "\u202e" not in shown

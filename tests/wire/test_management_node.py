@@ -143,6 +143,11 @@ def test_the_node_describes_itself(client: Client) -> None:
     assert client.call("GET-MGMT-NODES")[2] == []
 
 
+def test_every_operation_it_has_is_listed(client: Client) -> None:
+    listed = {name for known in client.call("GET-OPERATIONS")[2].values() for name in known}
+    assert listed == set(client.node.operations)
+
+
 def test_the_brokers_own_operations(world: World, client: Client) -> None:
     node = world.queue("orders", flow_stop_count=2)
     world.fill(node, world.producer(node), 2)
