@@ -47,8 +47,6 @@ SORTS: dict[str, Sort] = {
     "s": Sort("stopped", "flowStopped", ("flowStopped", "flowStoppedFor", "blocked_producers")),
     "n": Sort("name", "name", ("name",)),
 }
-# Between two looks at the totals that rates are taken from.
-LEAST_S = 0.4
 HELP = (
     "r rate  i in  o out  d depth  b bytes  s stopped  n name  R reverse  / filter  a all"
     "  space pause  q quit"
@@ -150,25 +148,7 @@ class Board:
         return f"{self.first + 1 if count else 0}-{last} of {count}, {', '.join(parts)}   {HELP}"
 
 
-class Meter:
-    """How many messages a second come and go, from the broker's totals at two moments."""
-
-    def __init__(self) -> None:
-        self._last: tuple[float, float, float] | None = None
-        self.rates: tuple[float, float] | None = None
-
-    def read(self, broker: Row) -> None:
-        """Totals and the broker's own clock; None until there were two that lie apart."""
-        now = (_number(broker["uptime_s"]), _number(broker["received"]), _number(broker["delivered"]))
-        if self._last is None:
-            self._last = now
-        elif now[0] - self._last[0] >= LEAST_S:
-            (began, *before), self._last = self._last, now
-            first, second = ((new - old) / (now[0] - began) for new, old in zip(now[1:], before, strict=True))
-            self.rates = first, second
-
-
-def head(broker: Row, rates: tuple[float, float] | None) -> list[str]:
+def head(broker: Row) -> list[str]:
     """The broker in two lines: what moves and lies there, and what is stopped."""
     memory = f"{size(broker['memory_bytes'])} of {size(broker['memory_limit_bytes'] or None)}"
     held = broker["holds"]
@@ -181,13 +161,13 @@ def head(broker: Row, rates: tuple[float, float] | None) -> list[str]:
         *(["a deadlock: sluice stat -f"] if broker["deadlocks"] else []),
     ]
     connections = f"{table.word(broker['connections'])} connections"
-    moving = "in/s {}   out/s {}".format(*map(table.word, rates or (None, None)))
+    moving = f"in/s {table.word(broker['rate_in'])}   out/s {table.word(broker['rate_out'])}"
     return ["   ".join((up, connections, moving, depth, f"memory {memory}")), "   ".join(parts)]
 
 
 BROKER_ATTRIBUTES = (
     *("uptime_s", "connections", "depth_msgs", "depth_bytes", "memory_bytes", "memory_limit_bytes"),
-    *("stopped_nodes", "blocked_producers", "holds", "deadlocks", "received", "delivered"),
+    *("stopped_nodes", "blocked_producers", "holds", "deadlocks", "rate_in", "rate_out"),
 )
 
 

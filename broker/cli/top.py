@@ -18,7 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from broker.cli import arguments, ask, board, table
-from broker.cli.board import Board, Meter
+from broker.cli.board import Board
 from broker.cli.views import NODES
 
 if TYPE_CHECKING:
@@ -73,7 +73,6 @@ class Look:
     broker: table.Row
     rows: Sequence[table.Row]
     count: int
-    rates: tuple[float, float] | None = None
 
 
 class Watcher:
@@ -82,14 +81,12 @@ class Watcher:
     def __init__(self, management: Management, state: Board) -> None:
         self._management = management
         self._state = state
-        self._meter = Meter()
 
     def look(self, most: int) -> Look:
         """One round of questions; at least the first so many nodes."""
         [broker] = ask.rows(self._management, "broker", board.BROKER_ATTRIBUTES)
-        self._meter.read(broker)
         rows, count = self._all() if self._state.everything else self._first(most)
-        return Look(broker, self._state.wanted(rows), count, self._meter.rates)
+        return Look(broker, self._state.wanted(rows), count)
 
     def _first(self, most: int) -> tuple[list[ask.Row], int]:
         asked = self._state.asked, self._state.pattern
@@ -115,7 +112,7 @@ def _in_print(watcher: Watcher, args: argparse.Namespace) -> None:
             print(json.dumps({"broker": now.broker, "nodes": rows}, default=str), flush=True)
         else:
             shown = table.plain(board.COLUMNS, rows)
-            print(*board.head(now.broker, now.rates), shown, "", sep="\n", flush=True)
+            print(*board.head(now.broker), shown, "", sep="\n", flush=True)
 
 
 def _on_screen(watcher: Watcher, args: argparse.Namespace, state: Board) -> None:
@@ -151,7 +148,7 @@ def drawn(now: Look, state: Board, url: str, width: int, height: int) -> Rendera
     from rich.console import Group
     from rich.text import Text
 
-    first, second = board.head(now.broker, now.rates)
+    first, second = board.head(now.broker)
     lines = [
         Text(f"sluice top   {table.word(url)}", style="bold"),
         Text(first),

@@ -28,8 +28,8 @@ BROKER = {
     "blocked_producers": 3,
     "holds": ["orders.\x1b>"],
     "deadlocks": [],
-    "received": 100,
-    "delivered": 50,
+    "rate_in": 1.0,
+    "rate_out": 2.5,
 }
 
 
@@ -93,7 +93,7 @@ def test_the_screen_says_what_is_wrong_and_nothing_a_terminal_obeys() -> None:
     console = Console(width=140, height=20, force_terminal=False)
     with console.capture() as capture:
         placed = Board().wanted(rows)
-        console.print(top.drawn(top.Look(BROKER, placed, 5, (1.0, 2.5)), Board(), "amqp://x", 140, 20))
+        console.print(top.drawn(top.Look(BROKER, placed, 5), Board(), "amqp://x", 140, 20))
     shown = capture.get()
     assert "\x1b" not in shown
     assert "\u202e" not in shown
@@ -135,11 +135,3 @@ def test_what_terminals_send(sent: str, keys: list[str]) -> None:
 def test_what_is_asked_for_is_what_is_shown() -> None:
     assert {name for sort in board.SORTS.values() for name in sort.names} <= {*board.ATTRIBUTES, "rate"}
     assert {name for sort in board.SORTS.values() for name in sort.asked.split("+")} <= set(QUICK)
-
-
-def test_rates_are_taken_from_totals_at_two_moments() -> None:
-    meter = board.Meter()
-    for uptime, received, delivered in ((5.0, 100, 50), (5.1, 900, 60), (7.0, 300, 250)):
-        assert meter.rates is None
-        meter.read(BROKER | {"uptime_s": uptime, "received": received, "delivered": delivered})
-    assert meter.rates == (100.0, 100.0)
