@@ -104,6 +104,7 @@ def completed(shell: str, script: str, broker: RunningBroker, tmp_path: Path) ->
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m broker.cli.main "$@"\n')
     program.chmod(0o755)
     env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLUICE_BROKER": broker.url}
+    env["SLUICE_COMPLETION_TIMEOUT"] = "30s"
     done = subprocess.run(
         [shell, "-c", script], capture_output=True, text=True, timeout=60, env=env, check=True
     )
