@@ -253,7 +253,9 @@ class ManagementNode:
         if type_ is not None:
             type_ = _known(str(type_), ROWS)
         count = min(request.number("count", MOST_ROWS), _rows_at_once(type_, wanted))
-        page = self._model.query(type_, wanted, request.number("offset", 0), count)
+        # Two of our own, for lists too long to be fetched whole.
+        order = str(request.argument("sort") or ""), str(request.argument("filter") or "")
+        page = self._model.query(type_, wanted, request.number("offset", 0), count, *order)
         results = [list(row) for row in page.results]
         # The draft's body has these two and no more; how many there are in all is told beside it.
         body = {"attributeNames": list(page.attribute_names), "results": results}

@@ -187,10 +187,12 @@ def _markdown_section(section: Section) -> list[str]:
         lines += [f"| `{_cell(name)}` | {_cell(text)} |" for name, text in section.arguments]
     if section.examples:
         width = max(len(command) for command, _ in section.examples)
+        shown = (f"{command:<{width}}  # {text}" for command, text in section.examples)
         lines += [
             "",
-            "```sh",
-            *(f"{command:<{width}}  # {text}" for command, text in section.examples),
+            "<!-- not run: tests/wire/test_cli_operate.py runs them -->",
+            "```console",
+            *shown,
             "```",
         ]
     return lines

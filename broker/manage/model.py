@@ -28,7 +28,7 @@ from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.deadlocks import Deadlocks
 from broker.manage.definitions import Definition
 from broker.manage.effect import Effect, effect
-from broker.manage.entities import Entities, Page
+from broker.manage.entities import NODE_KINDS, Entities, Page
 from broker.manage.forecasts import Forecasts
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
 from broker.manage.listing import Listing
@@ -502,9 +502,24 @@ class Model:
         return self._why_node(node, store) or [reasons.of_node(node, self._around(node, store))]
 
     def query(
-        self, type_: str | None, attribute_names: Sequence[str] = (), offset: int = 0, count: int = 1000
+        self,
+        type_: str | None,
+        attribute_names: Sequence[str] = (),
+        offset: int = 0,
+        count: int = 1000,
+        sort: str = "",
+        pattern: str = "",
     ) -> Page:
-        """A page of the entities of a type, or of every type; no attribute names means all."""
+        """A page of the entities of a type, or of every type; no attribute names means all.
+
+        Queues, topics and subscriptions can be sorted and filtered by name (see ``Listing.page``); then the
+        broker's own are left out.
+        """
+        if sort or pattern:
+            kind = (type_ or "").removeprefix(PREFIX)
+            if kind not in NODE_KINDS:
+                raise OperatorError("only queues, topics and subscriptions can be sorted and filtered")
+            return self.listing.page(kind, attribute_names, offset, count, sort, pattern)
         return self._entities.query(type_, attribute_names, offset, count)
 
     def read(self, type_: str, name: str) -> dict[str, object]:

@@ -99,13 +99,12 @@ def test_what_there_is_is_listed(lines: Lines) -> None:
 def completed(shell: str, script: str, broker: RunningBroker, tmp_path: Path) -> list[str]:
     """What a shell finds, with `sluice` on its path."""
     if shutil.which(shell) is None:
-        (pytest.fail if os.environ.get("CI") and shell == "bash" else pytest.skip)(
-            f"{shell} is not installed"
-        )
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{shell} is not installed")
     program = tmp_path / "sluice"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m broker.cli.main "$@"\n')
     program.chmod(0o755)
     env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLUICE_BROKER": broker.url}
+    env["SLUICE_COMPLETION_TIMEOUT"] = "30s"
     done = subprocess.run(
         [shell, "-c", script], capture_output=True, text=True, timeout=60, env=env, check=True
     )
