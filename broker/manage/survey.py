@@ -79,11 +79,16 @@ class Sums:
     promised_msgs: int = 0
     parked_msgs: int = 0
     parked_bytes: int = 0
+    rate_in: float = 0.0
+    rate_out: float = 0.0
 
     def add(self, node: Node) -> None:
         """One node more."""
         gate = node.gate
         self.stopped_nodes += gate.closed
+        self.rate_out += node.rate_out
+        if not node.topics:  # else it came in at a topic
+            self.rate_in += node.rate_in
         if node.consumers:
             self.consumers += len(node.consumers)
             self.slow_consumers += sum(each.slow for each in node.consumers)
@@ -186,6 +191,14 @@ class Survey:
         for node in self._nodes:
             self.sums.add(node)
             self.look.add(node)
+
+    def sums_in_parts(self) -> Iterator[None]:
+        """The sums alone, one node after each ``next``."""
+        for node in self._nodes:
+            if not node.deleted:
+                self.sums.add(node)
+                self.look.add(node)
+            yield
 
     def steps(self, now_ns: Callable[[], int], subscriptions: bool) -> Iterator[None]:
         """One node after each ``next``; one that has gone meanwhile is left out."""
