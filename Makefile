@@ -8,7 +8,7 @@ PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py
           selector.py filters.py)
 SOURCES := $(shell find broker -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: run install dev test test-clients clients-matrix lint bench soak clean
+.PHONY: run install dev test test-clients test-packaging clients-matrix docs lint bench soak clean
 
 run: install
 	$(BIN)/sluice serve
@@ -32,15 +32,22 @@ $(VENV)/.dev: $(VENV)/.built requirements-dev.lock
 	touch $@
 
 test: dev
-	$(BIN)/python -m pytest tests -m "not soak and not clients"
+	$(BIN)/python -m pytest tests -m "not soak and not clients and not packaging"
 	SLUICE_PURE=1 $(BIN)/python -m pytest -q -m "not soak" $(PURE)
 
 # Needs Node.js, Java with Maven, Go and Rust; what is missing is skipped by name.
 test-clients: dev
 	$(BIN)/python -m pytest tests -m "clients and not soak"
 
+# Builds the sdist and the wheel in an empty environment, installs the wheel elsewhere and starts what it brought.
+test-packaging: dev
+	$(BIN)/python -m pytest tests/packaging -m packaging --timeout 1200
+
 clients-matrix: dev
 	$(BIN)/python -m pytest tests/clients -m "clients and not soak" --write-matrix
+
+docs: install
+	$(BIN)/sluice schema reference > docs/configuration.md
 
 lint: dev
 	$(BIN)/ruff check .

@@ -144,7 +144,7 @@ class Bridges:
         """A copy came without a promise: what the target's own producers hold may be too much now."""
         for taker in (target, *target.subscriptions):
             if taker.gate.excess_msgs() > 0:
-                self._engine._overpromised(taker)
+                self._engine.overpromise(taker)
 
     def _refused(self, bridge: Bridge) -> None:
         bridge.refused += 1
@@ -180,7 +180,7 @@ class Bridges:
         for owner in (bridge.source, *bridge.source.topics):
             places = len(list(self.takers(owner))) - sum(each.is_topic for each in self.takers(owner))
             owner.ledger.copy(places)
-            self._engine._regate(owner)
+            self._engine.regate(owner)
             self._engine.touch(owner)
 
 

@@ -4,6 +4,7 @@ from broker cimport codes
 from broker.flow.gate cimport Gate
 from broker.flow.ledger cimport Account, Ledger, Port
 from broker.node cimport Node
+from broker.paging cimport Paging
 from broker.storing cimport Storing
 from broker.queues.dispatch cimport Consumer, fair, fill, only
 from broker.queues.queue cimport Entry, Queue, Reader
@@ -18,10 +19,11 @@ cdef class Engine:
     cdef public object on_gate, watch, tell
     cdef public Storing storing
     cdef public Gate disk, memory, temp
-    cdef public long wanted_bytes, lend_ns, epoch_ns, passing_bytes, page_ns
-    cdef public set expiring, paging, spent, borrowing, scarce
+    cdef public long wanted_bytes, lend_ns, epoch_ns
+    cdef public set expiring, spent, borrowing, scarce
     cdef public list moves
-    cdef public object find, pager, large, origin, bridging
+    cdef public object find, large, origin, bridging
+    cdef public Paging paging
     cdef public dict subscriptions
     cdef public list unfinished, stirred
 
@@ -56,19 +58,19 @@ cdef class Engine:
     cdef long _overflow(self, Node node, bytes data, long bits) except -1
     cdef object _strip(self, Node node, Entry entry)
     cdef object _have_body(self, Node node, Entry entry, object body, bint keep)
-    cdef object _let_go(self, Node node, long seq)
+    cpdef object let_go(self, Node node, long seq)
     cdef object _way_of_letters(self, Node node)
     cdef bytes _letter(self, Node node, bytes data, str reason)
     cdef long _wall_ms(self)
     cdef long _set_expiry(self, Node node, Entry entry, bytes data) except -1
     cdef object _expire_at(self, Node node, Entry entry, long expires_ms)
-    cdef object _watch(self, Node node, Entry entry)
+    cpdef object watch_expiry(self, Node node, Entry entry)
     @cython.locals(node=Node, entry=Entry)
     cdef object _expire(self)
     cdef bint _is_duplicate(self, Node node, bytes data) except -1
     cdef long _answer_behind(self, Node node, long bits) except -1
     cdef object _keep(self, Node node, Entry entry, long expires_ms)
-    cdef object _count_kept(self, Node node, long msgs, long nbytes)
+    cpdef object count_kept(self, Node node, long msgs, long nbytes)
     cdef object _forget(self, Node node, Entry entry)
     cdef bint _may_serve(self, Node node)
     cpdef object seal(self)
@@ -88,25 +90,17 @@ cdef class Engine:
     @cython.locals(reader=Reader)
     cdef object _look_for_unfinished(self, Node node)
     @cython.locals(owner=Node)
-    cpdef object _overpromised(self, Node node)
+    cpdef object overpromise(self, Node node)
     @cython.locals(ledger=Ledger)
     cdef object _deal(self, Node node)
     @cython.locals(node=Node, ledger=Ledger, due=long)
     cdef object _wake_restless(self)
     @cython.locals(gate=Gate)
     cdef object _want(self, Ledger ledger, long size)
-    @cython.locals(excess=long)
-    cdef object _page(self, Node node)
-    @cython.locals(msgs=long, nbytes=long)
-    cpdef long _held(self, Node node)
-    @cython.locals(before=long, msgs=long, freed=long)
-    cdef long _page_out(self, Node node, long nbytes) except -1
-    @cython.locals(node=Node, over=long)
-    cdef object _page_largest(self)
     @cython.locals(gate=Gate, node=Node, idle=bint)
     cdef object _look_at_budgets(self)
     cdef object _serve_scarce(self, bint idle)
     cdef object _refuse_overdue(self, Node node)
     @cython.locals(gate=Gate, owner=Node)
-    cdef object _gate_changed(self, Node node)
+    cpdef object gate_changed(self, Node node)
     cdef object _links_changed(self, Node node)

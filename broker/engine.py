@@ -15,14 +15,14 @@ from broker.bridge import Bridges
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import Gate
 from broker.flow.ledger import IDLE_NS, Account, Budget, Ledger, Port
-from broker.large import Body, Larges, Parting, note_key, note_value
+from broker.large import Body, Larges, Parting, dress, note_key, note_value
 from broker.node import Node
-from broker.passage import EXPIRED, MOVE_WINDOW, OVERFLOW, REJECTED, UNDELIVERABLE, Mover, Passage
+from broker.paging import Paging
+from broker.passage import EXPIRED, OVERFLOW, REJECTED, UNDELIVERABLE, Mover, Passage
 from broker.queues.dispatch import Consumer, fair, fill, only
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
 from broker.queues.queue import Entry, Extra
-from broker.queues.spool import READ_AHEAD_BYTES, Message, Pager, Run, Spool, put_back
 from broker.storage import FAILED, REDELIVERED, WRITING, Store
 from broker.storing import Storing, Waiter
 
@@ -52,14 +52,6 @@ SENT_ANY = b"*"
 SEEN = "seen/"
 # When to look again at a message that expired before it was on disk.
 PENDING_NS = 500_000_000
-# Memory that may be held before paging begins, of a paging node's limit and of the broker's, and how
-# much more than the excess goes to disk at a time.
-PAGE_PERCENT = 70
-PAGE_BYTES = 1 << 18
-# How long to let be when all that could go to disk has gone and the broker still holds too much.
-PAGE_PAUSE_NS = 10_000_000
-# The part of a paging node's limit that may be read ahead.
-AHEAD_PART = 8
 
 
 class Engine:
@@ -105,11 +97,7 @@ class Engine:
         self.expiring: set[Node] = set()
         self.moves: list[Mover] = []
         self.temp = Gate("temp_limit")
-        self.pager: Pager | None = None
-        self.paging: set[Node] = set()
-        # Bytes of runs on their way to or from disk, part of what memory holds.
-        self.passing_bytes = 0
-        self.page_ns = 0
+        self.paging = Paging(self)
         self.find: Callable[[str], Node] = self.node
         self.unfinished: list[Node] = []
         self.subscriptions: dict[str, Node] = {}
@@ -170,7 +158,7 @@ class Engine:
         self.memory.depth_bytes += size + codes.HELD_BYTES
         self.memory.depth_msgs += 1
         if gate.enter(size, self.now_ns):
-            self._gate_changed(node)
+            self.gate_changed(node)
         if bits >> codes.LARGE_SHIFT:
             self._have_body(node, entry, self.large.of(bits), keep)
         expires_ms = 0
@@ -198,7 +186,7 @@ class Engine:
         self.memory.depth_bytes += len(data) + codes.HELD_BYTES
         self.memory.depth_msgs += 1
         if node.gate.enter(len(data), self.now_ns):
-            self._gate_changed(node)
+            self.gate_changed(node)
 
     def acknowledge(self, node: Node, entry: Entry) -> None:
         """A consumer took responsibility: the message is gone."""
@@ -282,7 +270,7 @@ class Engine:
                 if node.browsers:
                     self._show(node)
                 if node.spool is not None:
-                    self._page(node)
+                    self.paging.look(node)
                 self._deal(node)
         if self.unfinished:
             # A long search goes on in the next turn.
@@ -450,19 +438,19 @@ class Engine:
         if extra.body is not None:
             # The heap of expiries may know the entry a while longer.
             extra.body = None
-            self._let_go(node, entry.seq)
+            self.let_go(node, entry.seq)
 
     def _have_body(self, node: Node, entry: Entry, body: Body, keep: bool) -> None:
         """The entry is a large message, which put() has counted as if all of it were in memory."""
         self.memory.depth_bytes -= body.size
         node.bodies[entry.seq] = (body, keep)
         node.file_bytes += body.size
-        _dress(entry, body)
+        dress(entry, body)
         if keep:
             body.kept += 1
             self.note(note_key(body, node.name, entry.seq), note_value(body))
 
-    def _let_go(self, node: Node, seq: int) -> None:
+    def let_go(self, node: Node, seq: int) -> None:
         """A large message leaves its node; once that is on disk nothing of it needs the file."""
         body, noted = node.bodies.pop(seq)
         node.file_bytes -= body.size
@@ -479,7 +467,7 @@ class Engine:
         self.memory.depth_bytes -= size + codes.HELD_BYTES
         self.memory.depth_msgs -= 1
         if node.gate.leave(size, self.now_ns):
-            self._gate_changed(node)
+            self.gate_changed(node)
         if node.feeders:
             self._wake_in_turn(node)
             return
@@ -558,9 +546,9 @@ class Engine:
         if entry.extra is None:
             entry.extra = Extra()
         entry.extra.expires_ns = max(expires_ms * 1_000_000 - self.epoch_ns, 1)
-        self._watch(node, entry)
+        self.watch_expiry(node, entry)
 
-    def _watch(self, node: Node, entry: Entry) -> None:
+    def watch_expiry(self, node: Node, entry: Entry) -> None:
         if entry.extra is not None:
             _expiry_of(node).add(entry, entry.extra.expires_ns)
             self.expiring.add(node)
@@ -607,17 +595,17 @@ class Engine:
 
     def _keep(self, node: Node, entry: Entry, expires_ms: int) -> None:
         size = len(entry.data)
-        self._count_kept(node, 1, size)
+        self.count_kept(node, 1, size)
         if self.storing is not None:
             self.storing.keep(node, entry, expires_ms)
 
     def _forget(self, node: Node, entry: Entry) -> None:
         size = len(entry.data)
-        self._count_kept(node, -1, -size)
+        self.count_kept(node, -1, -size)
         if node.shelf is not None:
             node.shelf.forget(entry.seq, size)
 
-    def _count_kept(self, node: Node, msgs: int, nbytes: int) -> None:
+    def count_kept(self, node: Node, msgs: int, nbytes: int) -> None:
         node.kept_msgs += msgs
         node.kept_bytes += nbytes
         self.disk.depth_msgs += msgs
@@ -699,13 +687,13 @@ class Engine:
         3. Once one that is waited for has room for the smallest message, every restless node is dealt.
         4. Until then idle links of all nodes lose their credit (FLOW §2 rule 5 across nodes).
         """
-        if self.paging:
-            self._page_largest()
+        if self.paging.nodes:
+            self.paging.make_room()
         for gate in (self.memory, self.disk, self.temp):
             if (gate.closed or (gate.stop_bytes and gate.depth_bytes >= gate.stop_bytes)) and gate.look(
                 self.now_ns
             ):
-                self._budget_changed(gate)
+                self.budget_changed(gate)
         idle = self.now_ns >= self.lend_ns
         if self.scarce:
             self._serve_scarce(idle)
@@ -772,7 +760,7 @@ class Engine:
                 node.refused += 1
                 account.port.refuse(message)
 
-    def _gate_changed(self, node: Node) -> None:
+    def gate_changed(self, node: Node) -> None:
         gate = node.gate
         for owner in node.owners():
             if gate.closed and gate.promised_msgs > 0:
@@ -799,143 +787,16 @@ class Engine:
             node.stirred = False
         return found
 
-    def _budget_changed(self, gate: Gate) -> None:
+    def budget_changed(self, gate: Gate) -> None:
         self.tell("stopped" if gate.closed else "opened", None, {"budget": gate.name})
 
     # --- paging
 
-    def _page(self, node: Node) -> None:
-        """Read ahead what will be needed; put on disk what is more than memory should hold."""
-        spool = node.spool
-        if spool is None:
-            return
-        if spool.runs and (node.consumers or spool.is_over(self.now_ns)) and not self._letters_wait(node):
-            spool.read_ahead(self.now_ns)
-        if node.overflow == codes.OVERFLOW_PAGE:
-            excess = self._held(node) - node.page_bytes * PAGE_PERCENT // 100
-            if excess > 0:
-                self._page_out(node, excess + PAGE_BYTES)
-
-    def _letters_wait(self, node: Node) -> bool:
-        """Whether so many dead letters wait for room that no more should be read to become one."""
-        return node.letters is not None and len(node.letters.account.parked) >= MOVE_WINDOW
-
-    def _held(self, node: Node) -> int:
-        """What the node's messages take in memory."""
-        spool = node.spool
-        msgs, nbytes = node.gate.depth_msgs, node.gate.depth_bytes
-        if spool is not None:
-            msgs -= spool.count
-            nbytes -= spool.nbytes
-        return nbytes - node.file_bytes + codes.HELD_BYTES * msgs
-
-    def _page_out(self, node: Node, nbytes: int) -> int:
-        """Put about so much of the node on disk; how much it was."""
-        spool = node.spool
-        if spool is None or spool.write_fault is not None or self.temp.closed:
-            return 0
-        if self.temp.stop_bytes:
-            nbytes = min(nbytes, self.temp.stop_bytes - self.temp.depth_bytes)
-        before = self._held(node)
-        msgs = spool.page_out(nbytes)
-        freed = before - self._held(node)
-        self.memory.depth_bytes -= freed
-        self.memory.depth_msgs -= msgs
-        while spool.husks:
-            spool.husks -= 1
-            _expiry_of(node).left()
-        return freed
-
-    def _page_largest(self) -> None:
-        """The broker holds much in memory: of the nodes that page the largest make room first."""
-        if self.memory.stop_bytes == 0 or self.now_ns < self.page_ns:
-            return
-        over = self.memory.depth_bytes - self.passing_bytes - self.memory.stop_bytes * PAGE_PERCENT // 100
-        if over <= 0:
-            return
-        for node in sorted(self.paging, key=self._held, reverse=True):
-            over -= self._page_out(node, over + PAGE_BYTES)
-            if over <= 0:
-                return
-        self.page_ns = self.now_ns + PAGE_PAUSE_NS
-
-    def _spool_of(self, node: Node) -> Spool:
-        """The node's spool, made when it is first needed."""
-        if node.spool is None:
-            if self.pager is None:
-                raise RuntimeError("there is no pager")
-
-            def loaded(run: Run, messages: list[Message]) -> None:
-                self._loaded(node, run, messages)
-
-            def answered() -> None:
-                self._paged(node)
-
-            changed = self._memory_changed, self._temp_changed
-            node.spool = Spool(node.queue, self.pager, loaded, *changed, answered)
-        return node.spool
-
-    def _memory_changed(self, nbytes: int) -> None:
-        self.memory.depth_bytes += nbytes
-        self.passing_bytes += nbytes
-
-    def _temp_changed(self, nbytes: int) -> None:
-        """A run takes room on disk, or gives it back; recovered ones never took any."""
-        self.temp.depth_bytes += nbytes
-        self.temp.depth_msgs += (nbytes > 0) - (nbytes < 0)
-
-    def _paged(self, node: Node) -> None:
-        """The pager has answered: where it can't write, nodes that page grant no credit until it can."""
-        self.touch(node)
-        if node.spool is not None and (node.spool.write_fault is not None) != self.temp.held:
-            self._hold_temp()
-
-    def _hold_temp(self) -> None:
-        faults = [each.spool.write_fault for each in self.paging if each.spool is not None]
-        if self.temp.hold(any(fault is not None for fault in faults), self.now_ns):
-            self._budget_changed(self.temp)
-            for each in self.paging:
-                self._overpromised(each)
-
-    def _overpromised(self, node: Node) -> None:
+    def overpromise(self, node: Node) -> None:
         """Less than is promised may be covered now: the next deal takes back what isn't."""
         for owner in node.owners():
             owner.ledger.overpromised = True
             self.touch(owner)
-
-    def paging_fault(self) -> str:
-        """What the temporary store can't do at present; empty if all is well."""
-        for node in self.every_node():
-            if node.spool is not None and (fault := node.spool.read_fault or node.spool.write_fault):
-                return f"messages of '{node.name}' can't be paged: {fault}"
-        return ""
-
-    def _loaded(self, node: Node, run: Run, messages: list[Message]) -> None:
-        """A run is back; what it was counted for at the gate is set right where it was an estimate."""
-        nbytes = 0
-        late: list[Entry] = []
-        for seq, flags, delivery_count, expires_ns, data in messages:
-            if node.suspect_seq and seq <= node.suspect_seq:
-                flags |= REDELIVERED
-            is_late = 0 < expires_ns <= self.now_ns
-            entry = put_back(node.queue, seq, flags, delivery_count, 0 if is_late else expires_ns, data)
-            nbytes += len(data)
-            if seq in node.bodies:
-                _dress(entry, node.bodies[seq][0])
-            if is_late:
-                late.append(entry)
-            elif expires_ns:
-                self._watch(node, entry)
-        self.memory.depth_bytes += nbytes + codes.HELD_BYTES * len(messages)
-        self.memory.depth_msgs += len(messages)
-        node.gate.depth_msgs += len(messages) - run.count
-        node.gate.depth_bytes += nbytes - run.nbytes
-        if run.kept:
-            self._count_kept(node, len(messages) - run.count, nbytes - run.nbytes)
-        for entry in late:
-            node.queue.take(entry)
-            self.bury(node, entry, EXPIRED)
-        self.touch(node)
 
     def restore_large(self, node: Node, seq: int, body: Body) -> None:
         """A message that survived has its body in a file; before the message itself is restored."""
@@ -943,35 +804,6 @@ class Engine:
         body.kept += 1
         node.file_bytes += body.size
         node.gate.depth_bytes += body.size
-
-    def _drop_spool(self, node: Node) -> int:
-        """Forget what is on disk only; how many messages that was."""
-        if node.spool is None:
-            return 0
-        count, nbytes, runs = node.spool.drop()
-        node.gate.depth_msgs -= count
-        node.gate.depth_bytes -= nbytes
-        if node.shelf is not None:
-            # What expired between them and is on its way elsewhere.
-            held = {entry.seq for entry in node.queue if entry.state == codes.ACQUIRED}
-            for run in runs:
-                for seq in range(run.first, run.last + 1):
-                    if seq not in held:
-                        node.shelf.forget(seq, run.nbytes // max(run.count, 1))
-        if node.bodies:
-            inside = {entry.seq for entry in node.queue}
-            for seq in [seq for seq in node.bodies if seq not in inside]:
-                self._let_go(node, seq)
-        return int(count)
-
-    def restore_page(self, node: Node, run: Run) -> None:
-        """A page of messages that survived: it stays on disk until it is needed."""
-        self._spool_of(node).add(run)
-        node.gate.depth_bytes += run.nbytes
-        node.gate.depth_msgs += run.count
-        self._count_kept(node, run.count, run.nbytes)
-        if node.gate.look(self.now_ns):
-            self._gate_changed(node)
 
     # --- the disk
 
@@ -1004,9 +836,9 @@ class Engine:
     def _hold_disk(self, state: str) -> None:
         """Nothing can be kept: no durable node grants credit; none at all once the store has failed."""
         if self.disk.hold(state != WRITING, self.now_ns):
-            self._budget_changed(self.disk)
+            self.budget_changed(self.disk)
         for node in self.nodes.values():
-            self._regate(node)
+            self.regate(node)
             if self.disk in node.ledger.others:
                 node.ledger.overpromised = True
                 self.touch(node)
@@ -1100,7 +932,7 @@ class Engine:
         topic.ledger.copy(len(topic.subscriptions))
         self._heed(topic)
         self._stand(node)
-        self._regate(topic)
+        self.regate(topic)
         self.touch(topic)
         self._links_changed(node)
         self._look_at_bridges(topic, node)
@@ -1114,7 +946,7 @@ class Engine:
         if node.gate in topic.ledger.others:
             topic.ledger.detach_gate(node.gate)
         self._heed(topic)
-        self._regate(topic)
+        self.regate(topic)
         self.touch(topic)
         self._links_changed(node)
         self._look_at_bridges(topic, node)
@@ -1168,12 +1000,12 @@ class Engine:
         self._end_passages(subscription)
         subscription.queue.clear()
 
-    def _regate(self, node: Node) -> None:
+    def regate(self, node: Node) -> None:
         """Have a message to this address need room on disk too where it, or who gets it, is kept there."""
         failed = self.storing is not None and self.storing.store.state == FAILED
         takers = list(self.bridging.takers(node)) if self.bridging.all else [node, *node.subscriptions]
         stored = failed or any(each.shelf is not None for each in takers)
-        paged = any(each in self.paging for each in takers)
+        paged = any(each in self.paging.nodes for each in takers)
         for gate, wanted in ((self.disk, stored), (self.temp, paged)):
             attached = gate in node.ledger.others
             if wanted and not attached:
@@ -1206,7 +1038,7 @@ class Engine:
             self._set_on(node, shelf)
         else:
             self.define(node, definition)
-        self._regate(node)
+        self.regate(node)
         self.nodes[name] = node
         return node
 
@@ -1234,21 +1066,21 @@ class Engine:
             entry.delivery_count = delivery_count
             entry.redelivered = bool(flags & REDELIVERED) or seq <= node.suspect_seq
             if seq in node.bodies:
-                _dress(entry, node.bodies[seq][0])
+                dress(entry, node.bodies[seq][0])
             if expires_ms:
                 self._expire_at(node, entry, expires_ms)
             size = len(data)
             self.memory.depth_bytes += size + codes.HELD_BYTES
             self.memory.depth_msgs += 1
-            self._count_kept(node, 1, size)
+            self.count_kept(node, 1, size)
             if node.gate.enter(size, self.now_ns):
-                self._gate_changed(node)
+                self.gate_changed(node)
         node.queue.next_seq = max(following, node.queue.next_seq)
 
     def _set_on(self, node: Node, shelf: Shelf) -> None:
         node.shelf = shelf
         for owner in node.owners():
-            self._regate(owner)
+            self.regate(owner)
         self._look_at_bridges(node)
 
     def _mark(self, node: Node, mark: bytes) -> None:
@@ -1292,7 +1124,7 @@ class Engine:
 
     def _end_passages(self, node: Node) -> None:
         self.expiring.discard(node)
-        self.paging.discard(node)
+        self.paging.nodes.discard(node)
         if node.letters is not None:
             node.letters.close()
         for mover in [each for each in self.moves if node in (each.passage.source, each.passage.target)]:
@@ -1314,7 +1146,7 @@ class Engine:
     def _clear_shelf(self, node: Node) -> None:
         if node.shelf is None or self.storing is None:
             return
-        self._count_kept(node, -node.kept_msgs, -node.kept_bytes)
+        self.count_kept(node, -node.kept_msgs, -node.kept_bytes)
         if node.duplicates is not None:
             for place in node.duplicates.places():
                 self.note(f"{SEEN}{node.name}/{place}", b"")
@@ -1332,7 +1164,7 @@ class Engine:
                 self._drop(node, entry)
                 count += 1
             entry = following
-        paged = self._drop_spool(node)
+        paged = self.paging.drop(node)
         if paged:
             node.dropped += paged
             self._recount(node)
@@ -1341,9 +1173,9 @@ class Engine:
     def _recount(self, node: Node) -> None:
         """What is kept of the node, counted anew: the sizes of what was dropped unread are not known."""
         kept = [len(entry.data) for entry in node.queue if entry.durable]
-        self._count_kept(node, len(kept) - node.kept_msgs, sum(kept) - node.kept_bytes)
+        self.count_kept(node, len(kept) - node.kept_msgs, sum(kept) - node.kept_bytes)
         if node.gate.look(self.now_ns):
-            self._gate_changed(node)
+            self.gate_changed(node)
         for owner in node.owners():
             self.touch(owner)
         self.touch(node)
@@ -1368,7 +1200,7 @@ class Engine:
     def hold(self, node: Node, held: bool) -> None:
         """An operator's gate: stop or start this node's producers."""
         if node.gate.hold(held, self.now_ns):
-            self._gate_changed(node)
+            self.gate_changed(node)
         node.ledger.overpromised = True
         self.touch(node)
 
@@ -1416,10 +1248,10 @@ class Engine:
             seconds = 1.0
         self.sampled_ns = now_ns
         if self.temp.held:
-            self._hold_temp()
+            self.paging.hold_temp()
         for node in self.every_node():
             if node.spool is not None:
-                self._retry(node, node.spool)
+                self.paging.retry(node, node.spool)
             out = node.accepted + node.rejected + node.dropped
             moved += node.received - node.sampled_in + out - node.sampled_out
             node.rate_in = (node.received - node.sampled_in) / seconds
@@ -1427,14 +1259,6 @@ class Engine:
             node.sampled_in = node.received
             node.sampled_out = out
         return moved
-
-    def _retry(self, node: Node, spool: Spool) -> None:
-        """Once a second what failed is tried again, and what expired on disk is looked for."""
-        if spool.write_fault is not None or spool.read_fault is not None:
-            spool.retry()
-            self._paged(node)
-        if spool.is_over(self.now_ns) or self.temp.closed:
-            self.touch(node)
 
     def _apply(self, node: Node, settings: NodeSettings) -> None:
         node.settings = settings
@@ -1445,7 +1269,7 @@ class Engine:
             node.page_bytes = settings.memory_limit or node.hard_bytes
             node.hard_msgs = node.hard_bytes = codes.UNBOUNDED
         if not node.is_topic:
-            self._set_paging(node, node.overflow == codes.OVERFLOW_PAGE and self.pager is not None)
+            self.paging.set(node, node.overflow == codes.OVERFLOW_PAGE)
         node.when_full = _WHEN_FULL[settings.when_full]
         node.reject_after_ns = settings.reject_after_ms * 1_000_000
         node.by_turn = settings.dispatch == "fill"
@@ -1474,23 +1298,13 @@ class Engine:
                 self.now_ns,
             )
             if changed:
-                self._gate_changed(node)
+                self.gate_changed(node)
         for account in node.ledger.accounts:
             account.resize(settings.producer_window)
         self._heed(node)
         self._stand(node)
-        self._overpromised(node)
+        self.overpromise(node)
         self._look_at_bridges(node)
-
-    def _set_paging(self, node: Node, pages: bool) -> None:
-        """A node that pages needs room on disk for what comes; what is there comes back in any case."""
-        if pages:
-            self.paging.add(node)
-            self._spool_of(node).ahead_bytes = min(READ_AHEAD_BYTES, node.page_bytes // AHEAD_PART)
-        else:
-            self.paging.discard(node)
-        for owner in node.owners():
-            self._regate(owner)
 
     def _watch_duplicates(self, node: Node, settings: NodeSettings) -> None:
         count, span_ms = settings.duplicate_window_count, settings.duplicate_window_ms
@@ -1511,8 +1325,8 @@ class Engine:
         enforced = self.flow_control and node.flow_control and active and not node.apart
         if node.gate.enforced != enforced:
             if node.gate.enforce(enforced, self.now_ns):
-                self._gate_changed(node)
-            self._overpromised(node)
+                self.gate_changed(node)
+            self.overpromise(node)
 
     def consumers_changed(self, node: Node) -> None:
         """A consumer came, went or started: flow control may hold from now on, or not any more."""
@@ -1531,12 +1345,6 @@ def _untold(kind: str, node: Node | None, fields: Mapping[str, object]) -> None:
 def _is_active(node: Node) -> bool:
     """Whether somebody who has given credit receives from it."""
     return any(consumer.started for consumer in node.consumers)
-
-
-def _dress(entry: Entry, body: Body) -> None:
-    if entry.extra is None:
-        entry.extra = Extra()
-    entry.extra.body = body
 
 
 def _expiry_of(node: Node) -> Expiry:

@@ -47,6 +47,10 @@ class ConflictError(OperatorError):
     """What the command would create exists already."""
 
 
+class StaleError(OperatorError):
+    """What the command would change isn't any more as whoever gave it has seen it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One located fault in a file of settings; ``line`` and ``column`` count from 1.

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from broker import codes, message
 from broker.bodyscan import BodyScan
 from broker.flow.gate import Gate
+from broker.queues.queue import Entry, Extra
 from broker.storage import LARGE_FILE, LARGE_NOTE
 
 # What the disk says where it is full.
@@ -388,3 +389,10 @@ class Outflow:
 
 def _nobody() -> None:
     """Who was told is gone."""
+
+
+def dress(entry: Entry, body: Body) -> None:
+    """The entry's message has its body in a file."""
+    if entry.extra is None:
+        entry.extra = Extra()
+    entry.extra.body = body

@@ -70,7 +70,7 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
         _restore_larges(engine, node, each, larges.pop(each.name, []))
         for part in each.parts:
             if isinstance(part, StoredPage):
-                engine.restore_page(node, _run(engine, store, each.shelf, part))
+                engine.paging.restore(node, _run(engine, store, each.shelf, part))
             else:
                 engine.restore(node, part)
         messages += node.gate.depth_msgs

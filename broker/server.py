@@ -33,7 +33,7 @@ from broker.events.watch import TOPIC
 from broker.flow.limits import resolve
 from broker.heap import Heap, give_back
 from broker.http.entrance import Entrance
-from broker.http.server import HttpServer
+from broker.http.server import HttpServer, Operate
 from broker.logs.output import Output
 from broker.machine import (
     MEMORY_PERCENT,
@@ -46,6 +46,7 @@ from broker.machine import (
 from broker.manage.model import Model
 from broker.manage.process import Process
 from broker.manage.survey import Surveyed, Wanted
+from broker.notify import notify
 from broker.policy.load import load_policies
 from broker.recovery import open_store, restore
 from broker.settings import Settings
@@ -120,7 +121,7 @@ class Server:
         self.engine.limit(self.budgets.memory_bytes, self.budgets.store_bytes, self.budgets.temp_bytes)
         # Set up before the reactor is there to post to; it answers once that runs.
         self.pager = Pager(settings.data, lambda task: self.reactor.post(task))
-        self.engine.pager = self.pager
+        self.engine.paging.pager = self.pager
         kept = self.store.large_numbers()
         self.large = LargeFiles(settings.data, lambda task: self.reactor.post(task), kept)
         self.engine.large.use(self.large, settings.limits.large_message_size)
@@ -158,6 +159,8 @@ class Server:
     def start(self) -> list[str]:
         """Open every port; what is listened on, as URLs. OperatorError if one can't be had."""
         opened: list[str] = []
+        # Whoever reads that we are ready may send one at once.
+        self._install_signals()
         self.conducting.configure(self.settings)
         for listener in self.settings.listeners:
             port = self.reactor.listen(listener.host, listener.port, listener.allow_plain)
@@ -166,20 +169,20 @@ class Server:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = Entrance(self._adopt, self.settings.websocket_origins)
             model = self.model
-            shown = self.survey, model.readiness, entrance, model.events, model.why
+            operate = Operate(model, self._writes_refused(), self.settings.websocket_origins)
+            shown = self.survey, model.readiness, entrance, operate
             self.http = HttpServer(host, port, self.ask, *shown)
             self.http.start()
             opened.append(f"http://{_bracketed(host)}:{self.http.port}")
         return opened
 
     def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; SIGHUP reloads settings and policies."""
+        """Serve until SIGTERM or SIGINT, from ``start`` on; SIGHUP reloads settings and policies."""
         sys.setswitchinterval(SWITCH_INTERVAL)
         # Messages are not the collector's business (queues/queue.pxd); what is left is small and
         # short-lived. With the default thresholds it took 3 % of the processor under load.
         gc.freeze()
         gc.set_threshold(*COLLECT)
-        self._install_signals()
         self._sample(time.monotonic_ns())
         if self.history is not None:
             self.history.start(__version__, self.model.process.pid)
@@ -263,6 +266,16 @@ class Server:
         plain_too = is_loopback(self.settings.http.host)
         self.reactor.post(lambda: admitted(self.reactor.adopt(sock, address, plain_too, gone)))
 
+    def _writes_refused(self) -> str:
+        """Why the HTTP API changes nothing; empty if it may."""
+        host = self.settings.http.host
+        if self.settings.http_allow_writes or is_loopback(host):
+            return ""
+        return (
+            f"HTTP listens on {host}, which others can reach, and knows no users:"
+            " it changes nothing unless http_allow_writes is true"
+        )
+
     def reload(self) -> list[str]:
         """Read settings and policies again and apply them: the nodes that changed.
 
@@ -290,6 +303,7 @@ class Server:
             return
         self._stopping = True
         log.info("stopping: waiting for what is in flight")
+        notify("STOPPING=1")
         self.engine.tell("stopping", None, {})
         self.reactor.stop_listening()
         if self.http is not None:
@@ -337,12 +351,13 @@ class Server:
     def _sample(self, now_ns: int) -> None:
         moved = self.engine.sample(now_ns)
         self.container.sample(now_ns)
-        self.model.forecasts.sample()
+        self.model.sample()
         self.container.look_after_orphans()
         self.store.maintain()
         self.heap.look(moved < QUIET)
         if self._output is not None:
             self._output.sweep()
+        notify("WATCHDOG=1")
         self.reactor.at(now_ns + SECOND_NS, self._sample)
 
 
@@ -361,6 +376,7 @@ def serve(
     for url in opened:
         _say(f"listening {url}")
     _say(f"sluice {__version__} ready")
+    notify("READY=1")
     server.run()
     _say("sluice stopped")
 

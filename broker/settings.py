@@ -118,6 +118,7 @@ class Settings:
     listeners: tuple[Listener, ...] = (DEFAULT_LISTENER,)
     http: Address = DEFAULT_HTTP
     websocket_origins: tuple[str, ...] = ()
+    http_allow_writes: bool = False
     data: Path = Path("data")
     memory_limit: int | None = None
     store_limit: int | None = None
@@ -150,6 +151,12 @@ FIELDS = fields.table(
         Several(OriginType()),
         "none but the broker's own",
         "Web pages that may connect with AMQP over WebSocket; '*': any",
+    ),
+    Field(
+        "http_allow_writes",
+        Flag(),
+        "false",
+        "true: the HTTP API changes things also where it listens on an address that others can reach",
     ),
     Field("data", PathType(), "data", "Directory of everything that survives a restart"),
     Field("memory_limit", Size(), "40 % of the memory", "Message bytes held in memory; 0: none"),

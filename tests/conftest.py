@@ -14,7 +14,8 @@ from types import ModuleType
 import pytest
 
 PURE = (
-    *("broker.flow.", "broker.queues.", "broker.engine", "broker.node", "broker.stor", "broker.message"),
+    *("broker.flow.", "broker.queues.", "broker.engine", "broker.paging", "broker.node"),
+    *("broker.stor", "broker.message"),
     "broker.bodyscan",
 )
 

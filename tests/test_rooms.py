@@ -45,7 +45,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "message": (),
     "codes": (),
     "bodyscan": ("message",),
-    "large": ("flow", *LEAVES),
+    "large": ("flow", "queues.queue", *LEAVES),
     "fields": ("units",),
     "loggers": ("fields", "units"),
     "logs": LEAVES,
@@ -61,11 +61,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "machine": (),
     "asking": (),
     "heap": (),
+    "notify": (),
     "node": ("flow", "queues", "passage", "bridge", "awaiting", "large", *LEAVES),
     "storing": ("flow", "queues", "node", *LEAVES),
     "passage": ("flow", "queues", "node", "engine", *LEAVES),
+    "paging": ("engine", "node", "large", "passage", "queues", "flow.gate", *LEAVES),
     "events": ("engine", "node", "flow.gate", *LEAVES),
-    "engine": ("flow", "queues", "node", "passage", "bridge", "storing", "large", *LEAVES),
+    "engine": ("flow", "queues", "node", "paging", "passage", "bridge", "storing", "large", *LEAVES),
     "recovery": ("engine", "node", "large", "queues.spool", "store", "manage", *LEAVES),
     "store": LEAVES,
     "policy": ("flow.limits", "flow.vocabulary", *LEAVES),
@@ -85,7 +87,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "manage": ("engine", "node", "bridge", "conduits", "policy", "flow", "queues", "store", *LEAVES),
     "advise": ("engine", "node", "flow", "queues", *LEAVES),
-    "http": (*VIEWS, *LEAVES),
+    "http": (
+        *("manage.listing", "manage.versions", "manage.bindings", "manage.bridges", "manage.policies"),
+        *("manage.entities", "manage.samples"),
+        *VIEWS,
+        *LEAVES,
+    ),
     "client": LEAVES,
     "routes": ("client", "conduits", *LEAVES),
     "channels": (
@@ -97,17 +104,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         *("client", "server", "advise", "settings", "policy", "store", "events.schema", *VIEWS, *LEAVES),
-        *("logs", "manage.loglevels"),
+        *("logs", "manage.loglevels", "conduits", "flow.vocabulary"),
     ),
     "spark": (),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store", "events"),
-        *("machine", "heap", "recovery", "conducting", "asking", "logs"),
+        *("machine", "heap", "notify", "recovery", "conducting", "asking", "logs"),
         *("policy", "security", "settings", "endpoints", *LEAVES),
     ),
 }
 # Only these files of the command line may reach the broker itself; all others speak to one over the wire.
-SERVING = {"cli.serve", "cli.schema"}
+SERVING = {"cli.serve", "cli.schema", "cli.reference"}
 PROTON_ROOMS = {"amqp", "client", "spark"}
 # These compose rooms that know Proton and import none of it themselves.
 BESIDE_PROTON = {"server", "cli", "conducting", "routes"}
@@ -117,6 +124,7 @@ NO_CLOCK = {
         "queues",
         "node",
         "storing",
+        "paging",
         "passage",
         "bridge",
         "awaiting",

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sluice.amqp")
 
+# Answers that wait at one place for whoever asked; more are dropped.
+UNREAD_BYTES = 16 << 20
 # How often connections that wait for each other are dealt to in one turn.
 ROUNDS = 8
 
@@ -48,7 +50,8 @@ class Container:
         self.answers: list[ConsumerLink] = []
         self.turns: list[Wire] = []
         self._sampler = Sampler(engine)
-        self.replies: dict[str, Node] = {}
+        # Nodes of receivers on `$management`, by the connection and its name for it, which many tools share.
+        self.replies: dict[tuple[Peer, str], Node] = {}
         # Dynamic nodes whose link is gone, and what they still wait for.
         self.orphans: dict[Node, int] = {}
         self.at: Callable[[int, Callable[[int], None]], None] = _no_timers
@@ -162,16 +165,19 @@ class Container:
                 fit(consumer, settings, self.engine.now_ns)
         self.engine.touch(node)
 
-    def manage(self, request: bytes) -> None:
-        """Answer a management request; a reply nobody waits for any more is dropped."""
+    def manage(self, peer: Peer, request: bytes) -> None:
+        """Answer a peer's management request; a reply nobody waits for any more, or reads, is dropped."""
         answer = self._management.handle(request)
         if answer is None:
             log.info("a management request without a usable reply-to was ignored")
             return
         reply_to, reply = answer
-        node = self.replies.get(reply_to) or self.engine.nodes.get(reply_to)
+        node = self.replies.get((peer, reply_to)) or self.engine.nodes.get(reply_to)
         if node is None or node.is_topic:
-            log.info("the management reply has nowhere to go: no node '%s'", reply_to)
+            log.info("the management reply has nowhere to go: no node %a", reply_to)
+            return
+        if node.gate.closed or node.gate.depth_bytes > UNREAD_BYTES:
+            log.info("a management reply to %a was dropped: those before it are not read", reply_to)
             return
         # What the answer promises is on disk before anybody can read it.
         self.engine.put_behind(node, reply)

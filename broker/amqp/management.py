@@ -8,13 +8,14 @@ correlation-id (§3.2 of the draft). Nothing a peer sends can raise out of ``han
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from uuid import UUID
 
 from proton import Message, ProtonException, int32
 
+from broker.amqp.operations import NODE, OPERATIONS
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.manage.attributes import PREFIX, ROWS, names
 from broker.manage.model import Model
@@ -35,8 +36,9 @@ BROKER = PREFIX + "broker"
 WRITABLE = {PREFIX + "queue": "queue", PREFIX + "topic": "topic"}
 BINDING, BRIDGE = PREFIX + "binding", PREFIX + "bridge"
 CREATABLE = (*WRITABLE, BINDING, BRIDGE)
-REMOVABLE = (*WRITABLE, PREFIX + "subscription", BINDING, BRIDGE)
-LATER = tuple(PREFIX + kind for kind in ("policy", "session"))
+# Of clients, whom an operator may send away.
+CONNECTION, LINK = PREFIX + "connection", PREFIX + "link"
+REMOVABLE = (*WRITABLE, PREFIX + "subscription", BINDING, BRIDGE, CONNECTION, LINK)
 
 # What Proton's decoder raises, beside its own exception, on bytes that are no message of ours.
 MALFORMED = (ProtonException, ValueError, TypeError, KeyError, OverflowError, RecursionError, MemoryError)
@@ -86,7 +88,13 @@ class Request:
             return {}
         if not isinstance(self.body, dict):
             raise OperatorError(f"{self.operation} needs a map as its body")
-        return {str(key): value for key, value in self.body.items()}
+        given = {str(key): value for key, value in self.body.items()}
+        # An entity's own attributes too: they may be repeated, and can't be changed.
+        name = self.properties.get("identity") or self.name or given.get("name")
+        for key, known in (("type", self.type), ("name", name), ("identity", name)):
+            if given.pop(key, known) != known:
+                raise OperatorError(f"{self.operation}: the body's '{key}' is not the request's")
+        return given
 
 
 class StatusError(OperatorError):
@@ -97,7 +105,8 @@ class StatusError(OperatorError):
         self.status = status
 
 
-Answer = tuple[int, Body]
+# A status, a body, and application properties beside the status, where there are any.
+Answer = tuple[int, Body] | tuple[int, Body, Mapping[str, object]]
 
 
 class ManagementNode:
@@ -112,12 +121,14 @@ class ManagementNode:
             "DELETE": self._delete,
             "QUERY": self._query,
             "GET-TYPES": self._get_types,
+            "GET-ANNOTATIONS": self._get_types,
             "GET-ATTRIBUTES": self._get_attributes,
             "GET-OPERATIONS": self._get_operations,
             "GET-MGMT-NODES": self._get_nodes,
             "stop-producers": self._stop_producers,
             "start-producers": self._start_producers,
             "explain": self._explain,
+            "effect": self._effect,
             "why": self._why,
             "purge": self._purge,
             "apply": self._apply,
@@ -145,33 +156,33 @@ class ManagementNode:
             return None
         if not reply_to:
             return None
-        status, reason, body = self._answer(request)
-        return reply_to, _reply(correlation, reply_to, status, reason, body)
+        status, reason, body, *more = self._answer(request)
+        return reply_to, _reply(correlation, reply_to, status, reason, body, *more)
 
-    def _answer(self, request: Request) -> tuple[int, str, Body]:
-        """The status, its description and the body; a refusal has an empty body."""
+    def _answer(self, request: Request) -> tuple[int, str, Body, Mapping[str, object]]:
+        """The status, its description, the body and further properties; a refusal has an empty body."""
         try:
-            status, body = self._perform(request)
+            status, body, *more = self._perform(request)
         except StatusError as refusal:
-            return refusal.status, str(refusal), NOTHING
+            return refusal.status, str(refusal), NOTHING, NOTHING
         except NotFoundError as refusal:
-            return NOT_FOUND, str(refusal), NOTHING
+            return NOT_FOUND, str(refusal), NOTHING, NOTHING
         except ConflictError as refusal:
-            return CONFLICT, str(refusal), NOTHING
+            return CONFLICT, str(refusal), NOTHING, NOTHING
         except OperatorError as refusal:
-            return BAD_REQUEST, str(refusal), NOTHING
+            return BAD_REQUEST, str(refusal), NOTHING, NOTHING
         except Exception:
             # A bug of ours: loud in the log, but it doesn't take the broker down.
             log.exception("the management request %r failed", request.operation)
-            return FAILED, "internal error; the broker's log has the details", NOTHING
-        return status, "OK", body
+            return FAILED, "internal error; the broker's log has the details", NOTHING, NOTHING
+        return status, "OK", body, more[0] if more else NOTHING
 
     def _perform(self, request: Request) -> Answer:
         operation = self._operations.get(request.operation)
+        if not request.operation:
+            raise OperatorError("the request names no 'operation'")
         if operation is None:
             raise StatusError(NOT_IMPLEMENTED, f"no operation '{request.operation}'")
-        if request.type in LATER:
-            raise StatusError(NOT_IMPLEMENTED, f"{request.type} is not available yet")
         return operation(request)
 
     # --- entities
@@ -212,6 +223,11 @@ class ManagementNode:
         if type_ == BRIDGE:
             self._model.bridges.delete(_identity(request))
             return NO_CONTENT, NOTHING
+        if type_ in (CONNECTION, LINK):
+            # By identity alone: containers and links of one name are many.
+            end = self._model.close_connection if type_ == CONNECTION else self._model.detach_link
+            end(_identity(request))
+            return NO_CONTENT, NOTHING
         self._model.delete(self._existing(type_, request))
         return NO_CONTENT, NOTHING
 
@@ -227,15 +243,16 @@ class ManagementNode:
         if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted):
             raise OperatorError("QUERY: 'attributeNames' must be a list of names")
         type_ = request.properties.get("entityType") or request.type
+        if type_ == NODE:
+            type_ = None
         if type_ is not None:
             type_ = _known(str(type_), ROWS)
         count = min(request.number("count", MOST_ROWS), _rows_at_once(type_, wanted))
         page = self._model.query(type_, wanted, request.number("offset", 0), count)
-        return OK, {
-            "attributeNames": list(page.attribute_names),
-            "results": [list(row) for row in page.results],
-            "total": page.total,
-        }
+        results = [list(row) for row in page.results]
+        # The draft's body has these two and no more; how many there are in all is told beside it.
+        body = {"attributeNames": list(page.attribute_names), "results": results}
+        return OK, body, {"count": int32(len(results)), "total": int32(page.total)}
 
     # --- the node itself
 
@@ -246,7 +263,7 @@ class ManagementNode:
         return OK, {type_: names(type_) for type_ in _selected(request)}
 
     def _get_operations(self, request: Request) -> Answer:
-        return OK, {type_: OPERATIONS[type_] for type_ in _selected(request)}
+        return OK, {type_: dict(OPERATIONS[type_]) for type_ in _selected(request, (*ROWS, NODE))}
 
     def _get_nodes(self, request: Request) -> Answer:
         return OK, []
@@ -265,6 +282,13 @@ class ManagementNode:
     def _explain(self, request: Request) -> Answer:
         explanation = asdict(self._model.explain(request.text("address")))
         return OK, explanation | {"settings": list(explanation["settings"])}
+
+    def _effect(self, request: Request) -> Answer:
+        arguments = request.argument("arguments")
+        if arguments is not None and not isinstance(arguments, dict):
+            raise OperatorError("effect: 'arguments' must be a map")
+        found = asdict(self._model.effect(request.text("name"), arguments or {}))
+        return OK, found | {"changed": list(found["changed"])}
 
     def _why(self, request: Request) -> Answer:
         address = request.text("address") if request.argument("address") is not None else ""
@@ -319,43 +343,17 @@ class ManagementNode:
     def _apply(self, request: Request) -> Answer:
         if request.argument("text") is None:
             return OK, {"changed": self._model.reload()}
-        file = request.argument("file")
-        return OK, {"changed": self._model.apply_text(request.text("text"), str(file or "request"))}
-
-
-READ_ONLY = ["READ"]
-NODE_OPERATIONS = ["READ", "CREATE", "UPDATE", "DELETE", "purge"]
-OPERATIONS: dict[str, list[str]] = {
-    **dict.fromkeys(ROWS, READ_ONLY),
-    **dict.fromkeys(WRITABLE, NODE_OPERATIONS),
-    PREFIX + "subscription": ["READ", "DELETE", "purge"],
-    BINDING: ["READ", "CREATE", "DELETE"],
-    BRIDGE: ["READ", "CREATE", "DELETE"],
-    BROKER: [
-        "READ",
-        "stop-producers",
-        "start-producers",
-        "explain",
-        "why",
-        "purge",
-        "apply",
-        "move",
-        "browse",
-        "backup",
-        "backup-done",
-        "events",
-        "audit",
-        "log-levels",
-        "trace",
-    ],
-}
+        given = request.text("text"), str(request.argument("file") or "request")
+        if request.argument("dry_run") is True:
+            return OK, {"changed": self._model.try_text(*given)}
+        return OK, {"changed": self._model.apply_text(*given)}
 
 
 def _request(message: Message) -> Request:
     properties = _plain(message.properties or {})
     assert isinstance(properties, dict)
     return Request(
-        operation=str(properties.get("operation") or ""),
+        operation=_text(properties.get("operation")) or "",
         type=_text(properties.get("type")),
         name=_text(properties.get("name")),
         properties=properties,
@@ -391,23 +389,26 @@ def _entity_type(request: Request, allowed: Mapping[str, object] | tuple[str, ..
     return type_
 
 
-def _known(type_: str, known: Mapping[str, object]) -> str:
-    if type_ in LATER:
-        raise StatusError(NOT_IMPLEMENTED, f"{type_} is not available yet")
+def _known(type_: str, known: Collection[str]) -> str:
     if type_ not in known:
         raise NotFoundError(f"no entity type '{type_}'; there are {', '.join(known)}")
     return type_
 
 
 def _identity(request: Request) -> str:
+    """The entity that is meant; by its name or its identity, not by both (§3.3 of the draft)."""
     identity = request.properties.get("identity")
-    return identity if isinstance(identity, str) and identity else request.text("name")
+    if not isinstance(identity, str) or not identity:
+        return request.text("name")
+    if request.name not in (None, identity):
+        raise OperatorError(f"{request.operation} takes a 'name' or an 'identity', not both")
+    return identity
 
 
-def _selected(request: Request) -> list[str]:
+def _selected(request: Request, known: Collection[str] = tuple(ROWS)) -> list[str]:
     """The types a GET- operation is about: one of them, or all."""
     type_ = request.properties.get("entityType")
-    return list(ROWS) if type_ is None else [_known(str(type_), ROWS)]
+    return list(known) if type_ is None else [_known(str(type_), known)]
 
 
 def _rows_at_once(type_: str | None, wanted: list[object]) -> int:
@@ -422,10 +423,17 @@ def _correlation(request: Message) -> Correlation:
     return bytes(correlation) if isinstance(correlation, memoryview) else correlation
 
 
-def _reply(correlation: Correlation, reply_to: str, status: int, reason: str, body: Body) -> bytes:
+def _reply(
+    correlation: Correlation,
+    reply_to: str,
+    status: int,
+    reason: str,
+    body: Body,
+    more: Mapping[str, object] = NOTHING,
+) -> bytes:
     reply = Message(
         address=reply_to,
-        properties={"statusCode": int32(status), "statusDescription": reason},
+        properties={"statusCode": int32(status), "statusDescription": reason, **more},
         body=dict(body) if isinstance(body, Mapping) else body,
     )
     reply.correlation_id = correlation

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cproton_ffi import ffi, lib
@@ -199,6 +200,17 @@ class Peer:
         takers = [each for each in self.wire.links if isinstance(each, ConsumerLink) and not each.browses]
         return sum(each.delivered if each.presettled else each.settled for each in takers)
 
+    def channels(self) -> list[int]:
+        """The channels of the sessions that the peer has begun and not ended."""
+        found = []
+        session = self.connection.session_head(0)
+        while session is not None:
+            channel = getattr(session, "sluice_channel", -1)
+            if channel >= 0 and not session.state & Endpoint.REMOTE_CLOSED:
+                found.append(channel)
+            session = session.next(0)  # type: ignore[no-untyped-call]
+        return found
+
     @property
     def is_open(self) -> bool:
         """True once the peer has opened its connection."""
@@ -332,9 +344,8 @@ class Peer:
         handle = _address_of(link._impl)
         port: ProducerLink
         if target.address == MANAGEMENT:
-            port = SinkLink(
-                self.wire, handle, self.container.engine, link.name, 1 << 20, self.container.manage
-            )
+            manage = partial(self.container.manage, self)
+            port = SinkLink(self.wire, handle, self.container.engine, link.name, 1 << 20, manage)
             self._open_producer(link, port, target.address)
             port.start_open(MANAGEMENT_CREDIT)
         elif not target.address and not target.dynamic:
@@ -387,7 +398,7 @@ class Peer:
             self._keep(link, Kept(DETACHED, 0, lambda: self.container.forget_temporary(node)))
             reply_to = link.remote_target.address
             if reply_to:
-                self.container.replies[reply_to] = node
+                self.container.replies[self, reply_to] = node
             self._open_consumer(link, node, MANAGEMENT, Filters())
         elif source.type == Terminus.UNSPECIFIED:
             self._come_back(link)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink
 from broker.engine import SECOND_NS
 from broker.flow.ledger import Account
-from broker.manage.views import ConnectionView, ConsumerView, ProducerView
+from broker.manage.views import ConnectionView, ConsumerView, ProducerView, SessionView
 from broker.node import Node
 
 if TYPE_CHECKING:
     from broker.amqp.peer import Peer
+
+log = logging.getLogger("sluice.amqp")
 
 Link = TypeVar("Link", ProducerLink, ConsumerLink)
 
@@ -26,6 +29,31 @@ class Roster:
     def connections(self) -> list[ConnectionView]:
         """One view a connection, oldest first."""
         return [_connection_view(peer) for peer in sorted(self.peers, key=lambda peer: peer.number)]
+
+    def sessions(self) -> list[SessionView]:
+        """One view a session, connection by connection."""
+        return [
+            view for peer in sorted(self.peers, key=lambda peer: peer.number) for view in _session_views(peer)
+        ]
+
+    def close(self, connection_id: str) -> bool:
+        """Close a connection by an operator's hand; false if there is none of that id."""
+        for peer in list(self.peers):
+            if peer.id == connection_id:
+                log.info("%s: closed by an operator", peer.id)
+                peer.close("amqp:connection:forced", "an operator closed this connection")
+                return True
+        return False
+
+    def detach(self, link_id: str) -> bool:
+        """Detach a link by an operator's hand; false if there is none of that id."""
+        connection_id = link_id.partition(".")[0]
+        for peer in [peer for peer in self.peers if peer.id == connection_id]:
+            for link in list(peer.wire.links):
+                if link.id == link_id:
+                    peer.detach(link, "amqp:link:detach-forced", "an operator detached this link")
+                    return True
+        return False
 
     def producers(self, node_name: str | None) -> list[ProducerView]:
         """The producer links of one node, or of all; a relay shows once for each node it sent to."""
@@ -71,6 +99,26 @@ def _connection_view(peer: Peer) -> ConnectionView:
         messages_out=peer.wire.sent,
         user=peer.user,
     )
+
+
+def _session_views(peer: Peer) -> list[SessionView]:
+    found = []
+    for channel in peer.channels():
+        links = [link for link in peer.wire.links if link.channel == channel]
+        takers = [link for link in links if isinstance(link, ConsumerLink)]
+        found.append(
+            SessionView(
+                id=f"{peer.id}/{channel}",
+                connection=peer.id,
+                container=peer.name,
+                peer=peer.address,
+                channel=channel,
+                producers=len(links) - len(takers),
+                consumers=len(takers),
+                unsettled=sum(link.window.unsettled for link in takers),
+            )
+        )
+    return found
 
 
 def _producer_view(peer: Peer, link: ProducerLink, node: Node, account: Account) -> ProducerView:

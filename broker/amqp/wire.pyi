@@ -119,6 +119,7 @@ class ConsumerLink(Consumer):
     attached_ns: int
     served_ns: int
     settled_ns: int
+    channel: int
     def __init__(
         self,
         connection: Connection,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from broker.cli import arguments, table
 from broker.cli.main import UsageError
+from broker.cli.printable import printable
 from broker.cli.progress import Bar
 from broker.errors import OperatorError
 from broker.units import parse_size
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 SPARK = 24
 MOST_SECONDS = 7 * 86400.0
 MOST_LOAD = 100_000_000
+EXAMPLES = (
+    ("sluice advise data --node orders", "from the history of a data directory"),
+    (
+        "sluice advise --arrivals 500:100 --settles 450 --seconds 5s --stop-count 200,400",
+        "a load that is made up, two thresholds",
+    ),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         print(table.as_json(as_object(advice, notes)))
         return 0
     for note in (*notes, *trace.notes):
-        print(f"note: {table.printable(note)}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)
     print(told(advice, blocks=_has_blocks()))
     return 0
 
@@ -113,15 +121,15 @@ def _recorded(args: argparse.Namespace) -> tuple[Trace, list[str]]:
 def _chosen(name: str | None, nodes: Mapping[str, History]) -> History:
     """The node meant: the one named, or the only one that had any load."""
     if name is not None and name not in nodes:
-        known = ", ".join(map(table.printable, sorted(nodes))) or "none"
-        raise OperatorError(f"the history tells nothing of {table.printable(name)!r}; of: {known}")
+        known = ", ".join(map(printable, sorted(nodes))) or "none"
+        raise OperatorError(f"the history tells nothing of {printable(name)!r}; of: {known}")
     if name is not None:
         return nodes[name]
     busy = [each for each in nodes.values() if any(sample.received for sample in each.samples)]
     if not busy:
         raise OperatorError("the history is empty: no sample of any node that took in messages")
     if len(busy) > 1:
-        known = ", ".join(sorted(table.printable(each.node) for each in busy))
+        known = ", ".join(sorted(printable(each.node) for each in busy))
         raise UsageError(f"the history is of several nodes; say --node with one of: {known}")
     return busy[0]
 
@@ -165,7 +173,7 @@ def told(advice: Advice, *, blocks: bool) -> str:
 
     ramp = picture.BLOCKS if blocks else picture.PLAIN
     rows = [_row(trial, advice, ramp) for trial in _ordered(advice)]
-    best, node = advice.best, table.printable(advice.trace.node)
+    best, node = advice.best, printable(advice.trace.node)
     heading, figures = picture.heading(best, advice.by_size), picture.figures(best.outcome, advice.by_size)
     return "\n".join(
         [
@@ -190,7 +198,7 @@ def _of_the_load(advice: Advice) -> str:
     offered, able = trace.offered.total / trace.seconds, trace.served.total / trace.seconds
     deepest = amount(unlimited.worst_bytes if advice.by_size else unlimited.worst_msgs, advice.by_size)
     lines = [
-        f"{table.printable(trace.node)}: {trace.seconds:,.1f} s, {offered:,.0f} messages offered a second,"
+        f"{printable(trace.node)}: {trace.seconds:,.1f} s, {offered:,.0f} messages offered a second,"
         f" {able:,.0f} could be taken; without thresholds the depth would reach {deepest}"
     ]
     if advice.endless:

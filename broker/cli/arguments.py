@@ -17,7 +17,7 @@ def add_broker(parser: argparse.ArgumentParser) -> None:
         "--broker",
         metavar="URL",
         default=os.environ.get("SLUICE_BROKER", DEFAULT_BROKER),
-        help="amqp[s]://[user:password@]host[:port] (default: SLUICE_BROKER, else %(default)s)",
+        help=f"amqp[s]://[user:password@]host[:port] (default: SLUICE_BROKER, else {DEFAULT_BROKER})",
     )
 
 

@@ -38,7 +38,7 @@ def rows(management: Management, kind: str, attributes: Sequence[str]) -> list[R
         page = fields(response.body)
         results = cast("list[list[object]]", page["results"])
         found += [dict(zip(attributes, result, strict=True)) for result in results]
-        if not results or len(found) >= cast("int", page["total"]):
+        if not results or len(found) >= response.total:
             return found
 
 

@@ -15,12 +15,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.cli import arguments
-from broker.cli.localpid import listening_pid
 from broker.cli.main import REFUSED
-from broker.client.errors import ClientError
 from broker.errors import OperatorError
 
 QUEUE_TYPE, BROKER_TYPE = "org.sluice.queue", "org.sluice.broker"
+EXAMPLES = (
+    ("sluice bench --seconds 5", "one sender, one receiver, 100 bytes"),
+    ("sluice bench load --senders 4 --receivers 4 --rate 2000 --json", "latency at 2,000 a second"),
+    ("sluice bench orders --senders 0 --count 1000", "drain a queue and check its order"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the load and prints its result."""
+    from broker.cli.localpid import listening_pid
+
     pid = args.pid or listening_pid(args.broker) or _managed(args.broker, BROKER_TYPE, None, "pid")
     before = _managed(args.broker, QUEUE_TYPE, args.address, "flowStoppedSeconds")
     result = measure(job_of(args, pid), live=sys.stderr.isatty() and not args.json)
@@ -103,6 +108,7 @@ def _show(line: Mapping[str, Any]) -> None:
 
 def _managed(url: str, kind: str, name: str | None, attribute: str) -> float | None:
     """A number the broker's management node knows; None if it doesn't, or there is no such node."""
+    from broker.client.errors import ClientError
     from broker.client.request import Management
 
     try:

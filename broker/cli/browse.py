@@ -10,21 +10,27 @@ import json
 from typing import cast
 
 from broker.cli import arguments, ask
-from broker.cli.receive import ESCAPES, LONGEST
-from broker.client import codec
+from broker.cli.printable import safe
+
+EXAMPLES = (
+    ("sluice browse orders --count 5", "the five oldest, which stay"),
+    ("sluice browse orders --json", "with properties and annotations"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's own arguments."""
     parser.add_argument("address", metavar="ADDRESS")
     parser.add_argument("--count", type=arguments.count, default=20, metavar="N", help="so many (20)")
-    parser.add_argument("--offset", type=arguments.count, default=0, metavar="N", help="skip the first N")
+    parser.add_argument("--offset", type=arguments.natural, default=0, metavar="N", help="skip the first N")
     arguments.add_broker(parser)
     arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """One message a line."""
+    from broker.client import codec
+
     with ask.connect(args) as management:
         given = {"name": args.address, "offset": args.offset, "count": args.count}
         answer = ask.operation(management, "browse", **given)
@@ -33,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps(row | codec.described(encoded)))
         else:
-            body = codec.shown(encoded)[:LONGEST].translate(ESCAPES)
+            body = safe(codec.shown(encoded))
             print(f"{row['number']:>8}  {row['state']:<8}  {row['bytes']:>8,} B  {body}")
     if not args.json and answer["paged"]:
         print(f"and {answer['paged']:,} on disk")

@@ -3,12 +3,14 @@
 sluice config                            what the broker has
 sluice config queues|exchanges [FILTER]  its queues, or its topics
 sluice config list                       both
+sluice config subscriptions|bindings|policies [FILTER]
 sluice config add queue|topic NAME [SETTINGS]
-sluice config set queue|topic NAME [SETTINGS]
-sluice config del queue|topic NAME
+sluice config set queue|topic NAME [SETTINGS] [--dry-run]
+sluice config del queue|topic|subscription NAME
+sluice config bind|unbind TOPIC QUEUE    the queue takes what is sent to the topic, or no longer
 sluice config add bridge FROM TO [--selector S] [--durable]
 sluice config del bridge FROM TO
-sluice config apply [FILE]               policies of a file; without one, the broker reads its own again
+sluice config apply [FILE] [--dry-run]   policies of a file; without one, the broker reads its own again
 sluice config explain ADDRESS            every setting there, and where it comes from
 
 SETTINGS are --durable, --max-queue-count N, --max-queue-size N, --limit-policy none|reject|ring,
@@ -22,13 +24,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli import arguments, ask, explain, table
+from broker.cli import arguments, ask, explain, listings, table
 from broker.cli.main import UsageError
-from broker.cli.table import Column, limit, number, printable, size_limit, text
+from broker.cli.printable import printable
 
 if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -46,17 +47,26 @@ FLAGS = {
 LIMIT_POLICIES = ("none", "reject", "ring")
 LARGEST_FILE = 1 << 20
 
-COLUMNS: tuple[Column, ...] = (
-    text("name", "name"),
-    text("kind", "kind"),
-    text("dur", "durable"),
-    number("max", "max_count", show=limit),
-    number("max size", "max_size", show=size_limit),
-    text("overflow", "overflow"),
-    number("stop/resume", "flow_stop_count", "flow_resume_count", show=limit),
-    number("stop/resume size", "flow_stop_size", "flow_resume_size", show=size_limit),
-    text("stopped", "flowStopped"),
-    number("msg", "depth_msgs"),
+EXAMPLES = (
+    (
+        "sluice config add queue orders --max-queue-count 1000 --flow-stop-count 900",
+        "a queue with thresholds",
+    ),
+    ("sluice config set queue orders --flow-resume-count 500", "at runtime"),
+    (
+        "sluice config set queue orders --argument flow_resume_count=",
+        "take it back: the policies' value holds again",
+    ),
+    ("sluice config queues 'ord*'", "what there is, and its thresholds"),
+    ("sluice config add topic news", "a topic"),
+    ("sluice config bind news orders", "the queue takes what is sent to the topic"),
+    ("sluice config unbind news orders", "and no longer"),
+    ("sluice config set queue orders --flow-stop-count 100 --dry-run", "what that would do"),
+    ("sluice config apply policies.yaml --dry-run", "what policies of a file would change"),
+    ("sluice config apply policies.yaml", "apply them at once"),
+    ("sluice config policies", "those that hold, and the line each stands on"),
+    ("sluice config explain orders", "every setting, and the line it comes from"),
+    ("sluice config del queue orders", "with its messages"),
 )
 
 
@@ -66,13 +76,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_json(parser)
     parser.set_defaults(verb=_overview)
     verbs = parser.add_subparsers(metavar="COMMAND", title="commands")
-    for name, kinds in (("queues", ("queue",)), ("exchanges", ("topic",)), ("list", ("queue", "topic"))):
-        listing = _verb(verbs, name, _list, f"list {name if name != 'list' else 'queues and topics'}")
-        listing.add_argument("filter", nargs="?", metavar="FILTER", help="a name; * and ? are wildcards")
-        listing.set_defaults(kinds=kinds)
-    for name, verb, what in (("add", _add, "create"), ("set", _set, "change")):
-        _settings(_node_verb(verbs, name, verb, f"{what} a queue or a topic", name == "add"))
-    _node_verb(verbs, "del", _del, "remove a queue or a topic with its messages, or a bridge", True)
+    for name, listing in listings.LISTINGS.items():
+        inner = _verb(verbs, name, listings.show, f"list {listings.HELP[name]}")
+        inner.add_argument("filter", nargs="?", metavar="FILTER", help="a name; * and ? are wildcards")
+        inner.set_defaults(listing=listing)
+    _settings(_node_verb(verbs, "add", _add, "create a queue, a topic or a bridge", ("bridge",)))
+    setting = _node_verb(verbs, "set", _set, "change a queue or a topic")
+    _settings(setting)
+    setting.add_argument("--dry-run", action="store_true", help="only say what it would do to its flow")
+    _node_verb(verbs, "del", _del, "remove a node with its messages, or a bridge", ("subscription", "bridge"))
     for name, change in (("bind", _bind), ("unbind", _unbind)):
         what = "have a queue take" if name == "bind" else "have a queue no longer take"
         binding = _verb(verbs, name, change, f"{what} what is sent to a topic")
@@ -80,7 +92,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         binding.add_argument("queue", metavar="QUEUE")
         # qpid-config's grammar has one; the broker says that there is no such thing here.
         binding.add_argument("key", nargs="?", metavar="KEY", help=argparse.SUPPRESS)
-    _verb(verbs, "apply", _apply, "apply policies").add_argument("file", nargs="?", metavar="FILE")
+    applying = _verb(verbs, "apply", _apply, "apply policies")
+    applying.add_argument(
+        "file", nargs="?", metavar="FILE", help="'-': stdin; without: the broker's own again"
+    )
+    applying.add_argument("--dry-run", action="store_true", help="only say what would change")
     _verb(verbs, "explain", explain.run, "where settings come from").add_argument(
         "address", metavar="ADDRESS"
     )
@@ -104,10 +120,15 @@ def _verb(
 
 
 def _node_verb(
-    verbs: Verbs, name: str, verb: Callable[[argparse.Namespace], int], text: str, bridges: bool = False
+    verbs: Verbs,
+    name: str,
+    verb: Callable[[argparse.Namespace], int],
+    text: str,
+    more: tuple[str, ...] = (),
 ) -> argparse.ArgumentParser:
     parser = _verb(verbs, name, verb, text)
-    parser.add_argument("kind", choices=("queue", "topic", *(("bridge",) if bridges else ())))
+    parser.add_argument("kind", choices=("queue", "topic", *more))
+    bridges = "bridge" in more
     parser.add_argument(
         "name", metavar="NAME", help="of a bridge: the node that is copied" if bridges else None
     )
@@ -163,21 +184,6 @@ def _overview(args: argparse.Namespace) -> int:
     return 0
 
 
-def _list(args: argparse.Namespace) -> int:
-    wanted = table.attributes(COLUMNS)
-    with ask.connect(args) as management:
-        found = [row for kind in args.kinds for row in ask.rows(management, kind, wanted)]
-    shown = [row for row in found if _is_wanted(str(row["name"]), args.filter)]
-    print(table.as_json(shown) if args.json else table.plain(COLUMNS, shown))
-    return 0
-
-
-def _is_wanted(name: str, pattern: str | None) -> bool:
-    if pattern is None:
-        return not name.startswith("$")
-    return fnmatchcase(name, pattern)
-
-
 def _add(args: argparse.Namespace) -> int:
     return _change(args, "CREATE", "created")
 
@@ -185,7 +191,31 @@ def _add(args: argparse.Namespace) -> int:
 def _set(args: argparse.Namespace) -> int:
     if not settings(args):
         raise UsageError("set needs a setting; --help lists them")
-    return _change(args, "UPDATE", "changed")
+    return _try(args) if args.dry_run else _change(args, "UPDATE", "changed")
+
+
+def _try(args: argparse.Namespace) -> int:
+    if args.durable:
+        raise UsageError("--durable can't be tried")
+    with ask.connect(args) as management:
+        answer = ask.operation(management, "effect", name=args.name, arguments=_given(args, taking_back=True))
+    print(table.as_json(answer) if args.json else _effect_told(answer))
+    return 0
+
+
+def _effect_told(effect: ask.Row) -> str:
+    """What a change would come to: the gate before and after, and each setting that changes."""
+    before, after = effect["settings_before"], effect["settings_after"]
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    gates = f"{effect['gate_before']} now, {effect['gate_after']} then"
+    lines = [f"{printable(str(effect['name']))}: {gates}; {table.word(effect['depth_msgs'])} messages there"]
+    if effect["revoked_msgs"]:
+        lines.append(f"{table.word(effect['revoked_msgs'])} credits would be taken back")
+    changed = effect["changed"]
+    assert isinstance(changed, list)
+    lines += [f"{name}: {table.word(before[name])} -> {table.word(after[name])}" for name in changed]
+    return "\n".join(lines if changed else [*lines, "nothing would change"])
 
 
 def _bridge(args: argparse.Namespace) -> None:
@@ -202,12 +232,16 @@ def _bridge(args: argparse.Namespace) -> None:
 
 def _change(args: argparse.Namespace, operation: str, done: str) -> int:
     _bridge(args)
-    given = settings(args)
-    if operation == "UPDATE":  # where null takes a setting back
-        given = {name: None if value == "" else value for name, value in given.items()}
+    given = _given(args, taking_back=operation == "UPDATE")
     with ask.connect(args) as management:
         entity = ask.entity(management, operation, args.kind, args.name, given)
     return _done(args, done, entity)
+
+
+def _given(args: argparse.Namespace, *, taking_back: bool) -> dict[str, object]:
+    """The settings; to a node that exists, null for an empty one, which takes it back."""
+    given = settings(args)
+    return {name: None if taking_back and value == "" else value for name, value in given.items()}
 
 
 def _del(args: argparse.Namespace) -> int:
@@ -243,13 +277,20 @@ def _unbind(args: argparse.Namespace) -> int:
 
 
 def _apply(args: argparse.Namespace) -> int:
+    if args.dry_run and args.file is None:
+        raise UsageError("--dry-run needs a FILE")
+    given: dict[str, object] = {}
+    if args.file is not None:
+        given = {"text": _policies(args.file), "file": args.file}
+    if args.dry_run:
+        given["dry_run"] = True
     with ask.connect(args) as management:
-        given = {} if args.file is None else {"text": _policies(args.file), "file": args.file}
         answer = ask.operation(management, "apply", **given)
     changed = answer["changed"]
     assert isinstance(changed, list)
     text = ", ".join(printable(str(name)) for name in changed) or "nothing that exists"
-    print(table.as_json(answer) if args.json else f"applied; changed: {text}")
+    told = f"would change: {text}" if args.dry_run else f"applied; changed: {text}"
+    print(table.as_json(answer) if args.json else told)
     return 0
 
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from broker.cli import arguments, ask
-from broker.cli.receive import safe
-from broker.client import codec
+from broker.cli.printable import safe
 
 TOPIC = "$sluice/events"
 # What the line begins with, and what says nothing to a reader of lines.
@@ -22,6 +21,11 @@ SAID = ("v", "seq", "time", "mono_ns", "event", "node")
 # Without samples a screen of other events may lie far back.
 MOST = 1000
 CREDIT = 1000
+EXAMPLES = (
+    ("sluice events --count 5", "the last five"),
+    ("sluice events --node orders --kind flow_stopped", "when it was stopped"),
+    ("sluice events --follow --json", "each as it happens, for a program"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +79,8 @@ def _is_wanted(args: argparse.Namespace, event: Mapping[str, object]) -> bool:
 
 
 def _event(message: bytes) -> dict[str, object]:
+    from broker.client import codec
+
     event = json.loads(codec.shown(message))
     assert isinstance(event, dict)
     return event

@@ -6,9 +6,14 @@ import argparse
 from typing import cast
 
 from broker.cli import arguments, ask, table
-from broker.cli.table import Column, printable, text
+from broker.cli.printable import printable
+from broker.cli.table import Column, text
 
 COLUMNS = (text("setting", "name"), Column("value", ("value",)), text("from", "origin"))
+EXAMPLES = (
+    ("sluice explain orders", "a queue's settings, each with file, line and column"),
+    ("sluice explain not.there.yet --json", "what would hold at an address, for a program"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,26 +1,33 @@
 """CLI: one verb a file; this one finds the verb's file and turns errors into an exit status.
 
-A verb's module offers ``add_arguments(parser)`` and ``run(args) -> int`` and is imported only when its
-verb is used, so that help costs nothing. Exit status: 0 done, 1 refused (the reason on stderr), 2 usage.
+A verb's module offers ``add_arguments(parser)``, ``run(args) -> int`` and ``EXAMPLES`` (a command and what it
+is for), and is imported only when its verb is used, so that help costs nothing. Exit status: 0 done,
+1 refused (the reason on stderr), 2 usage.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from types import ModuleType
 
 VERBS: dict[str, tuple[str, str]] = {
     "serve": ("broker.cli.serve", "run the broker"),
     "config": ("broker.cli.config", "show and change queues, topics, bindings and policies"),
     "stat": ("broker.cli.stat", "show queues, connections, links and flow"),
+    "top": ("broker.cli.top", "watch the busiest, deepest or stopped nodes, full-screen"),
     "explain": ("broker.cli.explain", "show an address's effective settings and where each came from"),
     "producers": ("broker.cli.producers", "stop or start the producers of an address"),
     "why": ("broker.cli.why", "say why a link is blocked and what would free it"),
+    "close": ("broker.cli.close", "close connections, or detach links"),
     "events": ("broker.cli.events", "show what happened to flow: gates, drops, connections, samples"),
     "send": ("broker.cli.send", "send messages to an address"),
     "receive": ("broker.cli.receive", "receive messages from an address"),
@@ -33,6 +40,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "bench": ("broker.cli.bench", "measure a broker's throughput and latency"),
     "advise": ("broker.cli.advise", "try other thresholds on a recorded load and recommend some"),
     "schema": ("broker.cli.schema", "print the JSON Schema of the configuration files"),
+    "completion": ("broker.cli.completion", "print the completion of bash, zsh or fish"),
 }
 
 REFUSED, USAGE, INTERRUPTED = 1, 2, 128 + signal.SIGINT
@@ -52,7 +60,7 @@ def overview() -> str:
             "",
             *lines,
             "",
-            "sluice VERB --help tells more. The broker meant is -b URL, else SLUICE_BROKER,",
+            "sluice VERB --help tells more, with examples. The broker meant is -b URL, else SLUICE_BROKER,",
             "else amqp://127.0.0.1:5672. Exit status: 0 done, 1 refused, 2 usage.",
         ]
     )
@@ -61,6 +69,8 @@ def overview() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[0:1] == ["help"] and len(words) > 1:
+        words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
         return 0 if words else USAGE
@@ -85,15 +95,32 @@ def _unknown(word: str) -> int:
     return USAGE
 
 
-def _run(verb: str, words: Sequence[str]) -> int:
-    from broker.errors import SluiceError
+def verb_of(verb: str) -> tuple[ModuleType, ArgumentParser]:
+    """A verb's module and its parser."""
+    import argparse
 
     name, summary = VERBS[verb]
     module = import_module(name)
-    parser = argparse.ArgumentParser(prog=f"sluice {verb}", description=module.__doc__ or summary)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog=f"sluice {verb}",
+        description=module.__doc__ or summary,
+        epilog=_examples(module.EXAMPLES),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     module.add_arguments(parser)
+    return module, parser
+
+
+def _examples(examples: Sequence[tuple[str, str]]) -> str:
+    width = max((len(command) for command, _ in examples), default=0)
+    return "\n".join(["examples:", *(f"  {command:<{width}}  # {text}" for command, text in examples)])
+
+
+def _run(verb: str, words: Sequence[str]) -> int:
+    from broker.errors import SluiceError
+
     try:
+        module, parser = verb_of(verb)
         return int(module.run(parser.parse_args(words)))
     except SystemExit as stop:  # argparse has printed what it had to say
         return stop.code if isinstance(stop.code, int) else USAGE
@@ -110,9 +137,12 @@ def _run(verb: str, words: Sequence[str]) -> int:
 
 
 def _say(verb: str, error: Exception, status: int) -> int:
-    print(f"sluice {verb}: {error}", file=sys.stderr)
+    from broker.cli.printable import printable_lines
+
+    print(f"sluice {verb}: {printable_lines(str(error))}", file=sys.stderr)
     return status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # By its own name, so that the verbs' UsageError is the one that is caught.
+    sys.exit(import_module("broker.cli.main").main())

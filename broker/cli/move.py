@@ -8,6 +8,12 @@ from __future__ import annotations
 import argparse
 
 from broker.cli import arguments, ask, table
+from broker.cli.printable import printable
+
+EXAMPLES = (
+    ("sluice move orders.dead orders --dry-run", "how many it would be"),
+    ("sluice move orders.dead orders --count 10", "the ten oldest"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,5 +40,6 @@ def run(args: argparse.Namespace) -> int:
         print(table.as_json(answer))
     else:
         verb = "would move" if args.dry_run else "moving"
-        print(f"{verb} {answer['moved']:,} messages from {args.source} to {args.destination}")
+        where = f"from {printable(args.source)} to {printable(args.destination)}"
+        print(f"{verb} {answer['moved']:,} messages {where}")
     return 0

@@ -5,6 +5,12 @@ from __future__ import annotations
 import argparse
 
 from broker.cli import arguments, ask, table
+from broker.cli.printable import printable
+
+EXAMPLES = (
+    ("sluice purge orders --dry-run", "how many it would be"),
+    ("sluice purge orders", "drop them"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +28,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(table.as_json(answer))
     else:
-        print(
-            f"{'would drop' if args.dry_run else 'dropped'} {answer['purged']:,} messages of {args.address}"
-        )
+        verb = "would drop" if args.dry_run else "dropped"
+        print(f"{verb} {answer['purged']:,} messages of {printable(args.address)}")
     return 0

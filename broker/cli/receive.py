@@ -15,23 +15,18 @@ from typing import TYPE_CHECKING
 
 from broker.cli import arguments
 from broker.cli.main import REFUSED
+from broker.cli.printable import printable, safe
 from broker.cli.progress import Bar
-from broker.client import codec
 
 if TYPE_CHECKING:
     from broker.client.link import Connection, Receiver
 
 BATCH = 100
-LONGEST = 65536  # characters of one body on a line
-ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
-    ord("\n"): "\\n",
-    ord("\r"): "\\r",
-    ord("\t"): "\t",
-}
-# Marks that turn the direction of writing could make a line read as something else.
-ESCAPES |= {
-    code: f"\\u{code:04x}" for code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-}
+EXAMPLES = (
+    ("sluice receive orders --count 10 --timeout 5s", "ten messages; status 1 if fewer came"),
+    ("sluice receive orders --json --timeout 1s", "all there are, with their properties"),
+    ("sluice receive orders --rate 500 --no-output --timeout 1s", "a slow consumer"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
             _receive(args, connection, receiver, tally)
         finally:
             seconds = time.monotonic() - tally.begin_s
-            print(f"received {tally.taken:,} from {args.address} in {seconds:.3f} s", file=sys.stderr)
+            source = printable(args.address)
+            print(f"received {tally.taken:,} from {source} in {seconds:.3f} s", file=sys.stderr)
     return REFUSED if args.count and tally.taken < args.count else 0
 
 
@@ -76,7 +72,7 @@ class Tally:
 def _receive(args: argparse.Namespace, connection: Connection, receiver: Receiver, tally: Tally) -> None:
     """Takes and prints; a connection that ends while waiting raises why."""
     quiet = args.no_output or not sys.stdout.isatty()
-    with Bar(f"from {args.address}", args.count, wanted=quiet and not args.json) as bar:
+    with Bar(f"from {printable(args.address)}", args.count, wanted=quiet and not args.json) as bar:
         while not args.count or tally.taken < args.count:
             if args.rate:
                 connection.wait_until(
@@ -98,12 +94,8 @@ def _most(args: argparse.Namespace, taken: int) -> int:
 
 
 def _line(message: bytes, *, as_json: bool) -> str:
+    from broker.client import codec
+
     if as_json:
         return json.dumps(codec.described(message), default=str) + "\n"
     return safe(codec.shown(message)) + "\n"
-
-
-def safe(text: str) -> str:
-    """The text on one line with nothing in it that a terminal would obey, cut where it is very long."""
-    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
-    return cut.translate(ESCAPES)

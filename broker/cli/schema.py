@@ -1,9 +1,17 @@
-"""Print the JSON Schema of the policy files, of the broker's own settings or of its events."""
+"""Print the JSON Schema of the policy files, of the broker's own settings or of its events.
+
+`reference` prints every setting with its variable, flag, type and default, as Markdown.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+
+EXAMPLES = (
+    ("sluice schema", "of policy files, for an editor"),
+    ("sluice schema broker", "of broker.yaml"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -11,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=("policies", "broker", "events"),
+        choices=("policies", "broker", "events", "reference"),
         default="policies",
         help="(default: policies)",
     )
@@ -19,7 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Needs no broker."""
-    print(json.dumps(SCHEMAS[args.what](), indent=2))
+    if args.what == "reference":
+        from broker.cli.reference import reference
+
+        print(reference(), end="")
+    else:
+        print(json.dumps(SCHEMAS[args.what](), indent=2))
     return 0
 
 

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 from broker.cli import arguments, rows
 from broker.cli.main import INTERRUPTED, REFUSED, USAGE, UsageError
+from broker.cli.printable import printable
 from broker.cli.progress import Bar
-from broker.client import codec
-from broker.client.errors import ClientError
 
 if TYPE_CHECKING:
     from broker.client.link import Connection, Sender
@@ -27,6 +26,11 @@ if TYPE_CHECKING:
 PUMP_EVERY = 256  # messages
 LAST_WORDS_S = 2.0  # for outcomes after something went wrong
 FOREVER_S = 1e9
+EXAMPLES = (
+    ("sluice send orders --body hello --count 10", "ten messages of text"),
+    ("sluice send orders --csv flights.csv --durable", "a message for each row"),
+    ("sluice send orders --size 1024 --rate 100 --count 50", "fifty of a kilobyte, a hundred a second"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,12 +69,14 @@ def run(args: argparse.Namespace) -> int:
         summary = _summary(sender, time.monotonic() - begin_s, fault)
     print(json.dumps(summary) if args.json else _told(sender, summary), flush=True)
     if fault:
-        print(f"sluice send: {fault}", file=sys.stderr)
+        print(f"sluice send: {printable(fault)}", file=sys.stderr)
     return status
 
 
 def _send(args: argparse.Namespace, connection: Connection, sender: Sender) -> tuple[int, str | None]:
     """The exit status and what went wrong; outcomes of what was sent are waited for either way."""
+    from broker.client.errors import ClientError
+
     fault: BaseException | None = None
     try:
         _send_all(args, connection, sender)
@@ -93,12 +99,14 @@ def _judged(sender: Sender, fault: BaseException | None) -> tuple[int, str | Non
 
 
 def _send_all(args: argparse.Namespace, connection: Connection, sender: Sender) -> None:
+    from broker.client import codec
+
     head = codec.header(durable=args.durable) + codec.application_properties(dict(args.property))
     total = args.count if args.count or args.csv or args.jsonl else 1
     # Lines that trickle in must not wait here for company.
     every = 1 if "-" in (args.csv, args.jsonl) else PUMP_EVERY
     begin_s = time.monotonic()
-    with Bar(f"to {args.address}", total, wanted=not args.json) as bar:
+    with Bar(f"to {printable(args.address)}", total, wanted=not args.json) as bar:
         for number, body in enumerate(_bodies(args)):
             if args.rate:
                 connection.wait_until(lambda: False, begin_s + number / args.rate - time.monotonic())
@@ -112,6 +120,8 @@ def _send_all(args: argparse.Namespace, connection: Connection, sender: Sender) 
 
 def _bodies(args: argparse.Namespace) -> Iterator[bytes]:
     """Encoded bodies, read as they are sent: a file may be longer than memory."""
+    from broker.client import codec
+
     if args.csv or args.jsonl:
         texts = rows.csv_rows(args.csv) if args.csv else rows.json_lines(args.jsonl)
         return (codec.text_body(text) for text in islice(texts, args.count))
@@ -145,8 +155,9 @@ def _told(sender: Sender, summary: dict[str, object]) -> str:
     if sender.presettled:
         parts = ["pre-settled"]
     lines = [
-        f"sent {sender.sent:,} to {sender.address}" + (f": {', '.join(parts)}" if parts else ""),
+        f"sent {sender.sent:,} to {printable(str(sender.address))}"
+        + (f": {', '.join(parts)}" if parts else ""),
         f"blocked without credit {summary['blocked_s']} s of {summary['seconds']} s",
     ]
-    lines += [f"message {n}: {name}: {text}" for n, name, text in sender.rejections[:5]]
+    lines += [printable(f"message {n}: {name}: {text}") for n, name, text in sender.rejections[:5]]
     return "\n".join(lines)

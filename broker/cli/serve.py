@@ -1,4 +1,4 @@
-"""`sluice serve`: run the broker, or only check its settings."""
+"""Run the broker, or only check its settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import sys
 from pathlib import Path
 
 DEFAULT_CONFIG = Path("etc/broker.yaml")
+EXAMPLES = (
+    ("sluice serve", "with etc/broker.yaml, if it is there, and its policies"),
+    ("sluice serve --check", "only say what is wrong with settings and policies"),
+    ("sluice serve --listen amqp://127.0.0.1:5673 --data /var/tmp/sluice", "a second broker"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
 
         serve(settings, load, output)
     except OperatorError as fault:
-        print(fault, file=sys.stderr)
+        from broker.cli.printable import printable_lines
+
+        print(printable_lines(str(fault)), file=sys.stderr)
         return 1
     return 0
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from broker.cli import arguments, ask, table
 from broker.cli.main import UsageError
+from broker.cli.printable import printable
 from broker.cli.progress import Bar
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ POLL_S = 0.1
 SHOWN = (
     *("storeState", "storeReason", "store_msgs", "store_bytes", "store_limit_bytes"),
     *("temp_bytes", "temp_limit_bytes", "syncs", "sync_seconds", "groups", "written_bytes"),
+)
+EXAMPLES = (
+    ("sluice store stats", "what the running broker has on disk"),
+    ("sluice store backup /var/tmp/sluice-backup", "a copy, while it works"),
+    ("sluice store check --data data", "a directory no broker has"),
 )
 
 
@@ -61,7 +67,8 @@ def _read(args: argparse.Namespace) -> int:
 
 def _told(report: Report) -> str:
     lines = [
-        f"{shelf.name}: {shelf.messages:,} messages, {shelf.in_pages:,} of them in {shelf.pages:,} pages"
+        f"{printable(shelf.name)}: {shelf.messages:,} messages,"
+        f" {shelf.in_pages:,} of them in {shelf.pages:,} pages"
         for shelf in report.shelves
     ]
     lines.append(
@@ -78,9 +85,8 @@ def _ask(args: argparse.Namespace) -> int:
     with ask.connect(args) as management:
         found = ask.entity(management, "READ", "broker", "sluice")
     shown = {name: found[name] for name in SHOWN}
-    print(
-        table.as_json(shown) if args.json else "\n".join(f"{name} {value}" for name, value in shown.items())
-    )
+    lines = (f"{name} {printable(str(value))}" for name, value in shown.items())
+    print(table.as_json(shown) if args.json else "\n".join(lines))
     return 0
 
 

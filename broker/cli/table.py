@@ -1,35 +1,22 @@
-"""Tables as plain text, and names made safe for a terminal."""
+"""Tables: rows of attributes as cells of text, for a reader of lines, for a terminal, and as JSON."""
 
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from broker.cli.printable import printable
 from broker.units import format_size
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-# Controls, formats (which turn the direction of text), surrogates and separators of lines.
-UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
-
 # Attributes that, where true, mean that somebody waits.
 ALARMING = ("flowStopped", "blocked", "shut")
 
 Row = Mapping[str, object]
-
-
-def printable(text: str) -> str:
-    """The text with everything a terminal might obey shown as an escape."""
-    return "".join(
-        character.encode("unicode_escape").decode()
-        if unicodedata.category(character) in UNSAFE
-        else character
-        for character in text
-    )
 
 
 def word(value: object) -> str:
@@ -98,16 +85,17 @@ def attributes(columns: Sequence[Column]) -> list[str]:
     return list(dict.fromkeys(name for column in columns for name in column.names))
 
 
+def cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[list[str]]:
+    """What stands in each row; nothing in it can command a terminal."""
+    return [[column.cell(row) for column in columns] for row in rows]
+
+
 def plain(columns: Sequence[Column], rows: Sequence[Row]) -> str:
     """The table without any terminal's help."""
-    cells = [
-        [column.title for column in columns],
-        *([column.cell(row) for column in columns] for row in rows),
-    ]
-    widths = [max(map(len, each)) for each in zip(*cells, strict=True)]
-    lines = [_line(columns, line, widths) for line in cells]
-    rule = "-" * max(map(len, lines))
-    return "\n".join([lines[0], rule, *lines[1:]])
+    lines = [[column.title for column in columns], *cells(columns, rows)]
+    widths = [max(map(len, each)) for each in zip(*lines, strict=True)]
+    heading, *others = [_line(columns, line, widths) for line in lines]
+    return "\n".join([heading, "-" * max(map(len, (heading, *others))), *others])
 
 
 def rich(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> RichTable:
@@ -117,11 +105,27 @@ def rich(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> RichTabl
 
     found = Table(title=title, title_justify="left")
     for column in columns:
-        found.add_column(column.title, justify="right" if column.right else "left")
-    for row in rows:
+        found.add_column(column.title, justify="right" if column.right else "left", no_wrap=column.right)
+    for row, line in zip(rows, cells(columns, rows), strict=True):
         style = "bold red" if any(row.get(name) for name in ALARMING) else ""
-        found.add_row(*(Text(column.cell(row)) for column in columns), style=style)
+        found.add_row(*map(Text, line), style=style)
     return found
+
+
+def ordered(rows: Sequence[Row], names: Sequence[str], *, descending: bool) -> list[Row]:
+    """The rows by these attributes; those that have none of the first stand last either way."""
+    known = [row for row in rows if row.get(names[0]) not in (None, "")]
+    unknown = [row for row in rows if row.get(names[0]) in (None, "")]
+    return (
+        sorted(known, key=lambda row: [_rank(row.get(name)) for name in names], reverse=descending) + unknown
+    )
+
+
+def _rank(value: object) -> tuple[bool, float, str]:
+    """Numbers before words, so that any two can be compared."""
+    if isinstance(value, int | float):
+        return False, float(value), ""
+    return True, 0.0, str(value)
 
 
 def as_json(value: object) -> str:

@@ -10,7 +10,12 @@ import argparse
 from typing import cast
 
 from broker.cli import arguments, ask, table
-from broker.cli.table import printable
+from broker.cli.printable import printable
+
+EXAMPLES = (
+    ("sluice why orders", "who waits there, and what would free it"),
+    ("sluice why", "everybody who waits"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

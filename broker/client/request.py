@@ -25,11 +25,12 @@ FAULTS = {404: NotFoundError, 409: ConflictError}
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A 2xx answer; any other status is raised instead."""
+    """A 2xx answer; any other status is raised instead. ``total``: of a QUERY, how many there are in all."""
 
     status: int
     description: str
     body: object
+    total: int = 0
 
 
 class Management:
@@ -120,5 +121,5 @@ def _checked(message: Message) -> Response:
     status = int(properties.get("statusCode", 500))
     description = str(properties.get("statusDescription", ""))
     if 200 <= status < 300:
-        return Response(status, description, message.body)
+        return Response(status, description, message.body, int(properties.get("total", 0)))
     raise FAULTS.get(status, OperatorError)(description or f"the broker answered with status {status}")

@@ -69,7 +69,7 @@ class Entrance:
         # Before anything is said about what is spoken here.
         host = b"".join(_values(headers, b"host")).decode("latin-1")
         for origin in _values(headers, b"origin"):
-            if not self._is_welcome(origin.decode("latin-1"), host, own_address):
+            if not is_welcome(origin.decode("latin-1"), host, own_address, self.origins):
                 return Refusal(403, "this origin may not connect (websocket_origins)")
         offered = b",".join(_values(headers, b"sec-websocket-protocol")).decode("latin-1")
         if SUBPROTOCOL not in (each.strip() for each in offered.split(",")):
@@ -81,18 +81,32 @@ class Entrance:
             (b"Sec-WebSocket-Protocol", SUBPROTOCOL.encode()),
         ]
 
-    def _is_welcome(self, origin: str, host: str, own_address: str) -> bool:
-        """Whether a page of that origin may speak for its user: one of ours, or one that is configured.
 
-        A page whose host is a name and which yet reached us on a loopback address was either sent by a
-        proxy, which is configured, or has had its name pointed here by whoever owns it (DNS rebinding).
-        """
-        if ANY_ORIGIN in self.origins or origin in self.origins:
-            return True
-        page = _split(origin)
-        if page is None or _place(page) != _place_of_host(host, page.scheme):
-            return False
-        return not _is_loopback(own_address) or _is_loopback(page.hostname or "")
+def is_welcome(origin: str, host: str, own_address: str, origins: Sequence[str]) -> bool:
+    """Whether a page of that origin may speak for its user: one of ours, or one that is configured.
+
+    A page whose host is a name and which yet reached us on a loopback address was either sent by a
+    proxy, which is configured, or has had its name pointed here by whoever owns it (DNS rebinding).
+    """
+    if ANY_ORIGIN in origins or origin in origins:
+        return True
+    page = _split(origin)
+    if page is None or _place(page) != _place_of_host(host, page.scheme):
+        return False
+    return not _is_loopback(own_address) or _is_loopback(page.hostname or "")
+
+
+def is_host_welcome(host: str, own_address: str, origins: Sequence[str]) -> bool:
+    """Whether a request for this Host may come in on a loopback address: pages say no Origin where they
+    only read from what they take for their own host.
+    """
+    if not _is_loopback(own_address) or ANY_ORIGIN in origins:
+        return True
+    page = _split(f"http://{host}")
+    if page is None:
+        return False
+    known = {found.hostname for found in map(_split, origins) if found is not None}
+    return _is_loopback(page.hostname or "") or page.hostname in known
 
 
 def _values(headers: Headers, wanted: bytes) -> list[bytes]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from broker.errors import OperatorError
 from broker.http.entrance import Entrance
+from broker.manage.model import Model
 from broker.manage.survey import Surveyed
 
 log = logging.getLogger("sluice.http")
@@ -39,11 +41,22 @@ class Ask(Protocol):
     def __call__(self, question: Callable[[], Answer], /) -> Answer: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Operate:
+    """What the API is to work on. ``refusal`` is why it changes nothing, empty where it may; pages of
+    ``origins`` may ask it beside the broker's own.
+    """
+
+    model: Model
+    refusal: str = ""
+    origins: tuple[str, ...] = ()
+
+
 class HttpServer:
     """Serves in a thread of its own from ``start`` to ``stop``; port 0 takes a free one.
 
-    Without an ``entrance`` there is no AMQP over WebSocket; ``events`` tells the last so many.
-    ``survey`` may be called on any thread.
+    Without an ``entrance`` there is no AMQP over WebSocket, without ``operate`` no API. ``survey`` may be
+    called on any thread.
     """
 
     def __init__(
@@ -54,16 +67,14 @@ class HttpServer:
         survey: Callable[[], Surveyed],
         readiness: Callable[[], str] = lambda: "",
         entrance: Entrance | None = None,
-        events: Callable[[int, bool], list[bytes]] | None = None,
-        why: Callable[[str], Sequence[object]] | None = None,
+        operate: Operate | None = None,
     ) -> None:
         self._address = (host, port)
         self._ask = ask
         self._survey = survey
         self._readiness = readiness
         self._entrance = entrance
-        self._events = events
-        self._why = why
+        self._operate = operate
         self._port = 0
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -108,7 +119,7 @@ class HttpServer:
         try:
             from broker.http import app, site
 
-            served = app.application(self._ask, self._survey, self._readiness, self._events, self._why)
+            served = app.application(self._ask, self._survey, self._readiness, self._operate)
             site.run(served, self._entrance, sock, self._wakes)
         except Exception:
             log.exception("the HTTP server has failed; the broker goes on without it")

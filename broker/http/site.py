@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from broker.http import server
+from broker.http.api.live import ENDLESS
 from broker.http.app import PLAIN, common
 from broker.http.entrance import Entrance, Refusal
 from broker.http.tunnel import Tunnel, address_of, socket_pair
@@ -143,6 +144,7 @@ class _Client(H11Protocol):
         super().data_received(data)
         if self._is_answering():
             _cancel(self._pause)
+            self._lend()
 
     def on_response_complete(self) -> None:
         """An answer is written; the deadline falls once the request has been read and the answer sent."""
@@ -153,6 +155,7 @@ class _Client(H11Protocol):
         if self._is_answering():
             self._begin()
             _cancel(self._pause)
+            self._lend()
 
     def send_400_response(self, msg: str) -> None:
         """Called where a request can't be parsed; the parser knows the status."""
@@ -230,6 +233,15 @@ class _Client(H11Protocol):
             self._deadline = self.loop.call_later(server.REQUEST_S, self.transport.abort)
         _cancel(self._pause)
         self._pause = self.loop.call_later(server.PAUSE_S, self.transport.abort)
+
+    def _lend(self) -> None:
+        """Let an answer that has no end, as live figures, say so; before its task has begun."""
+        if self.cycle is not None:
+            extensions = cast("dict[str, object]", self.cycle.scope.setdefault("extensions", {}))
+            extensions[ENDLESS] = self._lift
+
+    def _lift(self) -> None:
+        _cancel(self._deadline)
 
     def _part(self) -> None:
         """No client of HTTP any more."""

@@ -104,8 +104,18 @@ CONNECTION: Row = {
     "opened": partial(_when, "opened_ns"),
 }
 
+SESSION: Row = {
+    **_entity("session", "id", "id"),
+    **_same("connection", "container", "peer", "channel", "producers", "consumers", "unsettled"),
+}
+
+POLICY: Row = {
+    **_entity("policy"),
+    **_same("match", "of_subscriptions", "origin", "file", "line", "auto_create", "settings"),
+}
+
 DEADLOCK: Row = {
-    **_same("nodes", "connections", "sentence"),
+    **_same("nodes", "connections", "sentence", "waits"),
     "since": partial(_when, "since_ns"),
 }
 
@@ -162,7 +172,9 @@ ROWS: Mapping[str, Row] = {
     PREFIX + "subscription": {**_entity("subscription"), **NODE},
     PREFIX + "binding": BINDING,
     PREFIX + "connection": CONNECTION,
+    PREFIX + "session": SESSION,
     PREFIX + "link": {**PRODUCER, **CONSUMER},
+    PREFIX + "policy": POLICY,
     PREFIX + "bridge": BRIDGE,
     PREFIX + "route": ROUTE,
     PREFIX + "channel": CHANNEL,

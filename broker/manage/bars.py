@@ -23,7 +23,7 @@ class Bar:
 
     @property
     def excess(self) -> int:
-        """By how much depth must fall, in the setting's unit."""
+        """By how much depth must fall, in the setting's unit; 0 where any message that leaves is enough."""
         return max(self.depth - self.resume + 1, 0)
 
 
@@ -40,11 +40,14 @@ def budgets(node: Node) -> list[Gate]:
 
 def bars(gate: Gate) -> tuple[Bar, ...]:
     """All that keeps it shut, an operator's hold first; nothing for an open gate."""
-    found: list[Bar] = []
-    if gate.held:
-        found.append(Bar(OPERATOR))
+    held = (Bar(OPERATOR),) if gate.held else ()
+    units: list[Bar] = []
+    by_size = Bar(SIZE, gate.depth_bytes, gate.stop_bytes, gate.resume_bytes)
     if gate.full and gate.stop_msgs and gate.depth_msgs >= gate.resume_msgs:
-        found.append(Bar(COUNT, gate.depth_msgs, gate.stop_msgs, gate.resume_msgs))
+        units.append(Bar(COUNT, gate.depth_msgs, gate.stop_msgs, gate.resume_msgs))
     if gate.full and gate.stop_bytes and gate.depth_bytes >= gate.resume_bytes:
-        found.append(Bar(SIZE, gate.depth_bytes, gate.stop_bytes, gate.resume_bytes))
-    return tuple(found)
+        units.append(by_size)
+    if gate.full and not units:
+        # Where both thresholds are one, a gate closes below them as soon as one more message doesn't fit.
+        units.append(by_size)
+    return (*held, *units)

@@ -7,7 +7,7 @@ the graph. Nothing here is on the message path: who wants to send is read when t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, cast
@@ -43,12 +43,15 @@ class Party(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeadlockView:
-    """Nodes and connections that wait for each other. ``sentence`` says how."""
+    """Nodes and connections that wait for each other. ``sentence`` says how; ``waits`` says it for a picture,
+    each a node, the connection it waits for, and the target that one waits for.
+    """
 
     nodes: tuple[str, ...]
     connections: tuple[str, ...]
     since_ns: int
     sentence: str
+    waits: tuple[Mapping[str, str], ...] = ()
 
 
 class Deadlocks(Scene):
@@ -183,6 +186,7 @@ def view_of(circle: Circle) -> DeadlockView:
         connections=tuple(_label(each) for each in connections),
         since_ns=circle.since_ns,
         sentence=_sentence(circle.waits),
+        waits=tuple(_named(wait) for wait in circle.waits[:NAMED]),
     )
 
 
@@ -209,6 +213,14 @@ def _sentence(waits: tuple[Wait, ...]) -> str:
     if len(waits) > NAMED:
         steps.append(f"and {len(waits) - NAMED:,} more")
     return "; ".join(steps)
+
+
+def _named(wait: Wait) -> Mapping[str, str]:
+    return {
+        "node": cast("Node", wait.node).name,
+        "connection": _label(cast("Party", wait.connection)),
+        "target": cast("Node", wait.target).name,
+    }
 
 
 def _label(party: Party) -> str:

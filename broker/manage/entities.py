@@ -61,6 +61,18 @@ class Entities:
             return shown(self._view(item), _rows(kind, item), self._epoch_ns)
         raise NotFoundError(f"no {kind.removeprefix(PREFIX)} named '{name}'")
 
+    def every(self, type_: str, node: str = "") -> list[object]:
+        """All entities of a type: nodes as they are, the others as views; links of one node, or of all."""
+        if node and type_ == PREFIX + "link":
+            return [*self._links.producers(node), *self._links.consumers(node)]
+        return [item for _, item in self._items(self._known(type_))]
+
+    def row(self, type_: str, item: object, columns: Sequence[str] = ()) -> dict[str, object]:
+        """Attributes of one of them, None for those it hasn't got; all it has without ``columns``."""
+        if not columns:
+            return shown(self._view(item), _rows(type_, item), self._epoch_ns)
+        return dict(zip(columns, self._values(type_, item, columns), strict=True))
+
     def _types(self, type_: str | None) -> Iterable[str]:
         return ROWS if type_ is None else [self._known(type_)]
 
@@ -90,6 +102,7 @@ class Entities:
             "broker": lambda: [self._broker()],
             "binding": lambda: every_binding(self._engine),
             "connection": self._links.connections,
+            "session": self._links.sessions,
             "link": lambda: [*self._links.producers(None), *self._links.consumers(None)],
             **self._more,
         }

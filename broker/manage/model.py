@@ -26,13 +26,17 @@ from broker.manage.bridges import DefinedBridges
 from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.deadlocks import Deadlocks
 from broker.manage.definitions import Definition
+from broker.manage.effect import Effect, effect
 from broker.manage.entities import Entities, Page
 from broker.manage.forecasts import Forecasts
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
+from broker.manage.listing import Listing
 from broker.manage.loglevels import LogLevels
 from broker.manage.names import check_name, is_own
 from broker.manage.obstacles import Around
+from broker.manage.policies import policy_views
 from broker.manage.process import Process
+from broker.manage.samples import Sample, Samples
 from broker.manage.subscriptions import Subscriptions, Wanted, is_pattern, is_subscription
 from broker.manage.survey import Survey, Surveyed
 from broker.manage.totals import Totals
@@ -160,8 +164,11 @@ class Model:
             "bridge": self.bridges.views,
             "route": lambda: self.routes(),
             "channel": lambda: self.channels(),
+            "policy": lambda: policy_views(self.policies),
         }
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker, others)
+        self.listing = Listing(engine, self._entities)
+        self.samples = Samples()
 
     # --- nodes
 
@@ -225,10 +232,7 @@ class Model:
         """Change settings at runtime; None takes an argument back, so that the policy's holds again."""
         _check_not_own(name, "changed")
         node = self.engine.node(name)
-        explicit = {**node.arguments, **from_arguments(_without_none(arguments))}
-        for key in arguments.keys() - _without_none(arguments).keys():
-            if explicit.pop(ARGUMENTS.get(key, key), None) is None:
-                raise OperatorError(f"'{name}' has no argument {key!r} to take back")
+        explicit = _changed_arguments(node, arguments)
         effective = self._effective(name, explicit, _capability(node), parents_of(node))
         for heir in node.subscriptions:
             if not heir.is_subscription:
@@ -325,6 +329,13 @@ class Model:
             raise NotFoundError(f"no queue, topic or subscription named '{name}'")
         return node
 
+    def typed(self, kind: str, name: str) -> Node:
+        """A node that exists and is of that kind."""
+        node = self.find(name)
+        if node.kind != kind:
+            raise NotFoundError(f"no {kind} named '{name}'")
+        return node
+
     # --- operators
 
     def hold(self, target: str | None, held: bool) -> list[str]:
@@ -368,10 +379,32 @@ class Model:
 
         They hold until the policy files are read again. ConfigError with all that is wrong in them.
         """
-        given = parse_policies(text, file)
-        replaced = {policy.key for policy in given.policies}
-        kept = [policy for policy in self.policies.policies if policy.key not in replaced]
-        return self.apply(PolicySet.of([*kept, *given.policies]))
+        return self.apply(self._with(text, file))
+
+    def try_text(self, text: str, file: str) -> list[str]:
+        """What ``apply_text`` would change, and refuse; nothing is changed."""
+        effective, problems = self._plan(self._with(text, file), self.defaults)
+        if problems:
+            raise OperatorError("\n".join(problems))
+        return [node.name for node, each in effective if each.settings != node.settings]
+
+    def effect(self, name: str, arguments: Mapping[str, object]) -> Effect:
+        """What ``update`` would come to, and refuse; nothing is changed."""
+        _check_not_own(name, "changed")
+        node = self.engine.node(name)
+        explicit = _changed_arguments(node, arguments)
+        effective = self._effective(name, explicit, _capability(node), parents_of(node))
+        return effect(node, effective.settings, self.engine.flow_control)
+
+    def close_connection(self, connection_id: str) -> None:
+        """Close a client's connection, which is told that an operator did."""
+        if not self.links.close(connection_id):
+            raise NotFoundError(f"no connection '{connection_id}'")
+
+    def detach_link(self, link_id: str) -> None:
+        """Detach a client's link; its connection and its other links go on."""
+        if not self.links.detach(link_id):
+            raise NotFoundError(f"no link '{link_id}'")
 
     def reload(self) -> list[str]:
         """Read settings and policies again and apply them: the names of the nodes that changed."""
@@ -406,6 +439,15 @@ class Model:
         if self.on_events is None:
             raise NotFoundError("this broker keeps no events (events.enabled)")
         return self.on_events(count, samples)
+
+    def sample(self) -> None:
+        """Once a second: what nodes look like now, for ``history``."""
+        self.forecasts.sample()
+        self.samples.look(self.engine.every_node(), self.engine.now_ns)
+
+    def history(self, name: str, seconds: int) -> list[Sample]:
+        """A row a second of a node's last minutes, as far back as is known."""
+        return self.samples.of(self.find(name), self.engine.now_ns, seconds)
 
     def audit(self) -> Audit:
         """Whether the conservation laws hold now; what is under way in this turn is ended first."""
@@ -520,9 +562,16 @@ class Model:
         storing = self.engine.storing
         if storing is not None and storing.store.state != WRITING:
             return storing.store.reason
-        return self.engine.paging_fault()
+        return self.engine.paging.fault()
 
     # --- inside
+
+    def _with(self, text: str, file: str) -> PolicySet:
+        """The policies there are, and in place of those of the same patterns these."""
+        given = parse_policies(text, file)
+        replaced = {policy.key for policy in given.policies}
+        kept = [policy for policy in self.policies.policies if policy.key not in replaced]
+        return PolicySet.of([*kept, *given.policies])
 
     def _catch_up(self) -> None:
         """Gates opened or closed, links came or went since the last time."""
@@ -719,6 +768,16 @@ def _definition(effective: Effective, arguments: Mapping[str, object]) -> bytes:
 
 def _without_none(arguments: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in arguments.items() if value is not None}
+
+
+def _changed_arguments(node: Node, arguments: Mapping[str, object]) -> dict[str, object]:
+    """What a node was declared with, as these change it; None takes one back."""
+    given = _without_none(arguments)
+    explicit = {**node.arguments, **from_arguments(given)}
+    for key in arguments.keys() - given.keys():
+        if explicit.pop(ARGUMENTS.get(key, key), None) is None:
+            raise OperatorError(f"'{node.name}' has no argument {key!r} to take back")
+    return explicit
 
 
 def _capability(node: Node) -> str:

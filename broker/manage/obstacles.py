@@ -124,8 +124,9 @@ def _below(thresholds: Iterable[Bar]) -> str:
         f"below {bar.setting.replace('stop', 'resume')} {quantity(bar.setting, bar.resume)}"
         f" ({quantity(bar.setting, bar.excess)} to go)"
         for bar in thresholds
+        if bar.excess
     ]
-    return "when the depth is " + " and ".join(words)
+    return "when the depth is " + " and ".join(words) if words else "when a message leaves it"
 
 
 def _standstill(node: Node) -> str:

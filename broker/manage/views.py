@@ -279,6 +279,20 @@ class ConnectionView:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionView:
+    """A session of a client's connection, with what its consumers hold."""
+
+    id: str
+    connection: str
+    container: str
+    peer: str
+    channel: int
+    producers: int
+    consumers: int
+    unsettled: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrowsedMessage:
     """One message as it lies in its queue, encoded; ``number`` is its sequence number."""
 
@@ -400,9 +414,18 @@ class Snapshot:
 
 
 class Links(Protocol):
-    """What the room that knows the wire shows of it; ``None`` asks for every node's links."""
+    """What the room that knows the wire shows of it; ``None`` asks for every node's links.
+
+    ``close`` and ``detach`` end a connection or a link of that id: false if there is none.
+    """
 
     def connections(self) -> list[ConnectionView]: ...
+
+    def sessions(self) -> list[SessionView]: ...
+
+    def close(self, connection_id: str) -> bool: ...
+
+    def detach(self, link_id: str) -> bool: ...
 
     def producers(self, node_name: str | None) -> list[ProducerView]: ...
 

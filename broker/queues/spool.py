@@ -55,22 +55,6 @@ class Run:
     be said.
     """
 
-    __slots__ = (
-        "blob",
-        "count",
-        "decode",
-        "disk_bytes",
-        "expires_ns",
-        "first",
-        "gone",
-        "kept",
-        "last",
-        "nbytes",
-        "place",
-        "reading",
-        "wanted",
-    )
-
     def __init__(self, first: int, last: int, count: int, nbytes: int) -> None:
         self.first = first
         self.last = last

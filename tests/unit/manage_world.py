@@ -11,7 +11,7 @@ from broker.flow.window import Window
 from broker.manage.model import Model
 from broker.manage.process import Process
 from broker.manage.survey import Surveyed, Wanted
-from broker.manage.views import ConnectionView, ConsumerView, ProducerView
+from broker.manage.views import ConnectionView, ConsumerView, ProducerView, SessionView
 from broker.node import Node
 from broker.policy.effective import PolicySet
 from broker.policy.load import parse_policies
@@ -62,9 +62,21 @@ class FakeLinks:
         self.open: list[ConnectionView] = []
         self.senders: list[tuple[str, str, Account]] = []
         self.receivers: list[tuple[str, str, FakeConsumer]] = []
+        self.ended: list[str] = []
 
     def connections(self) -> list[ConnectionView]:
         return self.open
+
+    def sessions(self) -> list[SessionView]:
+        return [SessionView("c1/0", "c1", "app", "127.0.0.1:4000", 0, len(self.senders), 0, 0)]
+
+    def close(self, connection_id: str) -> bool:
+        self.ended.append(connection_id)
+        return connection_id in [each.id for each in self.open]
+
+    def detach(self, link_id: str) -> bool:
+        self.ended.append(link_id)
+        return link_id in [f"c1/{name}" for _, name, _ in (*self.senders, *self.receivers)]
 
     def producers(self, node_name: str | None) -> list[ProducerView]:
         return [

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from broker.cli import table
+from broker.cli.printable import printable
 from broker.cli.table import number, size, size_limit, text
 
 COLUMNS = (
@@ -53,7 +54,7 @@ def test_markup_in_a_name_is_no_markup() -> None:
 
 
 def test_other_alphabets_are_left_alone() -> None:
-    assert table.printable("заказы-é-日本") == "заказы-é-日本"
+    assert printable("заказы-é-日本") == "заказы-é-日本"
 
 
 @pytest.mark.parametrize(

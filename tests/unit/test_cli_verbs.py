@@ -49,13 +49,15 @@ class FakeBroker:
         if self.fault is not None:
             raise self.fault
         if operation == "QUERY":
-            return Response(200, "OK", self._page(str(type), body["attributeNames"], properties["offset"]))
+            total = len(self.entities.get(str(type).removeprefix("org.sluice."), []))
+            page = self._page(str(type), body["attributeNames"], properties["offset"])
+            return Response(200, "OK", page, total)
         return Response(200, "OK", self.answers.get(operation, {}))
 
     def _page(self, type_: str, names: list[str], offset: int) -> dict[str, object]:
         found = self.entities.get(type_.removeprefix("org.sluice."), [])
         results = [[row.get(name) for name in names] for row in found[offset : offset + self.page]]
-        return {"attributeNames": names, "results": results, "total": len(found)}
+        return {"attributeNames": names, "results": results}
 
 
 @pytest.fixture
@@ -226,15 +228,19 @@ def test_every_view_can_be_shown(fake: FakeBroker, flag: str, capsys: pytest.Cap
 
 
 def test_every_attribute_asked_for_exists() -> None:
-    from broker.cli import config, stat, table
+    from broker.cli import board, listings, table, views
     from broker.manage.attributes import PREFIX, names
 
-    for views in stat.VIEWS.values():
-        for view in views:
+    for shown in views.VIEWS.values():
+        for view in shown:
             for kind in view.kinds:
                 assert set(view.attributes) <= set(names(PREFIX + kind)), view.title
-    for kind in ("queue", "topic"):
-        assert set(table.attributes(config.COLUMNS)) <= set(names(PREFIX + kind))
+    for listing in listings.LISTINGS.values():
+        for kind in listing.kinds:
+            assert {*table.attributes(listing.columns), listing.about} <= set(names(PREFIX + kind))
+    for kind in views.NODES:
+        assert set(board.ATTRIBUTES) <= set(names(PREFIX + kind))
+    assert set(board.BROKER_ATTRIBUTES) <= set(names(PREFIX + "broker"))
 
 
 def test_watch_prints_again_until_it_is_interrupted(
@@ -247,7 +253,7 @@ def test_watch_prints_again_until_it_is_interrupted(
         if len(pauses) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("broker.cli.stat.time.sleep", sleep)
+    monkeypatch.setattr("broker.cli.watch.time.sleep", sleep)
     assert cli.main(["stat", "-q", "--watch", "500ms"]) == cli.INTERRUPTED
     assert pauses == [0.5, 0.5, 0.5]
     assert capsys.readouterr().out.count("Queues") == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from proton import Message
 
-from broker.cli.receive import LONGEST, safe
+from broker.cli.printable import LONGEST, safe
 from broker.client import codec
 
 

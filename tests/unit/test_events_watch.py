@@ -202,7 +202,7 @@ def test_revoked_credit_is_told(world: Watched) -> None:
 
 
 def test_messages_that_go_to_disk_and_come_back_are_told(world: Watched) -> None:
-    world.engine.pager = pager = _Memory()
+    world.engine.paging.pager = pager = _Memory()
     queue = world.queue(overflow="page", memory_limit="1MB")
     world.put(queue, 4000, size=1000)
     out = only(world.look(1), "paged_out")

@@ -207,7 +207,7 @@ def test_paged_ones_let_go_too(world: LargeWorld, durable: bool, end: str) -> No
     if end != "delete":
         world.until(lambda: node.gate.depth_msgs == 0)
         assert node.gate.depth_bytes == 0
-    world.until(lambda: world.engine.passing_bytes == 0)
+    world.until(lambda: world.engine.paging.passing_bytes == 0)
     world.is_clean()
 
 

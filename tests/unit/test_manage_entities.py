@@ -24,7 +24,7 @@ def test_a_page_holds_what_was_asked_for_in_that_order() -> None:
 
 @pytest.mark.parametrize("type_", list(ROWS))
 def test_every_attribute_of_every_type_can_be_read(type_: str) -> None:
-    world = World()
+    world = World("policies: [{match: orders, max_count: 100}]")
     node = world.queue("orders")
     world.producer(node)
     world.consumer(node)

@@ -48,6 +48,17 @@ def test_a_byte_threshold_that_nobody_drains() -> None:
     assert "nothing leaves it and it has no consumer" in answer.sentence
 
 
+def test_a_byte_threshold_that_no_further_message_fits_below() -> None:
+    """Stop and resume are one, as EMS has it: the gate closes below both."""
+    world = World()
+    node = world.queue(flow_control="10 KB")
+    world.fill(node, world.producer(node), 10, size=1000)
+    answer = only(world)
+    assert (answer.cause, answer.depth, answer.threshold) == ("flow_stop_size", 10_000, 10_240)
+    assert "is stopped by flow_stop_size (9.8 KB of 10 KB queued)" in answer.sentence
+    assert answer.frees == "when a message leaves it"
+
+
 def test_the_forecast_waits_for_the_slower_of_two_units() -> None:
     world = World()
     node = world.queue(flow_stop_count=10, flow_resume_count=9, flow_stop_size=1000, flow_resume_size=100)

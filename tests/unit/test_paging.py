@@ -11,10 +11,11 @@ import pytest
 from proton import Message
 
 from broker import message
-from broker.engine import PAGE_PERCENT, Engine
+from broker.engine import Engine
 from broker.flow.ledger import Port
 from broker.flow.limits import BrokerDefaults, resolve
 from broker.node import Node
+from broker.paging import PAGE_PERCENT, memory_of
 from broker.queues import spool as spool_room
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
@@ -64,7 +65,7 @@ class World:
         self.engine.epoch_ns = 1_700_000_000_000 * MS
         self.engine.begin_turn(1000 * MS)
         self.pager = Pager(folder, self.inbox.append)
-        self.engine.pager = self.pager
+        self.engine.paging.pager = self.pager
 
     def create(self, name: str, **given: object) -> Node:
         return self.engine.create(name, resolve({"overflow": "page", **given}, BrokerDefaults()), b"{}")
@@ -118,7 +119,7 @@ class World:
         return numbers
 
     def held(self, node: Node) -> int:
-        return int(self.engine._held(node))
+        return int(memory_of(node))
 
 
 def number_of(entry: Entry) -> object:
@@ -145,7 +146,7 @@ def test_a_deep_backlog_stays_below_its_limit_and_comes_back_in_order(world: Wor
     assert world.held(node) <= 4 * MB * PAGE_PERCENT // 100 + MB
     assert paged(node) > 5_000
     assert node.gate.depth_msgs == 10_000
-    world.until(lambda: world.engine.passing_bytes == 0)
+    world.until(lambda: world.engine.paging.passing_bytes == 0)
     assert world.engine.memory.depth_bytes == world.held(node)
     assert world.drain(node) == list(range(10_000))
     assert (world.engine.memory.depth_bytes, world.engine.memory.depth_msgs) == (0, 0)
@@ -159,7 +160,7 @@ def test_large_messages_are_counted_by_their_bytes(world: World) -> None:
     assert world.held(node) <= 8 * MB
     assert paged(node) >= 50
     # What is on its way to a slow disk is in memory still.
-    world.until(lambda: world.engine.passing_bytes == 0)
+    world.until(lambda: world.engine.paging.passing_bytes == 0)
     most = 0
     taker = Taker(1)
     world.engine.add_consumer(node, taker)
@@ -244,12 +245,12 @@ def test_what_a_full_disk_refuses_stays_in_memory_and_stops_producers(tmp_path: 
     world.until(lambda: node.spool is not None and node.spool.write_fault is not None)
     world.turn()
     assert sender.credit == 0
-    assert "'deep' can't be paged: [Errno " in world.engine.paging_fault()
+    assert "'deep' can't be paged: [Errno " in world.engine.paging.fault()
     world.second()
     world.until(lambda: node.spool is not None and node.spool.write_fault is not None)
     assert world.drain(node) == list(range(5_000))
     world.second()
-    assert world.engine.paging_fault() == ""
+    assert world.engine.paging.fault() == ""
     assert sender.credit > 0
     world.pager.close()
 
@@ -263,7 +264,7 @@ def test_what_expired_on_disk_leaves_though_nobody_consumes(world: World) -> Non
     world.second()
     world.until(lambda: node.gate.depth_msgs == 0)
     assert (node.expired, node.dead_lettered, dead.gate.depth_msgs) == (4_000, 4_000, 4_000)
-    world.until(lambda: world.engine.passing_bytes == 0)
+    world.until(lambda: world.engine.paging.passing_bytes == 0)
     assert world.engine.memory.depth_bytes == world.held(dead)
 
 

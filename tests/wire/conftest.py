@@ -42,7 +42,7 @@ class RunningBroker:
         self._reader.start()
         self._await_ready()
         self.port = int(self._find(r"listening amqp://127\.0\.0\.1:(\d+)"))
-        self.http_port = int(self._find(r"listening http://127\.0\.0\.1:(\d+)"))
+        self.http_port = int(self._find(r"listening http://\S+:(\d+)"))
         self.url = f"amqp://127.0.0.1:{self.port}"
 
     @property

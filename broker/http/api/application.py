@@ -1,0 +1,168 @@
+"""The API as an ASGI application, with its OpenAPI document; every refusal is `{"error": reason}`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typing_extensions import TypedDict
+
+from broker import __version__
+from broker.errors import ConflictError, NotFoundError, OperatorError, StaleError
+from broker.http.api import (
+    broker,
+    clients,
+    conduits,
+    docs,
+    history,
+    live,
+    messages,
+    nodes,
+    policies,
+    producers,
+    seeing,
+    subscriptions,
+)
+from broker.http.api.desk import Desk, answer
+from broker.http.api.guard import Guard
+from broker.http.api.live import Pulse
+
+PREFIX = "/api/v1"
+LARGEST_BODY = 1 << 20
+# An answer is no page: nothing in it may run or be shown within another.
+POLICY = b"default-src 'none'; frame-ancestors 'none'"
+
+
+class Refusal(TypedDict):
+    """Why not."""
+
+    error: str
+
+
+# What any request may be answered with, beside what is said at its route.
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": text}
+    for status, text in {
+        400: "the broker refuses, or a parameter is none",
+        403: "writes are not allowed here, or a foreign page asks",
+        404: "no such thing",
+        405: "no such verb",
+        409: "it exists already, or is busy",
+        412: "it has changed meanwhile",
+        413: "the body is too large",
+        415: "the body is no JSON",
+        422: "the body isn't what is needed",
+        429: "too many watch already",
+        503: "the broker's loop does not answer",
+    }.items()
+}
+STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (StaleError, 412),
+    (NotFoundError, 404),
+    (ConflictError, 409),
+    (OperatorError, 400),
+    (TimeoutError, 503),
+)
+
+
+ROUTERS = (
+    broker.router,
+    nodes.queues,
+    nodes.topics,
+    subscriptions.router,
+    conduits.router,
+    clients.router,
+    policies.router,
+    producers.router,
+    messages.router,
+    history.router,
+    live.router,
+    seeing.router,
+    docs.router,
+)
+
+
+def build() -> FastAPI:
+    """The routes and their document."""
+    api = FastAPI(
+        title="Sluice",
+        version=__version__,
+        description="An AMQP 1.0 broker's management; names in paths are percent-encoded.",
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        responses=REFUSALS,
+        generate_unique_id_function=_operation,
+        max_body_size=LARGEST_BODY,
+    )
+    for each in ROUTERS:
+        api.include_router(each, prefix=PREFIX)
+    for kind, _ in STATUS:
+        api.add_exception_handler(kind, _refused)
+    api.add_exception_handler(RequestValidationError, _malformed)
+    api.add_exception_handler(HTTPException, _unrouted)
+    api.add_exception_handler(Exception, _failed)
+    return api
+
+
+def application(desk: Desk, guard: Guard) -> ASGIApp:
+    """What answers requests whose path begins with `/api/v1`."""
+    api = build()
+    api.state.desk = desk
+    api.state.pulse = Pulse(desk)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        async def finish(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name for name, _ in message["headers"]}
+                if b"content-security-policy" not in names:
+                    message["headers"] = [*message["headers"], (b"content-security-policy", POLICY)]
+            await send(message)
+
+        refusal = guard.judge(scope)
+        if refusal is not None:
+            status, reason = refusal
+            await answer({"error": reason}, status)(scope, receive, finish)
+            return
+        # A name's `%2F` is no slash: routes see the path as it stood in the request, `Name` decodes it.
+        await api({**scope, "path": scope["raw_path"].decode("latin-1")}, receive, finish)
+
+    return serve
+
+
+def _operation(route: APIRoute) -> str:
+    """The verb and the path in one word: `get_queues_name`."""
+    words = re.findall(r"\w+", route.path_format.removeprefix(PREFIX))
+    return "_".join((min(route.methods or {""}).lower(), *words))
+
+
+async def _refused(_request: Request, fault: Exception) -> Response:
+    status = next(status for kind, status in STATUS if isinstance(fault, kind))
+    reason = "the broker's loop does not answer" if isinstance(fault, TimeoutError) else str(fault)
+    return answer({"error": reason}, status)
+
+
+async def _malformed(_request: Request, fault: Exception) -> Response:
+    """A body that isn't what is needed is 422, a parameter 400."""
+    assert isinstance(fault, RequestValidationError)
+    problems = [(tuple(map(str, each["loc"])), str(each["msg"])) for each in fault.errors()]
+    of_body = all(where[:1] == ("body",) for where, _ in problems)
+    told = "; ".join(f"{'.'.join(where[1:]) or where[0]}: {what}" for where, what in problems[:10])
+    return answer({"error": told}, 422 if of_body else 400)
+
+
+async def _unrouted(_request: Request, fault: Exception) -> Response:
+    assert isinstance(fault, HTTPException)
+    told = {404: f"not found; {PREFIX}/openapi.json says what there is", 405: "method not allowed"}
+    reason = told.get(fault.status_code) or str(fault.detail)
+    return answer({"error": reason}, fault.status_code, fault.headers)
+
+
+async def _failed(_request: Request, _fault: Exception) -> Response:
+    return answer({"error": "internal error; the broker's log has the details"}, 500)

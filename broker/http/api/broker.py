@@ -1,0 +1,17 @@
+"""The broker as a whole."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from broker.http.api.desk import TheDesk, Threaded, answer
+from broker.http.api.shapes import Broker
+from broker.manage.attributes import PREFIX
+
+router = APIRouter(route_class=Threaded, tags=["broker"])
+
+
+@router.get("/broker", response_model=Broker)
+def broker(desk: TheDesk) -> Response:
+    """What the broker is, holds and has done."""
+    return answer(desk.ask(lambda model: model.read(PREFIX + "broker", "")))

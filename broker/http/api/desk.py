@@ -1,0 +1,78 @@
+"""Where a request's handler finds the broker, and how it answers.
+
+A handler is an ordinary function that runs in a thread of its own; what it wants to know or do it asks of the
+reactor's thread, in pieces that are short there, and its answer is encoded in its own thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial, wraps
+from inspect import iscoroutinefunction
+from typing import Annotated, Any, TypeVar
+from urllib.parse import unquote_to_bytes
+
+from fastapi import Depends, Path, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BeforeValidator
+
+from broker.http.server import Ask
+from broker.http.threads import Threads
+from broker.manage.model import Model
+
+JSON = "application/json"
+Answer = TypeVar("Answer")
+
+
+class Desk:
+    """The broker's model, and the way to its thread."""
+
+    def __init__(self, model: Model, ask: Ask, threads: Threads) -> None:
+        self.model = model
+        self.threads = threads
+        self._ask = ask
+
+    def ask(self, question: Callable[[Model], Answer]) -> Answer:
+        """The answer to a question that the reactor's thread answers, in a turn of its own."""
+        return self._ask(lambda: question(self.model))
+
+
+async def _desk(request: Request) -> Desk:
+    found: Desk = request.app.state.desk
+    return found
+
+
+TheDesk = Annotated[Desk, Depends(_desk)]
+
+
+class Threaded(APIRoute):
+    """A route whose handler runs in a thread of its own; it takes ``desk: TheDesk``."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **named: Any) -> None:
+        threaded = endpoint if iscoroutinefunction(endpoint) else _in_a_thread(endpoint)
+        if not named.get("summary") and endpoint.__doc__:
+            named["summary"] = endpoint.__doc__.strip().partition("\n")[0].rstrip(".")
+        super().__init__(path, threaded, **named)
+
+
+def _in_a_thread(handler: Callable[..., Answer]) -> Callable[..., Awaitable[Answer]]:
+    @wraps(handler)
+    async def run(*, desk: Desk, **named: Any) -> Answer:
+        return await desk.threads.run(partial(handler, desk=desk, **named))
+
+    return run
+
+
+def answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON answer."""
+    return Response(json.dumps(content).encode() + b"\n", status, headers, media_type=JSON)
+
+
+def _decoded(text: object) -> object:
+    """A path's part as it was meant: paths reach the routes as they stood in the request."""
+    return unquote_to_bytes(text).decode() if isinstance(text, str) else text
+
+
+# The name of an entity in a path, in which `/` is `%2F`.
+Name = Annotated[str, BeforeValidator(_decoded), Path(description="the name, percent-encoded")]

@@ -1,0 +1,54 @@
+"""Who may ask and who may change something, before any request reaches its route.
+
+Until there are users, whoever reaches the port is an operator: so it is only on a loopback address that
+writes are taken, unless a setting says otherwise. And a browser on that machine runs pages of strangers:
+none of them may speak for its user.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.types import Scope
+
+from broker.http.entrance import is_host_welcome, is_welcome
+
+READS = ("GET", "HEAD", "OPTIONS")
+WITH_BODY = ("POST", "PUT", "PATCH")
+JSON = b"application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """``refusal`` is why writes are refused, empty where they are not; ``origins`` of pages that may ask."""
+
+    refusal: str = ""
+    origins: tuple[str, ...] = ()
+
+    def judge(self, scope: Scope) -> tuple[int, str] | None:
+        """The status and the reason if a request is refused."""
+        method = scope["method"]
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        host = _first(headers, b"host").decode("latin-1")
+        own = scope["server"][0] if scope.get("server") else ""
+        if host and not is_host_welcome(host, own, self.origins):
+            return 403, f"this host name is not the broker's: {host!a}"
+        for name, origin in headers:
+            if name == b"origin" and not is_welcome(origin.decode("latin-1"), host, own, self.origins):
+                return 403, "this origin may not ask"
+        if method in READS:
+            return None
+        if self.refusal:
+            return 403, self.refusal
+        sent = _first(headers, b"content-length") not in (b"", b"0") or _first(headers, b"transfer-encoding")
+        if (sent or method in WITH_BODY) and not _is_json(_first(headers, b"content-type")):
+            return 415, "writes take JSON: say Content-Type: application/json"
+        return None
+
+
+def _first(headers: list[tuple[bytes, bytes]], wanted: bytes) -> bytes:
+    return next((value for name, value in headers if name == wanted), b"")
+
+
+def _is_json(value: bytes) -> bool:
+    return value.partition(b";")[0].strip().lower() == JSON

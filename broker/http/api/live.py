@@ -1,0 +1,143 @@
+"""Server-sent events: the broker's figures, and those of the nodes somebody watches, once a second.
+
+All watchers share one reading of the broker. They are few, and one that doesn't read is let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from broker.http.api.desk import Desk, TheDesk, Threaded
+from broker.manage.attributes import PREFIX
+from broker.manage.model import Model
+
+MOST_WATCHERS = 8
+MOST_NODES = 50
+INTERVAL_S = 1.0
+# A reading that another watcher asked for less long ago than this serves both.
+FRESH_S = 0.5
+# How long one event may take to be read.
+PATIENCE_S = 10.0
+# The word of the scope behind which a client's time for one answer can be lifted.
+ENDLESS = "sluice.endless"
+
+router = APIRouter(route_class=Threaded, tags=["seeing"])
+Row = dict[str, object]
+
+
+class Pulse:
+    """What all watchers see of the broker; used on the loop's thread only."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.watchers = 0
+        self._desk = desk
+        self._reading: asyncio.Task[Row] | None = None
+        self._at_s = float("-inf")
+
+    async def broker(self) -> Row:
+        """The broker's attributes, no older than ``FRESH_S``."""
+        now_s = asyncio.get_running_loop().time()
+        if self._reading is None or (self._reading.done() and now_s - self._at_s >= FRESH_S):
+            self._at_s = now_s
+            self._reading = asyncio.create_task(self._desk.threads.run(self._read))
+        return await asyncio.shield(self._reading)
+
+    def _read(self) -> Row:
+        return self._desk.ask(lambda model: model.read(PREFIX + "broker", ""))
+
+
+class Stream(Response):
+    """Events without end, until the client goes or doesn't read."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: Callable[[], AsyncGenerator[bytes, None]]) -> None:
+        super().__init__()
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        lift = scope.get("extensions", {}).get(ENDLESS)
+        if lift is not None:
+            lift()
+        gone = asyncio.create_task(_gone(receive))
+        telling = asyncio.create_task(self._tell(send))
+        try:
+            await asyncio.wait({gone, telling}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (gone, telling):
+                task.cancel()
+            await asyncio.gather(gone, telling, return_exceptions=True)
+
+    async def _tell(self, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async with aclosing(self._events()) as events:
+            async for event in events:
+                body = {"type": "http.response.body", "body": event, "more_body": True}
+                await asyncio.wait_for(send(body), PATIENCE_S)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@router.get("/live", response_model=None, responses={200: {"content": {"text/event-stream": {}}}})
+async def live(
+    request: Request,
+    desk: TheDesk,
+    nodes: Annotated[str, Query(max_length=15_000, description="names, with commas between")] = "",
+    node: Annotated[list[str] | None, Query(description="a name as it is; may be said again")] = None,
+) -> Response:
+    """Each second a `broker` event and a `node` event for each of these nodes; `gone` for one there isn't."""
+    pulse: Pulse = request.app.state.pulse
+    names = [name for name in (*nodes.split(","), *(node or ())) if name]
+    if len(names) > MOST_NODES:
+        raise HTTPException(400, f"at most {MOST_NODES} nodes can be watched at once")
+    if pulse.watchers >= MOST_WATCHERS:
+        raise HTTPException(429, f"{MOST_WATCHERS} watch already")
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        pulse.watchers += 1
+        try:
+            # A browser that was cut off comes back after so long.
+            yield b"retry: 2000\n\n"
+            while True:
+                for event in await _figures(desk, pulse, names):
+                    yield event
+                await asyncio.sleep(INTERVAL_S)
+        finally:
+            pulse.watchers -= 1
+
+    return Stream(events)
+
+
+async def _figures(desk: Desk, pulse: Pulse, names: list[str]) -> list[bytes]:
+    """One second's events; a reactor that doesn't answer is told of, and asked again."""
+    try:
+        told = [_event("broker", await pulse.broker())]
+        if names:
+            rows = await desk.threads.run(lambda: desk.ask(lambda model: _nodes(model, names)))
+            told += [_event(kind, row) for kind, row in rows]
+    except TimeoutError:
+        return [_event("silent", {"error": "the broker's loop does not answer"})]
+    return told
+
+
+def _nodes(model: Model, names: list[str]) -> list[tuple[str, Row]]:
+    found = {str(row["name"]): row for row in model.listing.rows(names, ())}
+    return [("node", found[name]) if name in found else ("gone", {"name": name}) for name in names]
+
+
+def _event(kind: str, row: dict[str, Any]) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps(row)}\n\n".encode()

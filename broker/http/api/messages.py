@@ -1,0 +1,85 @@
+"""A queue's messages: looking at them, dropping them, moving them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from broker.http.amqpvalue import described
+from broker.http.api.desk import Name, TheDesk, Threaded, answer
+
+router = APIRouter(route_class=Threaded, tags=["messages"])
+MOST_MESSAGES = 100
+
+
+class Messages(TypedDict):
+    """Those in memory; `paged` is how many more are on disk only."""
+
+    messages: list[dict[str, Any]]
+    paged: int
+
+
+class Purge(BaseModel, extra="forbid"):
+    """Whether only to count."""
+
+    dry_run: bool = False
+
+
+class Purged(TypedDict):
+    """How many are, or would be, dropped."""
+
+    purged: int
+
+
+class Move(BaseModel, extra="forbid"):
+    """Where to, and how many of the oldest: 0 is all."""
+
+    target: str = Field(min_length=1, max_length=255)
+    count: int = Field(0, ge=0, le=1 << 53)
+    dry_run: bool = False
+
+
+class Moved(TypedDict):
+    """How many will go."""
+
+    moved: int
+
+
+@router.get("/queues/{name}/messages", response_model=Messages)
+def browse(
+    desk: TheDesk,
+    name: Name,
+    offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
+    count: Annotated[int, Query(ge=1, le=MOST_MESSAGES)] = 20,
+) -> Response:
+    """The oldest, as they lie there: sections by name, and the beginning of each body."""
+    found = desk.ask(lambda model: model.browse(name, offset, count))
+    shown = [
+        {
+            "number": each.number,
+            "state": each.state,
+            "bytes": each.bytes,
+            "durable": each.durable,
+            "delivery_count": each.delivery_count,
+            "redelivered": each.redelivered,
+            "message": described(each.message),
+        }
+        for each in found.messages
+    ]
+    return answer({"messages": shown, "paged": found.paged})
+
+
+@router.post("/queues/{name}/purge", response_model=Purged)
+def purge(desk: TheDesk, name: Name, body: Purge) -> Response:
+    """Drop all that no consumer holds."""
+    return answer({"purged": desk.ask(lambda model: model.purge(name, body.dry_run))})
+
+
+@router.post("/queues/{name}/move", response_model=Moved)
+def move(desk: TheDesk, name: Name, body: Move) -> Response:
+    """Move the oldest to another queue, as that has room."""
+    given = body.target, body.count, body.dry_run
+    return answer({"moved": desk.ask(lambda model: model.move(name, *given))})

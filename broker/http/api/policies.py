@@ -1,0 +1,99 @@
+"""Policies with where they come from, what they come to at an address, and what a change would do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from broker.http.api.desk import Name, TheDesk, Threaded, answer
+from broker.http.api.listing import List, others
+from broker.http.api.shapes import PolicyShape, page_of
+
+router = APIRouter(route_class=Threaded, tags=["policies"])
+
+
+class Text(BaseModel, extra="forbid"):
+    """Policies as a file has them."""
+
+    text: str = Field(max_length=1 << 20)
+    file: str = Field("request", max_length=255, description="what origins and faults call it")
+    dry_run: bool = False
+
+
+class Nothing(BaseModel, extra="forbid"):
+    """Nothing needs to be said."""
+
+
+class Changed(TypedDict):
+    """The nodes that have, or would have, other settings."""
+
+    changed: list[str]
+
+
+class Explained(TypedDict):
+    """Every setting at an address and where its value comes from."""
+
+    address: str
+    kind: str
+    exists: bool
+    auto_create: bool
+    held_by: str
+    settings: list[dict[str, Any]]
+
+
+class Change(BaseModel, extra="forbid"):
+    """Arguments as PATCH takes them."""
+
+    name: str = Field(min_length=1, max_length=255)
+    arguments: dict[str, Any] = {}
+
+
+class EffectShape(TypedDict):
+    """What would be so; `gate` is open or stopped."""
+
+    name: str
+    settings_before: dict[str, Any]
+    settings_after: dict[str, Any]
+    changed: list[str]
+    gate_before: str
+    gate_after: str
+    depth_msgs: int
+    depth_bytes: int
+    promised_msgs: int
+    revoked_msgs: int
+
+
+@router.get("/policies", response_model=page_of(PolicyShape))
+def policies(desk: TheDesk, wanted: List) -> Response:
+    """Those that hold, each setting with file, line and column."""
+    return answer(others(desk, "policy", wanted))
+
+
+@router.post("/policies/apply", response_model=Changed)
+def apply(desk: TheDesk, body: Text) -> Response:
+    """Policies in place of those of the same patterns, until the policy files are read again."""
+    if body.dry_run:
+        return answer({"changed": desk.ask(lambda model: model.try_text(body.text, body.file))})
+    return answer({"changed": desk.ask(lambda model: model.apply_text(body.text, body.file))})
+
+
+@router.post("/reload", response_model=Changed)
+def reload(desk: TheDesk, body: Nothing | None = None) -> Response:
+    """Read settings and policies again."""
+    return answer({"changed": desk.ask(lambda model: model.reload())})
+
+
+@router.get("/explain/{address:path}", response_model=Explained)
+def explain(desk: TheDesk, address: Name) -> Response:
+    """What holds at an address, whether or not there is a node yet."""
+    return answer(asdict(desk.ask(lambda model: model.explain(address))))
+
+
+@router.post("/effect", response_model=EffectShape)
+def effect(desk: TheDesk, body: Change) -> Response:
+    """What a change of a node's arguments would do; nothing is changed."""
+    return answer(asdict(desk.ask(lambda model: model.effect(body.name, body.arguments))))

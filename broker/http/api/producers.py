@@ -1,0 +1,47 @@
+"""The operator's hand on producers."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from broker.http.api.desk import TheDesk, Threaded, answer
+
+router = APIRouter(route_class=Threaded, tags=["producers"])
+
+
+class Target(BaseModel, extra="forbid"):
+    """Whose producers."""
+
+    target: str | None = Field(None, max_length=255, description="a name or a pattern; null for all")
+
+
+class Concerned(TypedDict):
+    """The nodes there are that are concerned."""
+
+    nodes: list[str]
+
+
+class Holds(TypedDict):
+    """The names and patterns whose producers are stopped."""
+
+    holds: list[str]
+
+
+@router.get("/holds", response_model=Holds)
+def holds(desk: TheDesk) -> Response:
+    """Whose producers an operator stops."""
+    return answer({"holds": list(desk.ask(lambda model: model.holds.patterns))})
+
+
+@router.post("/producers/stop", response_model=Concerned)
+def stop(desk: TheDesk, body: Target) -> Response:
+    """Stop producers, of nodes to come too, until they are started again."""
+    return answer({"nodes": desk.ask(lambda model: model.hold(body.target, True))})
+
+
+@router.post("/producers/start", response_model=Concerned)
+def start(desk: TheDesk, body: Target) -> Response:
+    """Start them again."""
+    return answer({"nodes": desk.ask(lambda model: model.hold(body.target, False))})

@@ -1,0 +1,97 @@
+"""The types of what is answered, made from the views and the table of attributes that fill them.
+
+Every attribute may be missing: `fields` picks some, and a link has those of its role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import Any, get_type_hints
+
+from typing_extensions import TypedDict
+
+from broker.manage.attributes import PREFIX, ROWS
+from broker.manage.bindings import Binding
+from broker.manage.bridges import BridgeView
+from broker.manage.conduits import ChannelView, RouteView
+from broker.manage.policies import PolicyView
+from broker.manage.views import (
+    BrokerView,
+    ConnectionView,
+    ConsumerView,
+    Counters,
+    ProducerView,
+    QueueView,
+    SessionView,
+    StoreView,
+)
+
+NodeSettings: type = get_type_hints(QueueView)["settings"]
+
+# Attributes whose name isn't their field's, or whose value is shown in another form.
+SPECIAL: Mapping[str, Any] = {
+    "name": str,
+    "identity": str,
+    "type": str,
+    "role": str,
+    "flowStopped": bool,
+    "flowStoppedCount": int,
+    "flowStoppedSince": str | None,
+    "flowStoppedFor": float,
+    "flowStoppedSeconds": float,
+    "flowStoppedBy": str,
+    "flowEnforced": bool,
+    "heldBy": str,
+    "blockedSince": str | None,
+    "opened": str | None,
+    "since": str | None,
+    "from": str,
+    "to": str,
+    "lastError": str,
+    "storeState": str,
+    "storeReason": str,
+    "deadlocks": list[dict[str, Any]],
+    "blocked": bool,
+}
+
+
+def _shape(name: str, kind: str, *views: type) -> Any:
+    """A type with the attributes of an entity type, each with its field's type."""
+    hints: dict[str, Any] = {}
+    for view in reversed((*views, Counters)):
+        hints |= {key: _plain(hint) for key, hint in get_type_hints(view).items()}
+    types = {each: SPECIAL.get(each) or hints[each] for each in ROWS[PREFIX + kind]}
+    made: Any = TypedDict(name, types, total=False)  # type: ignore[misc]
+    made.__doc__ = f"An entity of the type org.sluice.{kind}"
+    return made
+
+
+def _plain(hint: Any) -> Any:
+    """As JSON has it: a tuple is a list, a view of its own an object."""
+    if is_dataclass(hint):
+        return dict[str, Any]
+    if getattr(hint, "__origin__", None) is tuple:
+        return list[_plain(hint.__args__[0])]  # type: ignore[misc]
+    return hint
+
+
+Broker = _shape("Broker", "broker", BrokerView, StoreView)
+Queue = _shape("Queue", "queue", QueueView, NodeSettings)
+Topic = _shape("Topic", "topic", QueueView, NodeSettings)
+Subscription = _shape("Subscription", "subscription", QueueView, NodeSettings)
+BindingShape = _shape("Binding", "binding", Binding)
+Bridge = _shape("Bridge", "bridge", BridgeView)
+Route = _shape("Route", "route", RouteView)
+Channel = _shape("Channel", "channel", ChannelView)
+Connection = _shape("Connection", "connection", ConnectionView)
+Session = _shape("Session", "session", SessionView)
+PolicyShape = _shape("Policy", "policy", PolicyView)
+Link = _shape("Link", "link", ProducerView, ConsumerView)
+
+
+def page_of(shape: Any) -> Any:
+    """The answer to a list."""
+    return TypedDict(  # type: ignore[operator]
+        f"{shape.__name__}Page", {"items": list[shape], "total": int, "offset": int, "limit": int}
+    )

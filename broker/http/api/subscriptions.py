@@ -1,0 +1,49 @@
+"""Subscriptions to topics, which receivers make and operators may end."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from broker.http.api.desk import Name, TheDesk, Threaded, answer
+from broker.http.api.listing import List, nodes
+from broker.http.api.shapes import Queue, Subscription, page_of
+from broker.manage.attributes import PREFIX
+from broker.manage.entities import NODE_KINDS
+from broker.manage.model import Model
+
+router = APIRouter(route_class=Threaded, tags=["subscriptions"])
+Kind = Annotated[
+    Literal["queue", "topic", "subscription"] | None, Query(description="of one kind only; all of them")
+]
+
+
+@router.get("/subscriptions", response_model=page_of(Subscription))
+def many(desk: TheDesk, wanted: List) -> Response:
+    """A page of them."""
+    return answer(nodes(desk, ("subscription",), wanted))
+
+
+@router.get("/subscriptions/{name}", response_model=Subscription)
+def read(desk: TheDesk, name: Name) -> Response:
+    """One of them."""
+    return answer(desk.ask(lambda model: model.read(PREFIX + "subscription", name)))
+
+
+@router.delete("/subscriptions/{name}", status_code=204)
+def delete(desk: TheDesk, name: Name) -> Response:
+    """End it with its messages; its receivers are detached."""
+
+    def gone(model: Model) -> None:
+        model.typed("subscription", name)
+        model.delete(name)
+
+    desk.ask(gone)
+    return Response(status_code=204)
+
+
+@router.get("/nodes", response_model=page_of(Queue), tags=["nodes"])
+def every(desk: TheDesk, wanted: List, kind: Kind = None) -> Response:
+    """Queues, topics and subscriptions in one list."""
+    return answer(nodes(desk, NODE_KINDS if kind is None else (kind,), wanted))

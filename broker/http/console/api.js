@@ -1,0 +1,71 @@
+// The one place that speaks to the broker: /api/v1 on the host the console came from.
+
+const BASE = "/api/v1";
+
+export class ApiError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export function path(...parts) {
+  return parts.map((part) => `/${encodeURIComponent(part)}`).join("");
+}
+
+// The answer's JSON and its ETag. ApiError with the broker's own reason; status 0 if it doesn't answer.
+export async function ask(method, where, { query, body, etag, signal } = {}) {
+  const headers = { Accept: "application/json" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (etag) headers["If-Match"] = etag;
+  const text = body === undefined ? undefined : JSON.stringify(body);
+  let answer;
+  let content;
+  try {
+    answer = await fetch(BASE + where + search(query), { method, headers, body: text, signal, cache: "no-store" });
+    content = await answer.text();
+  } catch (fault) {
+    if (signal && signal.aborted) throw fault;
+    throw new ApiError(0, "the broker does not answer");
+  }
+  const data = parsed(content);
+  if (!answer.ok) throw new ApiError(answer.status, reason(data, content, answer));
+  return { data, etag: answer.headers.get("ETag") };
+}
+
+export async function get(where, query, signal) {
+  return (await ask("GET", where, { query, signal })).data;
+}
+
+export async function post(where, body = {}) {
+  return (await ask("POST", where, { body })).data;
+}
+
+export async function remove(where) {
+  return (await ask("DELETE", where)).data;
+}
+
+function search(query) {
+  const wanted = Object.entries(query || {}).filter(([, value]) => value !== undefined && value !== "" && value !== null);
+  return wanted.length ? `?${new URLSearchParams(wanted)}` : "";
+}
+
+function parsed(text) {
+  try {
+    return text ? JSON.parse(text) : null;
+  } catch {
+    return null;
+  }
+}
+
+function reason(data, content, answer) {
+  if (data && typeof data.error === "string") return data.error;
+  if (data && data.detail) return typeof data.detail === "string" ? data.detail : JSON.stringify(data.detail);
+  return content.trim().slice(0, 300) || `${answer.status} ${answer.statusText}`;
+}
+
+// --- verbs by their names
+
+export const nodePath = (kind, name) => `/${plurals[kind]}${path(name)}`;
+export const plurals = { queue: "queues", topic: "topics", subscription: "subscriptions" };
+export const hold = (target, stop) => post(`/producers/${stop ? "stop" : "start"}`, { target });

@@ -1,0 +1,143 @@
+// The frame around every page: where we are, how the broker is, and what an operator has stopped.
+
+import { h, put, say } from "./dom.js";
+import * as keys from "./keys.js";
+import { live } from "./live.js";
+import { button, failed } from "./page.js";
+import * as connections from "./pages/connections.js";
+import * as links from "./pages/links.js";
+import * as node from "./pages/node.js";
+import * as nodes from "./pages/nodes.js";
+import * as overview from "./pages/overview.js";
+import * as policies from "./pages/policies.js";
+import * as wiring from "./pages/wiring.js";
+import { holdProducers } from "./verbs.js";
+
+const PLACES = [
+  ["", "Overview", overview],
+  ["nodes", "Nodes", nodes],
+  ["connections", "Connections", connections],
+  ["links", "Links", links],
+  ["wiring", "Wiring", wiring],
+  ["policies", "Policies", policies],
+];
+const NODES = ["queue", "topic", "subscription", "node"];
+const main = document.getElementById("main");
+let leave = new AbortController();
+let first = true;
+
+function route() {
+  const [, where = "", ...rest] = location.hash.split("/");
+  const [key, search = ""] = where.split("?");
+  leave.abort();
+  leave = new AbortController();
+  live.watch([]);
+  const place = NODES.includes(key) ? ["nodes", decode(rest.join("/")), node] : PLACES.find(([each]) => each === key);
+  for (const each of document.querySelectorAll("#nav a")) {
+    if (place && each.dataset.place === place[0]) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+  put(main);
+  main.scrollTop = 0;
+  document.title = `${place ? place[1] || "Overview" : "Nothing here"} · Sluice`;
+  if (!place) {
+    put(main, h("h1", { tabindex: "-1" }, "Nothing here"), h("p", { class: "empty" }, "There is no such page. ", h("a", { href: "#/" }, "To the overview")));
+  } else {
+    show(place[2], { kind: key, name: place[1], query: new URLSearchParams(search) });
+  }
+  if (!first) main.querySelector("h1")?.focus({ preventScroll: true });
+  first = false;
+}
+
+function show(page, params) {
+  const { signal } = leave;
+  Promise.resolve(page.show(main, params, signal)).catch((fault) => {
+    if (!signal.aborted) put(main, h("h1", { tabindex: "-1" }, "This page can't be shown"), failed(fault, route));
+  });
+}
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+// --- how the broker is
+
+const STATES = { connecting: "connecting…", live: "live", lost: "no answer, trying again…" };
+
+function state(now) {
+  const status = document.getElementById("link");
+  status.className = `link ${now}`;
+  say(status, STATES[now]);
+  document.body.classList.toggle("lost", now === "lost");
+}
+
+// --- what an operator has stopped
+
+function banner(names) {
+  const banners = document.getElementById("banners");
+  const key = names.join("\n");
+  if (banners.dataset.key === key) return;
+  banners.dataset.key = key;
+  if (!names.length) {
+    put(banners);
+    return;
+  }
+  const all = names.includes(">") || names.includes("#");
+  const whom = all ? "all producers" : `producers of ${names.slice(0, 4).join(", ")}${names.length > 4 ? ` and ${names.length - 4} more` : ""}`;
+  put(banners, h("div", { class: "banner", id: "holds" },
+    h("p", {}, h("strong", {}, "Stopped by an operator: "), whom),
+    h("div", { class: "actions" },
+      !all && names.length === 1 && button(`Start ${names[0]}`, () => holdProducers(names[0], false)),
+      button("Start all producers…", () => holdProducers(null, false)))));
+}
+
+// --- the looks
+
+const THEMES = ["system", "light", "dark"];
+
+function theme(change) {
+  const root = document.documentElement;
+  let now = root.dataset.theme || "system";
+  if (change) {
+    now = THEMES[(THEMES.indexOf(now) + 1) % THEMES.length];
+    if (now === "system") delete root.dataset.theme;
+    else root.dataset.theme = now;
+    try {
+      if (now === "system") localStorage.removeItem("sluice.theme");
+      else localStorage.setItem("sluice.theme", now);
+    } catch {
+      // It holds until the page is loaded anew.
+    }
+  }
+  const toggle = document.getElementById("theme");
+  put(toggle, { system: "◐", light: "☀", dark: "☾" }[now]);
+  toggle.setAttribute("aria-label", `Colours: ${now}`);
+  toggle.title = `Colours: ${now} (t)`;
+}
+
+// --- begin
+
+put(document.getElementById("nav"), PLACES.map(([place, title]) => {
+  const anchor = h("a", { href: `#/${place}` }, title);
+  anchor.dataset.place = place;
+  return anchor;
+}));
+document.getElementById("theme").addEventListener("click", () => theme(true));
+document.getElementById("help").addEventListener("click", () => keys.help());
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+keys.listen({ theme: () => theme(true) });
+live.on("state", state);
+live.on("broker", (broker) => banner(broker.holds || []));
+live.on("back", () => main.querySelector(".failed") && route());
+window.addEventListener("hashchange", route);
+theme(false);
+state("connecting");
+live.start();
+route();

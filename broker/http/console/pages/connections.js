@@ -1,0 +1,39 @@
+// Who is connected, and closing one.
+
+import { get } from "../api.js";
+import { h, put } from "../dom.js";
+import { ago, count } from "../format.js";
+import { heading } from "../page.js";
+import { closeConnection, later } from "../verbs.js";
+import { VirtualTable } from "../vtable.js";
+import { act } from "./links.js";
+
+export async function show(root, _params, signal) {
+  const filter = h("input", { type: "search", placeholder: "Filter by the container's name", "aria-label": "Filter by name", spellcheck: "false" });
+  const closed = async (row) => {
+    if (await closeConnection(row)) table.reset();
+  };
+  const table = new VirtualTable({
+    label: "Connections",
+    unit: "connection",
+    signal,
+    sort: "name",
+    fetch: ({ offset, limit, sort }) => get("/connections", { offset, limit, sort, filter: filter.value }, signal),
+    nothing: () => (filter.value ? "No container of that name." : "Nobody is connected."),
+    columns: [
+      { id: "name", title: "Container", sort: "name", kind: "name-cell clip", cell: (row) => row.container || "(no name)" },
+      { id: "peer", title: "From", sort: "peer", kind: "mid", cell: (row) => row.peer },
+      { id: "user", title: "User", sort: "user", kind: "wide", cell: (row) => row.user || "–" },
+      { id: "opened", title: "Open for", sort: "opened", num: true, cell: (row) => ago(row.opened) },
+      { id: "links", title: "Links", sort: "links", num: true, kind: "mid", cell: (row) => count(row.links) },
+      { id: "in", title: "Messages in", sort: "messages_in", num: true, kind: "mid", cell: (row) => count(row.messages_in) },
+      { id: "out", title: "Messages out", sort: "messages_out", num: true, kind: "mid", cell: (row) => count(row.messages_out) },
+      { id: "act", title: "", kind: "act", cell: (row, cell) => {
+        cell.row = row;
+        if (!cell.querySelector("[data-act]")) put(cell, act("Close…", () => closed(cell.row)));
+      } },
+    ],
+  });
+  filter.addEventListener("input", later(() => table.reset(), 150));
+  put(root, h("div", { class: "fill-page" }, heading("Connections"), h("div", { class: "controls" }, filter, table.status), table.scroller));
+}

@@ -1,0 +1,200 @@
+// One node: its depth against its thresholds, who sends and who takes, and everything that can be done to it.
+
+import { get, nodePath, path } from "../api.js";
+import { DepthChart } from "../chart.js";
+import { h, put, say } from "../dom.js";
+import { ago, count, rate, size, span } from "../format.js";
+import { live } from "../live.js";
+import { button, empty, every, failed, heading, nodeHref, section, table } from "../page.js";
+import { remembered } from "../primer.js";
+import * as series from "../series.js";
+import { detachLink, holdProducers, move, purge, removeNode } from "../verbs.js";
+import { messages } from "./messages.js";
+import { explained } from "./policies.js";
+import { thresholds } from "./thresholds.js";
+
+const MOST_LINKS = 50;
+
+export async function show(root, { kind, name }, signal) {
+  if (kind === "node") {
+    // A place that knows the name only; the kind is in what holds there.
+    const told = await get(`/explain${path(name)}`, {}, signal);
+    history.replaceState(null, "", nodeHref(told.kind, name));
+    await show(root, { kind: told.kind, name }, signal);
+    return;
+  }
+  let node;
+  try {
+    node = await get(nodePath(kind, name), {}, signal);
+  } catch (fault) {
+    if (fault.status !== 404) throw fault;
+    put(root, heading(name), empty(`There is no ${kind} of this name any more. `, h("a", { href: "#/nodes" }, "To the list")));
+    return;
+  }
+  const view = new View(kind, name, node);
+  put(root, view.element(signal));
+  view.show(node);
+  live.watch([name]);
+  live.on("node", (fresh) => fresh.name === name && view.show(fresh), signal);
+  live.on("gone", (lost) => lost.name === name && view.gone(), signal);
+  remembered(name, signal).then(() => view.draw(), () => {});
+  every(signal, 3000, () => view.refresh(signal));
+}
+
+class View {
+  constructor(kind, name, node) {
+    Object.assign(this, { kind, name, node });
+    this.chart = new DepthChart(name);
+    this.state = h("p", { class: "node-state", role: "status" });
+    this.figures = FIGURES.map(() => h("dd", { class: "num" }, "–"));
+    this.producers = h("div", {}, empty("Looking…"));
+    this.consumers = h("div", {}, empty("Looking…"));
+    this.why = h("ul", { class: "whys" });
+    this.held = button("", () => this.hold());
+  }
+
+  element(signal) {
+    const { kind, name } = this;
+    const actions = [
+      kind !== "subscription" && this.held,
+      kind === "queue" && button("Move…", async () => (await move(name)) && this.refresh(signal)),
+      kind === "queue" && button("Purge…", async () => (await purge(name)) && this.refresh(signal)),
+      button("Delete…", () => this.remove(), "danger-quiet"),
+    ];
+    const limits = kind === "subscription" ? null : section("Thresholds", thresholds(kind, name, signal, (fresh) => this.show(fresh)));
+    return [
+      h("p", { class: "crumbs" }, h("a", { href: `#/nodes?kind=${kind}` }, `${kind}s`), ` / `),
+      heading(name, ...actions),
+      this.state,
+      section("Depth over time", this.chart.element),
+      section("Now", h("dl", { class: "figures" }, FIGURES.map(([title], index) => h("div", {}, h("dt", {}, title), this.figures[index])))),
+      section("Why links wait", this.why),
+      h("div", { class: "grid two" }, section("Producers", this.producers), section("Consumers", this.consumers)),
+      limits,
+      kind === "queue" && section("Messages", messages(name, signal)),
+      section("Every setting and its origin", this.explain(signal)),
+    ];
+  }
+
+  show(fresh) {
+    Object.assign(this.node, fresh);
+    const { node } = this;
+    say(this.state, told(node));
+    this.state.className = `node-state ${node.heldBy ? "held" : node.flowStopped ? "stopped" : "open"}`;
+    say(this.held, node.heldBy ? "Start producers…" : "Stop producers…");
+    FIGURES.forEach(([, text], index) => say(this.figures[index], text(node)));
+    this.chart.limits = {
+      msgs: { stop: node.flow_stop_count, resume: node.flow_resume_count },
+      bytes: { stop: node.flow_stop_size, resume: node.flow_resume_size },
+    };
+    this.draw();
+  }
+
+  draw() {
+    this.chart.points = series.of(this.name);
+    this.chart.draw();
+  }
+
+  async refresh(signal) {
+    const query = { node: this.name, limit: MOST_LINKS };
+    const [producers, consumers, why] = await Promise.all([
+      get("/links", { ...query, role: "producer" }, signal),
+      get("/links", { ...query, role: "consumer" }, signal),
+      get(`/why${path(this.name)}`, {}, signal),
+    ]);
+    const again = () => this.refresh(signal);
+    keep(this.producers, linkTable("Producers", PRODUCER, producers, again, "Nobody sends here."), producers.items);
+    keep(this.consumers, linkTable("Consumers", CONSUMER, consumers, again, "Nobody takes messages here."), consumers.items);
+    keep(this.why, (why.answers || []).slice(0, 20).map((each) => h("li", {}, each.sentence)), []);
+  }
+
+  gone() {
+    say(this.state, `This ${this.kind} has been deleted.`);
+    this.state.className = "node-state stopped";
+  }
+
+  async hold() {
+    const { heldBy } = this.node;
+    if (await holdProducers(this.name, !heldBy)) this.show(await get(nodePath(this.kind, this.name)));
+  }
+
+  async remove() {
+    if (await removeNode(this.kind, this.name, this.node.depth_msgs)) location.hash = `#/nodes?kind=${this.kind}`;
+  }
+
+  explain(signal) {
+    const content = h("div", {});
+    const details = h("details", {}, h("summary", {}, "Show"), content);
+    details.addEventListener("toggle", async () => {
+      if (!details.open) return;
+      try {
+        put(content, explained(await get(`/explain${path(this.name)}`, {}, signal)));
+      } catch (fault) {
+        put(content, failed(fault));
+      }
+    });
+    return details;
+  }
+}
+
+function told(node) {
+  const held = node.heldBy ? `Stopped by an operator (${node.heldBy}). ` : "";
+  if (!node.flowStopped) return `${held}Open: producers may send.${node.flowEnforced === false ? " Flow control isn't enforced now." : ""}`;
+  return `${held}Stopped by ${node.flowStoppedBy || "a threshold"} for ${span(node.flowStoppedFor)}.`;
+}
+
+const FIGURES = [
+  ["Messages", (node) => count(node.depth_msgs)],
+  ["Size", (node) => size(node.depth_bytes)],
+  ["Ready", (node) => count(node.ready_msgs)],
+  ["Unsettled", (node) => count(node.unsettled_msgs)],
+  ["Promised credit", (node) => count(node.promised_msgs)],
+  ["Parked", (node) => count(node.parked_msgs)],
+  ["In /s", (node) => rate(node.rate_in)],
+  ["Out /s", (node) => rate(node.rate_out)],
+  ["Peak", (node) => count(node.peak_msgs)],
+  ["Times stopped", (node) => count(node.flowStoppedCount)],
+  ["Stopped in all", (node) => span(node.flowStoppedSeconds)],
+  ["Paged out", (node) => count(node.paged_msgs)],
+];
+
+const WHO = ["From", (row) => h("span", { title: `${row.name} of ${row.container}` }, row.container || row.peer), "clip"];
+const PRODUCER = [
+  WHO,
+  ["Credit", (row) => count(row.credit), "num"],
+  ["Window", (row) => (row.window ? count(row.window) : "–"), "num"],
+  ["Parked", (row) => count(row.parked), "num"],
+  ["Blocked for", (row) => (row.blocked ? ago(row.blockedSince) : "–"), "num"],
+];
+const CONSUMER = [
+  WHO,
+  ["Credit", (row) => count(row.credit), "num"],
+  ["Window", (row) => `${count(row.window_limit)}${row.shut ? " full" : ""}`, "num"],
+  ["Unsettled", (row) => count(row.unsettled), "num"],
+  ["Settled /s", (row) => rate(row.settle_rate), "num"],
+];
+
+function linkTable(title, columns, page, again, nothing) {
+  if (!page.items.length) return empty(nothing);
+  const detach = ["", (row) => {
+    const element = button("Detach…", async () => (await detachLink(row)) && again(), "small");
+    element.dataset.id = row.identity;
+    return element;
+  }, "act"];
+  const rest = page.total - page.items.length;
+  return [table(title, [...columns, detach], page.items), rest > 0 && h("p", { class: "hint" }, `and ${count(rest)} more, among all `, h("a", { href: "#/links" }, "links"))];
+}
+
+// New content where it differs; what had the focus has it again, and a table stays scrolled as it was.
+function keep(element, content, rows) {
+  const key = rows.map((row) => row.identity).join();
+  const fresh = put(h(element.tagName), content);
+  if (fresh.textContent === element.textContent && element.dataset.key === key) return;
+  const active = element.contains(document.activeElement) ? document.activeElement : null;
+  const left = element.querySelector(".scroll")?.scrollLeft || 0;
+  element.dataset.key = key;
+  put(element, ...fresh.childNodes);
+  const region = element.querySelector(".scroll");
+  if (region) region.scrollLeft = left;
+  if (active) (element.querySelector(`[data-id="${CSS.escape(active.dataset.id || "")}"]`) || region)?.focus({ preventScroll: true });
+}

@@ -1,0 +1,121 @@
+"""Whoever looks, and from where: keyboards, screen readers, phones, darkness; HTML in names; no broker."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.world import PHONE, Api, Clients, Open, filled
+from tests.wire.conftest import RunningBroker
+
+pytestmark = pytest.mark.wire
+
+HTML = '<img src=x onerror="window.hurt=1"><b>bold</b>'
+
+
+def test_names_are_text(look: Open, api: Api, clients: Clients) -> None:
+    filled(api, clients, HTML, 1)
+    api("/producers/stop", {"target": HTML})
+    watched = look()
+    page = watched.goto("nodes")
+    expect(page.get_by_role("link", name=HTML)).to_be_visible()
+    for place in ("", "links", "connections", "wiring", "policies"):
+        watched.goto(place)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+    watched.node("queue", HTML)
+    page.get_by_role("button", name="Browse").click()
+    expect(page.get_by_role("region", name="Messages")).to_contain_text("hello")
+    page.get_by_role("button", name="Purge…").click()
+    expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text("1 message")
+    assert page.evaluate("window.hurt") is None
+    assert page.locator("main b, main img").count() == 0
+
+
+def test_the_keyboard_is_enough(look: Open, api: Api) -> None:
+    api("/queues", {"name": "keys"})
+    page = look().goto("")
+    expect(page.locator("#link")).to_have_text("live")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard")).to_contain_text("Filter the list")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    for key, title in (
+        ("n", "Nodes"),
+        ("c", "Connections"),
+        ("l", "Links"),
+        ("w", "Wiring"),
+        ("p", "Policies"),
+        ("o", "Overview"),
+    ):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        heading = page.get_by_role("heading", level=1)
+        expect(heading).to_have_text(title)
+        expect(heading).to_be_focused()
+
+
+def test_what_a_screen_reader_meets(look: Open, api: Api) -> None:
+    api("/queues", {"name": "read.aloud"})
+    watched = look()
+    for place in ("", "nodes", "queue/read.aloud", "connections", "links", "wiring", "policies"):
+        page = watched.goto(place)
+        expect(page.get_by_role("heading", level=1)).to_have_count(1)
+        for landmark in ("banner", "main"):
+            expect(page.get_by_role(landmark)).to_have_count(1)
+        assert page.evaluate(NAMELESS) == []
+        assert page.locator("table th:not([scope])").count() == 0
+    assert page.title() == "Policies · Sluice"
+    expect(page.locator("#banners")).to_have_attribute("aria-live", "polite")
+
+
+NAMELESS = """() => [...document.querySelectorAll(
+    'button, a, input, select, textarea, [role=meter], svg[role=img]')]
+  .filter(e => !(e.textContent.trim() || e.getAttribute('aria-label') || e.getAttribute('aria-labelledby')
+    || (e.labels && e.labels.length)))
+  .map(e => e.outerHTML)"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_follow_the_system_and_the_toggle(look: Open, scheme: str) -> None:
+    page = look(color_scheme=scheme).goto("")
+    dark = "getComputedStyle(document.documentElement).getPropertyValue('--bg').trim() === '#12171a'"
+    assert page.evaluate(dark) is (scheme == "dark")
+    page.get_by_role("button", name="Colours: system").click()
+    assert page.evaluate(dark) is False
+    page.get_by_role("button", name="Colours: light").click()
+    assert page.evaluate(dark) is True
+    page.reload()
+    assert page.evaluate(dark) is True
+
+
+def test_on_a_phone_nothing_runs_out_of_the_page(look: Open, api: Api, clients: Clients) -> None:
+    filled(api, clients, "a.rather.long.name.of.a.queue.that.does.not.fit.on.any.phone", 3)
+    watched = look(**PHONE)
+    for place in ("", "nodes", "connections", "links", "wiring", "policies"):
+        page = watched.goto(place)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.locator("[aria-busy]")).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, place
+        assert page.evaluate("document.querySelector('main').scrollWidth") <= 390, place
+    watched.goto("nodes")
+    page.get_by_role("link", name="a.rather.long").tap()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("a.rather.long")
+    assert page.evaluate("document.querySelector('main').scrollWidth") <= 390
+    page.get_by_role("button", name="Purge…").tap()
+    expect(page.get_by_role("dialog")).to_be_in_viewport()
+
+
+def test_a_broker_that_does_not_answer_is_seen_and_comes_back(look: Open, live: RunningBroker) -> None:
+    page = look().goto("")
+    status = page.locator("#link")
+    expect(status).to_have_text("live")
+    live.signal(signal.SIGSTOP)
+    try:
+        expect(status).to_have_text("no answer, trying again…", timeout=15_000)
+    finally:
+        live.signal(signal.SIGCONT)
+    expect(status).to_have_text("live", timeout=15_000)

@@ -1,0 +1,51 @@
+"""docs/configuration.md is what the command prints, and what it says of variables and flags holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.cli.reference import flags, reference, variable
+from broker.fields import Several
+from broker.settings import FIELDS, load_settings
+
+PAGE = Path(__file__).parents[2] / "docs/configuration.md"
+# One value each kind of setting takes.
+EXAMPLES = {"true or false": "false", "number": "600", "size": "1 MB", "duration": "5 s", "percentage": "10%"}
+WORDS = {
+    "listeners": "amqp://127.0.0.1:7777",
+    "http": "127.0.0.1:8888",
+    "websocket_origins": "https://console.example.org",
+    "virtual_hosts": "one.example.org,two.example.org",
+}
+
+
+def test_the_page_is_not_stale() -> None:
+    assert PAGE.read_text() == reference(), "make docs"
+
+
+def test_every_setting_is_on_the_page() -> None:
+    text = PAGE.read_text()
+    assert [name for name in FIELDS if f"| `{name}` |" not in text] == []
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_variable_sets_it(name: str, tmp_path: Path) -> None:
+    row = FIELDS[name]
+    if isinstance(row.type, Several) and row.type.item.schema().get("type") == "object":
+        assert f"`{variable(name)}`" not in PAGE.read_text()
+        return
+    words = row.type.schema().get("enum")
+    first = str(words[0]) if isinstance(words, list) else str(tmp_path)
+    value = WORDS.get(name) or EXAMPLES.get(row.type.label, first)
+    settings = load_settings(None, {variable(name): value}, {})
+    assert settings.origins[name] == variable(name)
+
+
+def test_the_flags_are_those_of_the_command() -> None:
+    given = {flag.removeprefix("--").replace("-", "_"): name for name, flag in flags().items()}
+    assert given.keys() >= {"listen", "http", "data", "policies", "memory_limit"}
+    settings = load_settings(None, {}, {"listen": ["amqp://127.0.0.1:7777"], "memory_limit": "1 MB"})
+    assert settings.origins["listeners"] == "--listen"
+    assert settings.memory_limit == 1 << 20
