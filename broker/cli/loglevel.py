@@ -1,10 +1,6 @@
 """Show from which level on each of the broker's loggers writes, or change one of them.
 
 A change holds until the broker reads its settings again, or is started again.
-
-sluice log-level                      all of them
-sluice log-level sluice.amqp          one
-sluice log-level sluice.amqp debug    change it; `inherit` gives it the level of `sluice` again
 """
 
 from __future__ import annotations
@@ -16,6 +12,12 @@ from broker.cli import arguments, ask, table
 from broker.errors import OperatorError
 
 INHERIT = "inherit"
+
+EXAMPLES = (
+    ("sluice log-level", "every logger and the level it writes from"),
+    ("sluice log-level sluice.amqp debug", "more about connections and links, for now"),
+    ("sluice log-level sluice.amqp inherit", "the level of `sluice` again"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
