@@ -89,7 +89,7 @@ def measured(broker: Measured, peer: Peer, names: Sequence[str], pace: Pace) -> 
                 _scenario(broker, subject, name, pace)
     except (BenchError, MissingError, SluiceError, OSError) as error:
         for name in names:
-            broker.failures.setdefault(name, str(error))
+            broker.remarks.setdefault(name, str(error))
         _tell(f"{peer.title}: {error}")
 
 
@@ -102,15 +102,18 @@ def _warm(subject: Subject, pace: Pace) -> None:
 
 def _scenario(broker: Measured, subject: Subject, name: str, pace: Pace) -> None:
     if name in NEEDS_LIMIT and not broker.limit:
-        broker.failures[name] = "no limit could be set"
+        broker.remarks[name] = "no limit could be set"
         return
+    subject.remarks.clear()
     try:
         figures = SCENARIOS[name](subject, pace)
     except (BenchError, SluiceError, OSError) as error:
-        broker.failures[name] = str(error)
+        broker.remarks[name] = str(error)
         _tell(f"{name}, {broker.title}: {error}")
         return
     broker.rounds.setdefault(name, []).append(figures)
+    if subject.remarks:
+        broker.remarks[name] = ", ".join(subject.remarks)
     shown = ", ".join(f"{key} {value:,.{0 if value >= 10 else 2}f}" for key, value in figures.items())
     _tell(f"{name}, {broker.title}: {shown}")
 

@@ -9,6 +9,7 @@ from bench.peers import maven
 from bench.peers.peer import LIMIT_MSGS, LIMITED, Launch, java
 
 VERSION = "9.2.0"
+ALIASES = ("nameAlias", "defaultAlias", "hostnameAlias")
 
 
 class BrokerJ:
@@ -72,7 +73,8 @@ def _config(port: int) -> dict[str, object]:
                 "port": str(port),
                 "bindingAddress": "127.0.0.1",
                 "authenticationProvider": "anyone",
-                "virtualhostaliases": [{"name": "defaultAlias", "type": "defaultAlias"}],
+                # As in the distribution's own: a client names the host it connects to.
+                "virtualhostaliases": [{"name": kind, "type": kind} for kind in ALIASES],
             }
         ],
         "virtualhostnodes": [

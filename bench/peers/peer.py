@@ -65,10 +65,11 @@ class Peer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A running broker and how its queues are called."""
+    """A running broker, how its queues are called, and what a scenario has to say beside its figures."""
 
     peer: Peer
     running: Running
+    remarks: list[str] = field(default_factory=list)
 
 
 def version_of(text: str) -> str:

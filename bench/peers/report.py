@@ -17,7 +17,7 @@ DASH = "–"
 
 @dataclass(slots=True)
 class Measured:
-    """All that is known of one broker: figures a round by scenario, and reasons where there are none."""
+    """All that is known of one broker: figures a round by scenario, and remarks, the reason where there are none."""
 
     title: str
     version: str
@@ -25,7 +25,7 @@ class Measured:
     limit: str = ""
     syncs: str = ""
     rounds: dict[str, list[Figures]] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
 
     def figure(self, row: Row) -> float | None:
         """The median of its rounds."""
@@ -35,7 +35,7 @@ class Measured:
 
 def table(brokers: Sequence[Measured]) -> str:
     """The first broker is ours: each other figure is followed by how many times ours it is."""
-    shown = [row for row in ROWS if any(row.scenario in b.rounds or row.scenario in b.failures for b in brokers)]
+    shown = [row for row in ROWS if any(row.scenario in b.rounds or row.scenario in b.remarks for b in brokers)]
     notes = _Notes()
     lines = [
         "| measured | " + " | ".join(broker.title for broker in brokers) + " |",
@@ -62,8 +62,8 @@ class _Notes:
 
 
 def _cell(broker: Measured, row: Row, ours: float | None, notes: _Notes) -> str:
-    value, reason = broker.figure(row), broker.failures.get(row.scenario)
-    mark = notes.mark(f"{broker.title}, {row.scenario}: {_line(reason)}") if reason else ""
+    value, reason = broker.figure(row), broker.remarks.get(row.scenario)
+    mark = notes.mark(f"{broker.title}: {_line(reason)}") if reason else ""
     if value is None:
         return DASH + mark
     ratio = f" ({_number(value / ours)}×)" if ours and row.figure not in NO_RATIO else ""
