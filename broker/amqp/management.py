@@ -17,6 +17,7 @@ from proton import Message, ProtonException, int32, uint
 
 from broker.amqp.operations import NODE, OPERATIONS
 from broker.errors import ConflictError, NotFoundError, OperatorError
+from broker.loggers import SOMEBODY, about
 from broker.manage.attributes import PREFIX, ROWS, names
 from broker.manage.model import Model
 from broker.manage.tracing import FRAMES, SECONDS, Trace
@@ -178,7 +179,8 @@ class ManagementNode:
             return BAD_REQUEST, str(refusal), NOTHING, NOTHING
         except Exception:
             # A bug of ours: loud in the log, but it doesn't take the broker down.
-            log.exception("the management request %r failed", request.operation)
+            text = "the management request %r failed"
+            log.exception(text, request.operation, extra=about(SOMEBODY))
             return FAILED, "internal error; the broker's log has the details", NOTHING, NOTHING
         return status, "OK", body, more[0] if more else NOTHING
 

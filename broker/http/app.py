@@ -23,6 +23,7 @@ from broker.http.api import application as api
 from broker.http.api.desk import Desk
 from broker.http.api.guard import Guard
 from broker.http.threads import Threads
+from broker.loggers import SOMEBODY, about
 from broker.manage.survey import Surveyed
 
 log = logging.getLogger("sluice.http")
@@ -155,7 +156,7 @@ class _Guarded:
         try:
             await self._inner(scope, receive, finish)
         except Exception:
-            log.exception("HTTP %s failed", scope.get("path"))
+            log.exception("HTTP %s failed", scope.get("path"), extra=about(SOMEBODY))
 
 
 def common() -> list[tuple[bytes, bytes]]:

@@ -566,7 +566,9 @@ class Model:
             self._totals.abandon(reading.look)
 
     def _survey(self) -> Survey:
-        return Survey(list(self.engine.every_node()), self._totals.begin(), self._held_by)
+        return Survey(
+            list(self.engine.every_node()), self._totals.begin(), bool(self.holds.patterns), self._held_by
+        )
 
     def _broker(self, reading: Survey) -> BrokerView:
         return BrokerView(
