@@ -6,24 +6,29 @@ the attributes of a page: each time a piece of work that is short however many e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from broker.engine import Engine
 from broker.errors import OperatorError
 from broker.manage.attributes import PREFIX, names
 from broker.manage.entities import NODE_KINDS, Entities, Page
 from broker.manage.ordering import matcher, ordered
+from broker.manage.views import Links
 from broker.node import Node
 
 # Nodes of which one call gives whole rows, and of which it gives one value that is read at once.
 ROWS_AT_ONCE, VALUES_AT_ONCE = 50, 4000
 
+# What there is as much of as there are clients.
+CLIENTS = ("connection", "session", "link")
+
 
 class Listing:
     """Reads the engine and the links; it changes nothing. Every call belongs in a turn of its own."""
 
-    def __init__(self, engine: Engine, entities: Entities) -> None:
+    def __init__(self, engine: Engine, links: Links, entities: Entities) -> None:
         self._engine = engine
+        self._links = links
         self._entities = entities
 
     def nodes(self, kinds: Sequence[str]) -> list[str]:
@@ -68,12 +73,19 @@ class Listing:
         known = [node for node in map(self._node, found) if node is not None]
         return [self._entities.row(PREFIX + node.kind, node, columns) for node in known]
 
-    def others(self, type_: str, node: str = "") -> list[object]:
-        """Views of all entities of a type that are no nodes, or of one node's links: there are fewer of them.
+    def others(self, type_: str, node: str = "") -> Generator[None, None, list[object]]:
+        """Views of all entities of a type that are no nodes, or of one node's links; one after each ``next``.
 
         Any thread may read them, with ``row``.
         """
-        return self._entities.every(type_, node)
+        kind = type_.removeprefix(PREFIX)
+        if node or kind not in CLIENTS:
+            return self._entities.every(type_, node)
+        found: list[object] = []
+        for view in self._links.every(kind):
+            found.append(view)
+            yield
+        return found
 
     def row(self, type_: str, view: object) -> dict[str, object]:
         """All attributes of one of ``others``."""

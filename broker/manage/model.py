@@ -22,7 +22,7 @@ from broker.manage import survey
 from broker.manage import why as reasons
 from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit, audit
-from broker.manage.bindings import Bindings, check, parents_of
+from broker.manage.bindings import Bindings, check, check_ends, parents_of
 from broker.manage.bridges import DefinedBridges
 from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.deadlocks import Deadlocks
@@ -169,7 +169,7 @@ class Model:
             "policy": lambda: policy_views(self.policies),
         }
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker, others)
-        self.listing = Listing(engine, self._entities)
+        self.listing = Listing(engine, links, self._entities)
         self.samples = Samples()
 
     # --- nodes
@@ -281,13 +281,16 @@ class Model:
 
     def move(self, source: str, target: str, count: int = 0, dry_run: bool = False) -> int:
         """Move the oldest messages of a queue to another as that has room; how many will go. 0 is all."""
-        here, there = self.find(source), self.destination(target)
+        here = self.find(source)
+        # Only what is to be done may make its target.
+        _check_not_own(target, "sent to")
+        there = self.engine.nodes.get(target) if dry_run else self.destination(target)
         if here is there:
             raise OperatorError(f"'{source}' is both source and target")
         if here.is_topic:
             raise OperatorError(f"'{source}' is a topic: move the messages of one of its subscriptions")
         count = min(count or waiting_msgs(here), waiting_msgs(here))
-        return count if dry_run else self.engine.move(here, there, count)
+        return count if dry_run or there is None else self.engine.move(here, there, count)
 
     def browse(self, name: str, offset: int = 0, count: int = 20) -> Browsed:
         """The oldest messages of a queue that are in memory, as they are; up to ``BROWSE_BYTES`` of them."""
@@ -303,6 +306,9 @@ class Model:
 
     def bind(self, source: str, target: str) -> None:
         """A queue takes what is sent to a topic, and from now on what it doesn't set itself (FLOW §6)."""
+        # What is there is looked at first: a refusal makes no node.
+        known = self.engine.nodes.get(source), self.engine.nodes.get(target)
+        check_ends(*known)
         topic, queue = self.resolve(source, "topic"), self.resolve(target, "queue")
         check(topic, queue)
         parents = {**parents_of(queue), topic.name: topic.arguments}

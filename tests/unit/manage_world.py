@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import TypeVar
 
 from broker.engine import Engine
@@ -68,6 +68,14 @@ class FakeLinks:
 
     def connections(self) -> list[ConnectionView]:
         return self.open
+
+    def every(self, kind: str) -> Iterator[object]:
+        if kind == "connection":
+            yield from self.open
+        elif kind == "session":
+            yield from self.sessions()
+        else:
+            yield from (*self.producers(None), *self.consumers(None))
 
     def sessions(self) -> list[SessionView]:
         if not self.senders and not self.receivers:

@@ -95,7 +95,7 @@ def build() -> FastAPI:
         title="Sluice",
         version=__version__,
         description="An AMQP 1.0 broker's management; names in paths are percent-encoded.",
-        openapi_url=f"{PREFIX}/openapi.json",
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

@@ -7,7 +7,7 @@ reactor's thread, in pieces that are short there, and its answer is encoded in i
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial, wraps
 from inspect import iscoroutinefunction
 from typing import Annotated, Any, TypeVar
@@ -38,9 +38,13 @@ class Desk:
         """The answer to a question that the reactor's thread answers, in a turn of its own."""
         return self._ask(lambda: question(self.model))
 
+    def ask_in_parts(self, question: Callable[[Model], Generator[None, None, Answer]]) -> Answer:
+        """The same for what is answered in steps, between which the reactor goes on."""
+        return self._ask_in_parts(lambda: question(self.model))
+
     def broker(self) -> dict[str, object]:
         """The broker's attributes, for which every node is looked at: in many turns."""
-        return self._ask_in_parts(self.model.broker_in_parts)
+        return self.ask_in_parts(Model.broker_in_parts)
 
 
 async def _desk(request: Request) -> Desk:

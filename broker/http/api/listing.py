@@ -70,7 +70,7 @@ def others(
     type_ = PREFIX + kind
     check_columns([type_], [attribute, *wanted.columns])
     matches = matcher(wanted.filter)
-    views = desk.ask(lambda model: model.listing.others(type_, node))
+    views = desk.ask_in_parts(lambda model: model.listing.others(type_, node))
     rows = [desk.model.listing.row(type_, view) for view in views]
     found = [row for row in rows if matches(str(row["name"])) and only(row)]
     rows = ordered(found, lambda row: row.get(attribute), downwards)
