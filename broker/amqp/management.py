@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from uuid import UUID
 
-from proton import Message, ProtonException, int32
+from proton import Message, ProtonException, int32, uint
 
 from broker.amqp.operations import NODE, OPERATIONS
 from broker.errors import ConflictError, NotFoundError, OperatorError
@@ -143,6 +143,11 @@ class ManagementNode:
             "trace": self._trace,
         }
 
+    @property
+    def operations(self) -> Collection[str]:
+        """The operations it knows, its own and those on entities."""
+        return self._operations.keys()
+
     def handle(self, data: bytes) -> tuple[str, bytes] | None:
         """The reply-to and the encoded answer; None where there is nobody to answer, or no request at all."""
         if len(data) > LARGEST_REQUEST:
@@ -250,11 +255,13 @@ class ManagementNode:
         if type_ is not None:
             type_ = _known(str(type_), ROWS)
         count = min(request.number("count", MOST_ROWS), _rows_at_once(type_, wanted))
-        page = self._model.query(type_, wanted, request.number("offset", 0), count)
+        # Two of our own, for lists too long to be fetched whole.
+        order = str(request.argument("sort") or ""), str(request.argument("filter") or "")
+        page = self._model.query(type_, wanted, request.number("offset", 0), count, *order)
         results = [list(row) for row in page.results]
         # The draft's body has these two and no more; how many there are in all is told beside it.
         body = {"attributeNames": list(page.attribute_names), "results": results}
-        return OK, body, {"count": int32(len(results)), "total": int32(page.total)}
+        return OK, body, {"count": uint(len(results)), "total": uint(page.total)}
 
     # --- the node itself
 

@@ -8,6 +8,13 @@ from __future__ import annotations
 import argparse
 
 from broker.cli import arguments, ask, table
+from broker.cli.printable import printable
+
+EXAMPLES = (
+    ("sluice trace c3", "its next 1,000 frames, for a minute"),
+    ("sluice trace c3 --frames 50 --for 10s", "fewer"),
+    ("sluice trace c3 --stop", "no more"),
+)
 
 EXAMPLES = (
     ("sluice trace c12", "its next 1,000 frames, for a minute at most"),
@@ -44,10 +51,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(table.as_json(order))
     elif args.stop:
-        print(f"{args.connection} is not traced any more")
+        print(f"{printable(args.connection)} is not traced any more")
     else:
         print(
-            f"the broker logs the next {order['frames']:,} frames of {args.connection},"
+            f"the broker logs the next {order['frames']:,} frames of {printable(args.connection)},"
             f" for at most {order['seconds']} s"
         )
     return 0

@@ -58,7 +58,7 @@ def application(
     if operate is None:
         return _Guarded(found)
     found.router.routes += files.routes()
-    desk = Desk(operate.model, ask, threads)
+    desk = Desk(operate.model, ask, operate.ask_in_parts, threads)
     return _Guarded(_Fork(found, api.application(desk, Guard(operate.refusal, operate.origins))))
 
 

@@ -76,11 +76,16 @@ class Sums:
     promised_msgs: int = 0
     parked_msgs: int = 0
     parked_bytes: int = 0
+    rate_in: float = 0.0
+    rate_out: float = 0.0
 
     def add(self, node: Node) -> None:
         """One node more."""
         gate = node.gate
         self.stopped_nodes += gate.closed
+        self.rate_out += node.rate_out
+        if not node.topics:  # else it came in at a topic
+            self.rate_in += node.rate_in
         if node.consumers:
             self.consumers += len(node.consumers)
             self.slow_consumers += sum(each.slow for each in node.consumers)
@@ -182,9 +187,17 @@ class Survey:
 
     def add_up(self) -> None:
         """The sums alone, at once."""
-        for node in self._nodes:
-            self.sums.add(node)
-            self.look.add(node, counted(node))
+        for _ in self.sums_in_parts():
+            pass
+
+    def sums_in_parts(self) -> Iterator[None]:
+        """The sums alone, a few nodes before each ``next``."""
+        for first in range(0, len(self._nodes), AT_ONCE):
+            for node in self._nodes[first : first + AT_ONCE]:
+                if not node.deleted:
+                    self.sums.add(node)
+                    self.look.add(node, counted(node))
+            yield
 
     def steps(self, now_ns: Callable[[], int], subscriptions: bool) -> Iterator[None]:
         """A few nodes before each ``next``; one that has gone meanwhile is left out."""

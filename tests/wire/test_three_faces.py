@@ -165,6 +165,15 @@ def apply(text: str, refused: bool = False) -> Operation:
     )
 
 
+def log_level(logger: str, level: str | None, refused: bool = False) -> Operation:
+    return Operation(
+        ("log-level", logger, "inherit" if level is None else level),
+        ("PUT", "/log-levels", {"levels": {logger: level}}),
+        {"operation": "log-levels", "type": BROKER, "body": {"logger": logger, "level": level}},
+        refused,
+    )
+
+
 RELOAD = Operation(("config", "apply"), ("POST", "/reload", {}), {"operation": "apply", "type": BROKER})
 
 
@@ -230,6 +239,7 @@ STEPS: tuple[Operation | Callable[[RunningBroker], None], ...] = (
     bind("events", "plain", refused=True),
     bind("events", "a/b ä%2F"),
     bind("plain", "ring", refused=True),
+    bind("plain", "not.there.yet", refused=True),
     bind("events", "made.by.binding"),
     unbind("events", "plain"),
     unbind("events", "plain", refused=True),
@@ -253,6 +263,7 @@ STEPS: tuple[Operation | Callable[[RunningBroker], None], ...] = (
     move("qpid", "stopped", 5),
     move("qpid", "qpid", refused=True),
     move("nobody", "qpid", refused=True),
+    move("qpid", "not.there.yet", dry_run=True),
     move("stopped", "qpid"),
     purge("qpid", dry_run=True),
     purge("qpid"),
@@ -261,6 +272,10 @@ STEPS: tuple[Operation | Callable[[RunningBroker], None], ...] = (
     apply("policies: [{match: x, max_cuont: 1}]", refused=True),
     add("queue", "stock.tea"),
     RELOAD,
+    log_level("sluice.http", "error"),
+    log_level("sluice.http", None),
+    log_level("sluice.htp", "error", refused=True),
+    log_level("sluice.http", "loud", refused=True),
     delete("queue", "stock.tea"),
     delete("queue", "plain"),
     delete("queue", "plain", refused=True),
@@ -347,6 +362,8 @@ def _state(management: Management) -> dict[str, Any]:
         found[type_] = sorted(
             (_placeless(row) for row in rows if not str(row.get("name", "")).startswith("$")), key=repr
         )
+    answer: Any = management.call("log-levels", type=BROKER, body={}).body
+    found |= answer
     return found
 
 
