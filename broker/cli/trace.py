@@ -16,12 +16,6 @@ EXAMPLES = (
     ("sluice trace c3 --stop", "no more"),
 )
 
-EXAMPLES = (
-    ("sluice trace c12", "its next 1,000 frames, for a minute at most"),
-    ("sluice trace c12 --frames 50 --for 5m", "its next 50"),
-    ("sluice trace c12 --stop", "enough"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's own arguments."""
