@@ -11,9 +11,9 @@ from broker.cli import arguments, ask, table
 from broker.cli.printable import printable
 
 EXAMPLES = (
-    ("sluice trace c3", "its next 1,000 frames, for a minute"),
-    ("sluice trace c3 --frames 50 --for 10s", "fewer"),
-    ("sluice trace c3 --stop", "no more"),
+    ("sluice trace c12", "its next 1,000 frames, for a minute at most"),
+    ("sluice trace c12 --frames 50 --for 5m", "its next 50"),
+    ("sluice trace c12 --stop", "enough"),
 )
 
 

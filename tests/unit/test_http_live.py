@@ -128,6 +128,16 @@ def _may_watch(server: HttpServer) -> bool:
         watcher.close()
 
 
+def test_a_watcher_that_does_not_read_is_let_go(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(live, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(live, "MOST_WATCHERS", 1)
+    lazy = Watcher(server, f"?nodes={','.join(['orders'] * live.MOST_NODES)}")
+    assert lazy.next()[0] == "broker"
+    wait_until(lambda: _may_watch(server), 20, "its place")
+    lazy.close()
+
+
 def test_stop_ends_them(server: HttpServer) -> None:
     watcher = Watcher(server)
     watcher.next()

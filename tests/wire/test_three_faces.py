@@ -396,5 +396,37 @@ def test_three_faces_leave_the_same(faces: Faces, number: int) -> None:
         assert by_cli == before
 
 
+def ending(kind: str, number: str) -> Operation:
+    """Of a connection or a link, whose ids differ from broker to broker."""
+    return Operation(
+        ("close", number),
+        ("DELETE", f"/{kind}s/{number}", None),
+        {"operation": "DELETE", "type": f"org.sluice.{kind}", "name": number},
+    )
+
+
+@pytest.mark.parametrize("face", ["cli", "http", "amqp"])
+def test_three_faces_send_clients_away(faces: Faces, face: str) -> None:
+    at = ("cli", "http", "amqp").index(face)
+    broker, do = faces.brokers[at], (faces._by_cli, faces._by_http, faces._by_amqp)[at]
+    api = Api(broker)
+
+    def links() -> list[str]:
+        return [str(row["identity"]) for row in api.get("/links?role=producer&sort=identity")["items"]]
+
+    with Connection(broker.url, container_id=f"guest-{face}") as connection:
+        connection.sender("qpid")
+        connection.sender("ring")
+        guest = api.get(f"/connections?filter=guest-{face}")["items"][0]["identity"]
+        first, second = [each for each in links() if each.startswith(f"{guest}.")]
+        assert not do(ending("link", first))
+        assert first not in links()
+        assert second in links()
+        assert do(ending("link", first))
+        assert not do(ending("connection", str(guest)))
+        wait_until(lambda: api.get(f"/connections?filter=guest-{face}")["total"] == 0, 5, "it to be gone")
+        assert do(ending("connection", str(guest)))
+
+
 def test_there_are_enough_of_them() -> None:
     assert len(OPERATIONS) >= 40

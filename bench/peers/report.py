@@ -1,0 +1,120 @@
+"""From figures to the page: a table with ratios to ours, and what was run how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from bench.measuring import Figures
+from bench.peers.scenarios import NO_RATIO, ROWS, Row
+
+BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+DASH = "–"
+
+
+@dataclass(slots=True)
+class Measured:
+    """All that is known of one broker: figures a round by scenario, and remarks, the reason where there are none."""
+
+    title: str
+    version: str
+    settings: Sequence[str] = ()
+    limit: str = ""
+    syncs: str = ""
+    rounds: dict[str, list[Figures]] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
+
+    def figure(self, row: Row) -> float | None:
+        """The median of its rounds."""
+        rounds = self.rounds.get(row.scenario)
+        return median(figures[row.figure] for figures in rounds) if rounds else None
+
+
+def table(brokers: Sequence[Measured]) -> str:
+    """The first broker is ours: each other figure is followed by how many times ours it is."""
+    shown = [row for row in ROWS if any(row.scenario in b.rounds or row.scenario in b.remarks for b in brokers)]
+    notes = _Notes()
+    lines = [
+        "| measured | " + " | ".join(broker.title for broker in brokers) + " |",
+        "| --- |" + " ---: |" * len(brokers),
+    ]
+    for row in shown:
+        ours = brokers[0].figure(row)
+        cells = [_cell(broker, row, ours if index else None, notes) for index, broker in enumerate(brokers)]
+        lines.append(f"| {row.title} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, *notes.lines()])
+
+
+class _Notes:
+    """Numbered reasons, each given once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def mark(self, text: str) -> str:
+        return f"<sup>{self._numbers.setdefault(text, len(self._numbers) + 1)}</sup>"
+
+    def lines(self) -> list[str]:
+        return ["", *(f"{number}. {text}" for text, number in self._numbers.items())] if self._numbers else []
+
+
+def _cell(broker: Measured, row: Row, ours: float | None, notes: _Notes) -> str:
+    value, reason = broker.figure(row), broker.remarks.get(row.scenario)
+    mark = notes.mark(f"{broker.title}: {_line(reason)}") if reason else ""
+    if value is None:
+        return DASH + mark
+    ratio = f" ({_number(value / ours)}×)" if ours and row.figure not in NO_RATIO else ""
+    return _number(value) + ratio + mark
+
+
+def _line(text: str) -> str:
+    """On one line and without what markdown would read as a cell or a tag."""
+    short = re.sub(r"\s+", " ", text).strip()
+    return (short if len(short) <= 240 else "…" + short[-239:]).replace("|", "/").replace("<", "‹")
+
+
+def _number(value: float) -> str:
+    if value == 0:
+        return "0"
+    if abs(value) >= 10 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+
+
+def page(
+    brokers: Sequence[Measured], missing: Mapping[str, str], command: str, machine: str, rounds: int
+) -> str:
+    """All between the markers."""
+    medians = f"Medians of {rounds}, rounds interleaved" if rounds > 1 else "One round"
+    parts = [
+        "<!-- not run: a benchmark, minutes long -->",
+        f"```console\n{command}\n```",
+        f"{machine}. {medians}; in brackets how many times ours.",
+        table(brokers),
+        "### How each was run",
+        *(_how(broker) for broker in brokers),
+    ]
+    if missing:
+        absent = [f"- {name}: {_line(reason)}" for name, reason in missing.items()]
+        parts += ["### Not measured", "\n".join(absent)]
+    return "\n\n".join(parts)
+
+
+def _how(broker: Measured) -> str:
+    lines = [f"**{broker.title}** {broker.version}", ""]
+    lines += [f"- {setting}" for setting in broker.settings]
+    lines.append("- limit of 1,000: " + (broker.limit or "none that could be set here"))
+    lines.append(f"- durability: {broker.syncs}")
+    return "\n".join(lines)
+
+
+def write(path: Path, text: str) -> None:
+    """Replace what stands between the markers; ValueError where there are none."""
+    before, begin, rest = path.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{path} has no markers {BEGIN} and {END}")
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")

@@ -1,0 +1,198 @@
+"""What every broker is asked; each scenario measures a started one and returns named figures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bench.clients import beside
+from bench.contenders import BenchError
+from bench.measuring import BODY, Figures, number
+from bench.peers.flood import flooded
+from bench.peers.peer import LIMIT_MSGS, LIMITED, Subject
+from broker.client.load import Usage
+
+# On top of what a measurement is meant to last: attaching, and waiting for what is under way.
+BOUND_S = 25.0
+STALL_S = 5.0
+RATE = 2000
+PRODUCERS, EACH = 10, 3000
+IDLE = 99
+BEFORE = 10_000  # messages that pass before a backlog's memory is looked at
+CHUNKS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things last, in seconds, and how many messages the backlog is to have."""
+
+    seconds: float
+    warmup: float
+    warm: float
+    backlog: int
+    backlog_s: float
+
+
+FULL = Pace(seconds=3, warmup=1.5, warm=5, backlog=1_000_000, backlog_s=60)
+QUICK = Pace(seconds=1.5, warmup=1, warm=3, backlog=100_000, backlog_s=20)
+
+Scenario = Callable[[Subject, Pace], Figures]
+
+
+def load(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str, object]:
+    """One job of the load generator; BenchError if it went wrong in any way or took too long."""
+    given: dict[str, object] = {
+        "url": subject.running.url,
+        "pid": subject.running.pid,
+        "address": subject.peer.address(queue),
+        "seconds": pace.seconds,
+        "warmup": pace.warmup,
+        "body": BODY,
+        "stall": STALL_S,
+    }
+    given |= job
+    bound_s = number(given["seconds"]) + number(given["warmup"]) + BOUND_S
+    command = [sys.executable, "-m", "broker.client.load"]
+    try:
+        ended = subprocess.run(
+            command, input=json.dumps(given), capture_output=True, text=True, timeout=bound_s, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"not done within {bound_s:g} s") from error
+    line: dict[str, dict[str, object]] = json.loads((ended.stdout.splitlines() or ['{"error": "no result"}'])[-1])
+    if "result" not in line:
+        raise BenchError(str(line.get("error", "no result")))
+    result = line["result"]
+    if result["unordered"]:
+        # No reason to void the run: AMQP promises order per link, but the messages all came.
+        subject.remarks.append(f"{result['unordered']:,} out of order in one run")
+    faults = ("lost", "duplicated", "refused")
+    wrong = {name: result[name] for name in faults if result[name]}
+    if wrong or result["stalled"]:
+        raise BenchError(", ".join(f"{count:,} {name}" for name, count in wrong.items()) or "nothing moved")
+    return result
+
+
+def warmed(subject: Subject, pace: Pace) -> None:
+    """Traffic nobody measures: brokers in Java compile themselves while they run."""
+    load(subject, pace, "warm", seconds=pace.warm, warmup=0.0)
+
+
+def throughput(queue: str, **job: object) -> Scenario:
+    """Messages received a second, and what one costs in processor time."""
+
+    def scenario(subject: Subject, pace: Pace) -> Figures:
+        result = load(subject, pace, queue, **job)
+        return {"rate": number(result["out_s"]), "cpu_us": number(result["broker_cpu_us"])}
+
+    return scenario
+
+
+def latency(subject: Subject, pace: Pace) -> Figures:
+    """From sending to receipt at a rate every broker can keep."""
+    found = load(subject, pace, "latency", rate=RATE)["latency_us"]
+    assert isinstance(found, dict)
+    return {"p50_us": found["p50"], "p99_us": found["p99"]}
+
+
+def busy(subject: Subject, pace: Pace) -> Figures:
+    """One producer on a limited queue alone, then the same beside idle ones; the limit is never reached."""
+    queue = LIMITED + "busy"
+    job = {"max_backlog": LIMIT_MSGS * 4 // 5}
+    alone = number(load(subject, pace, queue, **job)["out_s"])
+    words = ("idle", subject.running.url, subject.peer.address(queue), str(IDLE), str(IDLE), "awake")
+    with beside(*words):
+        rate = number(load(subject, pace, queue, **job)["out_s"])
+    return {"alone": alone, "rate": rate, "part": rate / alone}
+
+
+def overshoot(subject: Subject, pace: Pace) -> Figures:
+    """What a limited queue took beyond its limit from ten producers, and what was sent in vain."""
+    figures: Figures = {}
+    for kind, pre in (("un", False), ("pre", True)):
+        address = subject.peer.address(f"{LIMITED}{kind}")
+        found = flooded(subject.running.url, address, PRODUCERS, EACH, 4 * pace.seconds, pre=pre)
+        if not found.sent:
+            raise BenchError("no credit at all")
+        figures |= {
+            f"{kind}_over": max((found.kept if pre else found.accepted) - LIMIT_MSGS, 0),
+            f"{kind}_refused": found.refused,
+            f"{kind}_open": max(found.sent - found.accepted - found.refused, 0),
+            f"{kind}_lost": max(found.sent - found.kept, 0) if pre else max(found.accepted - found.kept, 0),
+        }
+    return figures
+
+
+def backlog(subject: Subject, pace: Pace) -> Figures:
+    """Resident memory of the broker for each queued message, all it has grown by included."""
+    load(subject, pace, "backlogged", count=BEFORE)
+    before, began, queued = _rss(subject), time.monotonic(), 0
+    while queued < pace.backlog and time.monotonic() < began + pace.backlog_s:
+        load(subject, pace, "backlog", receivers=0, count=pace.backlog // CHUNKS, seconds=pace.backlog_s)
+        queued += pace.backlog // CHUNKS
+    took = time.monotonic() - began
+    return {"bytes": (_rss(subject) - before) / queued, "queued": queued, "fill": queued / took}
+
+
+def _rss(subject: Subject) -> int:
+    usage = Usage.of(subject.running.pid)
+    if usage is None:
+        raise BenchError("it ended by itself")
+    return usage.rss_bytes
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "plain": throughput("plain"),
+    "kib": throughput("kib", body=1024),
+    "many": throughput("many", senders=4, receivers=4),
+    "presettled": throughput("presettled", presettled=True),
+    "durable": throughput("durable.one", durable=True),
+    "durable-kib": throughput("durable.kib", durable=True, body=1024),
+    "latency": latency,
+    "busy": busy,
+    "overshoot": overshoot,
+    "backlog": backlog,
+}
+# It fills memory and takes the longest: once, in the last round, when all else is known.
+ONCE = frozenset({"backlog"})
+NEEDS_LIMIT = frozenset({"busy", "overshoot"})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    scenario: str
+    figure: str
+    title: str
+
+
+ROWS = (
+    Row("plain", "rate", "100 B, msg/s"),
+    Row("plain", "cpu_us", "100 B, CPU µs/msg"),
+    Row("kib", "rate", "1 KiB, msg/s"),
+    Row("many", "rate", "4+4, 100 B, msg/s"),
+    Row("presettled", "rate", "pre-settled 100 B, msg/s"),
+    Row("durable", "rate", "durable 100 B, msg/s"),
+    Row("durable-kib", "rate", "durable 1 KiB, msg/s"),
+    Row("latency", "p50_us", "p50 at 2,000/s, µs"),
+    Row("latency", "p99_us", "p99 at 2,000/s, µs"),
+    Row("backlog", "bytes", "backlog of 100 B, RSS B/msg"),
+    Row("backlog", "queued", "so many queued"),
+    Row("backlog", "fill", "queued at, msg/s"),
+    Row("overshoot", "un_over", "limit 1,000, 10 producers: accepted beyond it"),
+    Row("overshoot", "un_refused", "refused"),
+    Row("overshoot", "un_open", "sent, never answered"),
+    Row("overshoot", "un_lost", "accepted, not in the queue"),
+    Row("overshoot", "pre_over", "the same pre-settled: kept beyond it"),
+    Row("overshoot", "pre_lost", "sent, not in the queue"),
+    Row("busy", "alone", "one busy producer, limit 1,000, msg/s"),
+    Row("busy", "rate", "beside 99 idle ones, msg/s"),
+    Row("busy", "part", "of it alone"),
+)
+# Neither needs a ratio to ours: zero is ours to have, or it is one already.
+NO_RATIO = frozenset({"un_over", "un_refused", "un_open", "un_lost", "pre_over", "pre_lost", "part", "queued"})
