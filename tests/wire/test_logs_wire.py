@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -256,3 +257,36 @@ def test_a_trace_begins_within_a_frame_that_is_under_way(start_broker: StartBrok
     wait_until(lambda: bool(lines(broker, '"performative": "empty"')), 10, "the frame behind it")
     assert not lines(broker, "trace ended")
     peer.socket.close()
+
+
+def test_levels_and_traces_over_http(start_broker: StartBroker) -> None:
+    broker = start_broker(JSON)
+    peer = RawPeer(broker.port).open(container="traced")
+    identity = told(broker, "container 'traced'")["connection"]
+    assert http(broker, "GET", "/log-levels")["levels"] == levels(broker)
+    changed = http(broker, "PUT", "/log-levels", {"levels": {"sluice.store": "debug"}})
+    assert changed["levels"]["sluice.store"] == levels(broker)["sluice.store"] == "debug"
+    refused = http(broker, "PUT", "/log-levels", {"levels": {"sluice.store": "loud"}}, status=400)
+    assert "expected 'debug'" in refused["error"]
+    order = {"connection": identity, "frames": 1, "seconds": 60}
+    assert http(broker, "POST", "/trace", order) == order
+    peer.send(AMQP_FRAME_OF_NOTHING)
+    broker.wait_for_log(f"{identity}: trace ended: as many frames as were asked for")
+    assert "c999" in http(broker, "POST", "/trace", order | {"connection": "c999"}, status=404)["error"]
+    peer.socket.close()
+
+
+def http(
+    broker: RunningBroker, method: str, path: str, body: object = None, status: int = 200
+) -> dict[str, Any]:
+    connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=10)
+    try:
+        headers = {"Content-Type": "application/json"}
+        connection.request(method, f"/api/v1{path}", json.dumps(body) if body else None, headers)
+        response = connection.getresponse()
+        found = json.loads(response.read())
+        assert response.status == status, found
+    finally:
+        connection.close()
+    assert isinstance(found, dict)
+    return found
