@@ -39,7 +39,7 @@ PEERS: dict[str, Peer] = {
     "broker-j": BrokerJ(),
     "qpidd": Qpidd(),
 }
-# No round begins that would end later than this, judged by the longest one before it.
+# No round begins that would end later than this, judged by the one before it.
 MOST_S, QUICK_MOST_S = 25 * 60.0, 8 * 60.0
 ROUNDS = 3
 
@@ -128,13 +128,13 @@ def main() -> int:
     pace, wanted = pace_of(args), args.scenario or list(SCENARIOS)
     here, missing = found(args.only or list(PEERS))
     rounds, most_s = args.rounds or (1 if args.quick else ROUNDS), QUICK_MOST_S if args.quick else MOST_S
-    done, began, longest_s = 0, time.monotonic(), 0.0
-    while done < rounds and time.monotonic() - began + longest_s <= most_s:
+    done, began, last_s = 0, time.monotonic(), 0.0
+    while done < rounds and time.monotonic() - began + last_s <= most_s:
         round_s = time.monotonic()
         for name, broker in here.items():
             # Once, and first: a later round may have no time left.
             measured(broker, PEERS[name], [word for word in wanted if not (done and word in ONCE)], pace)
-        done, longest_s = done + 1, max(longest_s, time.monotonic() - round_s)
+        done, last_s = done + 1, time.monotonic() - round_s
     brokers = list(here.values())
     command = " ".join(["python -m bench.peers", *sys.argv[1:]])
     text = report.page(brokers, missing, command, machine(), done)

@@ -26,8 +26,8 @@ class ActiveMQ:
 
     title = "ActiveMQ Classic"
     limit = (
-        f"none in messages: `memoryLimit` {LIMIT_BYTES:,} bytes, room for about 1,000 of these messages as it "
-        "counts them, with `producerFlowControl` and the `vmQueueCursor` its documentation names for it."
+        f"none in messages: `memoryLimit` {LIMIT_BYTES:,} bytes, room for about 1,000 of these messages as "
+        "it counts them, with `producerFlowControl` and the `vmQueueCursor` its documentation names for it."
     )
     syncs = (
         "KahaDB, `journalDiskSyncStrategy: always` by default: a persistent message is settled after its "

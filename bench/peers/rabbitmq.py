@@ -27,7 +27,7 @@ class RabbitMQ:
     syncs = (
         "A persistent message on a durable classic queue is confirmed once it is on disk; syncs are batched "
         "at intervals of up to some hundred milliseconds or when the queue is idle, and a message consumed "
-        "and acknowledged before is confirmed without one (rabbitmq.com/confirms.html, \"When Will Published "
+        'and acknowledged before is confirmed without one (rabbitmq.com/confirms.html, "When Will Published '
         'Messages Be Confirmed").'
     )
     settings = (

@@ -17,7 +17,7 @@ DASH = "–"
 
 @dataclass(slots=True)
 class Measured:
-    """All that is known of one broker: figures a round by scenario, and remarks, the reason where there are none."""
+    """All that is known of one broker: figures of each round, and remarks, the reason where there are none."""
 
     title: str
     version: str
@@ -29,13 +29,17 @@ class Measured:
 
     def figure(self, row: Row) -> float | None:
         """The median of its rounds."""
-        rounds = self.rounds.get(row.scenario)
-        return median(figures[row.figure] for figures in rounds) if rounds else None
+        known = [
+            figures[row.figure] for figures in self.rounds.get(row.scenario, ()) if row.figure in figures
+        ]
+        return median(known) if known else None
 
 
 def table(brokers: Sequence[Measured]) -> str:
     """The first broker is ours: each other figure is followed by how many times ours it is."""
-    shown = [row for row in ROWS if any(row.scenario in b.rounds or row.scenario in b.remarks for b in brokers)]
+    shown = [
+        row for row in ROWS if any(row.scenario in b.rounds or row.scenario in b.remarks for b in brokers)
+    ]
     notes = _Notes()
     lines = [
         "| measured | " + " | ".join(broker.title for broker in brokers) + " |",
