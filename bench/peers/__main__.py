@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -104,7 +105,7 @@ def _scenario(broker: Measured, subject: Subject, name: str, pace: Pace) -> None
     if name in NEEDS_LIMIT and not broker.limit:
         broker.remarks[name] = "no limit could be set"
         return
-    subject.remarks.clear()
+    subject.overtaken.clear()
     try:
         figures = SCENARIOS[name](subject, pace)
     except (BenchError, SluiceError, OSError) as error:
@@ -112,8 +113,8 @@ def _scenario(broker: Measured, subject: Subject, name: str, pace: Pace) -> None
         _tell(f"{name}, {broker.title}: {error}")
         return
     broker.rounds.setdefault(name, []).append(figures)
-    if subject.remarks:
-        broker.remarks[name] = ", ".join(subject.remarks)
+    if subject.overtaken:
+        broker.remarks[name] = f"{sum(subject.overtaken):,} messages of a producer came out of their order"
     shown = ", ".join(f"{key} {value:,.{0 if value >= 10 else 2}f}" for key, value in figures.items())
     _tell(f"{name}, {broker.title}: {shown}")
 
@@ -125,6 +126,8 @@ def _tell(text: str) -> None:
 def main() -> int:
     """Measures, prints or writes; 1 if not one broker could be measured."""
     args = arguments()
+    # So that a broker never outlives a run that is terminated.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     pace, wanted = pace_of(args), args.scenario or list(SCENARIOS)
     here, missing = found(args.only or list(PEERS))
     rounds, most_s = args.rounds or (1 if args.quick else ROUNDS), QUICK_MOST_S if args.quick else MOST_S

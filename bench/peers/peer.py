@@ -69,11 +69,11 @@ class Peer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A running broker, how its queues are called, and what a scenario has to say beside its figures."""
+    """A running broker, how its queues are called, and messages of a scenario that overtook others."""
 
     peer: Peer
     running: Running
-    remarks: list[str] = field(default_factory=list)
+    overtaken: list[int] = field(default_factory=list)
 
 
 def version_of(text: str) -> str:

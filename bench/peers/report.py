@@ -17,7 +17,7 @@ DASH = "–"
 
 @dataclass(slots=True)
 class Measured:
-    """All that is known of one broker: figures of each round, and remarks, the reason where there are none."""
+    """One broker: the figures of each round, and remarks, which are the reason where there are none."""
 
     title: str
     version: str

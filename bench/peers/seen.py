@@ -6,12 +6,14 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from bench.contenders import BenchError, Running
 from broker.client.load import Usage
 
 HEAP_S = 60.0
+SETTLE_S, STILL_S, STILL_BYTES = 6.0, 1.0, 1 << 20
 FLUSHES = 15  # the column of /sys/dev/block/*/stat (Documentation/block/stat.rst)
 
 
@@ -21,6 +23,18 @@ def resident(running: Running) -> int:
     if usage is None:
         raise BenchError("it ended by itself")
     return usage.rss_bytes
+
+
+def settled(running: Running) -> int:
+    """The same once it stopped changing: a Java heap is given back for a while after a collection."""
+    last, until = resident(running), time.monotonic() + SETTLE_S
+    while time.monotonic() < until:
+        time.sleep(STILL_S)
+        now = resident(running)
+        if abs(now - last) < STILL_BYTES:
+            return now
+        last = now
+    return last
 
 
 def live_heap(running: Running) -> int | None:
