@@ -80,18 +80,29 @@ def found(names: Sequence[str]) -> tuple[dict[str, Measured], dict[str, str]]:
     return here, missing
 
 
-def measured(broker: Measured, peer: Peer, names: Sequence[str], pace: Pace) -> None:
-    """One round of one broker, started afresh."""
+def measured(broker: Measured, peer: Peer, names: Sequence[str], pace: Pace, until_s: float) -> None:
+    """One round of one broker, started afresh; what would begin after ``until_s`` is left out."""
+    if time.monotonic() > until_s:
+        _late(broker, names)
+        return
     try:
         with started(peer) as subject:
             broker.settings = peer.settings
             _warm(subject, pace)
             for name in names:
-                _scenario(broker, subject, name, pace)
+                if time.monotonic() > until_s:
+                    _late(broker, [name])
+                else:
+                    _scenario(broker, subject, name, pace)
     except (BenchError, MissingError, SluiceError, OSError) as error:
         for name in names:
             broker.remarks.setdefault(name, str(error))
         _tell(f"{peer.title}: {error}")
+
+
+def _late(broker: Measured, names: Sequence[str]) -> None:
+    for name in names:
+        broker.remarks.setdefault(name, "the run had no time left for every round")
 
 
 def _warm(subject: Subject, pace: Pace) -> None:
@@ -136,7 +147,13 @@ def main() -> int:
         round_s = time.monotonic()
         for name, broker in here.items():
             # Once, and first: a later round may have no time left.
-            measured(broker, PEERS[name], [word for word in wanted if not (done and word in ONCE)], pace)
+            measured(
+                broker,
+                PEERS[name],
+                [word for word in wanted if not (done and word in ONCE)],
+                pace,
+                began + most_s,
+            )
         done, last_s = done + 1, time.monotonic() - round_s
     brokers = list(here.values())
     command = " ".join(["python -m bench.peers", *sys.argv[1:]])

@@ -186,7 +186,7 @@ SCENARIOS: dict[str, Scenario] = {
     "overshoot": overshoot,
     "backlog": backlog,
 }
-# It fills memory and takes the longest: once, in the last round, when all else is known.
+# It takes the longest and differs least from one round to the next: once, in the first.
 ONCE = frozenset({"backlog"})
 NEEDS_LIMIT = frozenset({"busy", "overshoot"})
 
