@@ -117,6 +117,7 @@ def _scenario(broker: Measured, subject: Subject, name: str, pace: Pace) -> None
         broker.remarks[name] = "no limit could be set"
         return
     subject.overtaken.clear()
+    subject.remarks.clear()
     try:
         figures = SCENARIOS[name](subject, pace)
     except (BenchError, SluiceError, OSError) as error:
@@ -125,7 +126,9 @@ def _scenario(broker: Measured, subject: Subject, name: str, pace: Pace) -> None
         return
     broker.rounds.setdefault(name, []).append(figures)
     if subject.overtaken:
-        broker.remarks[name] = f"{sum(subject.overtaken):,} messages of a producer came out of their order"
+        subject.remarks.append(f"{sum(subject.overtaken):,} messages of a producer came out of their order")
+    if subject.remarks:
+        broker.remarks[name] = "; ".join(subject.remarks)
     shown = ", ".join(f"{key} {value:,.{0 if value >= 10 else 2}f}" for key, value in figures.items())
     _tell(f"{name}, {broker.title}: {shown}")
 

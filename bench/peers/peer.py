@@ -69,11 +69,12 @@ class Peer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A running broker, how its queues are called, and messages of a scenario that overtook others."""
+    """A running broker, how its queues are called, and what a scenario has to say beside its figures."""
 
     peer: Peer
     running: Running
-    overtaken: list[int] = field(default_factory=list)
+    overtaken: list[int] = field(default_factory=list)  # messages out of order, a run
+    remarks: list[str] = field(default_factory=list)
 
 
 def version_of(text: str) -> str:

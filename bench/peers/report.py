@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.measuring import Figures
+from bench.peers.peer import OURS_TITLE
 from bench.peers.scenarios import NO_RATIO, ROWS, Row
 
 BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
@@ -36,7 +37,7 @@ class Measured:
 
 
 def table(brokers: Sequence[Measured]) -> str:
-    """The first broker is ours: each other figure is followed by how many times ours it is."""
+    """A column each; with ours among them each other figure is followed by how many times ours it is."""
     shown = [
         row for row in ROWS if any(row.scenario in b.rounds or row.scenario in b.remarks for b in brokers)
     ]
@@ -46,8 +47,8 @@ def table(brokers: Sequence[Measured]) -> str:
         "| --- |" + " ---: |" * len(brokers),
     ]
     for row in shown:
-        ours = brokers[0].figure(row)
-        cells = [_cell(broker, row, ours if index else None, notes) for index, broker in enumerate(brokers)]
+        ours = next((broker.figure(row) for broker in brokers if broker.title == OURS_TITLE), None)
+        cells = [_cell(broker, row, ours, notes) for broker in brokers]
         lines.append(f"| {row.title} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, *notes.lines()])
 
@@ -70,7 +71,11 @@ def _cell(broker: Measured, row: Row, ours: float | None, notes: _Notes) -> str:
     mark = notes.mark(f"{broker.title}: {_line(reason)}") if reason else ""
     if value is None:
         return DASH + mark
-    ratio = f" ({_number(value / ours)}×)" if ours and row.figure not in NO_RATIO else ""
+    ratio = (
+        f" ({_number(value / ours)}×)"
+        if ours and broker.title != OURS_TITLE and row.figure not in NO_RATIO
+        else ""
+    )
     return _number(value) + ratio + mark
 
 

@@ -44,8 +44,8 @@ QUICK = Pace(seconds=1.5, warmup=1, warm=3, backlog=100_000, backlog_s=20)
 Scenario = Callable[[Subject, Pace], Figures]
 
 
-def load(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str, object]:
-    """One job of the load generator; BenchError if it went wrong in any way or took too long."""
+def done(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str, object]:
+    """What one job of the load generator found; BenchError if it was refused or took too long."""
     given: dict[str, object] = {
         "url": subject.running.url,
         "pid": subject.running.pid,
@@ -64,17 +64,20 @@ def load(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str
         )
     except subprocess.TimeoutExpired as error:
         raise BenchError(f"not done within {bound_s:g} s") from error
-    line: dict[str, dict[str, object]] = json.loads(
-        (ended.stdout.splitlines() or ['{"error": "no result"}'])[-1]
-    )
+    lines = ended.stdout.splitlines() or ['{"error": "the load generator ended without a result"}']
+    line: dict[str, dict[str, object]] = json.loads(lines[-1])
     if "result" not in line:
-        raise BenchError(str(line.get("error", "no result")))
-    result = line["result"]
+        raise BenchError(str(line.get("error", "the load generator was cut short")))
+    return line["result"]
+
+
+def load(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str, object]:
+    """The same; BenchError also if anything was lost, doubled or refused, or nothing moved."""
+    result = done(subject, pace, queue, **job)
     if result["unordered"]:
         # Told beside the figures and no reason to void them: every message came.
         subject.overtaken.append(int(number(result["unordered"])))
-    faults = ("lost", "duplicated", "refused")
-    wrong = {name: result[name] for name in faults if result[name]}
+    wrong = {name: result[name] for name in ("lost", "duplicated", "refused") if result[name]}
     if wrong or result["stalled"]:
         raise BenchError(", ".join(f"{count:,} {name}" for name, count in wrong.items()) or "nothing moved")
     return result
@@ -161,15 +164,25 @@ def overshoot(subject: Subject, pace: Pace) -> Figures:
 
 
 def backlog(subject: Subject, pace: Pace) -> Figures:
-    """Memory of the broker for each queued message: all it has grown by, and what of it a Java heap holds."""
-    running = subject.running
+    """Memory of the broker for each queued message: all it has grown by, and what of it a Java heap holds.
+
+    A broker that takes no more, or is too slow for the whole backlog, is judged by what it took.
+    """
+    running, chunk = subject.running, pace.backlog // CHUNKS
     load(subject, pace, "backlogged", count=BEFORE)
-    heap, before, began, queued = live_heap(running), settled(running), time.monotonic(), 0
+    heap, before, began = live_heap(running), settled(running), time.monotonic()
+    queued, took_s = 0.0, 0.0
     while queued < pace.backlog and time.monotonic() < began + pace.backlog_s:
-        load(subject, pace, "backlog", receivers=0, count=pace.backlog // CHUNKS, seconds=pace.backlog_s)
-        queued += pace.backlog // CHUNKS
-    took = time.monotonic() - began
-    figures = {"bytes": (resident(running) - before) / queued, "queued": queued, "fill": queued / took}
+        result = done(subject, pace, "backlog", receivers=0, count=chunk, seconds=pace.backlog_s)
+        queued += number(result["settled"]) - number(result["refused"])
+        took_s += number(result["seconds"])
+        if result["stalled"]:
+            took_s -= STALL_S
+            subject.remarks.append(f"took no more of the backlog after {queued:,.0f}")
+            break
+    if not queued:
+        raise BenchError("nothing was queued")
+    figures = {"bytes": (resident(running) - before) / queued, "queued": queued, "fill": queued / took_s}
     full = live_heap(running)
     return figures if heap is None or full is None else figures | {"heap": (full - heap) / queued}
 

@@ -50,6 +50,12 @@ def test_a_figure_is_a_median_with_its_ratio_to_ours() -> None:
     assert row(table, "100 B, CPU µs/msg") == "| 100 B, CPU µs/msg | 2 | 30 (15×) |"
 
 
+def test_without_ours_there_is_no_ratio() -> None:
+    rounds = [{"rate": 100_000.0, "cpu_us": 2.0}]
+    table = report.table([theirs(plain=rounds), theirs(plain=rounds)])
+    assert row(table, "100 B, msg/s") == "| 100 B, msg/s | 100,000 | 100,000 |"
+
+
 def test_what_failed_is_a_dash_with_one_numbered_reason() -> None:
     other = theirs()
     other.remarks |= {"latency": "it\nended | by itself", "kib": "it\nended | by itself"}
