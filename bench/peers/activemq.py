@@ -36,7 +36,7 @@ class ActiveMQ:
     )
     settings = (
         "the distribution's `activemq.xml` and heap (`-Xms64M -Xmx1G`), KahaDB, "
-        "`memoryUsage` 70 % of the heap",
+        "`memoryUsage` 70 % of the heap, which bounds what isn't durable",
         "web console and the other protocols off",
     )
 
