@@ -2,8 +2,9 @@
 # tests/packaging/test_docker.py runs the commands of the first stage and checks the second against the rest.
 
 FROM python:3.11-slim-bookworm AS build
+# Proton finds OpenSSL by pkg-config; without it amqps:// is missing in routes and in the command line.
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev libssl-dev pkg-config \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY requirements.lock ./

@@ -48,6 +48,8 @@ clients-matrix: dev
 
 docs: install
 	$(BIN)/sluice schema reference > docs/configuration.md
+	$(BIN)/python -m broker.cli.manual > docs/man/sluice.1
+	$(BIN)/python -m broker.cli.manual --markdown > docs/cli.md
 
 lint: dev
 	$(BIN)/ruff check .

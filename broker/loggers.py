@@ -28,6 +28,9 @@ LOGGERS = {
     TRACE: "frames of the connections that are traced",
 }
 
+# Of lines that peers cause though nobody knows which of them did.
+SOMEBODY = "some peer"
+
 About = dict[str, dict[str, object]]
 
 

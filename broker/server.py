@@ -169,7 +169,9 @@ class Server:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = Entrance(self._adopt, self.settings.websocket_origins)
             model = self.model
-            operate = Operate(model, self._writes_refused(), self.settings.websocket_origins)
+            operate = Operate(
+                model, self.ask_in_parts, self._writes_refused(), self.settings.websocket_origins
+            )
             shown = self.survey, model.readiness, entrance, operate
             self.http = HttpServer(host, port, self.ask, *shown)
             self.http.start()
@@ -247,11 +249,15 @@ class Server:
             raise faults[0]
         return answers[0]
 
+    def ask_in_parts(self, question: Callable[[], asking.Steps[Answer]]) -> Answer:
+        """The answer to a long question, worked on for a millisecond a turn; TimeoutError after 5 s."""
+        return asking.InParts(self.reactor.post, question).wait()
+
     def survey(self) -> Surveyed:
         """Everything that is counted, for metrics; TimeoutError if the reactor's thread doesn't get to it."""
         per = self.settings.metrics
         wanted = Wanted(subscriptions=per.per_subscription, links=per.per_link)
-        found = asking.InParts(self.reactor.post, lambda: self.model.survey(wanted)).wait()
+        found = self.ask_in_parts(lambda: self.model.survey(wanted))
         if self._output is None:
             return found
         left_out = self._output.bound.left_out_total

@@ -88,8 +88,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "manage": ("engine", "node", "bridge", "conduits", "policy", "flow", "queues", "store", *LEAVES),
     "advise": ("engine", "node", "flow", "queues", *LEAVES),
     "http": (
-        *("manage.listing", "manage.versions", "manage.bindings", "manage.bridges", "manage.policies"),
-        *("manage.entities", "manage.samples"),
+        *(
+            "manage.listing",
+            "manage.ordering",
+            "manage.versions",
+            "manage.bindings",
+            "manage.bridges",
+            "manage.policies",
+        ),
+        *("manage.entities", "manage.samples", "manage.tracing"),
         *VIEWS,
         *LEAVES,
     ),

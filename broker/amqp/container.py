@@ -169,15 +169,18 @@ class Container:
         """Answer a peer's management request; a reply nobody waits for any more, or reads, is dropped."""
         answer = self._management.handle(request)
         if answer is None:
-            log.info("a management request without a usable reply-to was ignored")
+            text = "a management request without a usable reply-to was ignored"
+            log.info(text, extra=peer.about())
             return
         reply_to, reply = answer
         node = self.replies.get((peer, reply_to)) or self.engine.nodes.get(reply_to)
         if node is None or node.is_topic:
-            log.info("the management reply has nowhere to go: no node %a", reply_to)
+            text = "the management reply has nowhere to go: no node %a"
+            log.info(text, reply_to, extra=peer.about())
             return
         if node.gate.closed or node.gate.depth_bytes > UNREAD_BYTES:
-            log.info("a management reply to %a was dropped: those before it are not read", reply_to)
+            text = "a management reply to %a was dropped: those before it are not read"
+            log.info(text, reply_to, extra=peer.about())
             return
         # What the answer promises is on disk before anybody can read it.
         self.engine.put_behind(node, reply)

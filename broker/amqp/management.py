@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from uuid import UUID
 
-from proton import Message, ProtonException, int32
+from proton import Message, ProtonException, int32, uint
 
 from broker.amqp.operations import NODE, OPERATIONS
 from broker.errors import ConflictError, NotFoundError, OperatorError
+from broker.loggers import SOMEBODY, about
 from broker.manage.attributes import PREFIX, ROWS, names
 from broker.manage.model import Model
 from broker.manage.tracing import FRAMES, SECONDS, Trace
@@ -142,6 +143,11 @@ class ManagementNode:
             "trace": self._trace,
         }
 
+    @property
+    def operations(self) -> Collection[str]:
+        """The operations it knows, its own and those on entities."""
+        return self._operations.keys()
+
     def handle(self, data: bytes) -> tuple[str, bytes] | None:
         """The reply-to and the encoded answer; None where there is nobody to answer, or no request at all."""
         if len(data) > LARGEST_REQUEST:
@@ -173,7 +179,8 @@ class ManagementNode:
             return BAD_REQUEST, str(refusal), NOTHING, NOTHING
         except Exception:
             # A bug of ours: loud in the log, but it doesn't take the broker down.
-            log.exception("the management request %r failed", request.operation)
+            text = "the management request %r failed"
+            log.exception(text, request.operation, extra=about(SOMEBODY))
             return FAILED, "internal error; the broker's log has the details", NOTHING, NOTHING
         return status, "OK", body, more[0] if more else NOTHING
 
@@ -248,11 +255,13 @@ class ManagementNode:
         if type_ is not None:
             type_ = _known(str(type_), ROWS)
         count = min(request.number("count", MOST_ROWS), _rows_at_once(type_, wanted))
-        page = self._model.query(type_, wanted, request.number("offset", 0), count)
+        # Two of our own, for lists too long to be fetched whole.
+        order = str(request.argument("sort") or ""), str(request.argument("filter") or "")
+        page = self._model.query(type_, wanted, request.number("offset", 0), count, *order)
         results = [list(row) for row in page.results]
         # The draft's body has these two and no more; how many there are in all is told beside it.
         body = {"attributeNames": list(page.attribute_names), "results": results}
-        return OK, body, {"count": int32(len(results)), "total": int32(page.total)}
+        return OK, body, {"count": uint(len(results)), "total": uint(page.total)}
 
     # --- the node itself
 

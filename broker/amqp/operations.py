@@ -49,7 +49,7 @@ OPERATIONS: dict[str, Operations] = {
         "trace": ["connection", "frames", "seconds"],
     },
     NODE: {
-        "QUERY": ["entityType", "offset", "count"],
+        "QUERY": ["entityType", "offset", "count", "sort", "filter"],
         **{f"GET-{what}": ["entityType"] for what in ("TYPES", "ANNOTATIONS", "ATTRIBUTES", "OPERATIONS")},
         "GET-MGMT-NODES": [],
     },

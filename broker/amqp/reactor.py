@@ -20,7 +20,7 @@ from broker.amqp.container import Container
 from broker.amqp.peer import Peer
 from broker.amqp.sasl import Handshake
 from broker.errors import OperatorError
-from broker.loggers import about
+from broker.loggers import SOMEBODY, about
 
 log = logging.getLogger("sluice.amqp")
 
@@ -286,7 +286,7 @@ class Reactor:
                 sock, (host, port, *_rest) = listener.sock.accept()
             except OSError as fault:
                 if fault.errno not in (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR):
-                    log.warning("accept failed: %s", fault.strerror)
+                    log.warning("accept failed: %s", fault.strerror, extra=about(SOMEBODY))
                     self._pause(listener, now_ns)
                 return
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -26,6 +26,18 @@ class Roster:
     def __init__(self) -> None:
         self.peers: set[Peer] = set()
 
+    def every(self, kind: str) -> Iterator[object]:
+        """The views of one kind, each made when it is asked for: connections may come and go between two."""
+        for peer in sorted(self.peers, key=lambda peer: peer.number):
+            if peer not in self.peers:
+                continue
+            if kind == "connection":
+                yield _connection_view(peer)
+            elif kind == "session":
+                yield from _session_views(peer)
+            else:
+                yield from _link_views(peer)
+
     def connections(self) -> list[ConnectionView]:
         """One view a connection, oldest first."""
         return [_connection_view(peer) for peer in sorted(self.peers, key=lambda peer: peer.number)]
@@ -99,6 +111,16 @@ def _connection_view(peer: Peer) -> ConnectionView:
         messages_out=peer.wire.sent,
         user=peer.user,
     )
+
+
+def _link_views(peer: Peer) -> Iterator[object]:
+    for link in list(peer.wire.links):
+        if link not in peer.wire.links:
+            continue  # gone since the last view, and Proton's part of it with it
+        if isinstance(link, ConsumerLink):
+            yield _consumer_view(peer, link)
+        elif isinstance(link, ProducerLink):
+            yield from [_producer_view(peer, link, *each) for each in _accounts(link)]
 
 
 def _session_views(peer: Peer) -> list[SessionView]:

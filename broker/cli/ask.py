@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from broker.errors import SluiceError
 
@@ -40,6 +40,22 @@ def rows(management: Management, kind: str, attributes: Sequence[str]) -> list[R
         found += [dict(zip(attributes, result, strict=True)) for result in results]
         if not results or len(found) >= response.total:
             return found
+
+
+def first(
+    management: Management, kind: str, attributes: Sequence[str], count: int, sort: str, pattern: str
+) -> tuple[list[Row], int]:
+    """The first so many of a kind of node in an order, and how many there are; the broker sorts them."""
+    body = {"attributeNames": list(attributes)}
+    found: list[Row] = []
+    while True:
+        window = {"offset": len(found), "count": count - len(found)}
+        order: dict[str, Any] = {"sort": sort, "filter": pattern, **window}
+        response = management.call("QUERY", type=PREFIX + kind, body=body, **order)
+        results = cast("list[list[object]]", fields(response.body)["results"])
+        found += [dict(zip(attributes, result, strict=True)) for result in results]
+        if not results or len(found) >= min(count, response.total):
+            return found, response.total
 
 
 def entity(

@@ -27,15 +27,25 @@ COLUMNS: tuple[Column, ...] = (
 )
 ATTRIBUTES = [*table.attributes(COLUMNS), "flowStopped"]
 
-# Key -> what it sorts by: its name, and the attributes in order.
-SORTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "r": ("rate", ("rate", "depth_msgs")),
-    "i": ("in/s", ("rate_in",)),
-    "o": ("out/s", ("rate_out",)),
-    "d": ("depth", ("depth_msgs", "depth_bytes")),
-    "b": ("bytes", ("depth_bytes",)),
-    "s": ("stopped", ("flowStopped", "flowStoppedFor", "blocked_producers")),
-    "n": ("name", ("name",)),
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """An order: as the broker is asked for it, and the attributes it is among those that came."""
+
+    name: str
+    asked: str
+    names: tuple[str, ...]
+
+
+# Key -> what it sorts by.
+SORTS: dict[str, Sort] = {
+    "r": Sort("rate", "rate_in+rate_out", ("rate", "depth_msgs")),
+    "i": Sort("in/s", "rate_in", ("rate_in",)),
+    "o": Sort("out/s", "rate_out", ("rate_out",)),
+    "d": Sort("depth", "depth_msgs", ("depth_msgs", "depth_bytes")),
+    "b": Sort("bytes", "depth_bytes", ("depth_bytes",)),
+    "s": Sort("stopped", "flowStopped", ("flowStopped", "flowStoppedFor", "blocked_producers")),
+    "n": Sort("name", "name", ("name",)),
 }
 HELP = (
     "r rate  i in  o out  d depth  b bytes  s stopped  n name  R reverse  / filter  a all"
@@ -97,31 +107,39 @@ class Board:
         elif len(key) == 1:
             self.typing += key
 
+    @property
+    def asked(self) -> str:
+        """The order as the broker is asked for it."""
+        return ("-" if self._descending else "") + SORTS[self.sort].asked
+
+    @property
+    def _descending(self) -> bool:
+        return (self.sort != "n") != self.reverse
+
     def wanted(self, rows: Sequence[Row]) -> list[Row]:
         """The rows to show, in their order."""
         shown = [{**row, "rate": _rate(row)} for row in rows if self._holds(str(row["name"]))]
-        _, names = SORTS[self.sort]
-        return table.ordered(shown, names, descending=(self.sort != "n") != self.reverse)
+        return table.ordered(shown, SORTS[self.sort].names, descending=self._descending)
 
     def _holds(self, name: str) -> bool:
         if name.startswith("$") and not self.everything:
             return False
-        pattern = self.pattern
-        wild = any(mark in pattern for mark in "*?[")
-        return fnmatchcase(name, pattern) if wild else pattern.lower() in name.lower()
+        name, pattern = name.casefold(), self.pattern.casefold()
+        if "*" not in pattern:
+            return pattern in name
+        return fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]"))
 
-    def page_of(self, rows: Sequence[Row], height: int) -> Sequence[Row]:
-        """So many of the rows as fit, from where the screen is."""
+    def page_of(self, rows: Sequence[Row], height: int, count: int) -> Sequence[Row]:
+        """So many of the rows as fit, from where the screen is; there are ``count`` in all."""
         self.page = max(height, 1)
-        self.first = min(self.first, max(len(rows) - self.page, 0))
+        self.first = min(self.first, max(count - self.page, 0))
         return rows[self.first : self.first + self.page]
 
     def foot(self, count: int) -> str:
         """The line under the table: the filter that is typed, or where we are and what can be pressed."""
         if self.typing is not None:
             return f"filter: {printable(self.typing)}_   enter takes it, escape doesn't"
-        name, _ = SORTS[self.sort]
-        parts = [f"by {name}{', reversed' if self.reverse else ''}"]
+        parts = [f"by {SORTS[self.sort].name}{', reversed' if self.reverse else ''}"]
         if self.pattern:
             parts.append(f"only {printable(self.pattern)}")
         if self.paused:
@@ -130,10 +148,9 @@ class Board:
         return f"{self.first + 1 if count else 0}-{last} of {count}, {', '.join(parts)}   {HELP}"
 
 
-def head(broker: Row, rows: Sequence[Row]) -> list[str]:
+def head(broker: Row) -> list[str]:
     """The broker in two lines: what moves and lies there, and what is stopped."""
-    rate_in, rate_out = (sum(_number(row.get(name)) for row in rows) for name in ("rate_in", "rate_out"))
-    memory = f"{size(broker['memory_bytes'])} of {table.size_limit(broker['memory_limit_bytes'])}"
+    memory = f"{size(broker['memory_bytes'])} of {size(broker['memory_limit_bytes'] or None)}"
     held = broker["holds"]
     depth = f"{table.word(broker['depth_msgs'])} messages, {size(broker['depth_bytes'])}"
     up = f"up {table.word(broker['uptime_s'])} s"
@@ -144,13 +161,13 @@ def head(broker: Row, rows: Sequence[Row]) -> list[str]:
         *(["a deadlock: sluice stat -f"] if broker["deadlocks"] else []),
     ]
     connections = f"{table.word(broker['connections'])} connections"
-    rates = f"in/s {rate_in:,.1f}   out/s {rate_out:,.1f}"
-    return ["   ".join((up, connections, rates, depth, f"memory {memory}")), "   ".join(parts)]
+    moving = f"in/s {table.word(broker['rate_in'])}   out/s {table.word(broker['rate_out'])}"
+    return ["   ".join((up, connections, moving, depth, f"memory {memory}")), "   ".join(parts)]
 
 
 BROKER_ATTRIBUTES = (
     *("uptime_s", "connections", "depth_msgs", "depth_bytes", "memory_bytes", "memory_limit_bytes"),
-    *("stopped_nodes", "blocked_producers", "holds", "deadlocks"),
+    *("stopped_nodes", "blocked_producers", "holds", "deadlocks", "rate_in", "rate_out"),
 )
 
 

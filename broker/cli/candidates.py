@@ -20,6 +20,7 @@ from broker.errors import SluiceError
 FILES = ":files"
 # A shell that waits for names is worse than one that has none.
 TIMEOUT_S = 0.7
+TIMEOUT = "SLUICE_COMPLETION_TIMEOUT"
 MOST_NAMES = 500
 
 # What an argument is called in the help -> the kinds of entity whose names it takes.
@@ -27,6 +28,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ADDRESS", "FILTER", "ADDRESS|PATTERN"), ("queue", "topic")),
     **dict.fromkeys(("SOURCE", "QUEUE"), ("queue",)),
     "TOPIC": ("topic",),
+    "CONNECTION": ("connection",),
     "CONNECTION|LINK": ("connection", "link"),
 }
 FILE_NAMES = ("FILE", "DIR", "PATH", "HISTORY")
@@ -188,9 +190,10 @@ def ask_names(url: str, kinds: Iterable[str]) -> list[str]:
     from broker.client.request import Management
 
     try:
-        with Management(url, timeout_s=TIMEOUT_S) as management:
+        patience_s = arguments.duration(os.environ[TIMEOUT]) if TIMEOUT in os.environ else TIMEOUT_S
+        with Management(url, timeout_s=patience_s) as management:
             return [name for kind in kinds for name in _listed(management.call, kind)]
-    except (SluiceError, OSError):
+    except (SluiceError, OSError, argparse.ArgumentTypeError):
         return []
 
 

@@ -4,8 +4,8 @@ bash: eval "$(sluice completion bash)", in ~/.bashrc
 zsh:  eval "$(sluice completion zsh)", in ~/.zshrc after compinit
 fish: sluice completion fish | source, in ~/.config/fish/config.fish
 
-Names come from the broker that the line means (-b, else SLUICE_BROKER), where it answers at once; without
-one, verbs and flags are completed all the same.
+Names come from the broker that the line means (-b, else SLUICE_BROKER), where it answers within 700 ms, or
+what SLUICE_COMPLETION_TIMEOUT says; without one, verbs and flags are completed all the same.
 """
 
 from __future__ import annotations

@@ -22,30 +22,23 @@ policies' holds again. Sizes take a unit, as in 10MB.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli import arguments, ask, explain, listings, table
-from broker.cli.main import UsageError
-from broker.cli.printable import printable
+from broker.cli import arguments, ask, changes, explain, listings, table
 
 if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
 
-# qpid-config's flags and the settings they stand for.
-FLAGS = {
-    "--max-queue-count": "max_count",
-    "--max-queue-size": "max_size",
-    "--limit-policy": "qpid.policy_type",
-    "--flow-stop-size": "flow_stop_size",
-    "--flow-resume-size": "flow_resume_size",
-    "--flow-stop-count": "flow_stop_count",
-    "--flow-resume-count": "flow_resume_count",
+HELP = {
+    "--max-queue-count": "most messages",
+    "--max-queue-size": "most bytes",
+    "--limit-policy": "what happens there: none or reject refuse, ring drops the oldest",
+    "--flow-stop-size": "producers stop at so many bytes",
+    "--flow-resume-size": "and go on below so many",
+    "--flow-stop-count": "producers stop at so many messages",
+    "--flow-resume-count": "and go on below so many",
 }
-LIMIT_POLICIES = ("none", "reject", "ring")
-LARGEST_FILE = 1 << 20
 
 EXAMPLES = (
     (
@@ -80,19 +73,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         inner = _verb(verbs, name, listings.show, f"list {listings.HELP[name]}")
         inner.add_argument("filter", nargs="?", metavar="FILTER", help="a name; * and ? are wildcards")
         inner.set_defaults(listing=listing)
-    _settings(_node_verb(verbs, "add", _add, "create a queue, a topic or a bridge", ("bridge",)))
-    setting = _node_verb(verbs, "set", _set, "change a queue or a topic")
+    _settings(_node_verb(verbs, "add", changes.create, "create a queue, a topic or a bridge", ("bridge",)))
+    setting = _node_verb(verbs, "set", changes.change, "change a queue or a topic")
     _settings(setting)
     setting.add_argument("--dry-run", action="store_true", help="only say what it would do to its flow")
-    _node_verb(verbs, "del", _del, "remove a node with its messages, or a bridge", ("subscription", "bridge"))
-    for name, change in (("bind", _bind), ("unbind", _unbind)):
+    _node_verb(
+        verbs,
+        "del",
+        changes.delete,
+        "remove a node with its messages, or a bridge",
+        ("subscription", "bridge"),
+    )
+    for name, change in (("bind", changes.bind), ("unbind", changes.unbind)):
         what = "have a queue take" if name == "bind" else "have a queue no longer take"
         binding = _verb(verbs, name, change, f"{what} what is sent to a topic")
         binding.add_argument("topic", metavar="TOPIC")
         binding.add_argument("queue", metavar="QUEUE")
         # qpid-config's grammar has one; the broker says that there is no such thing here.
         binding.add_argument("key", nargs="?", metavar="KEY", help=argparse.SUPPRESS)
-    applying = _verb(verbs, "apply", _apply, "apply policies")
+    applying = _verb(verbs, "apply", changes.apply, "apply policies")
     applying.add_argument(
         "file", nargs="?", metavar="FILE", help="'-': stdin; without: the broker's own again"
     )
@@ -113,8 +112,10 @@ def _verb(
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
     # Suppressed: a default here would undo what stood before the sub-command.
-    parser.add_argument("-b", "--broker", metavar="URL", default=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+    parser.add_argument(
+        "-b", "--broker", metavar="URL", default=argparse.SUPPRESS, help="as before the command"
+    )
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
     parser.set_defaults(verb=verb)
     return parser
 
@@ -140,28 +141,21 @@ def _node_verb(
 
 
 def _settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--durable", action="store_true", default=None)
-    for flag, name in FLAGS.items():
-        choices = LIMIT_POLICIES if flag == "--limit-policy" else None
-        parser.add_argument(flag, dest=name, metavar=None if choices else "N", choices=choices)
+    parser.add_argument("--durable", action="store_true", default=None, help="kept over a restart")
+    for flag, name in changes.FLAGS.items():
+        choices = changes.LIMIT_POLICIES if flag == "--limit-policy" else None
+        parser.add_argument(
+            flag, dest=name, metavar=None if choices else "N", choices=choices, help=HELP[flag]
+        )
     parser.add_argument("--selector", metavar="S", help="of a bridge: only messages that it selects")
-    parser.add_argument("--argument", type=arguments.pair, action="append", default=[], metavar="KEY=VALUE")
-
-
-def settings(args: argparse.Namespace) -> dict[str, object]:
-    """The arguments of CREATE and UPDATE; texts, which the broker reads. UsageError if one stands twice."""
-    given: dict[str, object] = {
-        name: value for name in FLAGS.values() if (value := getattr(args, name)) is not None
-    }
-    if args.durable:
-        given["durable"] = True
-    if args.selector is not None:
-        given["selector"] = args.selector
-    for key, value in args.argument:
-        if key in given:
-            raise UsageError(f"{key} is given twice")
-        given[key] = value
-    return given
+    parser.add_argument(
+        "--argument",
+        type=arguments.pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any other setting; may repeat",
+    )
 
 
 def _overview(args: argparse.Namespace) -> int:
@@ -182,126 +176,3 @@ def _overview(args: argparse.Namespace) -> int:
     ):
         print(f"{name:<14} {table.word(broker.get(name))}")
     return 0
-
-
-def _add(args: argparse.Namespace) -> int:
-    return _change(args, "CREATE", "created")
-
-
-def _set(args: argparse.Namespace) -> int:
-    if not settings(args):
-        raise UsageError("set needs a setting; --help lists them")
-    return _try(args) if args.dry_run else _change(args, "UPDATE", "changed")
-
-
-def _try(args: argparse.Namespace) -> int:
-    if args.durable:
-        raise UsageError("--durable can't be tried")
-    with ask.connect(args) as management:
-        answer = ask.operation(management, "effect", name=args.name, arguments=_given(args, taking_back=True))
-    print(table.as_json(answer) if args.json else _effect_told(answer))
-    return 0
-
-
-def _effect_told(effect: ask.Row) -> str:
-    """What a change would come to: the gate before and after, and each setting that changes."""
-    before, after = effect["settings_before"], effect["settings_after"]
-    assert isinstance(before, dict)
-    assert isinstance(after, dict)
-    gates = f"{effect['gate_before']} now, {effect['gate_after']} then"
-    lines = [f"{printable(str(effect['name']))}: {gates}; {table.word(effect['depth_msgs'])} messages there"]
-    if effect["revoked_msgs"]:
-        lines.append(f"{table.word(effect['revoked_msgs'])} credits would be taken back")
-    changed = effect["changed"]
-    assert isinstance(changed, list)
-    lines += [f"{name}: {table.word(before[name])} -> {table.word(after[name])}" for name in changed]
-    return "\n".join(lines if changed else [*lines, "nothing would change"])
-
-
-def _bridge(args: argparse.Namespace) -> None:
-    """Two names for a bridge, one for everything else."""
-    if args.kind == "bridge":
-        if args.target is None:
-            raise UsageError("a bridge needs two nodes: FROM TO")
-        args.name = f"{args.name}->{args.target}"
-    elif getattr(args, "target", None) is not None:
-        raise UsageError(f"a {args.kind} has one name")
-    if args.kind != "bridge" and getattr(args, "selector", None) is not None:
-        raise UsageError("--selector is for bridges")
-
-
-def _change(args: argparse.Namespace, operation: str, done: str) -> int:
-    _bridge(args)
-    given = _given(args, taking_back=operation == "UPDATE")
-    with ask.connect(args) as management:
-        entity = ask.entity(management, operation, args.kind, args.name, given)
-    return _done(args, done, entity)
-
-
-def _given(args: argparse.Namespace, *, taking_back: bool) -> dict[str, object]:
-    """The settings; to a node that exists, null for an empty one, which takes it back."""
-    given = settings(args)
-    return {name: None if taking_back and value == "" else value for name, value in given.items()}
-
-
-def _del(args: argparse.Namespace) -> int:
-    _bridge(args)
-    with ask.connect(args) as management:
-        ask.entity(management, "DELETE", args.kind, args.name)
-    return _done(args, "deleted", {"name": args.name, "kind": args.kind})
-
-
-def _done(args: argparse.Namespace, done: str, entity: ask.Row) -> int:
-    print(table.as_json(entity) if args.json else f"{done} {args.kind} {printable(args.name)}")
-    return 0
-
-
-def _bind(args: argparse.Namespace) -> int:
-    pair = {"source": args.topic, "target": args.queue}
-    if args.key is not None:
-        pair["key"] = args.key
-    with ask.connect(args) as management:
-        entity = ask.entity(management, "CREATE", "binding", f"{args.topic}/{args.queue}", pair)
-    told = f"bound queue {printable(args.queue)} to topic {printable(args.topic)}"
-    print(table.as_json(entity) if args.json else told)
-    return 0
-
-
-def _unbind(args: argparse.Namespace) -> int:
-    with ask.connect(args) as management:
-        ask.entity(management, "DELETE", "binding", f"{args.topic}/{args.queue}")
-    pair = {"source": args.topic, "target": args.queue}
-    told = f"unbound queue {printable(args.queue)} from topic {printable(args.topic)}"
-    print(table.as_json(pair) if args.json else told)
-    return 0
-
-
-def _apply(args: argparse.Namespace) -> int:
-    if args.dry_run and args.file is None:
-        raise UsageError("--dry-run needs a FILE")
-    given: dict[str, object] = {}
-    if args.file is not None:
-        given = {"text": _policies(args.file), "file": args.file}
-    if args.dry_run:
-        given["dry_run"] = True
-    with ask.connect(args) as management:
-        answer = ask.operation(management, "apply", **given)
-    changed = answer["changed"]
-    assert isinstance(changed, list)
-    text = ", ".join(printable(str(name)) for name in changed) or "nothing that exists"
-    told = f"would change: {text}" if args.dry_run else f"applied; changed: {text}"
-    print(table.as_json(answer) if args.json else told)
-    return 0
-
-
-def _policies(name: str) -> str:
-    """The file's text, which must fit into a request."""
-    try:
-        raw = sys.stdin.buffer.read(LARGEST_FILE) if name == "-" else Path(name).read_bytes()
-        if len(raw) >= LARGEST_FILE - 4096:
-            raise UsageError(f"{name}: larger than a request may be")
-        return raw.decode()
-    except OSError as error:
-        raise UsageError(f"{name}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{name}: {error}") from error

@@ -88,7 +88,7 @@ def _event(message: bytes) -> dict[str, object]:
 
 def _print(args: argparse.Namespace, events: Iterable[Mapping[str, object]]) -> None:
     for event in events:
-        text = json.dumps(event, ensure_ascii=False) if args.json else safe(_line(event))
+        text = json.dumps(event) if args.json else safe(_line(event))
         sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

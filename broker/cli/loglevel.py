@@ -1,10 +1,7 @@
 """Show from which level on each of the broker's loggers writes, or change one of them.
 
-A change holds until the broker reads its settings again, or is started again.
-
-sluice log-level                      all of them
-sluice log-level sluice.amqp          one
-sluice log-level sluice.amqp debug    change it; `inherit` gives it the level of `sluice` again
+A change holds until the broker reads its settings again, or is started again; the level `inherit` gives
+a logger the level of `sluice` again.
 """
 
 from __future__ import annotations
@@ -13,9 +10,15 @@ import argparse
 from typing import cast
 
 from broker.cli import arguments, ask, table
+from broker.cli.printable import printable
 from broker.errors import OperatorError
 
 INHERIT = "inherit"
+EXAMPLES = (
+    ("sluice log-level", "all loggers, and their levels"),
+    ("sluice log-level sluice.amqp debug", "see what clients are refused, and why"),
+    ("sluice log-level sluice.amqp inherit", "and no longer"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,5 +44,5 @@ def run(args: argparse.Namespace) -> int:
         print(table.as_json(levels))
     else:
         width = max(map(len, levels))
-        print("\n".join(f"{name:<{width}}  {level}" for name, level in levels.items()))
+        print("\n".join(f"{printable(name):<{width}}  {printable(level)}" for name, level in levels.items()))
     return 0

@@ -1,5 +1,5 @@
 """The manual, written from the verbs' own parsers: `python -m broker.cli.manual` prints the page sluice(1),
-with `--markdown` the text of docs/cli.md.
+with `--markdown` the text of docs/cli.md. `make docs` writes both.
 
 It doesn't depend on the terminal or on how this Python's argparse wraps its help.
 """
@@ -47,12 +47,17 @@ def sections() -> Iterator[Section]:
         for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):
                 for inner in action.choices.values():
-                    yield _section(inner, ())
+                    yield _section(inner, (), ("help", "broker", "json"))
 
 
-def _section(parser: argparse.ArgumentParser, examples: tuple[tuple[str, str], ...]) -> Section:
+def _section(
+    parser: argparse.ArgumentParser,
+    examples: tuple[tuple[str, str], ...],
+    told: tuple[str, ...] = ("help",),
+) -> Section:
+    """``told``: the arguments the reader knows already."""
     shown = [
-        action for action in parser._actions if action.help != argparse.SUPPRESS and action.dest != "help"
+        action for action in parser._actions if action.help != argparse.SUPPRESS and action.dest not in told
     ]
     inner = [action for action in shown if isinstance(action, argparse._SubParsersAction)]
     others = [action for action in shown if action not in inner]
@@ -157,8 +162,8 @@ def markdown() -> str:
     lines = [
         "# The command line",
         "",
-        "Written by `python -m broker.cli.manual --markdown` from the program's own help; a test holds it to",
-        "that, and runs the examples. `man docs/man/sluice.1` is the same as a manual page.",
+        "Written by `make docs` from the program's own help; a test holds it to that, and runs the examples.",
+        "`man docs/man/sluice.1` is the same as a manual page.",
         "",
         *(part for text in BEFORE for part in (text, "")),
         "| exit status | |",
@@ -182,10 +187,12 @@ def _markdown_section(section: Section) -> list[str]:
         lines += [f"| `{_cell(name)}` | {_cell(text)} |" for name, text in section.arguments]
     if section.examples:
         width = max(len(command) for command, _ in section.examples)
+        shown = (f"{command:<{width}}  # {text}" for command, text in section.examples)
         lines += [
             "",
-            "```sh",
-            *(f"{command:<{width}}  # {text}" for command, text in section.examples),
+            "<!-- not run: tests/wire/test_cli_operate.py runs them -->",
+            "```console",
+            *shown,
             "```",
         ]
     return lines

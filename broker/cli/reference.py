@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from broker.cli import config, serve
+from broker.cli import changes, serve
 from broker.conduits import BRIDGE_FIELDS, CHANNEL_FIELDS, ROUTE_FIELDS
 from broker.fields import Field, Several
 from broker.flow.vocabulary import ARGUMENTS
@@ -115,7 +115,7 @@ def _key(row: Field) -> tuple[str, ...]:
 
 
 def _config_flags() -> Iterable[tuple[str, str]]:
-    for flag, name in (*config.FLAGS.items(), ("--durable", "durable")):
+    for flag, name in (*changes.FLAGS.items(), ("--durable", "durable")):
         yield flag, ARGUMENTS.get(name, name)
 
 

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
             print(rendered(shown(management, views, args), args.json))
         elif watch.is_terminal() and not args.json:
             foot = f"{args.broker} every {args.watch:g} s, Ctrl-C ends it"
-            watch.on_screen(args.watch, lambda: drawn(shown(management, views, args), foot))
+            watch.on_screen(args.watch, lambda room: drawn(shown(management, views, args), foot, room))
         else:
             watch.plainly(args.watch, lambda: rendered(shown(management, views, args), args.json))
     return 0
@@ -84,13 +84,15 @@ def rendered(tables: Sequence[Shown], as_json: bool) -> str:
     return "\n\n".join(parts)
 
 
-def drawn(tables: Sequence[Shown], foot: str) -> RenderableType:
-    """All of the tables for a terminal."""
+def drawn(tables: Sequence[Shown], foot: str, room: int) -> RenderableType:
+    """All of the tables for a terminal of that width."""
     from rich.console import Group
     from rich.text import Text
 
-    parts = (table.rich(each.view.title, each.view.columns, each.rows) for each in _wanted(tables))
-    return Group(*parts, Text(foot, style="dim"))
+    lines: list[Text] = []
+    for each in _wanted(tables):
+        lines += [Text(each.view.title), *table.coloured(each.view.columns, each.rows, room), Text()]
+    return Group(*lines, Text(foot, style="dim"))
 
 
 def _wanted(tables: Sequence[Shown]) -> list[Shown]:

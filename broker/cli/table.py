@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from broker.cli import layout
 from broker.cli.printable import printable
 from broker.units import format_size
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.text import Text as RichText
 
 # Attributes that, where true, mean that somebody waits.
 ALARMING = ("flowStopped", "blocked", "shut")
@@ -85,31 +86,29 @@ def attributes(columns: Sequence[Column]) -> list[str]:
     return list(dict.fromkeys(name for column in columns for name in column.names))
 
 
-def cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[list[str]]:
-    """What stands in each row; nothing in it can command a terminal."""
-    return [[column.cell(row) for column in columns] for row in rows]
+def laid_out(columns: Sequence[Column], rows: Sequence[Row], room: int | None = None) -> list[str]:
+    """A line of headings and one for each row; nothing in them can command a terminal."""
+    cells = [
+        [column.title for column in columns],
+        *([column.cell(row) for column in columns] for row in rows),
+    ]
+    return layout.lines(cells, [column.right for column in columns], room)
 
 
 def plain(columns: Sequence[Column], rows: Sequence[Row]) -> str:
     """The table without any terminal's help."""
-    lines = [[column.title for column in columns], *cells(columns, rows)]
-    widths = [max(map(len, each)) for each in zip(*lines, strict=True)]
-    heading, *others = [_line(columns, line, widths) for line in lines]
-    return "\n".join([heading, "-" * max(map(len, (heading, *others))), *others])
+    heading, *others = laid_out(columns, rows)
+    return "\n".join([heading, "-" * max(map(layout.width, (heading, *others))), *others])
 
 
-def rich(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> RichTable:
-    """The table for a terminal; what flow control has stopped stands out."""
-    from rich.table import Table
+def coloured(columns: Sequence[Column], rows: Sequence[Row], room: int) -> list[RichText]:
+    """The table's lines for a terminal of that width; what flow control has stopped stands out."""
     from rich.text import Text
 
-    found = Table(title=title, title_justify="left")
-    for column in columns:
-        found.add_column(column.title, justify="right" if column.right else "left", no_wrap=column.right)
-    for row, line in zip(rows, cells(columns, rows), strict=True):
-        style = "bold red" if any(row.get(name) for name in ALARMING) else ""
-        found.add_row(*map(Text, line), style=style)
-    return found
+    heading, *others = laid_out(columns, rows, room)
+    styles = ["bold red" if any(row.get(name) for name in ALARMING) else "" for row in rows]
+    found = [Text(line, style=style) for line, style in zip(others, styles, strict=True)]
+    return [Text(heading, style="bold underline"), *found]
 
 
 def ordered(rows: Sequence[Row], names: Sequence[str], *, descending: bool) -> list[Row]:
@@ -131,11 +130,3 @@ def _rank(value: object) -> tuple[bool, float, str]:
 def as_json(value: object) -> str:
     """JSON; anything a terminal might obey is escaped by ASCII."""
     return json.dumps(value, indent=2, default=str)
-
-
-def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [
-        cell.rjust(width) if column.right else cell.ljust(width)
-        for column, cell, width in zip(columns, cells, widths, strict=True)
-    ]
-    return "  ".join(padded).rstrip()

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from broker.cli import arguments, ask, board, table
 from broker.cli.board import Board
@@ -24,7 +24,6 @@ from broker.cli.views import NODES
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from broker.cli.keyboard import Keyboard
     from broker.client.request import Management
 
 EXAMPLES = (
@@ -33,10 +32,10 @@ EXAMPLES = (
     ("sluice top --count 1 'orders.*'", "one table, and done"),
     ("sluice top --json --interval 10s", "an object every ten seconds, for a program"),
 )
-BY = {name: key for key, (name, _) in board.SORTS.items()}
+BY = {sort.name: key for key, sort in board.SORTS.items()}
 INTERVAL_S = 1.0
-# Lines of a screen that are no rows: the head, the table's frame and heading, the foot.
-FRAME = 8
+# Lines of a screen that are no rows: the head, the heading, the foot and a last one that is left free.
+FRAME = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,82 +58,104 @@ def run(args: argparse.Namespace) -> int:
     """Until q, an interrupt or the count."""
     state = Board(sort=BY[args.by], pattern=args.filter, everything=args.all)
     with ask.connect(args) as management:
+        watcher = Watcher(management, state)
         if sys.stdout.isatty() and sys.stdin.isatty() and not args.json:
-            _on_screen(management, args, state)
+            _on_screen(watcher, args, state)
         else:
-            _in_print(management, args, state)
+            _in_print(watcher, args)
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The broker and its nodes at one moment."""
+    """The broker and its nodes at one moment: as many as may be shown, and how many there are."""
 
     broker: table.Row
     rows: Sequence[table.Row]
+    count: int
 
 
-def look(management: Management) -> Look:
-    """One round of questions."""
-    [broker] = ask.rows(management, "broker", board.BROKER_ATTRIBUTES)
-    rows = [row for kind in NODES for row in ask.rows(management, kind, board.ATTRIBUTES)]
-    return Look(broker, rows)
+class Watcher:
+    """Asks the broker for what a board shows; it sorts and filters, so thousands of nodes cost little."""
+
+    def __init__(self, management: Management, state: Board) -> None:
+        self._management = management
+        self._state = state
+
+    def look(self, most: int) -> Look:
+        """One round of questions; at least the first so many nodes."""
+        [broker] = ask.rows(self._management, "broker", board.BROKER_ATTRIBUTES)
+        rows, count = self._all() if self._state.everything else self._first(most)
+        return Look(broker, self._state.wanted(rows), count)
+
+    def _first(self, most: int) -> tuple[list[ask.Row], int]:
+        asked = self._state.asked, self._state.pattern
+        found = [ask.first(self._management, kind, board.ATTRIBUTES, most, *asked) for kind in NODES]
+        return [row for rows, _ in found for row in rows], sum(count for _, count in found)
+
+    def _all(self) -> tuple[list[ask.Row], int]:
+        rows = [row for kind in NODES for row in ask.rows(self._management, kind, board.ATTRIBUTES)]
+        return rows, len(self._state.wanted(rows))
 
 
 def _turns(args: argparse.Namespace) -> Iterator[int]:
     return iter(range(args.count)) if args.count else count()
 
 
-def _in_print(management: Management, args: argparse.Namespace, state: Board) -> None:
+def _in_print(watcher: Watcher, args: argparse.Namespace) -> None:
     for turn in _turns(args):
         if turn:
             time.sleep(args.interval)
-        now = look(management)
-        rows = state.wanted(now.rows)[: args.limit]
+        now = watcher.look(args.limit)
+        rows = now.rows[: args.limit]
         if args.json:
             print(json.dumps({"broker": now.broker, "nodes": rows}, default=str), flush=True)
         else:
-            print(
-                *board.head(now.broker, now.rows), table.plain(board.COLUMNS, rows), "", sep="\n", flush=True
-            )
+            shown = table.plain(board.COLUMNS, rows)
+            print(*board.head(now.broker), shown, "", sep="\n", flush=True)
 
 
-def _on_screen(management: Management, args: argparse.Namespace, state: Board) -> None:
+def _on_screen(watcher: Watcher, args: argparse.Namespace, state: Board) -> None:
     from rich.live import Live
 
     from broker.cli.keyboard import Keyboard
 
     with Keyboard() as keyboard, Live(screen=True, auto_refresh=False) as live:
-        now = look(management)
-        for _ in _turns(args):
-            if not state.paused:
-                now = look(management)
-            live.update(drawn(now, state, live.console.height, args.broker), refresh=True)
+
+        def look() -> Look:
+            return watcher.look(state.first + live.console.height)
+
+        def draw() -> None:
+            live.update(drawn(now, state, args.broker, *live.console.size), refresh=True)
+
+        now = look()
+        for turn in _turns(args):
+            if turn and not state.paused:
+                now = look()
+            draw()
             next_s = time.monotonic() + args.interval
             while (left_s := next_s - time.monotonic()) > 0:
-                pressed = _pressed(keyboard, state, left_s)
-                if pressed is None:
+                keys = keyboard.keys(left_s)
+                if not all(state.press(key) for key in keys):
                     return
-                if pressed:
-                    live.update(drawn(now, state, live.console.height, args.broker), refresh=True)
+                if keys:
+                    now = look() if not state.paused and state.typing is None else now
+                    draw()
 
 
-def _pressed(keyboard: Keyboard, state: Board, seconds: float) -> bool | None:
-    """Whether a key was pressed; None: leave."""
-    keys = keyboard.keys(seconds)
-    return bool(keys) if all(state.press(key) for key in keys) else None
-
-
-def drawn(now: Look, state: Board, height: int, url: str) -> RenderableType:
+def drawn(now: Look, state: Board, url: str, width: int, height: int) -> RenderableType:
     """The whole screen."""
     from rich.console import Group
     from rich.text import Text
 
-    rows = state.wanted(now.rows)
-    found = table.rich("", board.COLUMNS, state.page_of(rows, height - FRAME))
-    found.title = None
-    found.expand = True
-    lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in board.head(now.broker, now.rows)]
-    lines[1].stylize("bold red" if cast("int", now.broker["stopped_nodes"]) else "dim")
-    title = Text(f"sluice top   {table.word(url)}", style="bold", no_wrap=True)
-    return Group(title, *lines, found, Text(state.foot(len(rows)), style="dim", no_wrap=True))
+    first, second = board.head(now.broker)
+    lines = [
+        Text(f"sluice top   {table.word(url)}", style="bold"),
+        Text(first),
+        Text(second, style="bold red" if now.broker["stopped_nodes"] else "dim"),
+        *table.coloured(board.COLUMNS, state.page_of(now.rows, height - FRAME, now.count), width),
+        Text(state.foot(now.count), style="dim"),
+    ]
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(*lines)

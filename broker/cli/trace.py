@@ -8,6 +8,13 @@ from __future__ import annotations
 import argparse
 
 from broker.cli import arguments, ask, table
+from broker.cli.printable import printable
+
+EXAMPLES = (
+    ("sluice trace c12", "its next 1,000 frames, for a minute at most"),
+    ("sluice trace c12 --frames 50 --for 5m", "its next 50"),
+    ("sluice trace c12 --stop", "enough"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,10 +45,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(table.as_json(order))
     elif args.stop:
-        print(f"{args.connection} is not traced any more")
+        print(f"{printable(args.connection)} is not traced any more")
     else:
         print(
-            f"the broker logs the next {order['frames']:,} frames of {args.connection},"
+            f"the broker logs the next {order['frames']:,} frames of {printable(args.connection)},"
             f" for at most {order['seconds']} s"
         )
     return 0

@@ -34,13 +34,13 @@ def plainly(seconds: float, text: Callable[[], str]) -> None:
         print(text(), end="\n\n", flush=True)
 
 
-def on_screen(seconds: float, picture: Callable[[], RenderableType]) -> None:
-    """Draws on a screen of its own until interrupted; the terminal is as before afterwards."""
+def on_screen(seconds: float, picture: Callable[[int], RenderableType]) -> None:
+    """Draws on a screen of its own, whose width ``picture`` is told, until interrupted."""
     from rich.live import Live
 
     with Live(screen=True, auto_refresh=False) as live:
         for _ in _turns(seconds):
-            live.update(picture(), refresh=True)
+            live.update(picture(live.console.width), refresh=True)
 
 
 def is_terminal() -> bool:

@@ -26,7 +26,7 @@ from broker.fields import (
     unknown_key,
 )
 from broker.fields import table as fields_table
-from broker.units import KB, format_duration, format_size, parse_size, show
+from broker.units import KB, format_duration, format_size, show
 
 Value = int | str
 
@@ -63,7 +63,7 @@ class FlowControl:
         if value in (None, "", {}):
             return EMS_STOP_BYTES
         try:
-            size = parse_size(value)
+            size = Size().parse(value)
         except ValueError:
             raise ValueError(f"expected true, false or a size such as 60MB, not {show(value)}") from None
         if size == 0:
@@ -424,7 +424,7 @@ def _rank(key: str, meaning: Mapping[str, Value]) -> int:
 
 def _argument_value(argument: str, key: str, value: object) -> object:
     if argument == "qpid.policy_type":
-        if value not in POLICY_TYPES:
+        if not isinstance(value, str) or value not in POLICY_TYPES:
             words = ", ".join(["none", *POLICY_TYPES])
             raise SettingError(f"qpid.policy_type: expected one of {words}, not {show(value)}", argument)
         return POLICY_TYPES[str(value)]

@@ -148,9 +148,9 @@ def _compound(data: bytes, at: int, depth: int) -> object:
 
 def _array(data: bytes, at: int, depth: int) -> list[object]:
     count, here = _head(data, at)
+    if data[here] == 0:
+        here = skipped(data, here + 1)
     constructor, here = data[here : here + 1], here + 1
-    if constructor == b"\x00":
-        raise ValueError("an array of described values")
     if skipped(constructor + bytes(16), 0) == 1 and count > BODY_BYTES:
         raise ValueError("an array without end")
     items: list[object] = []

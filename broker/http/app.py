@@ -23,6 +23,7 @@ from broker.http.api import application as api
 from broker.http.api.desk import Desk
 from broker.http.api.guard import Guard
 from broker.http.threads import Threads
+from broker.loggers import SOMEBODY, about
 from broker.manage.survey import Surveyed
 
 log = logging.getLogger("sluice.http")
@@ -57,7 +58,7 @@ def application(
     if operate is None:
         return _Guarded(found)
     found.router.routes += files.routes()
-    desk = Desk(operate.model, ask, threads)
+    desk = Desk(operate.model, ask, operate.ask_in_parts, threads)
     return _Guarded(_Fork(found, api.application(desk, Guard(operate.refusal, operate.origins))))
 
 
@@ -155,7 +156,7 @@ class _Guarded:
         try:
             await self._inner(scope, receive, finish)
         except Exception:
-            log.exception("HTTP %s failed", scope.get("path"))
+            log.exception("HTTP %s failed", scope.get("path"), extra=about(SOMEBODY))
 
 
 def common() -> list[tuple[bytes, bytes]]:

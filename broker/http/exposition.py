@@ -18,7 +18,9 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 def label(name: str, value: str) -> str:
     """One label, its value escaped."""
-    return f'{name}="{value.translate(_ESCAPES)}"'
+    if '"' in value or "\\" in value or "\n" in value:
+        value = value.translate(_ESCAPES)
+    return f'{name}="{value}"'
 
 
 def labels(*pairs: tuple[str, str]) -> str:

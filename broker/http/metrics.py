@@ -34,8 +34,9 @@ def _render(found: Surveyed) -> Iterator[bytes]:
     yield from _broker(found.broker)
     yield _log(found)
     yield generate_latest(_PROCESS)
-    yield from _nodes("sluice_queue_", [_queue_labels(each) for each in found.nodes], found.rows)
-    yield _info(found.nodes)
+    written = [label("queue", each.name) for each in found.nodes]
+    yield from _nodes("sluice_queue_", written, found.rows)
+    yield _info(written, found.nodes)
     if found.subscriptions:
         named = [_subscription_labels(each) for each in found.subscriptions]
         yield from _nodes("sluice_subscription_", named, found.subscription_rows)
@@ -77,21 +78,11 @@ def _nodes(prefix: str, written: Sequence[str], rows: Sequence[Row]) -> Iterator
         yield of_outcome.samples(name, [row[place] for row in rows])
 
 
-def _info(nodes: Sequence[Named]) -> bytes:
-    samples = (
-        (
-            labels(
-                ("queue", each.name), ("kind", each.kind), ("durable", "true" if each.durable else "false")
-            ),
-            1,
-        )
-        for each in nodes
-    )
+def _info(written: Sequence[str], nodes: Sequence[Named]) -> bytes:
+    durable = ("false", "true")
+    pairs = zip(written, nodes, strict=True)
+    samples = ((f'{{{of},kind="{each.kind}",durable="{durable[each.durable]}"}}', 1) for of, each in pairs)
     return family("sluice_queue_info", "Always 1; what it is", samples)
-
-
-def _queue_labels(named: Named) -> str:
-    return label("queue", named.name)
 
 
 def _subscription_labels(named: Named) -> str:

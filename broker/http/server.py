@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -41,6 +41,12 @@ class Ask(Protocol):
     def __call__(self, question: Callable[[], Answer], /) -> Answer: ...
 
 
+class AskInParts(Protocol):
+    """The same with what is answered in steps, between which the reactor goes on."""
+
+    def __call__(self, question: Callable[[], Generator[None, None, Answer]], /) -> Answer: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Operate:
     """What the API is to work on. ``refusal`` is why it changes nothing, empty where it may; pages of
@@ -48,6 +54,7 @@ class Operate:
     """
 
     model: Model
+    ask_in_parts: AskInParts
     refusal: str = ""
     origins: tuple[str, ...] = ()
 

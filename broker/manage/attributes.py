@@ -126,7 +126,7 @@ BROKER: Row = {
     **_same(
         "stopped_nodes", "blocked_producers", "slow_consumers", "depth_msgs", "depth_bytes", "promised_msgs"
     ),
-    **_same("parked_msgs", "parked_bytes", "memory_bytes", "memory_limit_bytes"),
+    **_same("parked_msgs", "parked_bytes", "memory_bytes", "memory_limit_bytes", "rate_in", "rate_out"),
     "deadlocks": _deadlocks,
     "deadlocks_found": _field("deadlocks_found"),
     "storeState": _field("store.state"),

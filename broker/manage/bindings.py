@@ -77,12 +77,17 @@ class Bindings:
         self._engine.note(BINDINGS, json.dumps(pairs).encode() if pairs else b"")
 
 
+def check_ends(topic: Node | None, queue: Node | None) -> None:
+    """OperatorError if one that is there can't be that end of a binding."""
+    if topic is not None and not topic.is_topic:
+        raise OperatorError(f"'{topic.name}' is a queue: only topics have bindings")
+    if queue is not None and queue.is_topic:
+        raise OperatorError(f"'{queue.name}' is a topic: only queues can be bound")
+
+
 def check(topic: Node, queue: Node) -> None:
     """OperatorError, or ConflictError, if the queue can't be bound to the topic."""
-    if not topic.is_topic:
-        raise OperatorError(f"'{topic.name}' is a queue: only topics have bindings")
-    if queue.is_topic:
-        raise OperatorError(f"'{queue.name}' is a topic: only queues can be bound")
+    check_ends(topic, queue)
     if topic in queue.topics:
         raise ConflictError(f"'{queue.name}' is bound to '{topic.name}' already")
 

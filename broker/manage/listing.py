@@ -6,23 +6,29 @@ the attributes of a page: each time a piece of work that is short however many e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from broker.engine import Engine
 from broker.errors import OperatorError
 from broker.manage.attributes import PREFIX, names
-from broker.manage.entities import NODE_KINDS, Entities
+from broker.manage.entities import NODE_KINDS, Entities, Page
+from broker.manage.ordering import matcher, ordered
+from broker.manage.views import Links
 from broker.node import Node
 
 # Nodes of which one call gives whole rows, and of which it gives one value that is read at once.
-ROWS_AT_ONCE, VALUES_AT_ONCE = 100, 4000
+ROWS_AT_ONCE, VALUES_AT_ONCE = 50, 4000
+
+# What there is as much of as there are clients.
+CLIENTS = ("connection", "session", "link")
 
 
 class Listing:
     """Reads the engine and the links; it changes nothing. Every call belongs in a turn of its own."""
 
-    def __init__(self, engine: Engine, entities: Entities) -> None:
+    def __init__(self, engine: Engine, links: Links, entities: Entities) -> None:
         self._engine = engine
+        self._links = links
         self._entities = entities
 
     def nodes(self, kinds: Sequence[str]) -> list[str]:
@@ -33,6 +39,28 @@ class Listing:
             for node in self._engine.every_node()
             if node.kind in wanted and (node.is_subscription or not node.name.startswith("$"))
         ]
+
+    def page(
+        self, kind: str, columns: Sequence[str], offset: int, count: int, sort: str = "", pattern: str = ""
+    ) -> Page:
+        """Part of a sorted list of nodes in one turn: short, for only ``QUICK`` attributes can be sorted by.
+
+        ``sort`` is one of them, or the sum of several with `+` between; with `-` in front from the greatest.
+        """
+        names, downwards = (sort.removeprefix("-") or "name").split("+"), sort.startswith("-")
+        for name in names:
+            if name not in QUICK or (len(names) > 1 and name == "name"):
+                raise OperatorError(
+                    f"can't sort by {name!r}; by {', '.join(QUICK)}, or sums of them with '+'"
+                )
+        check_columns([PREFIX + kind], columns)
+        matches = matcher(pattern)
+        found = [name for name in self.nodes([kind]) if matches(name)]
+        keys = [_sum(each) for each in zip(*(self.keys(found, name) for name in names), strict=True)]
+        pairs = ordered(list(zip(keys, found, strict=True)), lambda pair: pair[0], downwards)
+        rows = self.rows([name for _, name in pairs[offset : offset + count]], columns)
+        shown = tuple(columns) or tuple(names_of(kind))
+        return Page(shown, tuple(tuple(row.get(name) for name in shown) for row in rows), len(found))
 
     def keys(self, found: Sequence[str], attribute: str) -> list[object]:
         """One attribute of each of these nodes, None for those that are gone."""
@@ -45,12 +73,19 @@ class Listing:
         known = [node for node in map(self._node, found) if node is not None]
         return [self._entities.row(PREFIX + node.kind, node, columns) for node in known]
 
-    def others(self, type_: str, node: str = "") -> list[object]:
-        """Views of all entities of a type that are no nodes, or of one node's links: there are fewer of them.
+    def others(self, type_: str, node: str = "") -> Generator[None, None, list[object]]:
+        """Views of all entities of a type that are no nodes, or of one node's links; one after each ``next``.
 
         Any thread may read them, with ``row``.
         """
-        return self._entities.every(type_, node)
+        kind = type_.removeprefix(PREFIX)
+        if node or kind not in CLIENTS:
+            return self._entities.every(type_, node)
+        found: list[object] = []
+        for view in self._links.every(kind):
+            found.append(view)
+            yield
+        return found
 
     def row(self, type_: str, view: object) -> dict[str, object]:
         """All attributes of one of ``others``."""
@@ -61,6 +96,19 @@ class Listing:
 
     def _reader(self, attribute: str) -> Callable[[Node], object]:
         return lambda node: self._entities.row(PREFIX + node.kind, node, (attribute,))[attribute]
+
+
+def names_of(kind: str) -> list[str]:
+    """The attributes of a kind of node."""
+    return names(PREFIX + kind)
+
+
+def _sum(values: Sequence[object]) -> object:
+    """One value as it is; of several their sum, if all are numbers."""
+    if len(values) == 1:
+        return values[0]
+    figures = [value for value in values if isinstance(value, int | float)]
+    return sum(figures) if len(figures) == len(values) else None
 
 
 def at_once(attribute: str) -> int:

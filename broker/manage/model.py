@@ -20,14 +20,15 @@ from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
 from broker.flow.vocabulary import ARGUMENTS
 from broker.manage import survey
 from broker.manage import why as reasons
+from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit, audit
-from broker.manage.bindings import Bindings, check, parents_of
+from broker.manage.bindings import Bindings, check, check_ends, parents_of
 from broker.manage.bridges import DefinedBridges
 from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.deadlocks import Deadlocks
 from broker.manage.definitions import Definition
 from broker.manage.effect import Effect, effect
-from broker.manage.entities import Entities, Page
+from broker.manage.entities import NODE_KINDS, Entities, Page
 from broker.manage.forecasts import Forecasts
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
 from broker.manage.listing import Listing
@@ -91,6 +92,7 @@ MOST_TOLD = 1000
 # The store's note of the operators' holds.
 HOLDS = "holds"
 
+BROKER = PREFIX + "broker"
 NO_PARENTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
@@ -167,7 +169,7 @@ class Model:
             "policy": lambda: policy_views(self.policies),
         }
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker, others)
-        self.listing = Listing(engine, self._entities)
+        self.listing = Listing(engine, links, self._entities)
         self.samples = Samples()
 
     # --- nodes
@@ -279,13 +281,16 @@ class Model:
 
     def move(self, source: str, target: str, count: int = 0, dry_run: bool = False) -> int:
         """Move the oldest messages of a queue to another as that has room; how many will go. 0 is all."""
-        here, there = self.find(source), self.destination(target)
+        here = self.find(source)
+        # Only what is to be done may make its target.
+        _check_not_own(target, "sent to")
+        there = self.engine.nodes.get(target) if dry_run else self.destination(target)
         if here is there:
             raise OperatorError(f"'{source}' is both source and target")
         if here.is_topic:
             raise OperatorError(f"'{source}' is a topic: move the messages of one of its subscriptions")
         count = min(count or waiting_msgs(here), waiting_msgs(here))
-        return count if dry_run else self.engine.move(here, there, count)
+        return count if dry_run or there is None else self.engine.move(here, there, count)
 
     def browse(self, name: str, offset: int = 0, count: int = 20) -> Browsed:
         """The oldest messages of a queue that are in memory, as they are; up to ``BROWSE_BYTES`` of them."""
@@ -301,6 +306,9 @@ class Model:
 
     def bind(self, source: str, target: str) -> None:
         """A queue takes what is sent to a topic, and from now on what it doesn't set itself (FLOW §6)."""
+        # What is there is looked at first: a refusal makes no node.
+        known = self.engine.nodes.get(source), self.engine.nodes.get(target)
+        check_ends(*known)
         topic, queue = self.resolve(source, "topic"), self.resolve(target, "queue")
         check(topic, queue)
         parents = {**parents_of(queue), topic.name: topic.arguments}
@@ -494,9 +502,24 @@ class Model:
         return self._why_node(node, store) or [reasons.of_node(node, self._around(node, store))]
 
     def query(
-        self, type_: str | None, attribute_names: Sequence[str] = (), offset: int = 0, count: int = 1000
+        self,
+        type_: str | None,
+        attribute_names: Sequence[str] = (),
+        offset: int = 0,
+        count: int = 1000,
+        sort: str = "",
+        pattern: str = "",
     ) -> Page:
-        """A page of the entities of a type, or of every type; no attribute names means all."""
+        """A page of the entities of a type, or of every type; no attribute names means all.
+
+        Queues, topics and subscriptions can be sorted and filtered by name (see ``Listing.page``); then the
+        broker's own are left out.
+        """
+        if sort or pattern:
+            kind = (type_ or "").removeprefix(PREFIX)
+            if kind not in NODE_KINDS:
+                raise OperatorError("only queues, topics and subscriptions can be sorted and filtered")
+            return self.listing.page(kind, attribute_names, offset, count, sort, pattern)
         return self._entities.query(type_, attribute_names, offset, count)
 
     def read(self, type_: str, name: str) -> dict[str, object]:
@@ -533,8 +556,19 @@ class Model:
         reading.add_up()
         return self._broker(reading)
 
+    def broker_in_parts(self) -> Generator[None, None, dict[str, object]]:
+        """The broker's attributes, read in parts: with many nodes ``broker`` would hold up every message."""
+        reading = self._survey()
+        try:
+            yield from reading.sums_in_parts()
+            return self._entities.row(BROKER, self._broker(reading))
+        finally:
+            self._totals.abandon(reading.look)
+
     def _survey(self) -> Survey:
-        return Survey(list(self.engine.every_node()), self._totals.begin(), self._held_by)
+        return Survey(
+            list(self.engine.every_node()), self._totals.begin(), bool(self.holds.patterns), self._held_by
+        )
 
     def _broker(self, reading: Survey) -> BrokerView:
         return BrokerView(

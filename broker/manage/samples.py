@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.engine import SECOND_NS
 from broker.node import Node
@@ -38,49 +38,47 @@ class Ring:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self._next = 0
-        self._count = 0
-        self._at_ns = array("q")
-        self._depths = array("q")
-        self._sizes = array("q")
-        self._stopped = bytearray()
-        self._rates_in = array("f")
-        self._rates_out = array("f")
+        self.count = 0
+        self._at_ns = array("q", bytes(8 * ROWS))
+        self._depths = array("q", bytes(8 * ROWS))
+        self._sizes = array("q", bytes(8 * ROWS))
+        self._stopped = bytearray(ROWS)
+        self._rates_in = array("f", bytes(4 * ROWS))
+        self._rates_out = array("f", bytes(4 * ROWS))
+        self._last: tuple[int, int, bool, float, float] | None = None
 
-    def add(self, sample: Sample) -> None:
-        """The newest; the oldest makes room."""
-        columns = (self._at_ns, self._depths, self._sizes, self._stopped, self._rates_in, self._rates_out)
-        values = (
-            *(sample.at_ns, sample.depth_msgs, sample.depth_bytes),
-            *(sample.stopped, sample.rate_in, sample.rate_out),
-        )
-        for column, value in zip(columns, values, strict=True):
-            if self._count < ROWS:
-                column.append(value)  # type: ignore[attr-defined]
-            else:
-                column[self._next] = value  # type: ignore[index]
-        self._count = min(self._count + 1, ROWS)
-        self._next = (self._next + 1) % ROWS
+    def look(self, now_ns: int) -> bool:
+        """Add a row if the node isn't as it was; of a topic, its subscriptions count. The oldest makes room.
 
-    def last(self) -> Sample | None:
-        """The newest there is."""
-        return self._sample((self._next - 1) % ROWS) if self._count else None
+        A thousand of these in a second are some two milliseconds of the reactor's.
+        """
+        node = self.node
+        gate = node.gate
+        if node.subscriptions:
+            seen = _of_many(node)
+        else:
+            seen = (gate.depth_msgs, gate.depth_bytes, gate.closed, node.rate_in, node.rate_out)
+        if seen == self._last:
+            return False
+        self._last = seen
+        at = self.count % ROWS
+        self._at_ns[at] = now_ns
+        self._depths[at], self._sizes[at], self._stopped[at], self._rates_in[at], self._rates_out[at] = seen
+        self.count += 1
+        return True
 
     def __iter__(self) -> Iterator[Sample]:
         """The oldest first."""
-        begin = self._next if self._count == ROWS else 0
-        for index in range(self._count):
-            yield self._sample((begin + index) % ROWS)
-
-    def _sample(self, at: int) -> Sample:
-        return Sample(
-            self._at_ns[at],
-            self._depths[at],
-            self._sizes[at],
-            bool(self._stopped[at]),
-            self._rates_in[at],
-            self._rates_out[at],
-        )
+        for number in range(max(self.count - ROWS, 0), self.count):
+            at = number % ROWS
+            yield Sample(
+                self._at_ns[at],
+                self._depths[at],
+                self._sizes[at],
+                bool(self._stopped[at]),
+                self._rates_in[at],
+                self._rates_out[at],
+            )
 
 
 class Samples:
@@ -95,10 +93,14 @@ class Samples:
         for node in nodes:
             if (node.rate_in or node.rate_out) and node.name not in rings:
                 self._begin(node)
-        for name, ring in list(rings.items()):
-            if ring.node.deleted:
+        changed = []
+        for name, ring in rings.items():
+            if ring.look(now_ns) or ring.node.deleted:
+                changed.append(name)
+        for name in changed:
+            if rings[name].node.deleted:
                 del rings[name]
-            elif self._add(ring, now_ns):
+            else:
                 rings.move_to_end(name)
 
     def of(self, node: Node, now_ns: int, seconds: int = ROWS) -> list[Sample]:
@@ -106,32 +108,24 @@ class Samples:
         ring = self._rings.get(node.name)
         if ring is None or ring.node is not node:
             ring = self._begin(node)
-            self._add(ring, now_ns)
+            ring.look(now_ns)
         self._rings.move_to_end(node.name)
-        return _filled(ring, now_ns, min(seconds, ROWS))
+        return _filled(list(ring), now_ns, min(seconds, ROWS))
 
     def __len__(self) -> int:
         return len(self._rings)
 
     def _begin(self, node: Node) -> Ring:
+        self._rings.pop(node.name, None)
         while len(self._rings) >= MOST_NODES:
             self._rings.popitem(last=False)
         ring = self._rings[node.name] = Ring(node)
         return ring
 
-    def _add(self, ring: Ring, now_ns: int) -> bool:
-        seen, last = sample_of(ring.node, now_ns), ring.last()
-        if last is not None and _same(seen, last):
-            return False
-        ring.add(seen)
-        return True
 
-
-def sample_of(node: Node, now_ns: int) -> Sample:
-    """A node as it is; of a topic, its subscriptions in all."""
+def _of_many(node: Node) -> tuple[int, int, bool, float, float]:
     gates = [node.gate, *(part.gate for part in node.subscriptions)]
-    return Sample(
-        now_ns,
+    return (
         sum(gate.depth_msgs for gate in gates),
         sum(gate.depth_bytes for gate in gates),
         any(gate.closed for gate in gates),
@@ -140,20 +134,8 @@ def sample_of(node: Node, now_ns: int) -> Sample:
     )
 
 
-def _same(one: Sample, other: Sample) -> bool:
-    """But for the time; rates are kept with fewer digits."""
-    return (
-        one.depth_msgs == other.depth_msgs
-        and one.depth_bytes == other.depth_bytes
-        and one.stopped == other.stopped
-        and abs(one.rate_in - other.rate_in) <= 1e-3 * one.rate_in
-        and abs(one.rate_out - other.rate_out) <= 1e-3 * one.rate_out
-    )
-
-
-def _filled(ring: Ring, now_ns: int, seconds: int) -> list[Sample]:
+def _filled(known: list[Sample], now_ns: int, seconds: int) -> list[Sample]:
     """A row for every second up to now: what didn't change is as it was before."""
-    known = list(ring)
     rows: list[Sample] = []
     at = 0
     for back in range(seconds - 1, -1, -1):
@@ -161,8 +143,5 @@ def _filled(ring: Ring, now_ns: int, seconds: int) -> list[Sample]:
         while at + 1 < len(known) and known[at + 1].at_ns <= moment:
             at += 1
         if known[at].at_ns <= moment:
-            row = known[at]
-            rows.append(
-                Sample(moment, row.depth_msgs, row.depth_bytes, row.stopped, row.rate_in, row.rate_out)
-            )
+            rows.append(replace(known[at], at_ns=moment))
     return rows

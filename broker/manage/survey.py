@@ -15,8 +15,8 @@ from typing import NamedTuple
 from broker.engine import SECOND_NS
 from broker.manage.bridges import BridgeView
 from broker.manage.conduits import ChannelView, RouteView
-from broker.manage.totals import Look
-from broker.manage.views import BrokerView, ConsumerView, ProducerView, queue_view
+from broker.manage.totals import Counted, Look, counted, of_node
+from broker.manage.views import BrokerView, ConsumerView, Counters, ProducerView, queue_view
 from broker.node import Node
 
 # What of a queue's view is a number, in the order of a row; a list counts, a text is whether there is one.
@@ -28,12 +28,12 @@ COLUMNS = (
     *("promised_msgs", "promised_bytes", "blocked_producers", "producers", "consumers", "subscriptions"),
     *("slow_consumers", "parked_msgs", "parked_bytes", "overrun_msgs", "late_msgs", "revocations"),
     *("paged_msgs", "paged_bytes"),
-    *("counters.received", "counters.received_bytes", "counters.delivered"),
-    *("counters.accepted", "counters.rejected", "counters.released", "counters.modified"),
-    *("counters.refused", "counters.dropped", "counters.unrouted", "counters.expired"),
-    *("counters.dead_lettered", "counters.duplicated"),
+    *(f"counters.{name}" for name in Counters.__slots__),
 )
 Row = tuple[float, ...]
+
+# Nodes that are read between two looks at the clock.
+AT_ONCE = 16
 
 
 class Named(NamedTuple):
@@ -57,9 +57,6 @@ _of_view = attrgetter(*COLUMNS)
 _of_settings = attrgetter(
     *(path.removeprefix("settings.") for path in COLUMNS if path.startswith("settings."))
 )
-_of_counters = attrgetter(
-    *(path.removeprefix("counters.") for path in COLUMNS if path.startswith("counters."))
-)
 
 
 @dataclass(slots=True)
@@ -79,15 +76,20 @@ class Sums:
     promised_msgs: int = 0
     parked_msgs: int = 0
     parked_bytes: int = 0
+    rate_in: float = 0.0
+    rate_out: float = 0.0
 
     def add(self, node: Node) -> None:
         """One node more."""
         gate = node.gate
         self.stopped_nodes += gate.closed
+        self.rate_out += node.rate_out
+        if not node.topics:  # else it came in at a topic
+            self.rate_in += node.rate_in
         if node.consumers:
             self.consumers += len(node.consumers)
             self.slow_consumers += sum(each.slow for each in node.consumers)
-        if not node.is_topic:
+        if gate.depth_msgs and not node.is_topic:
             self.depth_msgs += gate.depth_msgs
             self.depth_bytes += gate.depth_bytes
         if node.is_subscription:
@@ -97,9 +99,10 @@ class Sums:
         if ledger.accounts:
             self.producers += len(ledger.accounts)
             self.blocked_producers += ledger.blocked()
-        self.promised_msgs += ledger.promised_msgs
-        self.parked_msgs += ledger.parked_msgs
-        self.parked_bytes += ledger.parked_bytes
+            self.promised_msgs += ledger.promised_msgs
+        if ledger.parked_msgs:
+            self.parked_msgs += ledger.parked_msgs
+            self.parked_bytes += ledger.parked_bytes
         if not node.name.startswith("$"):
             self.topics += node.is_topic
             self.queues += not node.is_topic
@@ -128,7 +131,7 @@ class Surveyed:
     log_left_out: int = 0
 
 
-def row_of(node: Node, held: bool, now_ns: int) -> Row:
+def row_of(node: Node, counts: Counted, held: bool, now_ns: int) -> Row:
     """A node's numbers: those of its view, without the view where the node stands alone, as most do."""
     if node.subscriptions or node.topics or node.feeders or node.spool is not None or node.is_topic:
         return tuple(_of_view(queue_view(node, "held" if held else "", now_ns)))
@@ -164,14 +167,14 @@ def row_of(node: Node, held: bool, now_ns: int) -> Row:
         ledger.revoked_count,
         0,
         0,
-        *_of_counters(node),
+        *counts,
     )
 
 
 class Survey:
     """One reading of all nodes there are when it begins."""
 
-    def __init__(self, nodes: list[Node], look: Look, held_by: Callable[[Node], str]) -> None:
+    def __init__(self, nodes: list[Node], look: Look, holds: bool, held_by: Callable[[Node], str]) -> None:
         self.sums = Sums()
         self.nodes: list[Named] = []
         self.rows: list[Row] = []
@@ -179,29 +182,41 @@ class Survey:
         self.subscription_rows: list[Row] = []
         self._nodes = nodes
         self.look = look
+        self._held = holds
         self._held_by = held_by
 
     def add_up(self) -> None:
         """The sums alone, at once."""
-        for node in self._nodes:
-            self.sums.add(node)
-            self.look.add(node)
+        for _ in self.sums_in_parts():
+            pass
 
-    def steps(self, now_ns: Callable[[], int], subscriptions: bool) -> Iterator[None]:
-        """One node after each ``next``; one that has gone meanwhile is left out."""
-        for node in self._nodes:
-            if not node.deleted:
-                self.sums.add(node)
-                self.look.add(node)
-                if subscriptions or not node.is_subscription:
-                    self._add_row(node, now_ns())
+    def sums_in_parts(self) -> Iterator[None]:
+        """The sums alone, a few nodes before each ``next``."""
+        for first in range(0, len(self._nodes), AT_ONCE):
+            for node in self._nodes[first : first + AT_ONCE]:
+                if not node.deleted:
+                    self.sums.add(node)
+                    self.look.add(node, counted(node))
             yield
 
-    def _add_row(self, node: Node, now_ns: int) -> None:
-        if node.settings is None or node.name.startswith("$"):
+    def steps(self, now_ns: Callable[[], int], subscriptions: bool) -> Iterator[None]:
+        """A few nodes before each ``next``; one that has gone meanwhile is left out."""
+        for first in range(0, len(self._nodes), AT_ONCE):
+            now = now_ns()
+            for node in self._nodes[first : first + AT_ONCE]:
+                if not node.deleted:
+                    self._read(node, now, subscriptions)
+            yield
+
+    def _read(self, node: Node, now_ns: int, subscriptions: bool) -> None:
+        self.sums.add(node)
+        counts = of_node(node)
+        self.look.add(node, counted(node) if node.topics else counts)
+        settings, name = node.settings, node.name
+        if settings is None or name.startswith("$") or (node.is_subscription and not subscriptions):
             return
-        named = Named(node.name, node.kind, node.address, node.settings.durable)
-        row = row_of(node, bool(self._held_by(node)), now_ns)
+        row = row_of(node, counts, self._held and bool(self._held_by(node)), now_ns)
+        named = Named(name, node.kind, node.address, settings.durable)
         if node.is_subscription:
             self.subscriptions.append(named)
             self.subscription_rows.append(row)

@@ -9,11 +9,12 @@ from broker.manage.views import Counters
 from broker.node import Node
 
 _NAMES = Counters.__slots__
-_of = attrgetter(*_NAMES)
+of_node = attrgetter(*_NAMES)
 # A copy in a subscription was received once, at its topic.
 _AT_THE_TOPIC = tuple(name in ("received", "received_bytes") for name in _NAMES)
 
 Counted = tuple[int, ...]
+NOTHING: Counted = (0,) * len(_NAMES)
 
 
 class Totals:
@@ -24,14 +25,14 @@ class Totals:
     """
 
     def __init__(self) -> None:
-        self._gone: list[int] = [0] * len(_NAMES)
-        self._seen: dict[int, Node] = {}
+        self._gone: Counted = NOTHING
+        self._seen: set[Node] = set()
         self._looks: list[Look] = []
 
     def retire(self, node: Node) -> None:
         """The node was deleted: keep what it counted."""
-        self._seen.pop(id(node), None)
-        self._gone = list(map(add, self._gone, _counted(node)))
+        self._seen.discard(node)
+        self._gone = _plus(self._gone, counted(node))
         for look in self._looks:
             look.drop(node)
 
@@ -49,46 +50,48 @@ class Totals:
     def end(self, look: Look) -> Counters:
         """All that was counted so far, given that the look was told of every node there is."""
         self.abandon(look)
-        self._seen |= look.nodes
-        for node in [node for node in self._seen.values() if node.deleted]:
+        self._seen.update(look.found)
+        for node in [node for node in self._seen if node.deleted]:
             look.drop(node)
-            del self._seen[id(node)]
-            self._gone = list(map(add, self._gone, _counted(node)))
-        return Counters(*map(add, self._gone, look.sums))
+            self._seen.discard(node)
+            self._gone = _plus(self._gone, counted(node))
+        return Counters(*_plus(self._gone, look.sums))
 
     def look(self, nodes: Iterable[Node]) -> Counters:
         """The same at once."""
         look = self.begin()
         for node in nodes:
-            look.add(node)
+            look.add(node, counted(node))
         return self.end(look)
 
 
 class Look:
-    """What the nodes it was told of count together."""
+    """What the nodes it was told of count together; ``found`` has each of them."""
 
     def __init__(self) -> None:
-        self.sums: list[int] = [0] * len(_NAMES)
-        self.nodes: dict[int, Node] = {}
-        self._counted: dict[int, Counted] = {}
+        self.sums: Counted = NOTHING
+        self.found: dict[Node, Counted] = {}
 
-    def add(self, node: Node) -> None:
+    def add(self, node: Node, counts: Counted) -> None:
         """One node more; each is told once."""
-        counted = _counted(node)
-        self.nodes[id(node)] = node
-        self._counted[id(node)] = counted
-        self.sums = list(map(add, self.sums, counted))
+        self.found[node] = counts
+        if counts != NOTHING:
+            self.sums = _plus(self.sums, counts)
 
     def drop(self, node: Node) -> None:
         """It has gone, and is counted with those that have."""
-        counted = self._counted.pop(id(node), None)
-        if counted is not None:
-            del self.nodes[id(node)]
-            self.sums = list(map(sub, self.sums, counted))
+        counts = self.found.pop(node, None)
+        if counts is not None:
+            self.sums = tuple(map(sub, self.sums, counts))
 
 
-def _counted(node: Node) -> Counted:
-    counted: Counted = _of(node)
+def counted(node: Node) -> Counted:
+    """What a node counts of its own: a copy in a subscription was received once, at its topic."""
+    counts: Counted = of_node(node)
     if not node.topics:
-        return counted
-    return tuple(0 if above else value for value, above in zip(counted, _AT_THE_TOPIC, strict=True))
+        return counts
+    return tuple(0 if above else value for value, above in zip(counts, _AT_THE_TOPIC, strict=True))
+
+
+def _plus(one: Counted, other: Counted) -> Counted:
+    return tuple(map(add, one, other))

@@ -7,6 +7,7 @@ Times are monotonic nanoseconds where the name says so and seconds elsewhere; si
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -374,7 +375,7 @@ class StoreView:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """The broker as a whole; ``memory_limit_bytes`` is 0 where there is none."""
+    """The broker as a whole; ``memory_limit_bytes`` is 0 where there is none. Rates are messages a second."""
 
     name: str
     version: str
@@ -403,6 +404,8 @@ class BrokerView:
     slow_consumers: int = 0
     deadlocks: tuple[DeadlockView, ...] = ()
     deadlocks_found: int = 0
+    rate_in: float = 0.0
+    rate_out: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,8 +419,11 @@ class Snapshot:
 class Links(Protocol):
     """What the room that knows the wire shows of it; ``None`` asks for every node's links.
 
-    ``close`` and ``detach`` end a connection or a link of that id: false if there is none.
+    ``every`` gives the views of all connections, sessions or links one by one, for whoever pauses between
+    two of them. ``close`` and ``detach`` end a connection or a link of that id: false if there is none.
     """
+
+    def every(self, kind: str) -> Iterator[object]: ...
 
     def connections(self) -> list[ConnectionView]: ...
 

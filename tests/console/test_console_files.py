@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import tomllib
+from glob import glob
 from pathlib import Path
 
 import pytest
@@ -95,5 +96,7 @@ def test_no_file_names_another_host_or_holds_a_script_in_a_page() -> None:
 def test_a_wheel_has_them() -> None:
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     globs = known["broker.http"]
-    packed = {path for each in globs for path in (ROOT / "broker" / "http").glob(each)}
-    assert packed == {path for path in FOLDER.rglob("*.*") if path.suffix in files.TYPES}
+    # As setuptools reads them: `**` stands for files too.
+    found = {each for pattern in globs for each in glob(pattern, root_dir=FOLDER.parent, recursive=True)}  # noqa: PTH207
+    served = {path for path in FOLDER.rglob("*.*") if path.suffix in files.TYPES}
+    assert {str(path.relative_to(FOLDER.parent)) for path in served} <= found

@@ -119,6 +119,21 @@ def test_messages_are_browsed_moved_and_purged(look: Open, api: Api, clients: Cl
     assert api.queue("source")["depth_msgs"] == 0
 
 
+def test_a_topic_shows_who_takes_from_it(look: Open, api: Api, clients: Clients) -> None:
+    api("/topics", {"name": "news.all"})
+    api("/queues", {"name": "archive"})
+    api("/bindings", {"source": "news.all", "target": "archive"})
+    clients.start("receive", "news.all", "--no-output")
+    wait_until(lambda: bool(api.queue("news.all", "topic")["subscriptions"] == 2), 10, "a subscription")
+    page = look().node("topic", "news.all")
+    rows = page.get_by_role("region", name="Subscriptions and bound queues").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    rows.filter(has_text="subscription").get_by_role("link").click()
+    expect(page.locator(".crumbs")).to_contain_text("subscriptions")
+    page.get_by_role("button", name="Browse").click()
+    expect(page.get_by_text("The queue holds no message.")).to_be_visible()
+
+
 def test_a_queue_is_deleted_once_its_name_is_typed(look: Open, api: Api) -> None:
     api("/queues", {"name": "gone"})
     page = look().node("queue", "gone")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
 import signal
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
 
 import pytest
 from playwright.sync_api import expect
 
+from broker.http.api.live import MOST_WATCHERS
 from tests.console.world import PHONE, Api, Clients, Open, filled
-from tests.wire.conftest import RunningBroker
+from tests.wire.conftest import RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire
 
@@ -48,6 +53,7 @@ def test_the_keyboard_is_enough(look: Open, api: Api) -> None:
         ("c", "Connections"),
         ("l", "Links"),
         ("w", "Wiring"),
+        ("e", "Log"),
         ("p", "Policies"),
         ("o", "Overview"),
     ):
@@ -61,7 +67,7 @@ def test_the_keyboard_is_enough(look: Open, api: Api) -> None:
 def test_what_a_screen_reader_meets(look: Open, api: Api) -> None:
     api("/queues", {"name": "read.aloud"})
     watched = look()
-    for place in ("", "nodes", "queue/read.aloud", "connections", "links", "wiring", "policies"):
+    for place in ("", "nodes", "queue/read.aloud", "connections", "links", "wiring", "log", "policies"):
         page = watched.goto(place)
         expect(page.get_by_role("heading", level=1)).to_have_count(1)
         for landmark in ("banner", "main"):
@@ -95,7 +101,7 @@ def test_colours_follow_the_system_and_the_toggle(look: Open, scheme: str) -> No
 def test_on_a_phone_nothing_runs_out_of_the_page(look: Open, api: Api, clients: Clients) -> None:
     filled(api, clients, "a.rather.long.name.of.a.queue.that.does.not.fit.on.any.phone", 3)
     watched = look(**PHONE)
-    for place in ("", "nodes", "connections", "links", "wiring", "policies"):
+    for place in ("", "nodes", "connections", "links", "wiring", "log", "policies"):
         page = watched.goto(place)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         expect(page.locator("[aria-busy]")).to_have_count(0)
@@ -119,3 +125,29 @@ def test_a_broker_that_does_not_answer_is_seen_and_comes_back(look: Open, live: 
     finally:
         live.signal(signal.SIGCONT)
     expect(status).to_have_text("live", timeout=15_000)
+
+
+def watching(broker: RunningBroker) -> http.client.HTTPResponse:
+    """A stream of events, once there is a place for it: an earlier page's may be just ending."""
+    found: list[http.client.HTTPResponse] = []
+
+    def opened() -> bool:
+        try:
+            url = f"http://127.0.0.1:{broker.http_port}/api/v1/live"
+            found.append(urllib.request.urlopen(url, timeout=10))
+        except urllib.error.HTTPError as refusal:
+            refusal.close()
+        return bool(found)
+
+    wait_until(opened, 15, "a place to watch from")
+    return found[0]
+
+
+def test_a_window_too_many_goes_on_more_slowly(look: Open, live: RunningBroker) -> None:
+    with ExitStack() as stack:
+        for _ in range(MOST_WATCHERS):
+            stack.enter_context(watching(live)).readline()
+        page = look(faults=("429",)).goto("")
+        expect(page.locator("#link")).to_have_text("too many windows: slower")
+        expect(page.locator(".about")).to_contain_text("up ")
+    expect(page.locator("#link")).to_have_text("live", timeout=15_000)

@@ -16,9 +16,9 @@ from typing import IO
 
 from tests.docs.pages import ROOT
 
-BLOCK_S = 40.0
-LEAVE_S = 20.0
-UNTIL_S = 20.0
+BLOCK_S = 60.0
+LEAVE_S = 30.0
+UNTIL_S = 30.0
 
 
 class Terminals:

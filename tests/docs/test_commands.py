@@ -45,7 +45,6 @@ def terminals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termi
     assert "Traceback" not in broker.log, broker.log
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", WITH_COMMANDS)
 def test_what_the_page_tells_to_type_does_what_it_says(name: str, terminals: Terminals) -> None:
     beside = []

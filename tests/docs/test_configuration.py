@@ -17,6 +17,7 @@ WORDS = {
     "listeners": "amqp://127.0.0.1:7777",
     "http": "127.0.0.1:8888",
     "websocket_origins": "https://console.example.org",
+    "log_levels": "sluice.amqp=debug",
     "virtual_hosts": "one.example.org,two.example.org",
 }
 

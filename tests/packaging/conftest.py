@@ -66,6 +66,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory, distributions: Distribut
     venv = work / "venv"
     run([base_python(), "-m", "venv", venv], distributions.env, work)
     versions = constraints(ROOT / "requirements.lock", work / "constraints.txt")
-    pip = [venv / "bin/python", "-m", "pip", "-q", "install"]
-    run([*pip, "-c", versions, distributions.wheel], distributions.env, work)
+    pip = venv / "bin/pip"
+    run([pip, "-q", "install", "-c", versions, distributions.wheel], distributions.env, work)
     return Installed(venv, distributions.env)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from typing import TypeVar
 
 from broker.engine import Engine
 from broker.flow.ledger import Account, Port
@@ -18,6 +19,7 @@ from broker.policy.load import parse_policies
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 
+Answer = TypeVar("Answer")
 SECOND = 1_000_000_000
 # Monotonic time doesn't start at 0, and 0 means never.
 BEGIN = 100 * SECOND
@@ -67,7 +69,17 @@ class FakeLinks:
     def connections(self) -> list[ConnectionView]:
         return self.open
 
+    def every(self, kind: str) -> Iterator[object]:
+        if kind == "connection":
+            yield from self.open
+        elif kind == "session":
+            yield from self.sessions()
+        else:
+            yield from (*self.producers(None), *self.consumers(None))
+
     def sessions(self) -> list[SessionView]:
+        if not self.senders and not self.receivers:
+            return []
         return [SessionView("c1/0", "c1", "app", "127.0.0.1:4000", 0, len(self.senders), 0, 0)]
 
     def close(self, connection_id: str) -> bool:
@@ -113,13 +125,13 @@ class FakeLinks:
         ]
 
 
-def finished(steps: Generator[None, None, Surveyed]) -> Surveyed:
-    """What the survey returns."""
+def finished(steps: Generator[None, None, Answer]) -> Answer:
+    """What the last of the steps returns."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            found: Surveyed = end.value
+            found: Answer = end.value
             return found
 
 

@@ -22,7 +22,7 @@ NO_JSON = {"serve", "schema", "completion"}
 @pytest.mark.parametrize(("file", "written"), [("man/sluice.1", manual.page), ("cli.md", manual.markdown)])
 def test_the_manual_is_what_the_parsers_say(file: str, written: object) -> None:
     assert callable(written)
-    assert (ROOT / "docs" / file).read_text() == written(), "stale: see the head of broker/cli/manual.py"
+    assert (ROOT / "docs" / file).read_text() == written(), "stale: make docs"
 
 
 def test_it_does_not_depend_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

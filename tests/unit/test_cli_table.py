@@ -31,6 +31,29 @@ def test_words_stand_left_and_numbers_right() -> None:
     ]
 
 
+def test_wide_characters_take_two_places_and_marks_none() -> None:
+    rows = [{"name": "日本", "depth": 1}, {"name": "e\u0301te", "depth": 2}, {"name": "abcd", "depth": 3}]
+    lines = table.plain((text("name", "name"), number("n", "depth")), rows).splitlines()
+    assert lines[2:] == ["日本  1", "e\u0301te   2", "abcd  3"]
+
+
+def test_a_narrow_terminal_cuts_words_and_leaves_out_the_last_columns() -> None:
+    columns = (text("name", "name"), number("msg", "depth"), text("peer", "peer"), number("last", "depth"))
+    rows = [{"name": "a name that is long enough", "depth": 12345, "peer": "127.0.0.1:45678"}]
+
+    def line(room: int) -> str:
+        return table.laid_out(columns, rows, room)[1]
+
+    assert line(80) == "a name that is long enough  12,345  127.0.0.1:45678  12,345"
+    assert line(50) == "a name that is l…  12,345  127.0.0.1:45678  12,345"
+    assert line(44) == "a name that …  12,345  127.0.0.1:45…  12,345"
+    assert line(40) == "a name that is…  12,345  127.0.0.1:45678"
+    assert line(22) == "a name that i…  12,345"
+    assert line(5) == "a na…"
+    rows[0]["name"] = "日本語のとても長いキュー"
+    assert line(22) == "日本語のとて…   12,345"
+
+
 def test_an_empty_table_has_its_heading() -> None:
     assert table.plain(COLUMNS, []).splitlines()[0].split() == ["name", "msg", "stop/resume"]
 
@@ -40,7 +63,7 @@ def test_nothing_a_terminal_obeys_is_printed(name: str) -> None:
     row = {"name": name, "depth": name, "stop": [name], "resume": 1}
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(table.rich("t", COLUMNS, [row]))
+        console.print(*table.coloured(COLUMNS, [row], 200))
     for shown in (table.plain(COLUMNS, [row]), table.as_json([row]), capture.get()):
         assert name not in shown
         assert shown.encode()
@@ -49,7 +72,7 @@ def test_nothing_a_terminal_obeys_is_printed(name: str) -> None:
 def test_markup_in_a_name_is_no_markup() -> None:
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(table.rich("t", COLUMNS, [{"name": "[bold]x[/bold]"}]))
+        console.print(*table.coloured(COLUMNS, [{"name": "[bold]x[/bold]"}], 200))
     assert "[bold]x[/bold]" in capture.get()
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from broker.cli import board, table, top
 from broker.cli.board import Board
 from broker.cli.keyboard import named
+from broker.manage.listing import QUICK
 
 ROWS = [
     {"name": "busy", "rate_in": 50.0, "rate_out": 60.0, "depth_msgs": 3, "depth_bytes": 30},
@@ -27,6 +28,8 @@ BROKER = {
     "blocked_producers": 3,
     "holds": ["orders.\x1b>"],
     "deadlocks": [],
+    "rate_in": 1.0,
+    "rate_out": 2.5,
 }
 
 
@@ -71,11 +74,11 @@ def test_a_filter_is_typed_taken_and_dropped() -> None:
 
 def test_moving_stays_within_the_rows() -> None:
     state = Board()
-    assert state.page_of(ROWS, 2) == ROWS[:2]
-    assert press(state, "page down", "down").page_of(ROWS, 2) == ROWS[3:5]
-    assert press(state, "page down", "page down").page_of(ROWS, 2) == ROWS[3:5]
-    assert press(state, "home").page_of(ROWS, 2) == ROWS[:2]
-    assert press(state, "up").page_of(ROWS, 20) == ROWS
+    assert state.page_of(ROWS, 2, 5) == ROWS[:2]
+    assert press(state, "page down", "down").page_of(ROWS, 2, 5) == ROWS[3:5]
+    assert press(state, "page down", "page down").page_of(ROWS, 2, 5) == ROWS[3:5]
+    assert press(state, "home").page_of(ROWS, 2, 5) == ROWS[:2]
+    assert press(state, "up").page_of(ROWS, 20, 5) == ROWS
 
 
 def test_q_leaves_and_so_does_a_terminal_that_is_gone() -> None:
@@ -89,12 +92,14 @@ def test_the_screen_says_what_is_wrong_and_nothing_a_terminal_obeys() -> None:
     rows = [*ROWS, {"name": "evil\x1b[2J\u202e", "rate_in": 1e6, "rate_out": 0.0}]
     console = Console(width=140, height=20, force_terminal=False)
     with console.capture() as capture:
-        console.print(top.drawn(top.Look(BROKER, rows), Board(), 20, "amqp://x"))
+        placed = Board().wanted(rows)
+        console.print(top.drawn(top.Look(BROKER, placed, 5), Board(), "amqp://x", 140, 20))
     shown = capture.get()
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     assert "evil\\x1b[2J\\u202e" in shown
     assert "1 nodes stopped   3 producers blocked   producers stopped for orders.\\x1b>" in shown
+    assert "in/s 1.0   out/s 2.5" in shown
     assert "1-5 of 5, by rate" in shown
 
 
@@ -128,4 +133,5 @@ def test_what_terminals_send(sent: str, keys: list[str]) -> None:
 
 
 def test_what_is_asked_for_is_what_is_shown() -> None:
-    assert {name for _, names in board.SORTS.values() for name in names} <= {*board.ATTRIBUTES, "rate"}
+    assert {name for sort in board.SORTS.values() for name in sort.names} <= {*board.ATTRIBUTES, "rate"}
+    assert {name for sort in board.SORTS.values() for name in sort.asked.split("+")} <= set(QUICK)

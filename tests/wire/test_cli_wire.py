@@ -62,6 +62,12 @@ def test_refusals_exit_1_with_the_reason(broker: RunningBroker) -> None:
     assert "nobody" in sluice(broker, "why", "nobody", status=1)
 
 
+def test_a_line_that_makes_no_sense_exits_2(broker: RunningBroker) -> None:
+    assert "set needs a setting" in sluice(broker, "config", "set", "queue", "orders", status=2)
+    assert "unrecognized arguments: --nonsense" in sluice(broker, "stat", "--nonsense", status=2)
+    assert "unknown verb 'stats' (did you mean 'stat'?)" in sluice(broker, "stats", status=2)
+
+
 def test_a_blocked_producer_in_stat_and_why(broker: RunningBroker) -> None:
     sluice(broker, "config", "add", "queue", "orders", "--flow-stop-count", "3")
     sending = subprocess.Popen(

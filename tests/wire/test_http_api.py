@@ -19,6 +19,7 @@ from broker.client.link import Connection
 from broker.client.request import Management
 from tests.wire.apiclient import Api, quoted
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.frames import CLOSE, RawPeer
 from tests.wire.seeing import await_number, good_neighbours
 
 pytestmark = pytest.mark.wire
@@ -308,6 +309,29 @@ def test_a_link_is_detached_and_its_connection_goes_on(running: RunningBroker) -
         assert api.get("/links?node=orders.a")["total"] == 0
         assert api.get(f"/links?connection={row['connection']}")["total"] == 1
     assert "no link" in api.delete("/links/c9.9", None, 404)["error"]
+
+
+def test_lists_while_clients_come_and_go(running: RunningBroker) -> None:
+    """They are read in many turns: who has gone between two is left out."""
+    api, stop = Api(running), threading.Event()
+
+    def churn(number: int) -> None:
+        while not stop.is_set():
+            with Connection(running.url) as connection:
+                for each in range(30):
+                    connection.sender(f"orders.{number}.{each}")
+
+    threads = [threading.Thread(target=churn, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(15):
+            for path in ("/links", "/sessions", "/connections", "/nodes?sort=-max_count"):
+                assert api.get(f"{path}{'&' if '?' in path else '?'}limit=1000")["items"] is not None
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(20)
 
 
 # --- operators
@@ -636,3 +660,35 @@ def test_management_closes_and_previews_too(running: RunningBroker) -> None:
         management.call("DELETE", "org.sluice.connection", row["connection"])
         with pytest.raises(ClientError, match="an operator closed this connection"):
             connection.wait(lambda: False, 5)
+
+
+# --- what nobody should ask for
+
+
+@pytest.mark.parametrize("value", [-1, 10**30, 0.5, 1e308, True, "", "x", "\x00", [], {}, {"a": None}])
+@pytest.mark.parametrize("setting", ["max_count", "flow_control", "qpid.policy_type", "dead_letter_address"])
+def test_a_setting_takes_what_it_means_and_refuses_the_rest(api: Api, setting: str, value: object) -> None:
+    answered = api.call("POST", "/queues", {"name": "q", "arguments": {setting: value}})
+    assert answered.status in (201, 400), answered
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "1" * 5000])
+def test_numbers_that_are_none_are_refused(api: Api, number: str) -> None:
+    raw = b'{"name": "q", "arguments": {"max_count": ' + number.encode() + b"}}"
+    assert api.call("POST", "/queues", raw=raw).status in (400, 422)
+
+
+def test_a_client_that_does_not_answer_is_closed_all_the_same(running: RunningBroker) -> None:
+    api = Api(running)
+    peer = RawPeer(running.port).open(container="silent")
+    try:
+        [row] = api.get("/connections?filter=silent")["items"]
+        api.delete(f"/connections/{row['identity']}")
+        assert peer.expect(CLOSE)
+        wait_until(
+            lambda: api.get("/connections?filter=silent")["total"] == 0, 5, "the connection to be gone"
+        )
+        with good_neighbours(running):
+            pass
+    finally:
+        peer.socket.close()

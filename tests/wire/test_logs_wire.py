@@ -139,6 +139,20 @@ def test_a_flood_of_refused_connections_does_not_fill_the_disk(start_broker: Sta
     assert counted >= 300 - 40
 
 
+def test_requests_nobody_can_answer_do_not_fill_it_either(start_broker: StartBroker) -> None:
+    broker = start_broker("log_lines_per_peer: 20\n")
+    with Connection(broker.url) as connection:
+        sender = connection.sender("$management")
+        for _ in range(300):
+            sender.send(codec.text_body("x"), 10)
+        sender.flush(10)
+        # One of the twenty told that the connection was opened.
+        said = "without a usable reply-to"
+        wait_until(lambda: len(lines(broker, said)) >= 19, 10, "as many lines as there may be")
+    broker.stop()
+    assert len(lines(broker, said)) <= 39
+
+
 # --- levels
 
 

@@ -134,6 +134,26 @@ def test_a_wide_query_is_answered_in_smaller_pages(world: World, client: Client)
     assert client.counts({}, type=QUEUE, count=10**9)[1] == 300
 
 
+def test_a_list_can_be_sorted_and_filtered_by_the_broker(world: World, client: Client) -> None:
+    for number in range(30):
+        node = world.queue(f"q{number:02}", max_count=100)
+        node.rate_in, node.rate_out = float(number % 7), float(number % 5)
+    world.queue("other").rate_in = 99.0
+    wanted = {"attributeNames": ["name", "rate_in"]}
+    body = client.call("QUERY", wanted, type=QUEUE, sort="-rate_in", filter="Q", count=2, offset=1)[2]
+    assert body["results"] == [["q13", 6.0], ["q20", 6.0]]
+    assert client.counts(wanted, type=QUEUE, sort="-rate_in", filter="q", count=2) == (2, 30)
+    assert client.call("QUERY", wanted, type=QUEUE, sort="rate_in+rate_out", count=1)[2]["results"] == [
+        ["q00", 0.0]
+    ]
+    assert client.call("QUERY", wanted, type=QUEUE, filter="q*9")[2]["results"][0][0] == "q09"
+    for sort in ("max_count", "nonsense", "name+rate_in"):
+        status, reason, _ = client.call("QUERY", wanted, type=QUEUE, sort=sort)
+        assert (status, "can't sort by" in reason) == (400, True)
+    assert client.call("QUERY", {}, type="org.sluice.link", sort="name")[0] == 400
+    assert client.call("QUERY", {}, sort="name")[0] == 400
+
+
 def test_the_node_describes_itself(client: Client) -> None:
     assert QUEUE in client.call("GET-TYPES")[2]
     attributes = client.call("GET-ATTRIBUTES", entityType=QUEUE)[2]
@@ -141,6 +161,11 @@ def test_the_node_describes_itself(client: Client) -> None:
     assert "flowStopped" in attributes[QUEUE]
     assert "why" in client.call("GET-OPERATIONS")[2][BROKER]
     assert client.call("GET-MGMT-NODES")[2] == []
+
+
+def test_every_operation_it_has_is_listed(client: Client) -> None:
+    listed = {name for known in client.call("GET-OPERATIONS")[2].values() for name in known}
+    assert listed == set(client.node.operations)
 
 
 def test_the_brokers_own_operations(world: World, client: Client) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -94,7 +94,10 @@ class Prometheus:
         try:
             with urlopen(self.url + "/-/ready", timeout=5) as response:
                 return bool(response.status == 200)
-        except (URLError, OSError):
+        except HTTPError as early:
+            early.close()
+            return False
+        except OSError:
             return False
 
     def get(self, path: str, **arguments: str) -> Any:

@@ -165,6 +165,15 @@ def apply(text: str, refused: bool = False) -> Operation:
     )
 
 
+def log_level(logger: str, level: str | None, refused: bool = False) -> Operation:
+    return Operation(
+        ("log-level", logger, "inherit" if level is None else level),
+        ("PUT", "/log-levels", {"levels": {logger: level}}),
+        {"operation": "log-levels", "type": BROKER, "body": {"logger": logger, "level": level}},
+        refused,
+    )
+
+
 RELOAD = Operation(("config", "apply"), ("POST", "/reload", {}), {"operation": "apply", "type": BROKER})
 
 
@@ -230,6 +239,7 @@ STEPS: tuple[Operation | Callable[[RunningBroker], None], ...] = (
     bind("events", "plain", refused=True),
     bind("events", "a/b ä%2F"),
     bind("plain", "ring", refused=True),
+    bind("plain", "not.there.yet", refused=True),
     bind("events", "made.by.binding"),
     unbind("events", "plain"),
     unbind("events", "plain", refused=True),
@@ -253,6 +263,7 @@ STEPS: tuple[Operation | Callable[[RunningBroker], None], ...] = (
     move("qpid", "stopped", 5),
     move("qpid", "qpid", refused=True),
     move("nobody", "qpid", refused=True),
+    move("qpid", "not.there.yet", dry_run=True),
     move("stopped", "qpid"),
     purge("qpid", dry_run=True),
     purge("qpid"),
@@ -261,6 +272,10 @@ STEPS: tuple[Operation | Callable[[RunningBroker], None], ...] = (
     apply("policies: [{match: x, max_cuont: 1}]", refused=True),
     add("queue", "stock.tea"),
     RELOAD,
+    log_level("sluice.http", "error"),
+    log_level("sluice.http", None),
+    log_level("sluice.htp", "error", refused=True),
+    log_level("sluice.http", "loud", refused=True),
     delete("queue", "stock.tea"),
     delete("queue", "plain"),
     delete("queue", "plain", refused=True),
@@ -347,6 +362,8 @@ def _state(management: Management) -> dict[str, Any]:
         found[type_] = sorted(
             (_placeless(row) for row in rows if not str(row.get("name", "")).startswith("$")), key=repr
         )
+    answer: Any = management.call("log-levels", type=BROKER, body={}).body
+    found |= answer
     return found
 
 
@@ -377,6 +394,38 @@ def test_three_faces_leave_the_same(faces: Faces, number: int) -> None:
     assert by_cli == by_http == by_amqp
     if operation.refused:
         assert by_cli == before
+
+
+def ending(kind: str, number: str) -> Operation:
+    """Of a connection or a link, whose ids differ from broker to broker."""
+    return Operation(
+        ("close", number),
+        ("DELETE", f"/{kind}s/{number}", None),
+        {"operation": "DELETE", "type": f"org.sluice.{kind}", "name": number},
+    )
+
+
+@pytest.mark.parametrize("face", ["cli", "http", "amqp"])
+def test_three_faces_send_clients_away(faces: Faces, face: str) -> None:
+    at = ("cli", "http", "amqp").index(face)
+    broker, do = faces.brokers[at], (faces._by_cli, faces._by_http, faces._by_amqp)[at]
+    api = Api(broker)
+
+    def links() -> list[str]:
+        return [str(row["identity"]) for row in api.get("/links?role=producer&sort=identity")["items"]]
+
+    with Connection(broker.url, container_id=f"guest-{face}") as connection:
+        connection.sender("qpid")
+        connection.sender("ring")
+        guest = api.get(f"/connections?filter=guest-{face}")["items"][0]["identity"]
+        first, second = [each for each in links() if each.startswith(f"{guest}.")]
+        assert not do(ending("link", first))
+        assert first not in links()
+        assert second in links()
+        assert do(ending("link", first))
+        assert not do(ending("connection", str(guest)))
+        wait_until(lambda: api.get(f"/connections?filter=guest-{face}")["total"] == 0, 5, "it to be gone")
+        assert do(ending("connection", str(guest)))
 
 
 def test_there_are_enough_of_them() -> None:

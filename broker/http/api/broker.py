@@ -6,7 +6,6 @@ from fastapi import APIRouter, Response
 
 from broker.http.api.desk import TheDesk, Threaded, answer
 from broker.http.api.shapes import Broker
-from broker.manage.attributes import PREFIX
 
 router = APIRouter(route_class=Threaded, tags=["broker"])
 
@@ -14,4 +13,4 @@ router = APIRouter(route_class=Threaded, tags=["broker"])
 @router.get("/broker", response_model=Broker)
 def broker(desk: TheDesk) -> Response:
     """What the broker is, holds and has done."""
-    return answer(desk.ask(lambda model: model.read(PREFIX + "broker", "")))
+    return answer(desk.broker())

@@ -7,7 +7,7 @@ reactor's thread, in pieces that are short there, and its answer is encoded in i
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial, wraps
 from inspect import iscoroutinefunction
 from typing import Annotated, Any, TypeVar
@@ -17,7 +17,7 @@ from fastapi import Depends, Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BeforeValidator
 
-from broker.http.server import Ask
+from broker.http.server import Ask, AskInParts
 from broker.http.threads import Threads
 from broker.manage.model import Model
 
@@ -28,14 +28,23 @@ Answer = TypeVar("Answer")
 class Desk:
     """The broker's model, and the way to its thread."""
 
-    def __init__(self, model: Model, ask: Ask, threads: Threads) -> None:
+    def __init__(self, model: Model, ask: Ask, ask_in_parts: AskInParts, threads: Threads) -> None:
         self.model = model
         self.threads = threads
         self._ask = ask
+        self._ask_in_parts = ask_in_parts
 
     def ask(self, question: Callable[[Model], Answer]) -> Answer:
         """The answer to a question that the reactor's thread answers, in a turn of its own."""
         return self._ask(lambda: question(self.model))
+
+    def ask_in_parts(self, question: Callable[[Model], Generator[None, None, Answer]]) -> Answer:
+        """The same for what is answered in steps, between which the reactor goes on."""
+        return self._ask_in_parts(lambda: question(self.model))
+
+    def broker(self) -> dict[str, object]:
+        """The broker's attributes, for which every node is looked at: in many turns."""
+        return self.ask_in_parts(Model.broker_in_parts)
 
 
 async def _desk(request: Request) -> Desk:

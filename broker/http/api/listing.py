@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from fnmatch import translate
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Query
 from pydantic import BaseModel, Field
@@ -13,6 +11,7 @@ from pydantic import BaseModel, Field
 from broker.http.api.desk import Desk
 from broker.manage.attributes import PREFIX
 from broker.manage.listing import ROWS_AT_ONCE, at_once, check_columns
+from broker.manage.ordering import matcher, ordered
 
 MOST_ITEMS = 1000
 Item = TypeVar("Item")
@@ -47,7 +46,7 @@ def nodes(desk: Desk, kinds: Sequence[str], wanted: Wanted) -> dict[str, object]
     attribute, downwards = wanted.order
     types = [PREFIX + kind for kind in kinds]
     check_columns(types, [attribute, *wanted.columns])
-    matches = _matcher(wanted.filter)
+    matches = matcher(wanted.filter)
     found = [name for name in desk.ask(lambda model: model.listing.nodes(kinds)) if matches(name)]
     keys: list[object] = []
     if attribute == "name":
@@ -55,8 +54,8 @@ def nodes(desk: Desk, kinds: Sequence[str], wanted: Wanted) -> dict[str, object]
     else:
         for part in _slices(found, at_once(attribute)):
             keys += desk.ask(lambda model, part=part: model.listing.keys(part, attribute))  # type: ignore[misc]
-    ordered = _ordered(list(zip(keys, found, strict=True)), lambda pair: pair[0], downwards)
-    page = [name for _, name in ordered[wanted.offset : wanted.offset + wanted.limit]]
+    pairs = ordered(list(zip(keys, found, strict=True)), lambda pair: pair[0], downwards)
+    page = [name for _, name in pairs[wanted.offset : wanted.offset + wanted.limit]]
     items: list[Row] = []
     for part in _slices(page, ROWS_AT_ONCE):
         items += desk.ask(lambda model, part=part: model.listing.rows(part, wanted.columns))  # type: ignore[misc]
@@ -70,12 +69,12 @@ def others(
     attribute, downwards = wanted.order
     type_ = PREFIX + kind
     check_columns([type_], [attribute, *wanted.columns])
-    matches = _matcher(wanted.filter)
-    views = desk.ask(lambda model: model.listing.others(type_, node))
+    matches = matcher(wanted.filter)
+    views = desk.ask_in_parts(lambda model: model.listing.others(type_, node))
     rows = [desk.model.listing.row(type_, view) for view in views]
     found = [row for row in rows if matches(str(row["name"])) and only(row)]
-    ordered = _ordered(found, lambda row: row.get(attribute), downwards)
-    page = ordered[wanted.offset : wanted.offset + wanted.limit]
+    rows = ordered(found, lambda row: row.get(attribute), downwards)
+    page = rows[wanted.offset : wanted.offset + wanted.limit]
     if wanted.columns:
         page = [{name: row.get(name) for name in wanted.columns} for row in page]
     return _page(page, len(found), wanted)
@@ -85,27 +84,6 @@ def _page(items: list[Row], total: int, wanted: Wanted) -> dict[str, object]:
     return {"items": items, "total": total, "offset": wanted.offset, "limit": wanted.limit}
 
 
-def _matcher(text: str) -> Callable[[str], bool]:
-    if "*" in text:
-        # Only `*` stands for something.
-        pattern = "*".join(part.replace("[", "[[]").replace("?", "[?]") for part in text.split("*"))
-        whole = re.compile(translate(pattern), re.IGNORECASE)
-        return lambda name: whole.match(name) is not None
-    part = text.casefold()
-    return lambda name: part in name.casefold()
-
-
 def _slices(found: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     for begin in range(0, len(found), size):
         yield found[begin : begin + size]
-
-
-def _ordered(found: list[Item], key: Callable[[Item], object], downwards: bool) -> list[Item]:
-    """Sorted; what has no value comes last either way."""
-    there = [item for item in found if key(item) is not None]
-    rest = [item for item in found if key(item) is None]
-    return sorted(there, key=lambda item: _comparable(key(item)), reverse=downwards) + rest
-
-
-def _comparable(value: object) -> tuple[int, Any]:
-    return (0, value) if isinstance(value, (int, float)) else (1, str(value))

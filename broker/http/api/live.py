@@ -17,7 +17,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from broker.http.api.desk import Desk, TheDesk, Threaded
-from broker.manage.attributes import PREFIX
 from broker.manage.model import Model
 
 MOST_WATCHERS = 8
@@ -48,11 +47,8 @@ class Pulse:
         now_s = asyncio.get_running_loop().time()
         if self._reading is None or (self._reading.done() and now_s - self._at_s >= FRESH_S):
             self._at_s = now_s
-            self._reading = asyncio.create_task(self._desk.threads.run(self._read))
+            self._reading = asyncio.create_task(self._desk.threads.run(self._desk.broker))
         return await asyncio.shield(self._reading)
-
-    def _read(self) -> Row:
-        return self._desk.ask(lambda model: model.read(PREFIX + "broker", ""))
 
 
 class Stream(Response):

@@ -11,6 +11,7 @@ export const KEYS = [
   ["g l", "Links"],
   ["g p", "Policies"],
   ["g w", "Wiring"],
+  ["g e", "Log and events"],
   ["/", "Filter the list"],
   ["t", "Light, dark or as the system says"],
   ["↑ ↓", "Previous or next row, when one has the focus"],
@@ -18,7 +19,7 @@ export const KEYS = [
   ["← →", "Step through the chart, when it has the focus"],
   ["Esc", "Close a dialog, leave the filter"],
 ];
-const PLACES = { o: "#/", n: "#/nodes", c: "#/connections", l: "#/links", p: "#/policies", w: "#/wiring" };
+const PLACES = { o: "#/", n: "#/nodes", c: "#/connections", l: "#/links", p: "#/policies", w: "#/wiring", e: "#/log" };
 const LEADER_MS = 1500;
 
 export function listen(actions) {

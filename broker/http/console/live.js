@@ -2,6 +2,8 @@
 //
 // It is closed while the page can't be seen, so that a forgotten tab costs the broker nothing.
 
+import { get } from "./api.js";
+
 const STALLED_MS = 6000;
 const RETRY_MS = 2000;
 const SETTLE_MS = 250;
@@ -52,9 +54,24 @@ class Live extends EventTarget {
     source.addEventListener("gone", (event) => this.take("gone", event));
     source.addEventListener("silent", () => this.become("lost"));
     source.addEventListener("error", () => {
-      this.become("lost");
-      if (source.readyState === EventSource.CLOSED) this.retry();
+      if (source !== this.source) return;
+      if (source.readyState === EventSource.CLOSED) this.refused();
+      else this.become("lost");
     });
+  }
+
+  // No stream, because there is no broker or because it has watchers enough: then it is asked now and again.
+  async refused() {
+    this.retry();
+    try {
+      const detail = await get("/broker");
+      this.broker = detail;
+      this.heard = performance.now();
+      this.become("crowded");
+      this.dispatchEvent(new CustomEvent("broker", { detail }));
+    } catch {
+      this.become("lost");
+    }
   }
 
   take(type, event) {

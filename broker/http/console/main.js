@@ -6,6 +6,7 @@ import { live } from "./live.js";
 import { button, failed } from "./page.js";
 import * as connections from "./pages/connections.js";
 import * as links from "./pages/links.js";
+import * as log from "./pages/log.js";
 import * as node from "./pages/node.js";
 import * as nodes from "./pages/nodes.js";
 import * as overview from "./pages/overview.js";
@@ -20,6 +21,7 @@ const PLACES = [
   ["links", "Links", links],
   ["wiring", "Wiring", wiring],
   ["policies", "Policies", policies],
+  ["log", "Log", log],
 ];
 const NODES = ["queue", "topic", "subscription", "node"];
 const main = document.getElementById("main");
@@ -66,7 +68,7 @@ function decode(text) {
 
 // --- how the broker is
 
-const STATES = { connecting: "connecting…", live: "live", lost: "no answer, trying again…" };
+const STATES = { connecting: "connecting…", live: "live", lost: "no answer, trying again…", crowded: "too many windows: slower" };
 
 function state(now) {
   const status = document.getElementById("link");

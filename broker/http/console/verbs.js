@@ -133,7 +133,7 @@ const LIMITS = [
 
 export async function create(kind = "queue") {
   const choice = h("select", {}, ["queue", "topic"].map((each) => h("option", { value: each, selected: each === kind }, each)));
-  const name = h("input", { type: "text", required: true, maxlength: "255", autocomplete: "off", spellcheck: "false" });
+  const name = h("input", { type: "text", required: true, autofocus: true, maxlength: "255", autocomplete: "off", spellcheck: "false" });
   const durable = h("input", { type: "checkbox" });
   const limits = LIMITS.map(([key, hint]) => [key, h("input", { type: "text", placeholder: hint, autocomplete: "off", "aria-label": key })]);
   const more = h("textarea", { rows: "3", spellcheck: "false", placeholder: "dispatch = adaptive\noverflow = page" });
@@ -166,6 +166,23 @@ export async function closeConnection(row) {
     act: async () => {
       await remove(`/connections${path(row.identity)}`);
       note(`Closed connection ${row.identity}`);
+      return true;
+    },
+  });
+}
+
+export async function trace(row) {
+  const frames = h("input", { type: "number", min: "1", value: "1000" });
+  const seconds = h("input", { type: "number", min: "1", value: "60" });
+  return form("Trace frames", {
+    content: [
+      h("p", {}, `The AMQP frames of connection ${row.identity} (${row.peer}) are written to the broker's log for a while, without message bodies.`),
+      h("div", { class: "limits" }, field("Frames at most", frames), field("Seconds at most", seconds)),
+    ],
+    action: "Trace",
+    act: async () => {
+      await post("/trace", { connection: row.identity, frames: Number(frames.value), seconds: Number(seconds.value) });
+      note(`Tracing connection ${row.identity}`);
       return true;
     },
   });

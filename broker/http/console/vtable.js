@@ -152,7 +152,7 @@ export class VirtualTable {
   }
 
   line(index) {
-    return h("tr", { "aria-rowindex": String(index + 2) }, this.columns.map((column) => h("td", { class: this.cellClass(column) })));
+    return h("tr", { "aria-rowindex": String(index + 2) }, this.columns.map((column, index) => h(index ? "td" : "th", { class: this.cellClass(column), scope: !index && "row" })));
   }
 
   fill(line, row) {

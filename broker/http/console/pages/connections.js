@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { h, put } from "../dom.js";
 import { ago, count } from "../format.js";
 import { heading } from "../page.js";
-import { closeConnection, later } from "../verbs.js";
+import { closeConnection, later, trace } from "../verbs.js";
 import { VirtualTable } from "../vtable.js";
 import { act } from "./links.js";
 
@@ -28,9 +28,9 @@ export async function show(root, _params, signal) {
       { id: "links", title: "Links", sort: "links", num: true, kind: "mid", cell: (row) => count(row.links) },
       { id: "in", title: "Messages in", sort: "messages_in", num: true, kind: "mid", cell: (row) => count(row.messages_in) },
       { id: "out", title: "Messages out", sort: "messages_out", num: true, kind: "mid", cell: (row) => count(row.messages_out) },
-      { id: "act", title: "", kind: "act", cell: (row, cell) => {
+      { id: "act", title: "", kind: "act two", cell: (row, cell) => {
         cell.row = row;
-        if (!cell.querySelector("[data-act]")) put(cell, act("Close…", () => closed(cell.row)));
+        if (!cell.querySelector("[data-act]")) put(cell, act("Trace…", () => trace(cell.row)), " ", act("Close…", () => closed(cell.row)));
       } },
     ],
   });

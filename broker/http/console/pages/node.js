@@ -5,7 +5,7 @@ import { DepthChart } from "../chart.js";
 import { h, put, say } from "../dom.js";
 import { ago, count, rate, size, span } from "../format.js";
 import { live } from "../live.js";
-import { button, empty, every, failed, heading, nodeHref, section, table } from "../page.js";
+import { button, empty, every, failed, heading, load, nodeHref, nodeLink, section, table } from "../page.js";
 import { remembered } from "../primer.js";
 import * as series from "../series.js";
 import { detachLink, holdProducers, move, purge, removeNode } from "../verbs.js";
@@ -14,6 +14,7 @@ import { explained } from "./policies.js";
 import { thresholds } from "./thresholds.js";
 
 const MOST_LINKS = 50;
+const MOST_HEIRS = 200;
 
 export async function show(root, { kind, name }, signal) {
   if (kind === "node") {
@@ -45,7 +46,10 @@ class View {
   constructor(kind, name, node) {
     Object.assign(this, { kind, name, node });
     this.chart = new DepthChart(name);
-    this.state = h("p", { class: "node-state", role: "status" });
+    // Only a change of state is announced, not each second of it.
+    this.said = h("span", { role: "status" });
+    this.since = h("span", {});
+    this.state = h("p", { class: "node-state" }, this.said, this.since);
     this.figures = FIGURES.map(() => h("dd", { class: "num" }, "–"));
     this.producers = h("div", {}, empty("Looking…"));
     this.consumers = h("div", {}, empty("Looking…"));
@@ -57,8 +61,8 @@ class View {
     const { kind, name } = this;
     const actions = [
       kind !== "subscription" && this.held,
-      kind === "queue" && button("Move…", async () => (await move(name)) && this.refresh(signal)),
-      kind === "queue" && button("Purge…", async () => (await purge(name)) && this.refresh(signal)),
+      kind !== "topic" && button("Move…", async () => (await move(name)) && this.refresh(signal)),
+      button("Purge…", async () => (await purge(name)) && this.refresh(signal)),
       button("Delete…", () => this.remove(), "danger-quiet"),
     ];
     const limits = kind === "subscription" ? null : section("Thresholds", thresholds(kind, name, signal, (fresh) => this.show(fresh)));
@@ -71,7 +75,8 @@ class View {
       section("Why links wait", this.why),
       h("div", { class: "grid two" }, section("Producers", this.producers), section("Consumers", this.consumers)),
       limits,
-      kind === "queue" && section("Messages", messages(name, signal)),
+      kind === "topic" && section("Subscriptions and bound queues", this.heirs(signal)),
+      kind !== "topic" && section("Messages", messages(name, signal)),
       section("Every setting and its origin", this.explain(signal)),
     ];
   }
@@ -79,7 +84,8 @@ class View {
   show(fresh) {
     Object.assign(this.node, fresh);
     const { node } = this;
-    say(this.state, told(node));
+    say(this.said, told(node));
+    say(this.since, node.flowStopped ? ` For ${span(node.flowStoppedFor)} now.` : "");
     this.state.className = `node-state ${node.heldBy ? "held" : node.flowStopped ? "stopped" : "open"}`;
     say(this.held, node.heldBy ? "Start producers…" : "Stop producers…");
     FIGURES.forEach(([, text], index) => say(this.figures[index], text(node)));
@@ -109,7 +115,8 @@ class View {
   }
 
   gone() {
-    say(this.state, `This ${this.kind} has been deleted.`);
+    say(this.said, `This ${this.kind} has been deleted.`);
+    say(this.since, "");
     this.state.className = "node-state stopped";
   }
 
@@ -120,6 +127,21 @@ class View {
 
   async remove() {
     if (await removeNode(this.kind, this.name, this.node.depth_msgs)) location.hash = `#/nodes?kind=${this.kind}`;
+  }
+
+  heirs(signal) {
+    const list = h("div", {});
+    const asked = () => Promise.all([
+      get("/subscriptions", { limit: MOST_HEIRS, filter: this.name, fields: "name,topic,depth_msgs,consumers,flowStopped" }, signal),
+      get("/bindings", { limit: MOST_HEIRS, filter: this.name }, signal),
+    ]);
+    load(list, asked, ([subscriptions, bindings]) => {
+      const own = subscriptions.items.filter((row) => row.topic === this.name).map((row) => ({ ...row, kind: "subscription" }));
+      const bound = bindings.items.filter((row) => row.source === this.name).map((row) => ({ name: row.target, kind: "queue" }));
+      if (!own.length && !bound.length) return empty("Nobody takes what is sent here: messages to it are dropped.");
+      return table("Subscriptions and bound queues", HEIR, [...own, ...bound]);
+    });
+    return list;
   }
 
   explain(signal) {
@@ -140,7 +162,8 @@ class View {
 function told(node) {
   const held = node.heldBy ? `Stopped by an operator (${node.heldBy}). ` : "";
   if (!node.flowStopped) return `${held}Open: producers may send.${node.flowEnforced === false ? " Flow control isn't enforced now." : ""}`;
-  return `${held}Stopped by ${node.flowStoppedBy || "a threshold"} for ${span(node.flowStoppedFor)}.`;
+  const others = (node.flowStoppedBy || "").split(", ").filter((each) => each && each !== "operator");
+  return others.length || !held ? `${held}Stopped by ${others.join(", ") || "its subscriptions"}.` : held.trim();
 }
 
 const FIGURES = [
@@ -158,6 +181,13 @@ const FIGURES = [
   ["Paged out", (node) => count(node.paged_msgs)],
 ];
 
+const HEIR = [
+  ["Name", (row) => nodeLink(row.kind, row.name)],
+  ["Kind", (row) => row.kind],
+  ["Messages", (row) => count(row.depth_msgs), "num"],
+  ["Consumers", (row) => count(row.consumers), "num"],
+  ["State", (row) => (row.kind === "queue" ? "–" : row.flowStopped ? "stopped" : "open")],
+];
 const WHO = ["From", (row) => h("span", { title: `${row.name} of ${row.container}` }, row.container || row.peer), "clip"];
 const PRODUCER = [
   WHO,

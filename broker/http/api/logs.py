@@ -1,0 +1,68 @@
+"""What the broker writes into its log: levels, and the frames of one connection for a while."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from broker.http.api.desk import TheDesk, Threaded, answer
+from broker.manage.model import Model
+from broker.manage.tracing import FRAMES, SECONDS, Trace
+
+router = APIRouter(route_class=Threaded, tags=["logs"])
+
+
+class Levels(TypedDict):
+    """Each logger and the level it writes from."""
+
+    levels: dict[str, str]
+
+
+class NewLevels(BaseModel, extra="forbid"):
+    """Loggers and the levels they are to write from; null is the level of `sluice`."""
+
+    levels: dict[str, str | None] = Field(max_length=100)
+
+
+class Traced(BaseModel, extra="forbid"):
+    """Whose frames: a connection's id; how many, and for how long."""
+
+    connection: str = Field(min_length=1, max_length=255)
+    frames: int = Field(FRAMES, ge=0, le=1 << 31)
+    seconds: int = Field(SECONDS, ge=0, le=1 << 31)
+
+
+class Ordered(TypedDict):
+    """What will be written."""
+
+    connection: str
+    frames: int
+    seconds: int
+
+
+@router.get("/log-levels", response_model=Levels)
+def levels(desk: TheDesk) -> Response:
+    """From which level on each logger writes."""
+    return answer({"levels": desk.ask(lambda model: model.log_levels.effective())})
+
+
+@router.put("/log-levels", response_model=Levels)
+def change(desk: TheDesk, body: NewLevels) -> Response:
+    """Other levels for some of them, until the settings are read again."""
+
+    def changed(model: Model) -> dict[str, str]:
+        for logger, level in body.levels.items():
+            model.log_levels.change(logger, level or "")
+        return model.log_levels.effective()
+
+    return answer({"levels": desk.ask(changed)})
+
+
+@router.post("/trace", response_model=Ordered)
+def trace(desk: TheDesk, body: Traced) -> Response:
+    """Write the frames of a connection to the log for a while; 0 frames end it."""
+    order = Trace(body.connection, body.frames, body.seconds)
+    return answer(asdict(desk.ask(lambda model: model.tracing.order(order))))

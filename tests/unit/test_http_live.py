@@ -1,0 +1,152 @@
+"""Live figures in the server's own process: without end, in step, and nobody's for longer than they read."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Generator, Iterator
+from typing import TypeVar
+
+import pytest
+
+from broker.http import server as server_module
+from broker.http.api import live
+from broker.http.server import HttpServer, Operate
+from tests.unit.manage_world import World, finished
+from tests.wire.conftest import wait_until
+
+Answer = TypeVar("Answer")
+
+
+class Reactor:
+    """Answers at once, and counts."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.fault: Exception | None = None
+        self._lock = threading.Lock()
+
+    def ask(self, question: Callable[[], Answer], /) -> Answer:
+        with self._lock:
+            self.asked += 1
+            if self.fault is not None:
+                raise self.fault
+            return question()
+
+    def ask_in_parts(self, question: Callable[[], Generator[None, None, Answer]], /) -> Answer:
+        return self.ask(lambda: finished(question()))
+
+
+@pytest.fixture
+def reactor() -> Reactor:
+    return Reactor()
+
+
+@pytest.fixture
+def server(reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
+    monkeypatch.setattr(live, "INTERVAL_S", 0.05)
+    monkeypatch.setattr(live, "FRESH_S", 0.04)
+    monkeypatch.setattr(server_module, "REQUEST_S", 0.5)
+    monkeypatch.setattr(server_module, "PAUSE_S", 0.4)
+    world = World()
+    world.queue("orders")
+    found = HttpServer(
+        "127.0.0.1", 0, reactor.ask, world.survey, operate=Operate(world.model, reactor.ask_in_parts)
+    )
+    found.start()
+    yield found
+    found.stop()
+
+
+class Watcher:
+    """One client of server-sent events."""
+
+    def __init__(self, server: HttpServer, query: str = "") -> None:
+        self.sock = socket.create_connection(("127.0.0.1", server.port), timeout=5)
+        self.sock.sendall(f"GET /api/v1/live{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        self._lines = self.sock.makefile("rb")
+
+    def next(self) -> tuple[str, dict[str, object]]:
+        """The next event."""
+        kind = ""
+        for line in self._lines:
+            if line.startswith(b"event: "):
+                kind = line[7:].decode().strip()
+            elif line.startswith(b"data: "):
+                return kind, json.loads(line[6:])
+        raise EOFError
+
+    def close(self) -> None:
+        self._lines.close()
+        self.sock.close()
+
+
+def test_they_go_on_longer_than_any_other_answer_may_take(server: HttpServer) -> None:
+    watcher = Watcher(server)
+    # A second: twice the time for an answer.
+    for _ in range(20):
+        assert watcher.next()[0] == "broker"
+    watcher.close()
+
+
+def test_watchers_share_one_reading(server: HttpServer, reactor: Reactor) -> None:
+    watchers = [Watcher(server) for _ in range(live.MOST_WATCHERS)]
+    for watcher in watchers:
+        watcher.next()
+    before = reactor.asked
+    for _ in range(10):
+        for watcher in watchers:
+            watcher.next()
+    assert reactor.asked - before <= 40  # 80 events
+    for watcher in watchers:
+        watcher.close()
+
+
+def test_a_loop_that_is_silent_is_told_of_and_asked_again(server: HttpServer, reactor: Reactor) -> None:
+    watcher = Watcher(server, "?nodes=orders")
+    assert [watcher.next()[0] for _ in range(2)] == ["broker", "node"]
+    reactor.fault = TimeoutError("no answer")
+    wait_until(lambda: watcher.next()[0] == "silent", 5, "the silence to be told of")
+    reactor.fault = None
+    wait_until(lambda: watcher.next()[0] == "node", 5, "the figures to go on")
+    watcher.close()
+
+
+def test_a_watcher_that_goes_leaves_its_place(server: HttpServer) -> None:
+    for _ in range(3 * live.MOST_WATCHERS):
+        wait_until(lambda: _may_watch(server), 5, "a place")
+
+
+def _may_watch(server: HttpServer) -> bool:
+    watcher = Watcher(server)
+    try:
+        return watcher.next()[0] == "broker"
+    except EOFError:
+        return False
+    finally:
+        watcher.close()
+
+
+def test_a_watcher_that_does_not_read_is_let_go(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(live, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(live, "MOST_WATCHERS", 1)
+    lazy = Watcher(server, f"?nodes={','.join(['orders'] * live.MOST_NODES)}")
+    assert lazy.next()[0] == "broker"
+    wait_until(lambda: _may_watch(server), 20, "its place")
+    lazy.close()
+
+
+def test_stop_ends_them(server: HttpServer) -> None:
+    watcher = Watcher(server)
+    watcher.next()
+    server.stop()
+    with pytest.raises((EOFError, ConnectionResetError)):
+        _read_on(watcher)
+    watcher.close()
+
+
+def _read_on(watcher: Watcher) -> None:
+    while True:
+        watcher.next()
