@@ -8,7 +8,7 @@ PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py
           selector.py filters.py)
 SOURCES := $(shell find broker -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: run install dev test test-clients test-packaging clients-matrix docs lint bench soak clean
+.PHONY: run install dev test test-clients test-packaging clients-matrix docs lint bench bench-peers soak clean
 
 run: install
 	$(BIN)/sluice serve
@@ -58,6 +58,10 @@ lint: dev
 
 bench: install
 	$(BIN)/python -m bench
+
+# Other brokers beside ours: RabbitMQ from its package, three by Maven; what can't be had is listed.
+bench-peers: install
+	$(BIN)/python -m bench.peers
 
 soak: dev
 	$(BIN)/python -m pytest tests -m soak --timeout 3600

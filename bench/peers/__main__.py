@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ PEERS: dict[str, Peer] = {
     "broker-j": BrokerJ(),
     "qpidd": Qpidd(),
 }
-# No round begins that would end later than this, judged by the longest one before it.
+# No round begins that would end later than this, judged by the one before it.
 MOST_S, QUICK_MOST_S = 25 * 60.0, 8 * 60.0
 ROUNDS = 3
 
@@ -79,18 +80,29 @@ def found(names: Sequence[str]) -> tuple[dict[str, Measured], dict[str, str]]:
     return here, missing
 
 
-def measured(broker: Measured, peer: Peer, names: Sequence[str], pace: Pace) -> None:
-    """One round of one broker, started afresh."""
+def measured(broker: Measured, peer: Peer, names: Sequence[str], pace: Pace, until_s: float) -> None:
+    """One round of one broker, started afresh; what would begin after ``until_s`` is left out."""
+    if time.monotonic() > until_s:
+        _late(broker, names)
+        return
     try:
         with started(peer) as subject:
             broker.settings = peer.settings
             _warm(subject, pace)
             for name in names:
-                _scenario(broker, subject, name, pace)
+                if time.monotonic() > until_s:
+                    _late(broker, [name])
+                else:
+                    _scenario(broker, subject, name, pace)
     except (BenchError, MissingError, SluiceError, OSError) as error:
         for name in names:
             broker.remarks.setdefault(name, str(error))
         _tell(f"{peer.title}: {error}")
+
+
+def _late(broker: Measured, names: Sequence[str]) -> None:
+    for name in names:
+        broker.remarks.setdefault(name, "the run had no time left for every round")
 
 
 def _warm(subject: Subject, pace: Pace) -> None:
@@ -104,6 +116,7 @@ def _scenario(broker: Measured, subject: Subject, name: str, pace: Pace) -> None
     if name in NEEDS_LIMIT and not broker.limit:
         broker.remarks[name] = "no limit could be set"
         return
+    subject.overtaken.clear()
     subject.remarks.clear()
     try:
         figures = SCENARIOS[name](subject, pace)
@@ -112,8 +125,10 @@ def _scenario(broker: Measured, subject: Subject, name: str, pace: Pace) -> None
         _tell(f"{name}, {broker.title}: {error}")
         return
     broker.rounds.setdefault(name, []).append(figures)
+    if subject.overtaken:
+        subject.remarks.append(f"{sum(subject.overtaken):,} messages of a producer came out of their order")
     if subject.remarks:
-        broker.remarks[name] = ", ".join(subject.remarks)
+        broker.remarks[name] = "; ".join(subject.remarks)
     shown = ", ".join(f"{key} {value:,.{0 if value >= 10 else 2}f}" for key, value in figures.items())
     _tell(f"{name}, {broker.title}: {shown}")
 
@@ -125,16 +140,24 @@ def _tell(text: str) -> None:
 def main() -> int:
     """Measures, prints or writes; 1 if not one broker could be measured."""
     args = arguments()
+    # So that a broker never outlives a run that is terminated.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     pace, wanted = pace_of(args), args.scenario or list(SCENARIOS)
     here, missing = found(args.only or list(PEERS))
     rounds, most_s = args.rounds or (1 if args.quick else ROUNDS), QUICK_MOST_S if args.quick else MOST_S
-    done, began, longest_s = 0, time.monotonic(), 0.0
-    while done < rounds and time.monotonic() - began + longest_s <= most_s:
+    done, began, last_s = 0, time.monotonic(), 0.0
+    while done < rounds and time.monotonic() - began + last_s <= most_s:
         round_s = time.monotonic()
         for name, broker in here.items():
             # Once, and first: a later round may have no time left.
-            measured(broker, PEERS[name], [word for word in wanted if not (done and word in ONCE)], pace)
-        done, longest_s = done + 1, max(longest_s, time.monotonic() - round_s)
+            measured(
+                broker,
+                PEERS[name],
+                [word for word in wanted if not (done and word in ONCE)],
+                pace,
+                began + most_s,
+            )
+        done, last_s = done + 1, time.monotonic() - round_s
     brokers = list(here.values())
     command = " ".join(["python -m bench.peers", *sys.argv[1:]])
     text = report.page(brokers, missing, command, machine(), done)

@@ -21,8 +21,8 @@ class BrokerJ:
         "stopped once the queue is overfull; what was granted before still comes in."
     )
     syncs = (
-        "Each commit to the BDB store waits for a flush of its log, shared by those that wait at the same "
-        "time (observed below as it runs; its documentation names no setting that weakens it)."
+        "A persistent message is settled after its transaction in the BDB store is committed; the book names "
+        "no setting for how it is synced, so see the disk's flushes in the table."
     )
     settings = (
         "the distribution's start script: `-Xmx512m -XX:MaxDirectMemorySize=1536m`, G1",

@@ -47,7 +47,8 @@ def _copy(coordinates: str, folder: Path) -> None:
         raise MissingError(f"Maven did not bring {coordinates} within {FETCH_S:g} s") from error
     if ended.returncode or not any(folder.glob("*.tar.gz")):
         reason = next((line for line in ended.stdout.splitlines() if "ERROR" in line), ended.stderr)
-        raise MissingError(f"Maven has no {coordinates}: {reason.strip()[:160]}")
+        # Without the address it looked at, which differs from machine to machine.
+        raise MissingError(f"Maven has no {coordinates}: {reason.partition(' (http')[0].strip()[:160]}")
 
 
 def beneath(folder: Path, program: str) -> Path:

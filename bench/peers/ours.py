@@ -13,10 +13,14 @@ class Ours:
     """The broker this is the benchmark of."""
 
     title = OURS_TITLE
-    limit = f"`flow_stop_count: {LIMIT_MSGS}`: producers get no more credit than there is room."
+    limit = (
+        f"`flow_stop_count: {LIMIT_MSGS}`: producers get no more credit than there is room. What was sent on "
+        "credit taken back meanwhile is parked outside the queue (decisions/credit.md): it counts above as "
+        "unanswered and, pre-settled, as kept, though the queue itself never holds more than its limit."
+    )
     syncs = (
-        "A durable message is accepted once the group it was written with is synced (`fdatasync`); so is "
-        "its removal before the next group (docs/internals.md)."
+        "A durable message is accepted after the `fdatasync` of the group it was written in, and so is a "
+        "removal settled (decisions/store.md)."
     )
     settings = (
         "defaults; metrics, events and flow control on",

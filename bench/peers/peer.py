@@ -20,6 +20,7 @@ from broker.cli.localpid import listening_pid
 from broker.client.errors import ClientError
 from broker.client.link import Connection
 
+OURS_TITLE = "Sluice"
 START_S = 90.0
 LOOK_S = 0.2
 STOP_S = 10.0
@@ -48,7 +49,10 @@ class Peer(Protocol):
     title: str
     limit: str
     syncs: str
-    settings: tuple[str, ...]
+
+    @property
+    def settings(self) -> Sequence[str]:
+        """How it is set up, in sentences; some are known only once it is prepared."""
 
     def find(self) -> str:
         """Its version, after fetching it if need be. Raises MissingError."""
@@ -69,6 +73,7 @@ class Subject:
 
     peer: Peer
     running: Running
+    overtaken: list[int] = field(default_factory=list)  # messages out of order, a run
     remarks: list[str] = field(default_factory=list)
 
 
@@ -124,9 +129,6 @@ def started(peer: Peer) -> Iterator[Subject]:
         if pid is None:
             raise BenchError(f"{peer.title}: no process listens on its port")
         yield Subject(peer, Running(peer.url(port), pid, folder))
-
-
-OURS_TITLE = "Sluice"
 
 
 def _begin(

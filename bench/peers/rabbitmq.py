@@ -21,13 +21,14 @@ class RabbitMQ:
 
     title = "RabbitMQ"
     limit = (
-        f"policy `max-length: {LIMIT_MSGS}`, `overflow: reject-publish`: what comes beyond is refused "
-        "(unsettled) or dropped (pre-settled); producers keep their credit."
+        f"policy `max-length: {LIMIT_MSGS}`, `overflow: reject-publish`: what comes beyond isn't queued. "
+        "Producers keep their credit and, with AMQP 1.0 in this version, got no outcome for it (the table "
+        "counts them as never answered); pre-settled it is dropped."
     )
     syncs = (
         "A persistent message on a durable classic queue is confirmed once it is on disk; syncs are batched "
         "at intervals of up to some hundred milliseconds or when the queue is idle, and a message consumed "
-        "and acknowledged before is confirmed without one (rabbitmq.com/confirms.html, \"When Will Published "
+        'and acknowledged before is confirmed without one (rabbitmq.com/confirms.html, "When Will Published '
         'Messages Be Confirmed").'
     )
     settings = (

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.measuring import Figures
+from bench.peers.peer import OURS_TITLE
 from bench.peers.scenarios import NO_RATIO, ROWS, Row
 
 BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
@@ -17,7 +18,7 @@ DASH = "–"
 
 @dataclass(slots=True)
 class Measured:
-    """All that is known of one broker: figures a round by scenario, and remarks, the reason where there are none."""
+    """One broker: the figures of each round, and remarks, which are the reason where there are none."""
 
     title: str
     version: str
@@ -29,21 +30,25 @@ class Measured:
 
     def figure(self, row: Row) -> float | None:
         """The median of its rounds."""
-        rounds = self.rounds.get(row.scenario)
-        return median(figures[row.figure] for figures in rounds) if rounds else None
+        known = [
+            figures[row.figure] for figures in self.rounds.get(row.scenario, ()) if row.figure in figures
+        ]
+        return median(known) if known else None
 
 
 def table(brokers: Sequence[Measured]) -> str:
-    """The first broker is ours: each other figure is followed by how many times ours it is."""
-    shown = [row for row in ROWS if any(row.scenario in b.rounds or row.scenario in b.remarks for b in brokers)]
+    """A column each; with ours among them each other figure is followed by how many times ours it is."""
+    shown = [
+        row for row in ROWS if any(row.scenario in b.rounds or row.scenario in b.remarks for b in brokers)
+    ]
     notes = _Notes()
     lines = [
         "| measured | " + " | ".join(broker.title for broker in brokers) + " |",
         "| --- |" + " ---: |" * len(brokers),
     ]
     for row in shown:
-        ours = brokers[0].figure(row)
-        cells = [_cell(broker, row, ours if index else None, notes) for index, broker in enumerate(brokers)]
+        ours = next((broker.figure(row) for broker in brokers if broker.title == OURS_TITLE), None)
+        cells = [_cell(broker, row, ours, notes) for broker in brokers]
         lines.append(f"| {row.title} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, *notes.lines()])
 
@@ -66,7 +71,11 @@ def _cell(broker: Measured, row: Row, ours: float | None, notes: _Notes) -> str:
     mark = notes.mark(f"{broker.title}: {_line(reason)}") if reason else ""
     if value is None:
         return DASH + mark
-    ratio = f" ({_number(value / ours)}×)" if ours and row.figure not in NO_RATIO else ""
+    ratio = (
+        f" ({_number(value / ours)}×)"
+        if ours and broker.title != OURS_TITLE and row.figure not in NO_RATIO
+        else ""
+    )
     return _number(value) + ratio + mark
 
 

@@ -7,21 +7,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 
 from bench.clients import beside
 from bench.contenders import BenchError
 from bench.measuring import BODY, Figures, number
 from bench.peers.flood import flooded
 from bench.peers.peer import LIMIT_MSGS, LIMITED, Subject
-from broker.client.load import Usage
+from bench.peers.seen import flushes, live_heap, resident, settled
 
 # On top of what a measurement is meant to last: attaching, and waiting for what is under way.
 BOUND_S = 25.0
 STALL_S = 5.0
 RATE = 2000
 PRODUCERS, EACH = 10, 3000
-IDLE = 99
+IDLE, TURNS = 99, 2
 BEFORE = 10_000  # messages that pass before a backlog's memory is looked at
 CHUNKS = 10
 
@@ -43,8 +44,8 @@ QUICK = Pace(seconds=1.5, warmup=1, warm=3, backlog=100_000, backlog_s=20)
 Scenario = Callable[[Subject, Pace], Figures]
 
 
-def load(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str, object]:
-    """One job of the load generator; BenchError if it went wrong in any way or took too long."""
+def done(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str, object]:
+    """What one job of the load generator found; BenchError if it was refused or took too long."""
     given: dict[str, object] = {
         "url": subject.running.url,
         "pid": subject.running.pid,
@@ -63,15 +64,20 @@ def load(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str
         )
     except subprocess.TimeoutExpired as error:
         raise BenchError(f"not done within {bound_s:g} s") from error
-    line: dict[str, dict[str, object]] = json.loads((ended.stdout.splitlines() or ['{"error": "no result"}'])[-1])
+    lines = ended.stdout.splitlines() or ['{"error": "the load generator ended without a result"}']
+    line: dict[str, dict[str, object]] = json.loads(lines[-1])
     if "result" not in line:
-        raise BenchError(str(line.get("error", "no result")))
-    result = line["result"]
+        raise BenchError(str(line.get("error", "the load generator was cut short")))
+    return line["result"]
+
+
+def load(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str, object]:
+    """The same; BenchError also if anything was lost, doubled or refused, or nothing moved."""
+    result = done(subject, pace, queue, **job)
     if result["unordered"]:
-        # No reason to void the run: AMQP promises order per link, but the messages all came.
-        subject.remarks.append(f"{result['unordered']:,} out of order in one run")
-    faults = ("lost", "duplicated", "refused")
-    wrong = {name: result[name] for name in faults if result[name]}
+        # Told beside the figures and no reason to void them: every message came.
+        subject.overtaken.append(int(number(result["unordered"])))
+    wrong = {name: result[name] for name in ("lost", "duplicated", "refused") if result[name]}
     if wrong or result["stalled"]:
         raise BenchError(", ".join(f"{count:,} {name}" for name, count in wrong.items()) or "nothing moved")
     return result
@@ -92,6 +98,20 @@ def throughput(queue: str, **job: object) -> Scenario:
     return scenario
 
 
+def synced(queue: str, **job: object) -> Scenario:
+    """The same with durable messages, and how often the disk was flushed meanwhile, by whomever."""
+
+    def scenario(subject: Subject, pace: Pace) -> Figures:
+        before = flushes(subject.running.directory)
+        result = load(subject, pace, queue, durable=True, **job)
+        after, figures = flushes(subject.running.directory), {"rate": number(result["out_s"])}
+        if before is None or after is None:
+            return figures
+        return figures | {"flushes": (after - before) * 1000 / number(result["sent"])}
+
+    return scenario
+
+
 def latency(subject: Subject, pace: Pace) -> Figures:
     """From sending to receipt at a rate every broker can keep."""
     found = load(subject, pace, "latency", rate=RATE)["latency_us"]
@@ -100,14 +120,30 @@ def latency(subject: Subject, pace: Pace) -> Figures:
 
 
 def busy(subject: Subject, pace: Pace) -> Figures:
-    """One producer on a limited queue alone, then the same beside idle ones; the limit is never reached."""
-    queue = LIMITED + "busy"
-    job = {"max_backlog": LIMIT_MSGS * 4 // 5}
-    alone = number(load(subject, pace, queue, **job)["out_s"])
-    words = ("idle", subject.running.url, subject.peer.address(queue), str(IDLE), str(IDLE), "awake")
+    """One producer on a limited queue nobody else uses and on one that idle producers share, by turns.
+
+    What is under way stays below the limit, so that it is never reached.
+    """
+    words = (
+        "idle",
+        subject.running.url,
+        subject.peer.address(LIMITED + "busy"),
+        str(IDLE),
+        str(IDLE),
+        "awake",
+    )
+    short = replace(pace, seconds=pace.seconds / 2, warmup=pace.warmup / 2)
+
+    def rate(name: str) -> float:
+        return number(load(subject, short, LIMITED + name, max_backlog=LIMIT_MSGS * 4 // 5)["out_s"])
+
     with beside(*words):
-        rate = number(load(subject, pace, queue, **job)["out_s"])
-    return {"alone": alone, "rate": rate, "part": rate / alone}
+        turns = [(rate("alone"), rate("busy")) for _ in range(TURNS)]
+    return {
+        "alone": median(alone for alone, _ in turns),
+        "rate": median(among for _, among in turns),
+        "part": median(among / alone for alone, among in turns),
+    }
 
 
 def overshoot(subject: Subject, pace: Pace) -> Figures:
@@ -128,21 +164,27 @@ def overshoot(subject: Subject, pace: Pace) -> Figures:
 
 
 def backlog(subject: Subject, pace: Pace) -> Figures:
-    """Resident memory of the broker for each queued message, all it has grown by included."""
+    """Memory of the broker for each queued message: all it has grown by, and what of it a Java heap holds.
+
+    A broker that takes no more, or is too slow for the whole backlog, is judged by what it took.
+    """
+    running, chunk = subject.running, pace.backlog // CHUNKS
     load(subject, pace, "backlogged", count=BEFORE)
-    before, began, queued = _rss(subject), time.monotonic(), 0
+    heap, before, began = live_heap(running), settled(running), time.monotonic()
+    queued, took_s = 0.0, 0.0
     while queued < pace.backlog and time.monotonic() < began + pace.backlog_s:
-        load(subject, pace, "backlog", receivers=0, count=pace.backlog // CHUNKS, seconds=pace.backlog_s)
-        queued += pace.backlog // CHUNKS
-    took = time.monotonic() - began
-    return {"bytes": (_rss(subject) - before) / queued, "queued": queued, "fill": queued / took}
-
-
-def _rss(subject: Subject) -> int:
-    usage = Usage.of(subject.running.pid)
-    if usage is None:
-        raise BenchError("it ended by itself")
-    return usage.rss_bytes
+        result = done(subject, pace, "backlog", receivers=0, count=chunk, seconds=pace.backlog_s)
+        queued += number(result["settled"]) - number(result["refused"])
+        took_s += number(result["seconds"])
+        if result["stalled"]:
+            took_s -= STALL_S
+            subject.remarks.append(f"took no more of the backlog after {queued:,.0f}")
+            break
+    if not queued:
+        raise BenchError("nothing was queued")
+    figures = {"bytes": (resident(running) - before) / queued, "queued": queued, "fill": queued / took_s}
+    full = live_heap(running)
+    return figures if heap is None or full is None else figures | {"heap": (full - heap) / queued}
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -150,14 +192,14 @@ SCENARIOS: dict[str, Scenario] = {
     "kib": throughput("kib", body=1024),
     "many": throughput("many", senders=4, receivers=4),
     "presettled": throughput("presettled", presettled=True),
-    "durable": throughput("durable.one", durable=True),
-    "durable-kib": throughput("durable.kib", durable=True, body=1024),
+    "durable": synced("durable.one"),
+    "durable-kib": synced("durable.kib", body=1024),
     "latency": latency,
     "busy": busy,
     "overshoot": overshoot,
     "backlog": backlog,
 }
-# It fills memory and takes the longest: once, in the last round, when all else is known.
+# It takes the longest and differs least from one round to the next: once, in the first.
 ONCE = frozenset({"backlog"})
 NEEDS_LIMIT = frozenset({"busy", "overshoot"})
 
@@ -178,10 +220,12 @@ ROWS = (
     Row("many", "rate", "4+4, 100 B, msg/s"),
     Row("presettled", "rate", "pre-settled 100 B, msg/s"),
     Row("durable", "rate", "durable 100 B, msg/s"),
+    Row("durable", "flushes", "its disk flushes a 1,000 messages"),
     Row("durable-kib", "rate", "durable 1 KiB, msg/s"),
     Row("latency", "p50_us", "p50 at 2,000/s, µs"),
     Row("latency", "p99_us", "p99 at 2,000/s, µs"),
     Row("backlog", "bytes", "backlog of 100 B, RSS B/msg"),
+    Row("backlog", "heap", "of it live in a Java heap, B/msg"),
     Row("backlog", "queued", "so many queued"),
     Row("backlog", "fill", "queued at, msg/s"),
     Row("overshoot", "un_over", "limit 1,000, 10 producers: accepted beyond it"),
@@ -195,4 +239,6 @@ ROWS = (
     Row("busy", "part", "of it alone"),
 )
 # Neither needs a ratio to ours: zero is ours to have, or it is one already.
-NO_RATIO = frozenset({"un_over", "un_refused", "un_open", "un_lost", "pre_over", "pre_lost", "part", "queued"})
+NO_RATIO = frozenset(
+    {"un_over", "un_refused", "un_open", "un_lost", "pre_over", "pre_lost", "part", "queued", "heap"}
+)

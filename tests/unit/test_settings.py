@@ -81,6 +81,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
         """
         listeners: [amqp://0.0.0.0:5673, "amqp://[::1]:0"]
         http: "[::]:80"
+        http_allow_writes: true
         websocket_origins: [https://console.example.org, "http://[::1]:8080"]
         data: /var/lib/sluice
         policies: [a.yaml, more]
@@ -112,6 +113,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
     assert settings.events == Events(False, Path("/var/log/flow.jsonl"), MB, 0, 5000)
     assert settings.listeners == (Listener("0.0.0.0", 5673, False), Listener("::1", 0, True))
     assert settings.http == Address("::", 80)
+    assert settings.http_allow_writes
     assert settings.websocket_origins == ("https://console.example.org", "http://[::1]:8080")
     assert (settings.data, settings.policies) == (Path("/var/lib/sluice"), (Path("a.yaml"), Path("more")))
     assert (settings.auto_create, settings.log_level) == (False, "debug")

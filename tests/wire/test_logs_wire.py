@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -113,6 +114,7 @@ def test_a_name_cannot_forge_a_line(broker: RunningBroker) -> None:
 def test_no_line_has_a_body(start_broker: StartBroker) -> None:
     broker = start_broker("log_level: debug\n")
     with Connection(broker.url) as connection:
+        broker.wait_for_log("open from")
         trace(broker, lines(broker, "open from")[0].split("sluice.amqp: ")[1].split(":")[0])
         sender = connection.sender("orders")
         sender.send(codec.text_body(SECRET), 10)
@@ -173,20 +175,22 @@ def test_levels_are_changed_at_runtime_and_read_again_on_sighup(start_broker: St
     shown = parsed(broker, "log-level")
     assert (shown["sluice.amqp"], shown["sluice.store"]) == ("info", "debug")
     assert sluice(broker, "log-level", "sluice.amqp", "error") == "sluice.amqp  error\n"
-    before = len(lines(broker, "open from"))
-    Connection(broker.url).close()
+    RawPeer(broker.port).open(container="unseen").socket.close()
     assert levels(broker)["sluice.amqp"] == "error"
-    assert len(lines(broker, "open from")) == before
     assert "no logger 'sluice.ampq'" in sluice(broker, "log-level", "sluice.ampq", "info", status=1)
     assert "expected 'debug'" in sluice(broker, "log-level", "sluice.amqp", "loud", status=1)
     assert sluice(broker, "log-level", "sluice.amqp", "inherit") == "sluice.amqp  info\n"
+    RawPeer(broker.port).open(container="seen").socket.close()
+    broker.wait_for_log("container 'seen'")
+    assert "unseen" not in broker.log
     broker.config_file.write_text("log_level: warning\nlog_format: json\n")
     broker.signal(signal.SIGHUP)
     wait_until(lambda: levels(broker)["sluice.amqp"] == "warning", 10, "the settings to be read again")
     assert set(levels(broker).values()) == {"warning"}
     with Management(broker.url) as management:
         management.call("log-levels", BROKER, body={"logger": "sluice.amqp", "level": "info"})
-    assert json.loads(broker.lines[-1])["logger"] in ("sluice", "sluice.amqp")
+    RawPeer(broker.port).open(container="as-json").socket.close()
+    assert told(broker, "'as-json', user anonymous\",")["level"] == "info"
 
 
 # --- frames
@@ -253,3 +257,36 @@ def test_a_trace_begins_within_a_frame_that_is_under_way(start_broker: StartBrok
     wait_until(lambda: bool(lines(broker, '"performative": "empty"')), 10, "the frame behind it")
     assert not lines(broker, "trace ended")
     peer.socket.close()
+
+
+def test_levels_and_traces_over_http(start_broker: StartBroker) -> None:
+    broker = start_broker(JSON)
+    peer = RawPeer(broker.port).open(container="traced")
+    identity = told(broker, "container 'traced'")["connection"]
+    assert http(broker, "GET", "/log-levels")["levels"] == levels(broker)
+    changed = http(broker, "PUT", "/log-levels", {"levels": {"sluice.store": "debug"}})
+    assert changed["levels"]["sluice.store"] == levels(broker)["sluice.store"] == "debug"
+    refused = http(broker, "PUT", "/log-levels", {"levels": {"sluice.store": "loud"}}, status=400)
+    assert "expected 'debug'" in refused["error"]
+    order = {"connection": identity, "frames": 1, "seconds": 60}
+    assert http(broker, "POST", "/trace", order) == order
+    peer.send(AMQP_FRAME_OF_NOTHING)
+    broker.wait_for_log(f"{identity}: trace ended: as many frames as were asked for")
+    assert "c999" in http(broker, "POST", "/trace", order | {"connection": "c999"}, status=404)["error"]
+    peer.socket.close()
+
+
+def http(
+    broker: RunningBroker, method: str, path: str, body: object = None, status: int = 200
+) -> dict[str, Any]:
+    connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=10)
+    try:
+        headers = {"Content-Type": "application/json"}
+        connection.request(method, f"/api/v1{path}", json.dumps(body) if body else None, headers)
+        response = connection.getresponse()
+        found = json.loads(response.read())
+        assert response.status == status, found
+    finally:
+        connection.close()
+    assert isinstance(found, dict)
+    return found
