@@ -25,8 +25,9 @@ POLICIES = """policies:
 """
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """It ends with this folder's tests: while Playwright is there, its loop runs in the main thread."""
     path = shutil.which("chromium")
     if path is None:
         assert not os.environ.get("CI"), "chromium is missing"
@@ -35,7 +36,7 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     broker = RunningBroker(tmp_path_factory.mktemp("console"), "", POLICIES, ())
     yield broker

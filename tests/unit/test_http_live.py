@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from typing import TypeVar
 
 import pytest
+from starlette.types import Message
 
 from broker.http import server as server_module
 from broker.http.api import live
@@ -150,3 +152,39 @@ def test_stop_ends_them(server: HttpServer) -> None:
 def _read_on(watcher: Watcher) -> None:
     while True:
         watcher.next()
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_client_that_goes_while_an_event_is_sent_is_let_go(turns: int) -> None:
+    """Whatever the loop does in between: a watcher that stayed would keep its place for ever."""
+    ended: list[bool] = []
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                yield b"event"
+                await asyncio.sleep(0)
+        finally:
+            ended.append(True)
+
+    async def serve() -> None:
+        leaves = asyncio.Event()
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                leaves.set()
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+
+        async def receive() -> Message:
+            await leaves.wait()
+            return {"type": "http.disconnect"}
+
+        serving = asyncio.create_task(live.Stream(events)({"type": "http"}, receive, send))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert serving.done()
+        await serving
+
+    asyncio.run(serve())
+    assert ended == [True]

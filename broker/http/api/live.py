@@ -79,7 +79,9 @@ class Stream(Response):
         async with aclosing(self._events()) as events:
             async for event in events:
                 body = {"type": "http.response.body", "body": event, "more_body": True}
-                await asyncio.wait_for(send(body), PATIENCE_S)
+                # Not `wait_for`: until Python 3.12 it may swallow the cancellation that ends this.
+                async with asyncio.timeout(PATIENCE_S):
+                    await send(body)
         await send({"type": "http.response.body", "body": b""})
 
 

@@ -36,8 +36,12 @@ function route() {
   live.watch([]);
   const place = NODES.includes(key) ? ["nodes", decode(rest.join("/")), node] : PLACES.find(([each]) => each === key);
   for (const each of document.querySelectorAll("#nav a")) {
-    if (place && each.dataset.place === place[0]) each.setAttribute("aria-current", "page");
-    else each.removeAttribute("aria-current");
+    if (place && each.dataset.place === place[0]) {
+      each.setAttribute("aria-current", "page");
+      each.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else {
+      each.removeAttribute("aria-current");
+    }
   }
   put(main);
   main.scrollTop = 0;
