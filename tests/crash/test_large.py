@@ -10,7 +10,7 @@ from proton import Link
 from broker.client import codec
 from tests.crash.conftest import Broker
 from tests.crash.shim import Shim
-from tests.crash.watching import stat
+from tests.crash.watching import ready, stat
 from tests.wire.conftest import wait_until
 from tests.wire.streamer import Streamer
 
@@ -82,7 +82,9 @@ def test_a_slow_disk_bounds_what_memory_holds(tmp_path: Path) -> None:
         with Streamer(broker.port) as client, Streamer(broker.port) as other:
             link, small = client.sender("kept"), other.sender("plain")
             assert broker.process is not None
-            # A broker that has just begun gives back what it freed while it started, and takes it again.
+            # A broker that has just begun is loading what its HTTP port serves, gives back what it freed while it
+            # started, and takes it again.
+            assert ready(broker) == (200, "ready\n")
             for number in range(400):
                 other.send(small, f"w{number}", codec.binary_body(bytes(1 << 14)))
             other.until(lambda: "w399" in other.outcomes, "the last outcome")

@@ -27,7 +27,7 @@ def ready(broker: Broker) -> tuple[int, str]:
     """What /readyz answers."""
     url = f"http://127.0.0.1:{broker.http_port}/readyz"
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=15) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refusal:
         with refusal:
