@@ -120,6 +120,7 @@ def clean_up(broker: RunningBroker, prefix: str) -> None:
 
 def resident(broker: RunningBroker) -> int:
     """Once the broker has been idle for a while, and has given back what it freed."""
+    broker.settle()
     seen = [resident_now(broker)]
     deadline = time.monotonic() + GONE_S
     while len(seen) < SETTLED or max(seen[-SETTLED:]) > min(seen[-SETTLED:]):

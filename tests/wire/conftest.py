@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -38,6 +39,7 @@ class RunningBroker:
             text=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
+        self._settled = False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self._await_ready()
@@ -58,6 +60,13 @@ class RunningBroker:
     def wait_for_log(self, text: str, seconds: float = 10) -> None:
         """Until the broker has said ``text``."""
         wait_until(lambda: text in self.log, seconds, f"the log to say {text!r}:\n{self.log}")
+
+    def settle(self) -> None:
+        """Until what the HTTP port serves is loaded, a thread of its own: memory is compared from then on."""
+        if not self._settled:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/healthz", timeout=30) as answer:
+                answer.read()
+            self._settled = True
 
     def signal(self, number: signal.Signals) -> None:
         """Send this broker, and nothing else, a signal."""

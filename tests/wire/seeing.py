@@ -82,6 +82,7 @@ def await_no_half_closed(broker: RunningBroker) -> None:
 
 def memory_kb(broker: RunningBroker) -> int:
     """The broker's resident memory."""
+    broker.settle()
     for line in Path(f"/proc/{broker.pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1])

@@ -61,6 +61,7 @@ def sluice(broker: RunningBroker, *words: str) -> str:
 
 
 def resident(broker: RunningBroker) -> int:
+    broker.settle()
     for line in Path(f"/proc/{broker.pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

@@ -93,6 +93,7 @@ def folder(broker: RunningBroker) -> Path:
 
 
 def memory(broker: RunningBroker, name: str = "VmHWM") -> int:
+    broker.settle()
     for line in Path(f"/proc/{broker.pid}/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
