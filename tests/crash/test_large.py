@@ -82,8 +82,8 @@ def test_a_slow_disk_bounds_what_memory_holds(tmp_path: Path) -> None:
         with Streamer(broker.port) as client, Streamer(broker.port) as other:
             link, small = client.sender("kept"), other.sender("plain")
             assert broker.process is not None
-            # A broker that has just begun is loading what its HTTP port serves, gives back what it freed while it
-            # started, and takes it again.
+            # A broker that has just begun is loading what its HTTP port serves, gives back what it freed
+            # while it started, and takes it again.
             assert ready(broker) == (200, "ready\n")
             for number in range(400):
                 other.send(small, f"w{number}", codec.binary_body(bytes(1 << 14)))
