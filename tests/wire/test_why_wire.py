@@ -35,7 +35,7 @@ from tests.wire.frames import (
     performative,
     transfer,
 )
-from tests.wire.seeing import update
+from tests.wire.seeing import number_of, update
 from tests.wire.test_cli_wire import sluice
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
@@ -387,6 +387,8 @@ def test_a_relay_waits_at_several_nodes_and_has_one_sentence(stage: RunningBroke
         relay.await_credit()
         for node in ("count", "small"):
             relay.produce(10, addressed(node))
+        for node in ("count", "small"):
+            wait_until(lambda node=node: number_of(stage, node, "parked_msgs") > 0, 10, "parked ones")  # type: ignore[misc]
         answers = [each for each in fetched(stage, "relay") if each["subject"] == "producer"]
         assert len(answers) == 1
         assert "unsettled messages parked" in str(answers[0]["sentence"])
