@@ -24,6 +24,7 @@ cdef class Connection:
     cdef public object book
     cdef public long received, sent, numbered, handled
     cdef public set links
+    cdef dict adrift
     cdef public list answers
     # Large messages: what comes in, what goes out, and whether the socket is left unread meanwhile.
     cdef public list inflows, streams
@@ -40,6 +41,8 @@ cdef class Connection:
     cdef object take_pieces(self)
     cdef object push(self, list pieces)
     cpdef bint pump_in(self) except -1
+    cdef long unsent_of(self, void *session, long limit) except -1
+    cdef bint has_unsent(self, void *session) except -1
     cpdef bint pump_out(self) except -1
     cpdef object events(self)
     cdef object on_flow(self, void *link)
@@ -155,6 +158,7 @@ cdef class ConsumerLink(Consumer):
     cdef object stream(self)
     cdef object end_stream(self)
     cdef object drop_stream(self)
+    cdef bint unsent(self)
     cdef object confirm(self, void *delivery)
     cdef object free_slot(self, void *delivery, long number)
     cdef object until_stored(self, void *delivery)

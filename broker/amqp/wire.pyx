@@ -84,6 +84,8 @@ cdef class Connection:
         self.to_flush = to_flush
         self.answers = answers
         self.links = set()
+        # By session, the bytes that went with their links; None while no link went so.
+        self.adrift = None
         self.incoming = Sentry()
         self.inflows = []
         self.streams = []
@@ -185,6 +187,30 @@ cdef class Connection:
                 return pn_transport_capacity(self.transport) >= 0
             reads += 1
         return True
+
+    cdef long unsent_of(self, void *session, long limit) except -1:
+        """Encoded bytes of a session's messages that wait for the peer's window or the socket.
+
+        Proton counts those of a link for ever that went while some of its messages were unsent. How many they
+        are is seen whenever ``limit`` seems to be reached and none of the links there are has anything unsent.
+        """
+        cdef long total = pn_session_outgoing_bytes(session)
+        cdef long lost
+        if self.adrift is None:
+            return total
+        lost = self.adrift.get(<size_t>session, 0)
+        if lost > total or (total - lost >= limit and not self.has_unsent(session)):
+            self.adrift[<size_t>session] = lost = total
+        return total - lost
+
+    cdef bint has_unsent(self, void *session) except -1:
+        cdef ConsumerLink consumer
+        for link in self.links:
+            if isinstance(link, ConsumerLink):
+                consumer = link
+                if consumer.session == session and consumer.unsent():
+                    return True
+        return False
 
     cpdef bint pump_out(self) except -1:
         """Write what Proton has; false when it has said its last. ``blocked``: the socket is full."""
@@ -1082,7 +1108,7 @@ cdef class ConsumerLink(Consumer):
             return 0
         if not self.presettled:
             room = min(room, self.window.own_room())
-        unsent = pn_session_outgoing_bytes(self.session)
+        unsent = self.connection.unsent_of(self.session, OUTGOING_BYTES)
         if unsent >= OUTGOING_BYTES:
             return 0
         mean = self.node.mean_bytes()
@@ -1165,7 +1191,7 @@ cdef class ConsumerLink(Consumer):
 
     cdef object stream(self):
         cdef bytes block
-        while pn_session_outgoing_bytes(self.session) < STREAM_BYTES:
+        while self.connection.unsent_of(self.session, STREAM_BYTES) < STREAM_BYTES:
             block = self.outflow.next()
             if block is None:
                 return
@@ -1328,7 +1354,7 @@ cdef class ConsumerLink(Consumer):
         """
         cdef int given_back
         if not self.dead and pn_link_get_drain(self.link):
-            if self.connection.blocked or self.outflow is not None or pn_session_outgoing_bytes(self.session) > 0:
+            if self.connection.blocked or self.outflow is not None or pn_link_queued(self.link) > 0:
                 return False
             if self.capacity() > 0 and self.has_more():
                 return False
@@ -1346,6 +1372,8 @@ cdef class ConsumerLink(Consumer):
 
     cdef bint has_more(self):
         """Whether there is something for it that it has not been sent, though it has credit."""
+        if self.node.single_active and not self.browses and self.node.consumers[0] is not self:
+            return False
         if self.reader is not None:
             if not self.node.queue.has_more(self.reader):
                 return False
@@ -1377,9 +1405,15 @@ cdef class ConsumerLink(Consumer):
         """The link-credit that goes with ``delivery_count``."""
         return pn_link_credit(self.link) + pn_link_queued(self.link)
 
+    cdef bint unsent(self):
+        """Whether something of it waits for the peer's window or the socket."""
+        return pn_link_queued(self.link) > 0 or (self.streaming != NULL and pn_delivery_pending(self.streaming) > 0)
+
     cpdef object close(self):
         """The link is gone: what it held goes back to its place, as a failed delivery."""
         cdef Entry entry
+        if self.connection.adrift is None and self.unsent():
+            self.connection.adrift = {}
         self.dead = True
         if self.outflow is not None:
             if self.presettled:
@@ -1411,11 +1445,12 @@ cdef class ConsumerLink(Consumer):
 
     def unsent_bytes(self):
         """Encoded bytes of its session that wait for the socket."""
-        return pn_session_outgoing_bytes(self.session)
+        return self.connection.unsent_of(self.session, OUTGOING_BYTES)
 
     def is_choked(self):
         """Whether it is sent nothing because its peer doesn't read."""
-        return bool(self.connection.blocked or pn_session_outgoing_bytes(self.session) >= OUTGOING_BYTES)
+        unsent = self.connection.unsent_of(self.session, OUTGOING_BYTES)
+        return bool(self.connection.blocked or unsent >= OUTGOING_BYTES)
 
     def is_streaming(self):
         """Whether a large message is on its way out."""
