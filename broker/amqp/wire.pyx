@@ -1375,7 +1375,8 @@ cdef class ConsumerLink(Consumer):
         if self.node.single_active and not self.browses and self.node.consumers[0] is not self:
             return False
         if self.reader is not None:
-            if not self.node.queue.has_more(self.reader):
+            # Where nothing is ready what it hasn't looked at is others', for as long as they like.
+            if (self.node.queue.ready == 0 and not self.browses) or not self.node.queue.has_more(self.reader):
                 return False
             self.engine.touch(self.node)
             return True

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from proton import Delivery, Link, Message, symbol
 from proton.handlers import MessagingHandler
-from proton.reactor import AtMostOnce, Container, LinkOption
+from proton.reactor import AtMostOnce, Container, LinkOption, Selector
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, LinkDetached, SendException
 
 from tests.wire.conftest import RunningBroker, StartBroker
@@ -314,6 +314,20 @@ def test_drain_is_answered_and_credit_returns(connect: Connect) -> None:
 
 
 # --- many
+
+
+def test_a_drain_is_answered_while_others_hold_what_a_selector_wants(connect: Connect) -> None:
+    """What another consumer has and doesn't settle is nothing to wait for."""
+    holder, choosy = connect(), connect()
+    held = holder.create_receiver("held", credit=5)
+    sender = holder.create_sender("held")
+    for _ in range(3):
+        sender.send(Message(body="x"))
+    for _ in range(3):
+        held.receive(10)
+    receiver = choosy.create_receiver("held", credit=0, options=Selector("TRUE"))
+    receiver.link.drain(7)
+    choosy.wait(lambda: receiver.link.credit == 0, msg="the drain to be answered")
 
 
 def test_competing_consumers_share_without_loss(connect: Connect) -> None:

@@ -7,10 +7,19 @@ from collections.abc import Iterator
 import pytest
 
 from tests.wire.conftest import RunningBroker, StartBroker
-from tests.wire.frames import DETACH, FLOW, TRANSFER, Frame, RawPeer, performative, transfer
+from tests.wire.frames import (
+    DETACH,
+    FLOW,
+    TRANSFER,
+    Frame,
+    RawPeer,
+    performative,
+    transfer,
+)
 from tests.wire.seeing import await_number
 
 MANY = 1000
+SMALL = b"\x00\x53\x77\xa1\x01x"
 BODY = b"\x00\x53\x75\xb0" + (60_000).to_bytes(4, "big") + bytes(60_000)
 
 
@@ -58,7 +67,7 @@ def drained(peer: RawPeer, handle: int) -> Frame:
 
 
 def test_a_drain_is_answered_behind_a_link_that_went(broker: RunningBroker, shut: RawPeer) -> None:
-    fill(broker, "orders", 5, b"\x00\x53\x77\xa1\x01x")
+    fill(broker, "orders", 5, SMALL)
     gone_with_its_messages(broker, shut, "orders")
     shut.attach_receiver("quiet", "second", 2)
     shut.send(flow(1, MANY, 2, 7, drain=True))
@@ -68,7 +77,7 @@ def test_a_drain_is_answered_behind_a_link_that_went(broker: RunningBroker, shut
 def test_a_drain_is_answered_while_another_link_waits_for_the_window(
     broker: RunningBroker, shut: RawPeer
 ) -> None:
-    fill(broker, "orders", 5, b"\x00\x53\x77\xa1\x01x")
+    fill(broker, "orders", 5, SMALL)
     shut.attach_receiver("orders", "first", 1)
     shut.attach_receiver("quiet", "second", 2)
     shut.send(flow(0, 1, 1, 5))
@@ -89,7 +98,7 @@ def test_what_went_with_its_links_doesnt_starve_the_session(broker: RunningBroke
 
 def test_a_drain_of_who_waits_for_its_turn_is_answered(broker: RunningBroker) -> None:
     """Of a queue's consumers one is active; it has no credit, and the messages are not the other's."""
-    fill(broker, "turns", 3, b"\x00\x53\x77\xa1\x01x")
+    fill(broker, "turns", 3, SMALL)
     with RawPeer(broker.port) as peer:
         peer.open().begin()
         peer.attach_receiver("turns", "active", 1)
