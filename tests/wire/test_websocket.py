@@ -296,7 +296,8 @@ def test_what_came_before_a_bad_frame_counts(broker: RunningBroker) -> None:
     with raw(broker) as client:
         client.sendall(frame(BINARY, OPENED) + frame(TEXT, b"and now for something else"))
         assert close_code(client) == 1003
-    broker.wait_for_log("container 'raw'")
+        # One that left now could take its handshake with it, as it can on TCP.
+        broker.wait_for_log("container 'raw'")
 
 
 @pytest.mark.parametrize("size", [1, 3, 7])
