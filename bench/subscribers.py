@@ -1,8 +1,9 @@
 """What subscribers of a topic cost: one that stalls beside nine that go on; and what each more of them costs.
 
 The stalled one takes ten messages and settles none. Its policy says what becomes of the rest: it goes to
-disk, the oldest of it is dropped, or (without flow control) what is beyond its hard limit is. The nine are
-measured with it and without it, in short slices by turns, so that a machine that slows down slows both.
+disk, the oldest of it is dropped, or (without flow control) what is beyond its hard limit is. The nine stay
+and go on while it comes and goes: they are measured with it and without it, second by second, so that a
+machine that slows down slows both.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 
@@ -23,7 +24,9 @@ from broker.client.load import Usage
 from broker.client.loadloop import Loop
 
 HEALTHY = 9
-SLICES = 5
+PAIRS = 15
+# After the stalled one has come or gone, before anything is counted.
+TURN_S = 0.2
 COUNTS = (1, 10, 100, 1000)
 MODES = ("paging", "shedding", "uncontrolled")
 STALLED_CREDIT = 10
@@ -44,7 +47,7 @@ def scenario(running: Running, pace: Pace) -> Figures:
     """``_part`` is the rate of the nine beside a stalled one, of their rate without it."""
     figures: Figures = {}
     for mode in MODES:
-        pairs = [_pair(running, pace.seconds / 4, f"fan.{mode}") for _ in range(SLICES)]
+        pairs = _pairs(running, pace.seconds / 8, f"fan.{mode}")
         figures[f"{mode}_part"] = median(beside.rate / alone.rate for alone, beside in pairs)
         figures[f"{mode}_cpu_part"] = median(beside.cpu_us / alone.cpu_us for alone, beside in pairs)
     for count in COUNTS:
@@ -54,12 +57,18 @@ def scenario(running: Running, pace: Pace) -> Figures:
     return figures
 
 
-def _pair(running: Running, seconds: float, address: str) -> tuple[Slice, Slice]:
+def _pairs(running: Running, seconds: float, address: str) -> list[tuple[Slice, Slice]]:
+    """What nine subscribers get without the stalled one, and beside it right afterwards."""
     found = []
-    for stalls in (False, True):
-        with _stalled(running, address) if stalls else nullcontext():
-            found.append(_slice(running, seconds, address, HEALTHY))
-    return found[0], found[1]
+    with _going(running, address, HEALTHY) as going:
+        going.spin(seconds)
+        for _ in range(PAIRS):
+            going.spin(TURN_S)
+            alone = going.measured(seconds)
+            with _stalled(running, address):
+                going.spin(TURN_S)
+                found.append((alone, going.measured(seconds)))
+    return found
 
 
 @contextmanager
@@ -73,7 +82,35 @@ def _stalled(running: Running, address: str) -> Iterator[None]:
             raise BenchError("the stalled subscriber was not there")
 
 
-def _slice(running: Running, seconds: float, address: str, receivers: int) -> Slice:
+class Going:
+    """One sender and its receivers, which move messages while one of the methods runs."""
+
+    def __init__(
+        self, running: Running, address: str, loops: list[Loop], threads: ThreadPoolExecutor
+    ) -> None:
+        self._running = running
+        self._address = address
+        self._loops = loops
+        self._threads = threads
+
+    def spin(self, seconds: float) -> None:
+        """Go on for so long."""
+        _spin(self._loops, self._threads, seconds)
+
+    def measured(self, seconds: float) -> Slice:
+        """Go on for so long, counting. BenchError if nothing moves."""
+        before, used = _received(self._loops), _cpu_s(self._running)
+        begun = time.monotonic()
+        self.spin(seconds)
+        passed_s = time.monotonic() - begun
+        moved, cpu_s = _received(self._loops) - before, _cpu_s(self._running) - used
+        if moved == 0:
+            raise BenchError(f"nothing came of '{self._address}'")
+        return Slice(moved / passed_s, cpu_s / moved * 1e6)
+
+
+@contextmanager
+def _going(running: Running, address: str, receivers: int) -> Iterator[Going]:
     """One sender and so many receivers, each on a connection of its own."""
     loops: list[Loop] = []
     run = secrets.randbits(63)
@@ -87,20 +124,18 @@ def _slice(running: Running, seconds: float, address: str, receivers: int) -> Sl
         with ThreadPoolExecutor(len(loops)) as threads:
             _attach(loops, threads)
             loops[0].begin()
-            _spin(loops, threads, seconds / 4)
-            before, used = _received(loops), _cpu_s(running)
-            begun = time.monotonic()
-            _spin(loops, threads, seconds)
-            passed_s = time.monotonic() - begun
-            moved, cpu_s = _received(loops) - before, _cpu_s(running) - used
+            yield Going(running, address, loops, threads)
             loops[0].sending = False
             _spin(loops, threads, 0.2)
     finally:
         for loop in loops:
             loop.close()
-    if moved == 0:
-        raise BenchError(f"nothing came of '{address}'")
-    return Slice(moved / passed_s, cpu_s / moved * 1e6)
+
+
+def _slice(running: Running, seconds: float, address: str, receivers: int) -> Slice:
+    with _going(running, address, receivers) as going:
+        going.spin(seconds / 4)
+        return going.measured(seconds)
 
 
 def _attach(loops: list[Loop], threads: ThreadPoolExecutor) -> None:
