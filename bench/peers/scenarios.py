@@ -139,6 +139,8 @@ def busy(subject: Subject, pace: Pace) -> Figures:
 
     with beside(*words):
         turns = [(rate("alone"), rate("busy")) for _ in range(TURNS)]
+    if not all(alone for alone, _ in turns):
+        raise BenchError("nothing came out of the limited queue in one of the turns")
     return {
         "alone": median(alone for alone, _ in turns),
         "rate": median(among for _, among in turns),
