@@ -1352,13 +1352,16 @@ cdef class ConsumerLink(Consumer):
 
         False if messages are still on their way to it: ask again when they are written.
         """
-        cdef int given_back
+        cdef int given_back, queued
         if not self.dead and pn_link_get_drain(self.link):
-            if self.connection.blocked or self.outflow is not None or pn_link_queued(self.link) > 0:
+            queued = pn_link_queued(self.link)
+            # A drain may take the credit back (link-credit 0): what waits to be written has none any more.
+            if self.connection.blocked or self.outflow is not None or (queued > 0 and self.link_credit() > 0):
                 return False
             if self.capacity() > 0 and self.has_more():
                 return False
-            given_back = pn_link_drained(self.link)
+            # Proton would give back less than nothing where the drain crossed messages.
+            given_back = pn_link_drained(self.link) if pn_link_credit(self.link) > 0 else 0
             self.drained += given_back
             if given_back == 0:
                 # Proton says nothing where there was no credit left, and a peer may wait for the word.
@@ -1403,8 +1406,8 @@ cdef class ConsumerLink(Consumer):
         return bool(pn_link_get_drain(self.link))
 
     def link_credit(self):
-        """The link-credit that goes with ``delivery_count``."""
-        return pn_link_credit(self.link) + pn_link_queued(self.link)
+        """The link-credit that goes with ``delivery_count``; not less than nothing, though Proton counts on."""
+        return max(pn_link_credit(self.link) + pn_link_queued(self.link), 0)
 
     cdef bint unsent(self):
         """Whether something of it waits for the peer's window or the socket."""

@@ -105,3 +105,27 @@ def test_a_drain_of_who_waits_for_its_turn_is_answered(broker: RunningBroker) ->
         peer.attach_receiver("turns", "waiting", 2)
         peer.send(flow(0, MANY, 2, 7, drain=True))
         drained(peer, 2)
+
+
+def test_a_drain_that_takes_the_credit_back_is_answered(broker: RunningBroker, shut: RawPeer) -> None:
+    """As go-amqp says it, link-credit 0: what waited for the window can't be sent any more, and is nothing to
+    wait for."""
+    fill(broker, "orders", 5, SMALL)
+    shut.attach_receiver("orders", "first", 1)
+    shut.send(flow(0, 1, 1, 5))
+    shut.expect(TRANSFER)
+    shut.send(performative(FLOW, 1, MANY, 0, MANY, 1, 1, 0, None, True))
+    assert drained(shut, 1).field(5) == 1
+
+
+def test_a_drain_that_crosses_messages_is_answered(broker: RunningBroker) -> None:
+    """It takes back credit that was used up before the broker heard of it."""
+    fill(broker, "orders", 5, SMALL)
+    with RawPeer(broker.port) as peer:
+        peer.open().begin()
+        peer.attach_receiver("orders", "first", 1)
+        peer.send(flow(0, MANY, 1, 5))
+        for _ in range(5):
+            peer.expect(TRANSFER)
+        peer.send(performative(FLOW, 2, MANY, 0, MANY, 1, 2, 0, None, True))
+        assert drained(peer, 1).field(5) == 5
