@@ -29,15 +29,29 @@ def run(url: str, address: str, links: int, connections: int, credit: int) -> No
         poll.register(connection.fileno(), select.EPOLLIN)
         at[connection.fileno()] = place
     print("ready", flush=True)
+    # Some may have come with the answers to what was attached later.
+    for connection, receivers in zip(opened, by_connection, strict=True):
+        serve(connection, receivers, credit)
     while True:
-        # What has come with an answer to something else is taken in the next round at the latest.
         for fd, _ in poll.poll(IDLE_S):
-            connection, receivers = opened[at[fd]], by_connection[at[fd]]
-            connection.pump()
-            for receiver in receivers:
-                while receiver.has_message():
-                    receiver.take(credit)
-            connection.pump()
+            serve(opened[at[fd]], by_connection[at[fd]], credit)
+
+
+def serve(connection: Connection, receivers: list[Receiver], credit: int) -> None:
+    """Take all there is. What settles it is written by a pump, which reads as well."""
+    connection.pump()
+    while taken(receivers, credit):
+        connection.pump()
+
+
+def taken(receivers: list[Receiver], credit: int) -> bool:
+    """Take what is there; whether there was any."""
+    found = False
+    for receiver in receivers:
+        while receiver.has_message():
+            receiver.take(credit)
+            found = True
+    return found
 
 
 def main() -> int:
