@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import os
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from broker.records import crc32c
 from broker.store.faults import DamagedStore
 
 BLOCK_BYTES = 4096
-# POSIX's IOV_MAX, of one call.
-MOST_PIECES = 1023
 _HEAD = struct.Struct("<8sIIQ")
 _MAGIC = b"SLUICEPG"
 
@@ -51,30 +48,16 @@ class PageFile:
 
     def write(self, blob: bytes) -> Place:
         """Put a blob somewhere."""
-        return self.write_several([blob])[0]
-
-    def write_several(self, blobs: Sequence[bytes]) -> list[Place]:
-        """Put blobs somewhere, all or none; those that come to stand side by side are written at once."""
-        places: list[Place] = []
-        pieces: list[bytes] = []
-        begin = end = -1
+        nbytes = -(-(len(blob) + _HEAD.size) // BLOCK_BYTES) * BLOCK_BYTES
+        place = Place(self._allocate(nbytes), nbytes)
+        head = _HEAD.pack(_MAGIC, crc32c(blob), 0, len(blob))
+        padding = bytes(nbytes - len(blob) - _HEAD.size)
         try:
-            for blob in blobs:
-                nbytes = -(-(len(blob) + _HEAD.size) // BLOCK_BYTES) * BLOCK_BYTES
-                place = Place(self._allocate(nbytes), nbytes)
-                places.append(place)
-                if place.offset != end or len(pieces) + 3 > MOST_PIECES:
-                    _write_all(self._fd, pieces, begin)
-                    begin, pieces = place.offset, []
-                end = place.offset + nbytes
-                head = _HEAD.pack(_MAGIC, crc32c(blob), 0, len(blob))
-                pieces += (head, blob, bytes(nbytes - len(blob) - _HEAD.size))
-            _write_all(self._fd, pieces, begin)
+            _write_all(self._fd, b"".join((head, blob, padding)), place.offset)
         except OSError:
-            for place in places:
-                self.free(place)
+            self.free(place)
             raise
-        return places
+        return place
 
     def read(self, place: Place) -> bytes:
         """The blob at a place."""
@@ -155,12 +138,9 @@ class PageFile:
         return nbytes
 
 
-def _write_all(fd: int, pieces: Sequence[bytes], offset: int) -> None:
-    written = os.pwritev(fd, pieces, offset) if pieces else 0
-    if written == sum(map(len, pieces)):
-        return
-    rest = memoryview(b"".join(pieces))[written:]
-    while rest:
+def _write_all(fd: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view = view[written:]
         offset += written
-        written = os.pwrite(fd, rest, offset)
-        rest = rest[written:]
