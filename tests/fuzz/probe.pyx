@@ -1,0 +1,41 @@
+"""The frame followers by themselves, which only the compiled message path can call otherwise."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from broker.amqp.frames cimport Direction
+from broker.amqp.sentry cimport Sentry
+
+
+def watch_incoming(Sentry sentry, bytes data):
+    """What Proton would get of these bytes: themselves, or the pieces it gets instead.
+
+    They stand in memory of just their size, so that a read beyond them is seen by who looks for it.
+    """
+    cdef bytes whole = sentry.take_kept() + data
+    cdef long size = PyBytes_GET_SIZE(whole)
+    cdef uint8_t *copy = <uint8_t *>malloc(size)
+    cdef long taken
+    memcpy(copy, PyBytes_AS_STRING(whole), size)
+    try:
+        taken = sentry.watch(copy, size)
+    finally:
+        free(copy)
+    if taken >= 0:
+        return [whole[:taken]]
+    pieces = sentry.pieces
+    sentry.pieces = []
+    return pieces
+
+
+def watch_outgoing(Direction direction, bytes data):
+    """Follow bytes of ours."""
+    cdef long size = PyBytes_GET_SIZE(data)
+    cdef uint8_t *copy = <uint8_t *>malloc(size)
+    memcpy(copy, PyBytes_AS_STRING(data), size)
+    try:
+        direction.watch(copy, size)
+    finally:
+        free(copy)

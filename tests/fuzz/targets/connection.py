@@ -1,0 +1,159 @@
+"""Frames into a live connection: reactor, sentry, Proton, message path, engine and model, in one process.
+
+The stream is what comes behind the protocol header. It is sent frame by frame, so that the broker answers,
+and grants its credit, in between; in the end the peer is gone without a word, and nothing of it may be left.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from proton import Data
+
+from broker.amqp.container import Container
+from broker.amqp.reactor import Reactor
+from broker.amqp.roster import Roster
+from broker.engine import Engine
+from broker.flow.limits import BrokerDefaults
+from broker.manage.model import Model
+from broker.manage.process import Process
+from broker.policy.load import parse_policies
+from broker.security.exchange import Door
+from broker.settings import load_settings
+from tests.fuzz.mutate import AMQP_WORDS, mutate_frames, split_frames
+from tests.fuzz.target import Target, expect, without_errors
+
+DOOR = Door(loopback=True)
+HEADER = b"AMQP\x00\x01\x00\x00"
+POLICIES = """
+policies:
+  - {match: topic, kind: topic}
+  - {match: small, max_count: 4, flow_stop_count: 3, overflow: reject}
+  - {match: ring, max_count: 2, overflow: ring}
+  - {match: letters, max_delivery_count: 2, dead_letter_address: dead}
+"""
+FLAGS = {"limits.max_message_size": "64 KB", "limits.max_links": 40, "limits.max_sessions": 8}
+# Turns after a frame; what is left to do then waits for the next.
+TURNS = 2
+SETTINGS = load_settings(None, {}, FLAGS)
+KNOWN = parse_policies(POLICIES, "policies.yaml")
+
+
+class World:
+    """A broker without a disk, on the calling thread."""
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self.engine.begin_turn(10**9)
+        self.engine.limit(16 << 20, 0, 0)
+        process = Process(pid=1, started_ns=1, memory=lambda: 1 << 20)
+        roster = Roster()
+        self.model = Model(self.engine, KNOWN, BrokerDefaults(), roster, process)
+        self.engine.find = self.model.destination
+        self.container = Container(self.engine, self.model, roster, SETTINGS)
+        self.reactor = Reactor(self.container)
+
+    def turn(self, count: int = 1) -> None:
+        """So many turns, none of which waits."""
+        for _ in range(count):
+            self.reactor.post(_nothing)
+            self.reactor.turn()
+
+    def close(self) -> None:
+        self.reactor._close_all()
+
+
+def check(data: bytes) -> None:
+    world = World()
+    try:
+        with without_errors():
+            said = _conversation(world, data)
+        expect(not world.reactor.guests, "a connection is left")
+        _nothing_left(world)
+    finally:
+        world.close()
+    _well_formed(said)
+
+
+def _conversation(world: World, data: bytes) -> bytes:
+    mine, theirs = socket.socketpair()
+    said = b""
+    with mine:
+        mine.setblocking(False)
+        world.reactor.adopt(theirs, "127.0.0.1:1", True, DOOR, _nothing)
+        for frame in (HEADER, *split_frames(data)):
+            try:
+                mine.sendall(frame)
+            except OSError:
+                break
+            world.turn(TURNS)
+            said += _heard(mine)
+        world.turn(2)
+        said += _heard(mine)
+    for _ in range(20):
+        if not world.reactor.guests:
+            break
+        world.turn()
+    return said
+
+
+def _heard(sock: socket.socket) -> bytes:
+    heard = b""
+    while True:
+        try:
+            piece = sock.recv(1 << 16)
+        except OSError:
+            return heard
+        if not piece:
+            return heard
+        heard += piece
+
+
+def _nothing_left(world: World) -> None:
+    container = world.container
+    expect(not container.peers and not container.replies and not container.names, "a peer or a name is left")
+    found = world.model.audit()
+    expect(not found.breaches, "the books don't agree:", found.breaches)
+    for node in world.engine.every_node():
+        expect(
+            not node.name.startswith("$temporary") or node in container.orphans, "made for a link:", node.name
+        )
+        links = len(node.consumers) + len(node.browsers)
+        expect(links == 0, "a link is left at", node.name)
+        expect(node.queue.acquired == 0, "a message is held by nobody at", node.name)
+
+
+def _well_formed(said: bytes) -> None:
+    """What the broker says is frames, whole and of AMQP's types, whatever it was told."""
+    at = 8
+    while at < len(said):
+        size = int.from_bytes(said[at : at + 4], "big")
+        expect(8 <= size <= len(said) - at, "a frame of the broker's is cut short", said[at:])
+        offset = said[at + 4] * 4
+        if size > offset:
+            data = Data()
+            expect(data.decode(said[at + offset : at + size]) > 0, "a performative that can't be read")
+        at += size
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+FILES = (
+    *(
+        f"amqp/{name}"
+        for name in ("wire.pyx", "sentry.pyx", "frames.pyx", "peer.py", "container.py", "reactor.py")
+    ),
+    *("amqp/answers.py", "amqp/filters.py", "amqp/decoding.py", "engine.py"),
+    *("queues/queue.py", "queues/dispatch.py"),
+)
+TARGET = Target(
+    "connection",
+    check,
+    FILES,
+    AMQP_WORDS,
+    mutate_frames,
+    largest=8192,
+    short=1500,
+)
