@@ -1,5 +1,6 @@
 """Compiles the message path: the pure rooms as they stand, and what calls Proton's C functions."""
 
+import os
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -24,6 +25,19 @@ DIRECTIVES = {
     "cdivision": True,
     "auto_pickle": False,
 }
+# How it is compiled: as it is shipped, without what debuggers read, which is three quarters of a wheel; or
+# for tests/fuzz/build.py, saying where it went, or with the sanitizers.
+BUILD = os.environ.get("SLUICE_BUILD", "shipped")
+SANITIZERS = [
+    "-fsanitize=address,undefined",
+    "-fno-sanitize=alignment,vptr",
+    "-fno-sanitize-recover=undefined",
+]
+COMPILE, LINK = {
+    "shipped": (["-O3", "-g0"], []),
+    "coverage": (["-O1", "-g", "-fsanitize-coverage=trace-pc,trace-cmp"], []),
+    "sanitized": (["-O1", "-g", "-fno-omit-frame-pointer", *SANITIZERS], SANITIZERS),
+}[BUILD]
 
 setup(
     ext_modules=cythonize(
@@ -32,11 +46,13 @@ setup(
                 ".".join(path.with_suffix("").parts),
                 [str(path)],
                 include_dirs=["."],
-                extra_compile_args=["-O3", "-g0"],  # without what debuggers read, three quarters of a wheel
+                extra_compile_args=COMPILE,
+                extra_link_args=LINK,
             )
             for path in SOURCES
         ],
         compiler_directives=DIRECTIVES,
+        emit_linenums=BUILD != "shipped",
         build_dir="build/c",
     ),
     options={"build_ext": {"parallel": True}},

@@ -20,5 +20,5 @@ cdef class BodyScan:
 @cython.locals(left=long, code=long)
 cdef long code_at(bytes data, long at, long end)
 cdef long descriptor_bytes(bytes data, long at)
-@cython.locals(constructor=long, kind=long)
+@cython.locals(constructor=long, kind=long, size=long)
 cdef long value_end(bytes data, long at, long end, long depth)

@@ -136,7 +136,10 @@ def value_end(data: bytes, at: int, end: int, depth: int) -> int:
     if kind in (0xB, 0xD, 0xF):
         if at + 4 > end:
             return SHORT
-        return at + 4 + ((data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3])
+        # The first byte in a variable of its own, as in message.skip_value: else sizes from 2 GiB on are
+        # below zero where this is compiled, and the walk goes backwards, or on the spot for ever.
+        size = data[at]
+        return at + 4 + ((size << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3])
     if constructor != 0 or depth >= MAX_DEPTH:
         return MALFORMED
     at = value_end(data, at, end, depth + 1)

@@ -16,6 +16,7 @@ from broker.manage.routed import Routed
 from broker.node import Node
 from broker.routes.route import UP_EVENT, Route, client_name
 from broker.routes.routes import Routes
+from broker.security.exchange import Door
 from broker.settings import Settings
 
 HERE = "route"
@@ -70,7 +71,7 @@ class Conducting:
         return ours
 
     def _adopt(self, sock: socket.socket) -> None:
-        self._reactor.adopt(sock, HERE, True, lambda: None)
+        self._reactor.adopt(sock, HERE, True, Door(own=True), lambda: None)
 
     def _told(self, route: Route, kind: str, fields: dict[str, object]) -> None:
         self._reactor.post(lambda: self._tell(route.definition, kind, fields))

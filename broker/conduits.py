@@ -9,16 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 from urllib.parse import quote, unquote, urlsplit
 
-from broker.fields import Count, Duration, Field, Flag, Schema, Size, Type, Word, object_schema, unknown_key
+from broker.fields import (
+    Count,
+    Duration,
+    Field,
+    Flag,
+    PathType,
+    Schema,
+    Size,
+    Type,
+    Word,
+    object_schema,
+    unknown_key,
+)
 from broker.units import show
 
 PORTS = {"amqp": 5672, "amqps": 5671}
 # What one datagram over IPv4 can hold (RFC 768, RFC 791): 65,535 bytes less two headers.
 LARGEST_DATAGRAM = 65_507
 LONGEST_NAME = 200
+FILES = ("ca", "certificate", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,10 @@ class RouteDefinition:
     retry_max_ms: int = 30_000
     idle_timeout_ms: int = 30_000
     limits: Mapping[str, object] = field(default_factory=dict)
+    # For amqps://; None: the system's authorities, no certificate of its own.
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +227,13 @@ ROUTE_FIELDS = (
         "30 s",
         "The other broker is given up after this long without a sign; 0: never",
     ),
+    _row(
+        "ca", PathType(), "the system's", "amqps://: PEM file of who may sign the other broker's certificate"
+    ),
+    _row(
+        "certificate", PathType(), "none", "amqps://: PEM file of a certificate to show to the other broker"
+    ),
+    _row("key", PathType(), "the certificate's file", "PEM file of its key"),
     _row("max_count", Count(), "the topic's", _LIMIT),
     _row("max_size", Size(), "the topic's", _LIMIT),
     _row("flow_stop_count", Count(), "the topic's", _LIMIT),
@@ -261,7 +286,12 @@ class RouteType:
         timed = {
             f"{key}_ms": given[key] for key in ("retry_min", "retry_max", "idle_timeout") if key in given
         }
-        plain: dict[str, Any] = {key: given[key] for key in ("direction", "window") if key in given}
+        plain: dict[str, Any] = {key: given[key] for key in ("direction", "window", *FILES) if key in given}
+        scheme = cast("Remote", given["url"]).scheme
+        if scheme != "amqps" and any(key in given for key in FILES):
+            raise ValueError(
+                f"{', '.join(FILES)} are for amqps://; {scheme}:// shows and checks no certificate"
+            )
         names = {"name": given["name"], "remote_broker": given["url"], "local": local, "remote": remote}
         kind = given.get("remote_kind", "any")
         lasts = given.get("remote_durable", True)

@@ -6,13 +6,14 @@ Parses and prints addresses; opens no socket and asks no resolver.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
 
 from broker.fields import Schema
 from broker.units import show
 
 DEFAULT_PORT = 5672
+PORTS = {"amqp": DEFAULT_PORT, "amqps": 5671}
 
 # A host is a name, an IPv4 address, or an IPv6 address in brackets; nothing is the same as 0.0.0.0.
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]*)(:(?P<port>[0-9]{1,5}))?", re.ASCII)
@@ -28,62 +29,69 @@ class Address:
 
     host: str
     port: int
+    secure: bool = False
 
     def __str__(self) -> str:
         return f"{_bracketed(self.host)}:{self.port}"
 
+    @property
+    def url(self) -> str:
+        """As a browser would be told."""
+        return f"{'https' if self.secure else 'http'}://{self}"
+
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A port for AMQP. ``allow_plain``: a client may begin without a SASL header."""
+    """A port for AMQP. ``allow_plain``: a client may begin without a SASL header. ``secure``: with TLS."""
 
     host: str
     port: int
     allow_plain: bool
+    secure: bool = False
 
     def __str__(self) -> str:
-        return f"amqp://{_bracketed(self.host)}:{self.port}"
+        return f"{'amqps' if self.secure else 'amqp'}://{_bracketed(self.host)}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class AddressType:
-    """``host:port``."""
+    """``host:port``, or ``https://host:port``."""
 
-    label = "host:port"
+    label = "host:port or https://host:port"
 
     def parse(self, value: object) -> Address:
-        found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+        text = value if isinstance(value, str) else ""
+        secure = text.startswith("https://")
+        found = _ADDRESS.fullmatch(text.removeprefix("https://" if secure else "http://").removesuffix("/"))
         if found is None or found["port"] is None:
             raise ValueError(f"expected host:port such as 127.0.0.1:8672 or [::1]:8672, not {show(value)}")
-        return _address(found)
+        return replace(_address(found, DEFAULT_PORT), secure=secure)
 
     def schema(self) -> Schema:
-        return {"type": "string", "pattern": r"^(\[[^\]]+\]|[A-Za-z0-9._-]*):[0-9]{1,5}$"}
+        return {"type": "string", "pattern": r"^(https?://)?(\[[^\]]+\]|[A-Za-z0-9._-]*):[0-9]{1,5}/?$"}
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerType:
-    """``amqp://host:port``, with ``?allow_plain=`` where the default is not meant."""
+    """``amqp[s]://host:port``, with ``?allow_plain=`` where the default is not meant."""
 
     label = "amqp://host:port"
 
     def parse(self, value: object) -> Listener:
         found = _URL.fullmatch(value) if isinstance(value, str) else None
-        if found is not None and found["scheme"] == "amqps":
-            raise ValueError("amqps:// is not available yet")
         address = _ADDRESS.fullmatch(found["address"]) if found is not None else None
-        if found is None or address is None or found["scheme"] != "amqp":
+        if found is None or address is None or found["scheme"] not in PORTS:
             raise ValueError(
-                "expected amqp://host:port such as amqp://127.0.0.1:5672 or amqp://[::1]:5672, "
+                "expected amqp://host:port such as amqp://127.0.0.1:5672 or amqps://[::1]:5671, "
                 f"with ?allow_plain=true or false if need be, not {show(value)}"
             )
-        where = _address(address)
+        where = _address(address, PORTS[found["scheme"]])
         plain_too = found["plain"] == "true" if found["plain"] else is_loopback(where.host)
-        return Listener(where.host, where.port, plain_too)
+        return Listener(where.host, where.port, plain_too, found["scheme"] == "amqps")
 
     def schema(self) -> Schema:
         address = r"(\[[^\]]+\]|[A-Za-z0-9._-]*)(:[0-9]{1,5})?"
-        return {"type": "string", "pattern": f"^amqp://{address}/?(\\?allow_plain=(true|false))?$"}
+        return {"type": "string", "pattern": f"^amqps?://{address}/?(\\?allow_plain=(true|false))?$"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +137,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _address(found: re.Match[str]) -> Address:
+def _address(found: re.Match[str], default_port: int) -> Address:
     host = found["host"]
     if host.startswith("["):
         host = host[1:-1]
         _check_ip6(host)
-    port = int(found["port"] or DEFAULT_PORT)
+    port = int(found["port"] or default_port)
     if port > 65_535:
         raise ValueError(f"port {port} is beyond 65535")
     return Address(host or "0.0.0.0", port)  # noqa: S104 — the operator wrote no host

@@ -28,11 +28,15 @@ class PeerError(SluiceError):
 
 
 class SelectorError(PeerError):
-    """A selector is no selector; ``column`` counts from 1 and is where it went wrong."""
+    """A selector is no selector; ``column`` counts from 1 and is where it went wrong.
 
-    def __init__(self, column: int, text: str) -> None:
+    ``over``: it may be one, but is longer, deeper or of more parts than is taken.
+    """
+
+    def __init__(self, column: int, text: str, *, over: bool = False) -> None:
         super().__init__("amqp:invalid-field", f"selector, column {column}: {text}")
         self.column = column
+        self.over = over
 
 
 class OperatorError(SluiceError):
@@ -49,6 +53,14 @@ class ConflictError(OperatorError):
 
 class StaleError(OperatorError):
     """What the command would change isn't any more as whoever gave it has seen it."""
+
+
+class LimitError(OperatorError):
+    """What the command would make is one too many for whoever gave it."""
+
+
+class ForbiddenError(OperatorError):
+    """Who gave the command may not; the text doesn't say whether what it named exists."""
 
 
 @dataclass(frozen=True, slots=True)

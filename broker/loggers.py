@@ -22,8 +22,10 @@ LOGGERS = {
     "sluice.events": "the file of events and their topic",
     "sluice.flow": "deadlocks",
     "sluice.http": "the HTTP port and AMQP over WebSocket",
+    "sluice.http.access": "requests over HTTP by whom: writes and refusals at info, the rest at debug",
     "sluice.management": "requests to $management that could not be answered",
     "sluice.routes": "routes to other brokers: up, down and why",
+    "sluice.security": "authentications that could not be worked out",
     "sluice.store": "the disk: what was restored, no room, faults",
     TRACE: "frames of the connections that are traced",
 }

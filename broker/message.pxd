@@ -3,7 +3,7 @@ cimport cython
 # The constants of message.py under names of their own, so that both stand side by side.
 cdef long MALFORMED, DURABLE, HAS_HEADER, HAS_TTL, HAS_EXPIRY, HAS_DELIVERY_NOTES, TTL_FIELD, EXPIRY_FIELD
 cdef long HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, AMQP_VALUE
-cdef long BODY_FIRST, BODY_LAST, FOOTER, MAX_DEPTH, MAX_UINT, LONG_NAME
+cdef long BODY_FIRST, BODY_LAST, FOOTER, MAX_DEPTH, MAX_UINT, LONG_NAME, LONGEST_HEADER
 
 @cython.locals(end=long, at=long, last=long, bits=long, code=long, start=long)
 cpdef long scan(bytes data)

@@ -45,6 +45,9 @@ _SYMBOLS = {
 MAX_UINT = 0xFFFFFFFF
 # How deep described values may nest in an amqp-value before a message is refused.
 MAX_DEPTH = 32
+# A header is rewritten field by field whenever its message is sent again: one of millions of fields would
+# hold up whoever does that. The five there are take 20 bytes.
+LONGEST_HEADER = 4096
 # Names of this length or more are one length to Wanted.lengths, which has a bit for each.
 LONG_NAME = 30
 
@@ -68,6 +71,8 @@ def scan(data: bytes) -> int:
         if at < 0 or not is_typed(code, data[start]):
             return MALFORMED
         if code == HEADER:
+            if at - start > LONGEST_HEADER:
+                return MALFORMED
             bits = HAS_HEADER | _header_bits(data, start, at)
         elif code == DELIVERY_ANNOTATIONS:
             bits |= HAS_DELIVERY_NOTES

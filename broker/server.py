@@ -16,11 +16,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
 from broker import __version__, asking
+from broker.amqp.admission import Admission
 from broker.amqp.container import Container
 from broker.amqp.reactor import Reactor
 from broker.amqp.roster import Roster
@@ -32,8 +34,10 @@ from broker.events.history import BACKLOG, Clockwork, History
 from broker.events.watch import TOPIC
 from broker.flow.limits import resolve
 from broker.heap import Heap, give_back
+from broker.http.access import Access, Rates
 from broker.http.entrance import Entrance
-from broker.http.server import HttpServer, Operate
+from broker.http.server import HttpServer, Operate, Secured
+from broker.http.share import Share
 from broker.logs.output import Output
 from broker.machine import (
     MEMORY_PERCENT,
@@ -45,13 +49,20 @@ from broker.machine import (
 )
 from broker.manage.model import Model
 from broker.manage.process import Process
-from broker.manage.survey import Surveyed, Wanted
+from broker.manage.survey import Surveyed, TlsCounted, Wanted
 from broker.notify import notify
 from broker.policy.load import load_policies
+from broker.queues import selector
 from broker.recovery import open_store, restore
+from broker.security.exchange import Door
+from broker.security.rules import load_acl
+from broker.security.setup import Listening, authentication_of, check_exposure
+from broker.security.throttle import Attempts
+from broker.security.tls import Contexts, ServerTls, warnings
 from broker.settings import Settings
 from broker.store.largefiles import LARGE, LargeFiles
 from broker.store.pager import Pager
+from broker.tlssettings import NONE
 from broker.units import MB, format_size
 
 log = logging.getLogger("sluice")
@@ -113,7 +124,13 @@ class Server:
         self._output = output
         self._reload_settings = reload
         self.budgets = Budgets.of(settings)
+        check_exposure(settings.security, _listening(settings))
         policies = load_policies(settings.policies)
+        security = self.security = settings.security
+        attempts = Attempts(security.free_attempts, security.longest_pause_ms, security.first_pause_ms)
+        self.admission = Admission(authentication_of(security), attempts)
+        acl = load_acl(settings.security.acl)
+        self.tls = None if settings.tls.certificate is None else ServerTls(settings.tls)
         self.store = open_store(settings.data, settings.journal_file_size)
         self.engine = Engine(settings.flow.defaults.flow_control, self.store)
         self.engine.now_ns = time.monotonic_ns()
@@ -138,6 +155,9 @@ class Server:
             ),
             auto_create=settings.auto_create,
         )
+        self.model.authority.replace(acl, settings.virtual_hosts)
+        self.model.subscriptions.virtual_hosts = frozenset(settings.virtual_hosts)
+        self.model.ownership.most = settings.limits.max_nodes_per_user
         self.model.on_reload = self.reload
         self.engine.find = self.model.destination
         if settings.events.enabled:
@@ -145,10 +165,14 @@ class Server:
         self.model.on_backup = self.backup
         restore(self.engine, self.model, self.store)
         self.model.bridges.configure(settings.bridges)
+        selector.MAX_LENGTH = settings.limits.max_selector_length
+        selector.MAX_DEPTH = settings.limits.max_selector_depth
         self.container = Container(self.engine, self.model, roster, settings)
-        self.reactor = Reactor(self.container)
+        self.reactor = Reactor(self.container, self.admission)
         self.conducting = Conducting(self.model, self.reactor)
         self.heap = Heap(give_back)
+        # How many connections had come and gone when that was last looked at.
+        self._left = 0
         self.model.deadlocks.wake = lambda due_ns: self.reactor.at(due_ns, self.model.deadlocks.look)
         self.history = self._history(settings)
         if self.history is not None:
@@ -161,21 +185,25 @@ class Server:
         opened: list[str] = []
         # Whoever reads that we are ready may send one at once.
         self._install_signals()
+        self._warn_of_files(self.settings)
         self.conducting.configure(self.settings)
         for listener in self.settings.listeners:
-            port = self.reactor.listen(listener.host, listener.port, listener.allow_plain)
-            opened.append(f"amqp://{_bracketed(listener.host)}:{port}")
+            door = Door(loopback=is_loopback(listener.host), secure=listener.secure)
+            tls = self.tls if listener.secure else None
+            port = self.reactor.listen(listener.host, listener.port, listener.allow_plain, door, tls)
+            opened.append(str(replace(listener, port=port)))
         if self.settings.http is not None:
             host, port = self.settings.http.host, self.settings.http.port
             entrance = Entrance(self._adopt, self.settings.websocket_origins)
             model = self.model
             operate = Operate(
-                model, self.ask_in_parts, self._writes_refused(), self.settings.websocket_origins
+                model, self.ask_in_parts, self.settings.websocket_origins, self._access(self.settings)
             )
             shown = self.survey, model.readiness, entrance, operate
-            self.http = HttpServer(host, port, self.ask, *shown)
+            share = Share(self.settings.limits.http_share, lambda: self.container.lane.moved_ns)
+            self.http = HttpServer(host, port, self.ask, *shown, self._secured(), share)
             self.http.start()
-            opened.append(f"http://{_bracketed(host)}:{self.http.port}")
+            opened.append(replace(self.settings.http, port=self.http.port).url)
         return opened
 
     def run(self) -> None:
@@ -200,6 +228,7 @@ class Server:
             self.http.stop()
         if self.history is not None:
             self.history.stop()
+        self.admission.stop()
         self.pager.close()
         self.large.close()
         self.store.close()
@@ -258,28 +287,59 @@ class Server:
         per = self.settings.metrics
         wanted = Wanted(subscriptions=per.per_subscription, links=per.per_link)
         found = self.ask_in_parts(lambda: self.model.survey(wanted))
+        refusals = dict(self.container.quotas.refused)
+        longest_s = self.reactor.take_longest_turn() / SECOND_NS
+        found = replace(found, refusals=refusals, longest_turn_s=longest_s)
+        found = replace(found, authentications=dict(self.admission.totals))
+        if self.tls is not None:
+            found = replace(found, tls=TlsCounted(*self.tls.counted()))
         if self._output is None:
             return found
         left_out = self._output.bound.left_out_total
         return replace(found, log_lines=dict(self._output.lines_total), log_left_out=left_out)
 
     def _adopt(
-        self, sock: socket.socket, address: str, admitted: Callable[[bool], None], gone: Callable[[], None]
+        self,
+        sock: socket.socket,
+        address: str,
+        user: str,
+        admitted: Callable[[bool], None],
+        gone: Callable[[], None],
     ) -> None:
         """A client of WebSocket asks to become a connection like any other; whether it may begin without
         SASL is decided as for a listener on that address.
         """
         plain_too = is_loopback(self.settings.http.host)
-        self.reactor.post(lambda: admitted(self.reactor.adopt(sock, address, plain_too, gone)))
+        door = Door(loopback=plain_too, secure=self.settings.http.secure, external_user=user)
+        self.reactor.post(lambda: admitted(self.reactor.adopt(sock, address, plain_too, door, gone)))
+
+    def _access(self, settings: Settings) -> Access:
+        """Who may ask over HTTP: those who may come in over AMQP, by the same users and keys."""
+        limits = settings.limits
+        return Access(
+            authentication=lambda: self.admission.authentication,
+            attempts=self.admission.attempts,
+            security=lambda: self.security,
+            refusal=self._writes_refused(),
+            near=is_loopback(settings.http.host),
+            rates=Rates(limits.http_requests, limits.http_writes, limits.http_logins),
+        )
+
+    def _secured(self) -> Secured | None:
+        tls = self.tls
+        if tls is None or not self.settings.http.secure:
+            return None
+        counts = tls.counts
+        return Secured(lambda: tls.now.http, tls.user, counts.count_completed, counts.count_failed)
 
     def _writes_refused(self) -> str:
-        """Why the HTTP API changes nothing; empty if it may."""
+        """Why the HTTP API changes nothing for who doesn't say who it is; empty if it does."""
         host = self.settings.http.host
         if self.settings.http_allow_writes or is_loopback(host):
             return ""
         return (
-            f"HTTP listens on {host}, which others can reach, and knows no users:"
-            " it changes nothing unless http_allow_writes is true"
+            f"HTTP listens on {host}, which others can reach: it changes nothing for who doesn't say who it"
+            " is, unless http_allow_writes is true"
         )
 
     def reload(self) -> list[str]:
@@ -288,7 +348,19 @@ class Server:
         ConfigError or OperatorError on any fault; then the old ones stay.
         """
         settings = self._reload_settings() if self._reload_settings is not None else self.settings
+        check_exposure(settings.security, _listening(self.settings))
+        authentication, acl = authentication_of(settings.security), load_acl(settings.security.acl)
+        contexts = None if settings.tls.certificate is None else Contexts.of(settings.tls)
         changed = self.model.apply(load_policies(settings.policies), settings.flow.defaults)
+        self.admission.reload(authentication, settings.security, self.container.peers)
+        self.security = settings.security
+        # Virtual hosts are those the broker was started with, as clients' addresses are read.
+        self.model.authority.replace(acl, self.settings.virtual_hosts)
+        self.model.ownership.most = settings.limits.max_nodes_per_user
+        self.container.recheck()
+        if self.tls is not None and contexts is not None:
+            self.tls.now = contexts
+            self._warn_of_files(settings)
         self.model.auto_create = settings.auto_create
         self._configure_logs(settings)
         self.model.bridges.configure(settings.bridges)
@@ -296,6 +368,10 @@ class Server:
         if settings.flow.defaults.flow_control != self.engine.flow_control:
             self.engine.switch_flow(settings.flow.defaults.flow_control)
         return changed
+
+    def _warn_of_files(self, settings: Settings) -> None:
+        for text in warnings(settings.tls, datetime.now(UTC)):
+            log.warning("%s", text)
 
     def _configure_logs(self, settings: Settings) -> None:
         self.model.log_levels.configure(settings.log_level, settings.log_levels)
@@ -360,11 +436,40 @@ class Server:
         self.model.sample()
         self.container.look_after_orphans()
         self.store.maintain()
-        self.heap.look(moved < QUIET)
+        left = self.reactor.accepted_total - len(self.reactor.guests)
+        left, self._left = left - self._left, left
+        # What connections that left held is given back behind the last of them.
+        self.heap.look(moved < QUIET and left < QUIET)
         if self._output is not None:
             self._output.sweep()
         notify("WATCHDOG=1")
         self.reactor.at(now_ns + SECOND_NS, self._sample)
+
+
+def check(settings: Settings) -> list[str]:
+    """OperatorError with what is wrong with settings that were read without a fault of their own; what an
+    operator is only warned of is returned.
+    """
+    check_exposure(settings.security, _listening(settings))
+    authentication_of(settings.security)
+    load_acl(settings.security.acl)
+    if settings.tls.certificate is not None:
+        Contexts.of(settings.tls)
+    return warnings(settings.tls, datetime.now(UTC))
+
+
+def _listening(settings: Settings) -> list[Listening]:
+    """Where somebody could come in: AMQP's listeners, and the HTTP port with AMQP over WebSocket."""
+    origin = settings.origins.get
+    certified = settings.tls.client_certificates != NONE and "EXTERNAL" in settings.security.mechanisms
+    found = [
+        Listening("listeners", str(each), is_loopback(each.host), origin("listeners", ""))
+        for each in settings.listeners
+        # There a certificate says who somebody is.
+        if not (each.secure and certified)
+    ]
+    http = settings.http
+    return [*found, Listening("http", http.url, is_loopback(http.host), origin("http", ""))]
 
 
 def serve(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from broker import fields
 from broker.conduits import (
@@ -20,6 +20,7 @@ from broker.conduits import (
     ChannelType,
     RouteDefinition,
     RouteType,
+    Text,
 )
 from broker.endpoints import DEFAULT_PORT, Address, AddressType, HostName, Listener, ListenerType, OriginType
 from broker.errors import ConfigError, Problem
@@ -38,6 +39,8 @@ from broker.fields import (
 )
 from broker.flow.limits import BrokerDefaults
 from broker.loggers import JSON, LEVELS, TEXT, LoggerLevel, LoggerLevelType
+from broker.security.vocabulary import ALGORITHMS, AUTHENTICATED, MECHANISMS, OPEN, Security
+from broker.tlssettings import NONE, OPTIONAL, TLS_FIELDS, Tls
 from broker.units import MB
 from broker.yamlsource import Block, Entry, Items, Node, Place, Scalar, plain, read_file
 
@@ -49,6 +52,7 @@ __all__ = [
     "Limits",
     "Listener",
     "Metrics",
+    "Security",
     "Settings",
     "broker_reference",
     "broker_schema",
@@ -74,6 +78,26 @@ class Limits:
     handshake_timeout_ms: int = 10_000
     idle_timeout_ms: int = 60_000
     shutdown_timeout_ms: int = 10_000
+    http_requests: int = 100
+    http_writes: int = 100
+    http_logins: int = 2
+    max_connections_per_address: int = 8000
+    max_connections_per_user: int = 0
+    max_handshakes: int = 1000
+    max_nodes_per_user: int = 100_000
+    max_connection_links: int = 2048
+    max_first_frame_size: int = 512
+    max_depth: int = 32
+    max_elements: int = 10_000
+    max_selector_length: int = 8192
+    max_selector_depth: int = 64
+    max_unsettled: int = 10_000
+    max_request_size: int = MB
+    max_waiting_requests: int = 256
+    control_share: int = 10
+    http_share: int = 10
+    listen_backlog: int = 1024
+    send_timeout_ms: int = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +156,8 @@ class Settings:
     flow: Flow = field(default_factory=Flow)
     events: Events = Events()
     metrics: Metrics = Metrics()
+    security: Security = field(default_factory=Security)
+    tls: Tls = field(default_factory=Tls)
     auto_create: bool = True
     virtual_hosts: tuple[str, ...] = ()
     log_level: str = "info"
@@ -193,8 +219,49 @@ FIELDS = fields.table(
         "Most lines about one host within 10 s, and ten times as many about all; 0: no bound",
     ),
     Field("limits.max_connections", Count(1, 1_000_000), "10000", "Most connections at once"),
+    Field("limits.max_connections_per_address", Count(), "8000", "The same from one address; 0: no bound"),
+    Field("limits.max_connections_per_user", Count(), "0", "The same of one user; 0: no bound"),
+    Field(
+        "limits.max_handshakes",
+        Count(1),
+        "1000",
+        "Most connections that aren't open yet; for one more the oldest of them goes",
+    ),
+    Field("limits.listen_backlog", Count(1, 65_535), "1024", "Most connections that wait to be accepted"),
+    Field(
+        "limits.control_share",
+        Percent(),
+        "10 %",
+        "Share of the loop's time for clients that connect, and for those that send more frames than"
+        " messages, while there are messages to move",
+    ),
+    Field(
+        "limits.http_share",
+        Percent(),
+        "10 %",
+        "Share of one processor for the HTTP port, while there are messages to move; 100 %: no bound",
+    ),
     Field("limits.max_sessions", Count(1, 65_536), "64", "Most sessions of one connection"),
     Field("limits.max_links", Count(1, 1_000_000), "1024", "Most links of one session"),
+    Field("limits.max_connection_links", Count(1, 1_000_000), "2048", "Most links of one connection"),
+    # AMQP 1.0 §2.4.1: until a client has opened, the least that every peer has to take.
+    Field(
+        "limits.max_first_frame_size", Size(512, 1 << 20), "512 B", "Largest frame before an open, and open"
+    ),
+    Field("limits.max_depth", Count(4, 128), "32", "How deep values may nest that are decoded here"),
+    Field("limits.max_elements", Count(100), "10000", "Most values in one frame, or one request, likewise"),
+    Field("limits.max_selector_length", Count(1), "8192", "Most characters of a selector"),
+    Field("limits.max_selector_depth", Count(1, 64), "64", "How deep a selector's parentheses may nest"),
+    Field(
+        "limits.max_unsettled",
+        Count(1),
+        "10000",
+        "Most deliveries of a link that settles second, and never does",
+    ),
+    Field("limits.max_request_size", Size(4096), "1 MB", "Largest request to $management"),
+    Field(
+        "limits.max_waiting_requests", Count(1), "256", "Most requests to $management that wait their turn"
+    ),
     # AMQP 1.0 §2.7.1: no peer may ask for frames below 512 bytes.
     Field("limits.max_frame_size", Size(512, (1 << 32) - 1), "64 KB", "Largest frame taken in"),
     Field("limits.max_message_size", Size(1), "100 MB", "Largest message, where a node says nothing else"),
@@ -204,14 +271,112 @@ FIELDS = fields.table(
         "1 MB",
         "More than this of one message is not held in memory: its body goes through a file",
     ),
+    Field(
+        "limits.max_nodes_per_user",
+        Count(),
+        "100000",
+        "Most queues, topics and lasting subscriptions that one user has made and that are still there; 0: no"
+        " bound",
+    ),
     Field("limits.handshake_timeout", Duration(1), "10 s", "How long a client may take until it has opened"),
     Field("limits.idle_timeout", Duration(), "60 s", "A silent client is cut off; 0 means never"),
+    Field(
+        "limits.send_timeout",
+        Duration(),
+        "60 s",
+        "A client that takes nothing of what is written to it for so long is cut off; 0 means never",
+    ),
     Field("limits.shutdown_timeout", Duration(), "10 s", "How long a stop waits for clients"),
+    Field("security.acl", PathType(), "none", "The file of rules who may do what; without one, all may all"),
+    Field(
+        "limits.http_requests",
+        Count(0, 1_000_000),
+        "100",
+        "Requests over HTTP of one address in a second, three times as many at once; others wait",
+    ),
+    Field(
+        "limits.http_writes",
+        Count(0, 1_000_000),
+        "100",
+        "Changes over HTTP that one address may make in a second, ten times as many at once; 0: any number",
+    ),
+    Field(
+        "limits.http_logins",
+        Count(0, 1_000_000),
+        "2",
+        "Logins of the console from one address in a second, ten times as many at once; 0: any number",
+    ),
     Field(
         "store.journal_file_size",
         Size(1 << 20, 1 << 30),
         "32 MB, less on a small disk",
         "Size of each file of the journal; about five of them are there",
+    ),
+    Field(
+        "security.users",
+        PathType(),
+        "none",
+        "File of users, which `sluice users` writes; nobody but the user who runs the broker may read it",
+    ),
+    Field(
+        "security.allow_anonymous",
+        Flag(),
+        "on loopback, while there are neither users nor an issuer",
+        "true: whoever reaches the port may come in without saying who it is; false: nobody may",
+    ),
+    Field(
+        "security.mechanisms",
+        Several(Word(MECHANISMS), 1),
+        "all but SCRAM-SHA-1",
+        "The SASL mechanisms that may be offered, each where it makes sense",
+    ),
+    Field(
+        "security.plain_without_tls",
+        Flag(),
+        "false",
+        "true: passwords and tokens are also taken where everybody on the way can read them",
+    ),
+    Field("security.oauth_issuer", Text(1000), "none", "Whose tokens are believed: their claim `iss`"),
+    Field(
+        "security.oauth_audience",
+        Several(Text(1000), 1),
+        "none",
+        "For whom they must have been made: one of these is in their claim `aud`",
+    ),
+    Field("security.oauth_jwks", Text(1000), "none", "The issuer's public keys: a file, or an https URL"),
+    Field(
+        "security.oauth_algorithms",
+        Several(Word(ALGORITHMS), 1),
+        "RS256, ES256",
+        "How they may be signed",
+    ),
+    Field("security.oauth_user_claim", Text(100), "sub", "The claim that names the user"),
+    Field("security.oauth_groups_claim", Text(100), "groups", "The claim that names the user's groups"),
+    Field(
+        "security.free_attempts",
+        Count(1, 1000),
+        "5",
+        "Failed attempts from one address until it has to wait",
+    ),
+    Field("security.first_pause", Duration(1), "1 s", "How long it then waits; each failure doubles it"),
+    Field("security.longest_pause", Duration(), "60 s", "The longest it has to wait; 0: it never has to"),
+    Field(
+        "security.metrics",
+        Word((OPEN, AUTHENTICATED)),
+        "authenticated where there are users or an issuer and HTTP is not on loopback",
+        "Whether who reads `/metrics` has to say who it is",
+    ),
+    Field(
+        "security.session_idle",
+        Duration(1000, 30 * 86_400_000),
+        "30 m",
+        "A login of the console ends when it was not used for so long",
+    ),
+    Field(
+        "security.session_lifetime",
+        Duration(1000, 30 * 86_400_000),
+        "12 h",
+        "A login of the console ends after so long, used or not",
     ),
     Field("events.enabled", Flag(), "true", "false: no events, no file and no topic of them"),
     Field(
@@ -224,6 +389,7 @@ FIELDS = fields.table(
     ),
     Field("metrics.per_subscription", Flag(), "false", "Series of every single subscription of a topic"),
     Field("metrics.per_link", Flag(), "false", "Series of every single producer and consumer link"),
+    *TLS_FIELDS,
     Field("flow.flow_control", Flag(), "true", "false enforces no threshold on any node"),
     Field(
         "flow.default_flow_stop_threshold",
@@ -264,7 +430,13 @@ FIELDS = fields.table(
 ALIASES = {"listen": "listeners"}
 
 # Variables of ours that are no settings.
-OTHER_VARIABLES = frozenset({"SLUICE_CONFIG", "SLUICE_PURE", "SLUICE_BROKER"})
+OTHER_VARIABLES = frozenset(
+    {
+        *("SLUICE_CONFIG", "SLUICE_PURE", "SLUICE_BROKER"),
+        *("SLUICE_USER", "SLUICE_PASSWORD", "SLUICE_PASSWORD_FILE"),
+        *("SLUICE_CA", "SLUICE_CERT", "SLUICE_KEY"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +529,7 @@ def _twice(name: str, items: Items, problems: list[Problem]) -> None:
     for item in items.items:
         given = plain(item)
         assert isinstance(given, dict)
-        key = given.get("name") or (given.get("from"), given.get("to"))
+        key = given.get("name") or str(given.get("names") or "") or (given.get("from"), given.get("to"))
         if key in seen:
             text = (
                 f"{name}: another one has this name"
@@ -460,7 +632,24 @@ def _contradictions(found: Mapping[str, _Set]) -> list[Problem]:
             value, limit = found[name].value, found[bound].value
             text = f"{_leaf(name)} {value} is more than {_leaf(bound)} {limit} ({found[bound].place})"
             problems.append(found[name].place.problem(text))
-    return problems
+    return problems + _without_certificate(found)
+
+
+def _without_certificate(found: Mapping[str, _Set]) -> list[Problem]:
+    """TLS is asked for, and there is nothing to speak it with; or the reverse of that."""
+    wanting = []
+    listeners, http = found.get("listeners"), found.get("http")
+    if listeners is not None:
+        given = cast("tuple[Listener, ...]", listeners.value)
+        wanting += [(listeners.place, str(each)) for each in given if each.secure]
+    if http is not None and cast("Address", http.value).secure:
+        wanting.append((http.place, cast("Address", http.value).url))
+    if wanting and "tls.certificate" not in found:
+        return [place.problem(f"{url} needs tls.certificate") for place, url in wanting]
+    asked = found.get("tls.client_certificates")
+    if asked is not None and asked.value != NONE and "tls.client_ca" not in found:
+        return [asked.place.problem(f"client_certificates: {asked.value} needs tls.client_ca")]
+    return []
 
 
 def _whole(found: Mapping[str, _Set], name: str) -> int:
@@ -481,6 +670,8 @@ def _built(found: Mapping[str, _Set]) -> Settings:
         "flow": _flow(values, origins),
         "events": _events(values),
         "metrics": Metrics(**_named("metrics.", values)),
+        "security": _security(values),
+        "tls": _tls(values),
     }
     return Settings(**top, **parts, origins=origins)  # type: ignore[arg-type]
 
@@ -489,10 +680,22 @@ def _named(section: str, values: Mapping[str, object]) -> dict[str, Any]:
     return {_leaf(name): value for name, value in values.items() if name.startswith(section)}
 
 
+def _tls(values: Mapping[str, object]) -> Tls:
+    named = _named("tls.", values)
+    asked = OPTIONAL if "client_ca" in named else NONE
+    return Tls(**{"client_certificates": asked, **named})
+
+
 def _limits(values: Mapping[str, object]) -> Limits:
     named = {_leaf(name): value for name, value in values.items() if name.startswith("limits.")}
     timed = {f"{name}_ms" if name.endswith("_timeout") else name: value for name, value in named.items()}
     return Limits(**timed)  # type: ignore[arg-type]
+
+
+def _security(values: Mapping[str, object]) -> Security:
+    named = _named("security.", values)
+    durations = ("first_pause", "longest_pause", "session_idle", "session_lifetime")
+    return Security(**{f"{name}_ms" if name in durations else name: value for name, value in named.items()})
 
 
 def _events(values: Mapping[str, object]) -> Events:

@@ -20,24 +20,27 @@ SIZE_PATTERN = r"^\s*[0-9]{1,18}(\.[0-9]{1,9})?\s*([bB]|[kKmMgG][bB])\s*$|^\s*[0
 DURATION_PATTERN = r"^\s*[0-9]{1,18}(\.[0-9]{1,9})?\s*([mM][sS]|[sSmMhH])\s*$|^\s*[0-9]{1,18}\s*$"
 PERCENT_PATTERN = r"^\s*0*(100|[0-9]{1,2})\s*%?\s*$"
 
+# What can be written with as many digits, in the smallest unit.
+MOST = 10**18 - 1
+
 _AMOUNT = re.compile(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def parse_size(value: object) -> int:
     """Bytes; a plain number is bytes, a fraction of a byte is dropped. ValueError if it is no size."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return int(value)
+        return _bounded(int(value), value)
     if isinstance(value, str) and re.match(SIZE_PATTERN, value, re.ASCII):
-        return _scale(value, SIZE_UNITS)
+        return _bounded(_scale(value, SIZE_UNITS), value)
     raise ValueError(f"expected a size such as 65536, 512 KB or 10 MB, not {show(value)}")
 
 
 def parse_duration(value: object) -> int:
     """Milliseconds; a plain number is milliseconds already. ValueError if it is no duration."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return int(value)
+        return _bounded(int(value), value)
     if isinstance(value, str) and re.match(DURATION_PATTERN, value, re.ASCII):
-        return _scale(value, DURATION_UNITS)
+        return _bounded(_scale(value, DURATION_UNITS), value)
     raise ValueError(f"expected a duration such as 500 ms, 3s, 5m or 1h, not {show(value)}")
 
 
@@ -71,6 +74,12 @@ def show(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return "a list"
     return repr(str(value)) if isinstance(value, str) else str(value)
+
+
+def _bounded(amount: int, value: object) -> int:
+    if amount > MOST:
+        raise ValueError(f"{show(value)} is too large: at most {MOST} in the smallest unit")
+    return amount
 
 
 def _scale(text: str, units: dict[str, int]) -> int:

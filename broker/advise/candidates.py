@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from broker.advise.replay import Clients, Outcome, replay
-from broker.advise.trace import Thresholds, Trace
+from broker.advise.trace import Trace
 from broker.flow.limits import BrokerDefaults, NodeSettings, SettingError, resolve
 from broker.units import KB, format_size
 
@@ -113,10 +113,9 @@ def advise(trace: Trace, grid: Grid, clients: Clients, show: Show = lambda done,
     """
     open_ended = replace(NodeSettings(), flow_control=False)
     unlimited = replay(trace, open_ended, clients)
-    # The backlog there would be without thresholds is still at its greatest when the history ends.
-    endless = unlimited.stayed_msgs >= ENDLESS_PART * max(unlimited.worst_msgs, trace.served.total / SCARCE)
-    by_size = _is_by_size(trace, grid)
-    candidates = list(dict.fromkeys(_thresholds_to_try(trace, grid, unlimited, by_size)))
+    endless = is_endless(trace, unlimited)
+    by_size = is_by_size(observed(trace), grid)
+    candidates = list(dict.fromkeys(thresholds_to_try(observed(trace), grid, unlimited, by_size=by_size)))
     total = len(candidates) + (0 if grid.windows and grid.consumer_limits else 3)
     trials: list[Trial] = []
 
@@ -130,12 +129,17 @@ def advise(trace: Trace, grid: Grid, clients: Clients, show: Show = lambda done,
     for candidate in candidates:
         run(candidate)
     tried = {trial.candidate for trial in trials}
-    for candidate in _windows_to_try(recommended(trials, endless=endless).candidate, grid):
+    for candidate in windows_to_try(recommended(trials, endless=endless).candidate, grid):
         if candidate not in tried:
             run(candidate)
     return Advice(
         trace, clients, tuple(trials), recommended(trials, endless=endless), unlimited, endless, by_size
     )
+
+
+def is_endless(trace: Trace, unlimited: Outcome) -> bool:
+    """Whether the backlog there would be without thresholds is at its greatest when the history ends."""
+    return unlimited.stayed_msgs >= ENDLESS_PART * max(unlimited.worst_msgs, trace.served.total / SCARCE)
 
 
 def observed(trace: Trace) -> Candidate | None:
@@ -177,19 +181,23 @@ def _changes(candidate: Candidate, base: Candidate) -> int:
     return [getattr(candidate, name) == getattr(base, name) for name in Candidate.__slots__].count(False)
 
 
-def _is_by_size(trace: Trace, grid: Grid) -> bool:
-    """Whether bytes are what to vary: where they are given, or the only thresholds there were."""
+def is_by_size(seen: Candidate | None, grid: Grid) -> bool:
+    """Whether bytes are what to vary: where they are given, or the only thresholds that were ``seen``."""
     if grid.stop_counts or grid.resume_counts:
         return False
     if grid.stop_sizes or grid.resume_sizes:
         return True
-    seen = trace.thresholds or Thresholds()
-    return seen.stop_bytes > 0 and seen.stop_msgs == 0
+    return seen is not None and seen.flow_stop_size > 0 and seen.flow_stop_count == 0
 
 
-def _thresholds_to_try(trace: Trace, grid: Grid, unlimited: Outcome, by_size: bool) -> Iterable[Candidate]:
-    """The observed settings, then every stop with every resume and the windows given."""
-    base = observed(trace) or Candidate()
+def thresholds_to_try(
+    observed: Candidate | None, grid: Grid, unlimited: Outcome, *, by_size: bool
+) -> Iterable[Candidate]:
+    """The observed settings, then every stop with every resume and the windows given.
+
+    SettingError if what was given contradicts itself.
+    """
+    base = observed or Candidate()
     unit = "size" if by_size else "count"
     given = grid.stop_sizes if by_size else grid.stop_counts
     resumes = (grid.resume_sizes if by_size else grid.resume_counts) or RESUMES
@@ -197,7 +205,7 @@ def _thresholds_to_try(trace: Trace, grid: Grid, unlimited: Outcome, by_size: bo
     deepest = unlimited.worst_bytes if by_size else unlimited.worst_msgs
     tidy = _rounded_size if by_size else _rounded
     stops = given or _stops(seen, deepest, LEAST_STOP_BYTES if by_size else LEAST_STOP, tidy)
-    if observed(trace) is not None:
+    if observed is not None:
         yield base
     for stop, resume, window, limit in product(
         stops,
@@ -243,7 +251,8 @@ def _rounded_size(number: int) -> int:
     return -(-number // unit) * unit
 
 
-def _windows_to_try(best: Candidate, grid: Grid) -> Iterable[Candidate]:
+def windows_to_try(best: Candidate, grid: Grid) -> Iterable[Candidate]:
+    """The best thresholds with the windows that were not given."""
     if not grid.windows:
         yield from (replace(best, producer_window=window) for window in WINDOWS)
     if not grid.consumer_limits:
@@ -252,11 +261,17 @@ def _windows_to_try(best: Candidate, grid: Grid) -> Iterable[Candidate]:
 
 def snippet(node: str, trial: Trial, *, by_size: bool) -> str:
     """A policy file with what was tried of the trial's settings, for ``sluice config apply``."""
+    return f"policies:\n{policy(node, trial.candidate, by_size=by_size)}"
+
+
+def policy(node: str, candidate: Candidate, kind: str = "queue", *, by_size: bool) -> str:
+    """One node's entry of such a file; ``kind`` is the node's, as its samples have it."""
     default = Candidate()
     other = "_count" if by_size else "_size"
-    lines = ["policies:", f"  - match: {json.dumps(node)}"]
+    lines = [f"  - match: {json.dumps(node)}"]
+    lines += ["    kind: subscription"] if kind == "subscription" else []
     for name in Candidate.__slots__:
-        value = getattr(trial.candidate, name)
+        value = getattr(candidate, name)
         window = name in ("producer_window", "consumer_flow_limit")
         if value and not name.endswith(other) and not (window and value == getattr(default, name)):
             lines.append(f"    {name}: {format_size(value) if name.endswith('_size') else value}")

@@ -155,6 +155,17 @@ def read(names: Iterable[str]) -> Archive:
     return archive
 
 
+def parse(lines: Iterable[bytes]) -> Archive:
+    """The histories in lines that are in order of time; what makes no sense is passed over with a note."""
+    archive, clock = Archive(), _Clock()
+    for text in lines:
+        try:
+            _take(archive, clock, text)
+        except ValueError as error:
+            _note(archive, f"lines were passed over: {error}")
+    return archive
+
+
 def _paths(names: Iterable[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for name in names:

@@ -42,6 +42,12 @@ def kind_of(capabilities: Sequence[str]) -> str:
     return next((CAPABILITIES[each] for each in capabilities if each in CAPABILITIES), "")
 
 
+def as_topic(capabilities: Sequence[str]) -> list[str]:
+    """What a receiver that asked for these is told it got: each of its links is sent everything."""
+    kept = [each for each in capabilities if CAPABILITIES.get(each) != "queue"]
+    return kept if kind_of(kept) else [*kept, "topic"]
+
+
 def inside(host: str, name: str) -> str:
     """The name, in the broker, of a node that a virtual host's client calls so; the default host is ''."""
     return f"{host}/{name}" if host and not name.startswith("$") else name

@@ -73,6 +73,13 @@ class Ledgerbook:
                 session.incoming_limit = (_uint(fields[0]) + _uint(fields[1])) & UINT32
                 self._allow(session)
 
+    def sent_on(self, remote_channel: int) -> int:
+        """Transfers sent in the session that the peer calls by this channel; -1 where that isn't known."""
+        session = self.by_remote.get(remote_channel)
+        if session is None or session.local_channel < 0 or self.outgoing.lost:
+            return -1
+        return self.outgoing.transfer_count(session.local_channel)
+
     def flow_frame(self, remote_channel: int, link: ConsumerLink) -> tuple[int, bytes] | None:
         """The channel and performative of a flow that tells the state of a link we send on.
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.amqp import lifetimes
 from broker.amqp.consumers import Sampler, fit
+from broker.amqp.lane import Lane
 from broker.amqp.management import ManagementNode
 from broker.amqp.peer import Peer, new_container_name
+from broker.amqp.quotas import Quotas
 from broker.amqp.roster import Roster
 from broker.amqp.tracing import Reader, Tap
 from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink, ProducerLink
 from broker.engine import SECOND_NS, Engine
 from broker.flow.limits import resolve
+from broker.manage.authority import TEMPORARY
 from broker.node import Node
+from broker.security.acl import Action
 
 if TYPE_CHECKING:
     from broker.manage.model import Model
@@ -46,9 +52,15 @@ class Container:
         self.peers = roster.peers
         self.settings = settings
         self.name = new_container_name()
+        self.quotas = Quotas(settings.limits)
         self.to_flush: list[Wire] = []
         self.answers: list[ConsumerLink] = []
         self.turns: list[Wire] = []
+        # Connections that are over, and some of whose links are still there.
+        self.parting: dict[Peer, None] = {}
+        # What is done beside messages has its time from here; and the requests that wait for it.
+        self.lane = Lane(settings.limits.control_share, time.monotonic_ns())
+        self.requests: deque[tuple[Peer, bytes, Callable[[], None]]] = deque()
         self._sampler = Sampler(engine)
         # Nodes of receivers on `$management`, by the connection and its name for it, which many tools share.
         self.replies: dict[tuple[Peer, str], Node] = {}
@@ -56,10 +68,13 @@ class Container:
         self.orphans: dict[Node, int] = {}
         self.at: Callable[[int, Callable[[int], None]], None] = _no_timers
         self.subscriptions = model.subscriptions
-        # Links whose terminus lasts, by container-id, link name and whether the peer sends.
-        self.names: dict[tuple[str, str, bool], tuple[Peer, ProducerLink | ConsumerLink]] = {}
+        # Links whose terminus lasts, by user, container-id, link name and whether the peer sends.
+        self.names: dict[tuple[str, str, str, bool], tuple[Peer, ProducerLink | ConsumerLink]] = {}
         self._numbers = itertools.count(1)
-        self._management = ManagementNode(model)
+        limits = settings.limits
+        self._management = ManagementNode(
+            model, limits.max_request_size, limits.max_depth, limits.max_elements
+        )
         model.on_delete = self.detach_all
         model.on_change = self.rewindow
         model.tracing.begin = self.trace
@@ -72,14 +87,24 @@ class Container:
         """A name no other connection, subscription or temporary node of this run has."""
         return f"{prefix}{self.next_number()}"
 
-    def resolve(self, address: str, wanted_kind: str | None) -> Node:
-        """The node of an address; OperatorError (or NotFoundError) says why it can't be had."""
-        return self.model.resolve(address, wanted_kind)
+    def resolve(self, address: str, wanted_kind: str | None, user: str = "") -> Node:
+        """The node of an address; OperatorError (or NotFoundError) says why it can't be had, LimitError that
+        the user has made too many.
+        """
+        return self.model.resolve(address, wanted_kind, user)
 
-    def temporary_node(self, kind: str = "queue") -> Node:
+    def temporary_node(self, kind: str = "queue", *, user: str = "") -> Node:
         """A node that is made for a link; it goes by its lifetime policy."""
+        self.model.ownership.check(user, for_a_link=True)
         settings = replace(resolve({}, self.settings.flow.defaults), kind=kind, durable=False)
-        return self.engine.create(self.next_id(f"$temporary/{self.name}/"), settings)
+        node = self.engine.create(self.next_id(f"{TEMPORARY}/{self.name}/"), settings)
+        self.model.ownership.made(node, user)
+        return node
+
+    def recheck(self) -> None:
+        """The rules have changed: whoever lost a right loses the links that needed it."""
+        for peer in list(self.peers):
+            peer.recheck()
 
     def abandon(self, node: Node, policy: int) -> None:
         """The link a node was made for is gone, and so is the node, once its policy allows it."""
@@ -165,15 +190,49 @@ class Container:
                 fit(consumer, settings, self.engine.now_ns)
         self.engine.touch(node)
 
-    def manage(self, peer: Peer, request: bytes) -> None:
-        """Answer a peer's management request; a reply nobody waits for any more, or reads, is dropped."""
-        answer = self._management.handle(request)
+    def manage(self, peer: Peer, request: bytes, done: Callable[[], None] | None) -> bool:
+        """Answer a peer's management request if there is time for it: true. With ``done``, which is called
+        afterwards, it waits until there is; false where too many do.
+        """
+        if done is not None:
+            if len(self.requests) >= self.settings.limits.max_waiting_requests:
+                self.quotas.refuse("max_waiting_requests")
+                return False
+            self.requests.append((peer, request, done))
+            return True
+        began_ns = time.monotonic_ns()
+        if self.requests or not self.lane.may_serve(began_ns):
+            return False
+        self._manage(peer, request)
+        self.lane.charge(time.monotonic_ns() - began_ns)
+        return True
+
+    def part(self) -> None:
+        """Shut more links of the connection that has been over for longest."""
+        peer = next(iter(self.parting))
+        if peer.shut_some():
+            del self.parting[peer]
+            if peer.forgotten:
+                peer.forget()
+
+    def answer_request(self) -> None:
+        """The oldest management request that waits."""
+        peer, request, done = self.requests.popleft()
+        if peer in self.peers:
+            self._manage(peer, request)
+            done()
+
+    def _manage(self, peer: Peer, request: bytes) -> None:
+        """A reply nobody waits for any more, or reads, is dropped."""
+        answer = self._management.handle(request, peer.identity)
         if answer is None:
             text = "a management request without a usable reply-to was ignored"
             log.info(text, extra=peer.about())
             return
         reply_to, reply = answer
-        node = self.replies.get((peer, reply_to)) or self.engine.nodes.get(reply_to)
+        node = self.replies.get((peer, reply_to))
+        if node is None and self.model.authority.allows(peer.identity, Action.SEND, reply_to):
+            node = self.engine.nodes.get(reply_to)
         if node is None or node.is_topic:
             text = "the management reply has nowhere to go: no node %a"
             log.info(text, reply_to, extra=peer.about())

@@ -11,6 +11,7 @@ from typing import Any
 
 from proton import Data, Described
 
+from broker.amqp.decoding import first_of
 from broker.errors import PeerError
 
 NO_LOCAL = "apache.org:no-local-filter:list"
@@ -64,10 +65,7 @@ def without_no_local(filters: Filters) -> Filters:
 
 
 def _given(data: Data) -> dict[Any, Any]:
-    data.rewind()
-    if data.next() is None:
-        return {}
-    given = data.get_object()
+    given = first_of(data)
     return given if isinstance(given, dict) else {}
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from proton import Data, Described, Terminus, symbol, ulong
 
+from broker.amqp.decoding import first_of
+
 DETACHED, SESSION_ENDED, CONNECTION_CLOSED, CLOSED = 1, 2, 3, 9
 
 _EXPIRY = {
@@ -74,6 +76,5 @@ def tell_lifetime(terminus: Terminus, policy: int) -> None:
 
 
 def _properties(data: Data) -> dict[Any, Any]:
-    data.rewind()
-    found = data.get_object() if data.next() is not None else None
+    found = first_of(data)
     return found if isinstance(found, dict) else {}

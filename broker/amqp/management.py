@@ -15,12 +15,16 @@ from uuid import UUID
 
 from proton import Message, ProtonException, int32, uint
 
+from broker.amqp.nesting import is_bounded
 from broker.amqp.operations import NODE, OPERATIONS
-from broker.errors import ConflictError, NotFoundError, OperatorError
+from broker.errors import ConflictError, ForbiddenError, NotFoundError, OperatorError
 from broker.loggers import SOMEBODY, about
+from broker.manage.acting import Acting
 from broker.manage.attributes import PREFIX, ROWS, names
+from broker.manage.authority import INTERNAL
 from broker.manage.model import Model
 from broker.manage.tracing import FRAMES, SECONDS, Trace
+from broker.security.identity import Identity
 
 ADDRESS = "$management"
 LARGEST_REQUEST = 1 << 20
@@ -29,7 +33,7 @@ MOST_ROWS = 1000
 MOST_CELLS = 10_000
 
 OK, CREATED, NO_CONTENT = 200, 201, 204
-BAD_REQUEST, NOT_FOUND, NOT_ALLOWED, CONFLICT = 400, 404, 405, 409
+BAD_REQUEST, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, CONFLICT = 400, 403, 404, 405, 409
 FAILED, NOT_IMPLEMENTED = 500, 501
 
 BROKER = PREFIX + "broker"
@@ -53,13 +57,14 @@ log = logging.getLogger("sluice.management")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked, in plain values."""
+    """What was asked, in plain values, and the model's verbs as whoever asks may use them."""
 
     operation: str
     type: str | None
     name: str | None
     properties: Mapping[str, object]
     body: object
+    model: Acting
 
     def argument(self, key: str) -> object:
         """An argument of an operation, from the body's map or the application properties."""
@@ -113,8 +118,12 @@ Answer = tuple[int, Body] | tuple[int, Body, Mapping[str, object]]
 class ManagementNode:
     """Answers requests one by one; the caller ends the engine's turn afterwards."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(
+        self, model: Model, largest: int = LARGEST_REQUEST, depth: int = 32, elements: int = 10_000
+    ) -> None:
         self._model = model
+        self._largest = largest
+        self._bounds = depth, elements
         self._operations: dict[str, Callable[[Request], Answer]] = {
             "CREATE": self._create,
             "READ": self._read,
@@ -148,16 +157,19 @@ class ManagementNode:
         """The operations it knows, its own and those on entities."""
         return self._operations.keys()
 
-    def handle(self, data: bytes) -> tuple[str, bytes] | None:
-        """The reply-to and the encoded answer; None where there is nobody to answer, or no request at all."""
-        if len(data) > LARGEST_REQUEST:
+    def handle(self, data: bytes, identity: Identity = INTERNAL) -> tuple[str, bytes] | None:
+        """The reply-to and the encoded answer; None where there is nobody to answer, or no request at all.
+
+        ``identity`` is who asks.
+        """
+        if not 0 < len(data) <= self._largest or not is_bounded(data, *self._bounds):
             return None
         message = Message()
         try:
             message.decode(data)
             reply_to = message.reply_to
             correlation = _correlation(message)
-            request = _request(message)
+            request = _request(message, Acting(self._model, identity))
         except MALFORMED:
             return None
         if not reply_to:
@@ -171,6 +183,8 @@ class ManagementNode:
             status, body, *more = self._perform(request)
         except StatusError as refusal:
             return refusal.status, str(refusal), NOTHING, NOTHING
+        except ForbiddenError as refusal:
+            return FORBIDDEN, str(refusal), NOTHING, NOTHING
         except NotFoundError as refusal:
             return NOT_FOUND, str(refusal), NOTHING, NOTHING
         except ConflictError as refusal:
@@ -200,48 +214,48 @@ class ManagementNode:
             source, target = request.text("source"), request.text("target")
             if request.argument("key") is not None:
                 raise OperatorError("a binding has no key: the queue takes all that is sent to the topic")
-            self._model.bind(source, target)
-            return CREATED, self._model.read(BINDING, f"{source}/{target}")
+            request.model.bind(source, target)
+            return CREATED, request.model.read(BINDING, f"{source}/{target}")
         name = request.text("name")
         if type_ == BRIDGE:
-            name = self._model.bridges.create(name, request.attributes())
-            return CREATED, self._model.read(type_, name)
-        self._model.create(WRITABLE[type_], name, request.attributes())
-        return CREATED, self._model.read(type_, name)
+            name = request.model.create_bridge(name, request.attributes())
+            return CREATED, request.model.read(type_, name)
+        request.model.create(WRITABLE[type_], name, request.attributes())
+        return CREATED, request.model.read(type_, name)
 
     def _read(self, request: Request) -> Answer:
         type_ = _entity_type(request, ROWS)
         if type_ == BROKER:
-            return OK, self._model.read(type_, request.name or "")
-        return OK, self._model.read(type_, _identity(request))
+            return OK, request.model.read(type_, request.name or "")
+        return OK, request.model.read(type_, _identity(request))
 
     def _update(self, request: Request) -> Answer:
         type_ = _entity_type(request, WRITABLE)
         name = self._existing(type_, request)
-        self._model.update(name, request.attributes())
-        return OK, self._model.read(type_, name)
+        request.model.update(name, request.attributes())
+        return OK, request.model.read(type_, name)
 
     def _delete(self, request: Request) -> Answer:
         type_ = _entity_type(request, REMOVABLE)
         if type_ == BINDING:
-            found = self._model.read(BINDING, _identity(request))
-            self._model.unbind(str(found["source"]), str(found["target"]))
+            found = request.model.read(BINDING, _identity(request))
+            request.model.unbind(str(found["source"]), str(found["target"]))
             return NO_CONTENT, NOTHING
         if type_ == BRIDGE:
-            self._model.bridges.delete(_identity(request))
+            request.model.delete_bridge(_identity(request))
             return NO_CONTENT, NOTHING
         if type_ in (CONNECTION, LINK):
             # By identity alone: containers and links of one name are many.
-            end = self._model.close_connection if type_ == CONNECTION else self._model.detach_link
+            end = request.model.close_connection if type_ == CONNECTION else request.model.detach_link
             end(_identity(request))
             return NO_CONTENT, NOTHING
-        self._model.delete(self._existing(type_, request))
+        request.model.delete(self._existing(type_, request))
         return NO_CONTENT, NOTHING
 
     def _existing(self, type_: str, request: Request) -> str:
         """The name, once it is sure that an entity of that very type bears it."""
         name = _identity(request)
-        if self._model.find(name).kind != type_.removeprefix(PREFIX):
+        if request.model.find(name).kind != type_.removeprefix(PREFIX):
             raise NotFoundError(f"no {type_.removeprefix(PREFIX)} named '{name}'")
         return name
 
@@ -257,7 +271,7 @@ class ManagementNode:
         count = min(request.number("count", MOST_ROWS), _rows_at_once(type_, wanted))
         # Two of our own, for lists too long to be fetched whole.
         order = str(request.argument("sort") or ""), str(request.argument("filter") or "")
-        page = self._model.query(type_, wanted, request.number("offset", 0), count, *order)
+        page = request.model.query(type_, wanted, request.number("offset", 0), count, *order)
         results = [list(row) for row in page.results]
         # The draft's body has these two and no more; how many there are in all is told beside it.
         body = {"attributeNames": list(page.attribute_names), "results": results}
@@ -286,60 +300,61 @@ class ManagementNode:
         return self._hold(request, False)
 
     def _hold(self, request: Request, held: bool) -> Answer:
-        return OK, {"nodes": self._model.hold(request.text("target"), held)}
+        return OK, {"nodes": request.model.hold(request.text("target"), held)}
 
     def _explain(self, request: Request) -> Answer:
-        explanation = asdict(self._model.explain(request.text("address")))
+        explanation = asdict(request.model.explain(request.text("address")))
         return OK, explanation | {"settings": list(explanation["settings"])}
 
     def _effect(self, request: Request) -> Answer:
         arguments = request.argument("arguments")
         if arguments is not None and not isinstance(arguments, dict):
             raise OperatorError("effect: 'arguments' must be a map")
-        found = asdict(self._model.effect(request.text("name"), arguments or {}))
+        found = asdict(request.model.effect(request.text("name"), arguments or {}))
         return OK, found | {"changed": list(found["changed"])}
 
     def _why(self, request: Request) -> Answer:
         address = request.text("address") if request.argument("address") is not None else ""
-        return OK, {"answers": [asdict(why) for why in self._model.why(address)[:MOST_ROWS]]}
+        return OK, {"answers": [asdict(why) for why in request.model.why(address)[:MOST_ROWS]]}
 
     def _purge(self, request: Request) -> Answer:
         dry_run = request.argument("dry_run") is True
-        return OK, {"purged": self._model.purge(request.text("name"), dry_run)}
+        return OK, {"purged": request.model.purge(request.text("name"), dry_run)}
 
     def _move(self, request: Request) -> Answer:
         dry_run = request.argument("dry_run") is True
         given = (request.text("source"), request.text("target"), request.number("count", 0), dry_run)
-        return OK, {"moved": self._model.move(*given)}
+        return OK, {"moved": request.model.move(*given)}
 
     def _browse(self, request: Request) -> Answer:
-        found = self._model.browse(
+        found = request.model.browse(
             request.text("name"), request.number("offset", 0), min(request.number("count", 20), MOST_ROWS)
         )
         return OK, {"messages": [asdict(each) for each in found.messages], "paged": found.paged}
 
     def _backup(self, request: Request) -> Answer:
-        self._model.backup(request.text("target"))
+        request.model.backup(request.text("target"))
         return OK, NOTHING
 
     def _backup_done(self, request: Request) -> Answer:
-        return OK, {"done": self._model.backup_done()}
+        return OK, {"done": request.model.backup_done()}
 
     def _events(self, request: Request) -> Answer:
         count = min(request.number("count", 20), MOST_ROWS)
-        found = self._model.events(count, request.argument("samples") is not False)
+        found = request.model.events(count, request.argument("samples") is not False)
         return OK, {"events": [line.decode().rstrip() for line in found]}
 
-    def _audit(self, _request: Request) -> Answer:
-        found = self._model.audit()
+    def _audit(self, request: Request) -> Answer:
+        found = request.model.audit()
         return OK, asdict(found) | {"breaches": list(found.breaches)}
 
     def _log_levels(self, request: Request) -> Answer:
-        levels = self._model.log_levels
         if request.argument("logger") is None:
-            return OK, {"levels": levels.effective()}
+            return OK, {"levels": request.model.levels()}
         level = request.argument("level")
-        return OK, {"levels": levels.change(request.text("logger"), "" if level is None else str(level))}
+        return OK, {
+            "levels": request.model.change_level(request.text("logger"), "" if level is None else str(level))
+        }
 
     def _trace(self, request: Request) -> Answer:
         given = (
@@ -347,26 +362,28 @@ class ManagementNode:
             request.number("frames", FRAMES),
             request.number("seconds", SECONDS),
         )
-        return OK, asdict(self._model.tracing.order(Trace(*given)))
+        return OK, asdict(request.model.trace(Trace(*given)))
 
     def _apply(self, request: Request) -> Answer:
         if request.argument("text") is None:
-            return OK, {"changed": self._model.reload()}
+            return OK, {"changed": request.model.reload()}
         given = request.text("text"), str(request.argument("file") or "request")
         if request.argument("dry_run") is True:
-            return OK, {"changed": self._model.try_text(*given)}
-        return OK, {"changed": self._model.apply_text(*given)}
+            return OK, {"changed": request.model.try_text(*given)}
+        return OK, {"changed": request.model.apply_text(*given)}
 
 
-def _request(message: Message) -> Request:
+def _request(message: Message, model: Acting) -> Request:
     properties = _plain(message.properties or {})
-    assert isinstance(properties, dict)
+    if not isinstance(properties, dict):
+        raise TypeError("application properties are a map")
     return Request(
         operation=_text(properties.get("operation")) or "",
         type=_text(properties.get("type")),
         name=_text(properties.get("name")),
         properties=properties,
         body=_plain(message.body),
+        model=model,
     )
 
 

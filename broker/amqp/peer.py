@@ -25,8 +25,9 @@ from proton import (
 from proton._events import Event
 
 from broker import __version__, message
-from broker.amqp.addresses import GLOBAL, SHARED, inside, is_foreign, kind_of, outside, parsed
+from broker.amqp.addresses import GLOBAL, SHARED, as_topic, inside, is_foreign, kind_of, outside, parsed
 from broker.amqp.consumers import fit, wanted
+from broker.amqp.decoding import copy_terminus, offer, value_of
 from broker.amqp.filters import Filters, without_no_local
 from broker.amqp.filters import read as read_filters
 from broker.amqp.lifetimes import (
@@ -38,10 +39,13 @@ from broker.amqp.lifetimes import (
     lifetime_of,
     tell_lifetime,
 )
+from broker.amqp.quotas import OverLimitError
+from broker.amqp.rights import UNAUTHORIZED, DeniedError, Rights
+from broker.amqp.secure import SecureConnection
 from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink, SinkLink
 from broker.engine import SECOND_NS
-from broker.errors import ConflictError, NotFoundError, OperatorError, PeerError
+from broker.errors import ConflictError, LimitError, NotFoundError, OperatorError, PeerError, SelectorError
 from broker.flow.ledger import Budget
 from broker.flow.window import Shared, Window
 from broker.loggers import About, about
@@ -50,9 +54,12 @@ from broker.manage.subscriptions import Subscription, Wanted, is_pattern
 from broker.node import Node
 from broker.queues.filters import compiled
 from broker.queues.queue import Entry, Extra, Reader
+from broker.security.acl import Action
+from broker.security.identity import Identity
 
 if TYPE_CHECKING:
     from broker.amqp.container import Container
+    from broker.tlsstream import TlsStream
 
 log = logging.getLogger("sluice.amqp")
 
@@ -61,6 +68,13 @@ Given = TypeVar("Given")
 # Frames of incoming window a session has; they are consumed as they arrive, so this bounds what a
 # peer may have under way, not what the broker holds.
 SESSION_FRAMES = 2048
+# What consumers may add to a message's annotations by giving it back; more of it is not kept.
+MOST_ANNOTATIONS = 1 << 16
+# What links that go with their connection may take of a turn, about in microseconds, a link and each message
+# that it gives back.
+AT_ONCE = 2000
+LINK_COST = 40
+MESSAGE_COST = 8
 # Credit on links that reserve nothing: to the management node, to a rejecting queue, to the relay.
 MANAGEMENT_CREDIT = 20
 OPEN_CREDIT = 500
@@ -68,16 +82,26 @@ RELAY = "ANONYMOUS-RELAY"
 # JMS clients don't try to share a subscription where this isn't offered.
 SHARED_SUBSCRIPTIONS = "SHARED-SUBS"
 MANAGEMENT = "$management"
+# Conditions that say which limit was reached.
+LIMIT_OF = {
+    "amqp:link:message-size-exceeded": "max_message_size",
+    "amqp:connection:framing-error": "max_frame_size",
+}
 STOLEN = ("amqp:link:stolen", "another link was attached by the same name")
 
 
 class Peer:
     """A connection that has authenticated: its Proton engine and the links it has attached."""
 
-    def __init__(self, container: Container, fd: int, address: str, user: str) -> None:
+    def __init__(
+        self, container: Container, fd: int, address: str, identity: Identity, tls: TlsStream | None = None
+    ) -> None:
         self.container = container
         self.address = address
-        self.user = user
+        self.user = identity.user
+        self.rights = Rights(container.model, identity)
+        # Whether it was refused as a whole: nothing it says is heard then, but that it goes.
+        self.barred = False
         self.number = container.next_number()
         self.id = f"c{self.number}"
         self.name = ""
@@ -85,6 +109,8 @@ class Peer:
         # Why it ends: the first condition that either side, or Proton, gave for it.
         self.end = ("", "")
         self.sessions = 0
+        self.entered = False
+        self.forgotten = False
         settings = container.settings
         self.transport = Transport(mode=Transport.SERVER)
         self.transport.max_frame_size = settings.limits.max_frame_size
@@ -105,7 +131,10 @@ class Peer:
         self.host = ""
         self.names: dict[tuple[str, bool], ProducerLink | ConsumerLink] = {}
         self.on_open: Callable[[], None] = _ignore
-        self.wire = Wire(
+        # Version and cipher; empty without TLS.
+        self.tls = "" if tls is None else f"{tls.version} {tls.cipher}"
+        make = Wire if tls is None else partial(SecureConnection, tls)
+        self.wire = make(
             fd,
             _address_of(self.transport._impl),
             _address_of(self.connection._impl),
@@ -115,15 +144,31 @@ class Peer:
             container.answers,
         )
         self.wire.owner = self
+        self.wire.incoming.bound(
+            settings.limits.max_first_frame_size,
+            settings.limits.max_frame_size,
+            settings.limits.max_sessions,
+            settings.limits.max_depth,
+            settings.limits.max_elements,
+        )
         self.wire.turns = container.turns
         self.wire.shared = Shared(limit, wanted) if limit else None
         if flow.connection_memory_limit:
             self.wire.budget = Budget(flow.connection_memory_limit)
 
+    @property
+    def identity(self) -> Identity:
+        """Who it is; with other groups once the users are read again."""
+        return self.rights.identity
+
+    @identity.setter
+    def identity(self, found: Identity) -> None:
+        self.rights.identity = found
+
     def on_event(self, kind: int, event: int) -> None:
         """Handle one of Proton's events; the message path never comes here."""
         handler = _HANDLERS.get(kind)
-        if handler is None:
+        if handler is None or (self.barred and kind not in _PARTING):
             return
         try:
             handler(self, Event.wrap(ffi.cast("pn_event_t *", event)))  # type: ignore[no-untyped-call]
@@ -134,6 +179,8 @@ class Peer:
 
     def detach(self, link: ProducerLink | ConsumerLink, condition: str, text: str) -> None:
         """Detach a link with an error; the connection and its other links go on."""
+        if condition in LIMIT_OF:
+            self.container.quotas.refuse(LIMIT_OF[condition])
         self._gone(link, DETACHED)
         proton_link = Link.wrap(ffi.cast("pn_link_t *", link.handle()))  # type: ignore[no-untyped-call]
         self._mark_wronged(proton_link)
@@ -142,6 +189,10 @@ class Peer:
         told = about(self.address, connection=self.id, link=link.name, condition=condition, reason=text)
         log.info("%s: detached '%s': %s: %s", self.id, link.name, condition, text, extra=told)
         self.wire.mark()
+
+    def over(self, limit: str) -> None:
+        """A link reached this limit."""
+        self.container.quotas.refuse(limit)
 
     def on_link_fault(self, name: str, condition: str, text: str) -> None:
         """What the peer sent on this link can't be taken; its session goes on."""
@@ -169,7 +220,8 @@ class Peer:
         if entry.extra is None:
             entry.extra = Extra()
         present = entry.extra.annotations or message.annotations_of(entry.data)
-        entry.extra.annotations = message.merged_maps(present, added)
+        if len(present) + len(added) <= MOST_ANNOTATIONS:
+            entry.extra.annotations = message.merged_maps(present, added)
 
     def crash(self, fault: BaseException) -> None:
         """A bug of ours on this connection: log it, end this connection, harm no other."""
@@ -182,6 +234,9 @@ class Peer:
     def close(self, condition: str, text: str) -> None:
         """Close the connection with an error."""
         self._ends(condition, text)
+        if self.wire.incoming.limit:
+            self.container.quotas.refuse(self.wire.incoming.limit)
+            self.wire.incoming.limit = ""
         self.shut_links()
         if not self.connection.state & Endpoint.LOCAL_CLOSED:
             if self.connection.state & Endpoint.LOCAL_UNINIT:
@@ -217,18 +272,43 @@ class Peer:
         return not self.connection.state & Endpoint.REMOTE_UNINIT
 
     def shut_links(self) -> None:
-        """Every link is gone: requeue, give back credit, forget what ends with the connection."""
+        """Every link is gone: requeue, give back credit, forget what ends with the connection. Of very many
+        links, or very many messages they hold, a part in this turn, the rest in the next ones.
+        """
+        self.wire.parting = True
+        if self.shut_some():
+            return
+        self.container.parting[self] = None
+
+    def shut_some(self) -> bool:
+        """Shut as many links as a turn may; whether all are."""
+        left = AT_ONCE
         for link in list(self.wire.links):
+            if left <= 0:
+                return False
+            held = link.in_flight if isinstance(link, ConsumerLink) else link.kept
+            left -= LINK_COST + held * MESSAGE_COST
             self._gone(link, CONNECTION_CLOSED)
+        self._expire_left()
+        return True
+
+    def _expire_left(self) -> None:
         left, self.left = self.left, []
         for _, kept in left:
             if kept.is_over(CONNECTION_CLOSED):
                 self._expire(kept)
 
     def free(self) -> None:
-        """The socket is closed: let Proton's objects go."""
+        """The socket is closed: let Proton's objects go, once the links have."""
         self.shut_links()
-        if self.is_open:
+        self.forgotten = True
+        if self not in self.container.parting:
+            self.forget()
+
+    def forget(self) -> None:
+        """No link is left, nor the socket."""
+        if self.entered:
+            self.container.quotas.leave(self.user)
             self._tell("connection_closed", {})
         self.transport.unbind()
         self.connection.free()
@@ -237,6 +317,11 @@ class Peer:
     # --- Proton's events
 
     def _on_open(self, event: Event) -> None:
+        if not self.container.quotas.enter(self.user):
+            self.container.quotas.refuse("max_connections_per_user")
+            self.close("amqp:resource-limit-exceeded", f"user {self.user} has too many connections")
+            return
+        self.entered = True
         self.name = self.connection.remote_container or ""
         if self.connection.remote_hostname in self.container.settings.virtual_hosts:
             self.host = self.connection.remote_hostname or ""
@@ -246,8 +331,32 @@ class Peer:
         self.connection.open()
         self.on_open()
         self._tell("connection_opened", {"container": self.name[:LONGEST], "peer": self.address})
-        text = "%s: open from %s, container '%s', user %s"
-        log.info(text, self.id, self.address, self.name, self.user, extra=self.about())
+        text = "%s: open from %s, container '%s', user %s by %s%s"
+        how = self.identity.mechanism or "no SASL"
+        tls = f", {self.tls}" if self.tls else ""
+        told = self.about(mechanism=how)
+        log.info(text, self.id, self.address, self.name, self.user, how, tls, extra=told)
+        self._check_connects()
+
+    def _check_connects(self) -> None:
+        """Close the connection of one who may have none, here or at all."""
+        refusal = self.rights.connects(self.host)
+        if refusal and not self.barred:
+            self.barred = True
+            self.close(UNAUTHORIZED, refusal)
+
+    def recheck(self) -> None:
+        """The rules have changed: what its user may not have any longer goes, and nothing else."""
+        if self.is_open:  # else it is asked when it opens
+            self._check_connects()
+        if self.barred:
+            return
+        relays = {handle: link for handle, link in self.attached.items() if isinstance(link, RelayLink)}
+        relayed = {handle: [node.name for node, _ in each.open_accounts()] for handle, each in relays.items()}
+        for handle, reason in self.rights.lost(relayed):
+            link = self.attached.get(handle)
+            if link is not None:
+                self.detach(link, UNAUTHORIZED, reason)
 
     def _on_begin(self, event: Event) -> None:
         session = _given(event.session)
@@ -261,10 +370,14 @@ class Peer:
         if link.state & Endpoint.LOCAL_ACTIVE:
             return
         try:
-            if _count_links(link.session, 1) > self.container.settings.limits.max_links:
-                raise PeerError("amqp:resource-limit-exceeded", "too many links in this session")
+            odd = self._take_note(self.wire.incoming.odd, link)
+            limits = self.container.settings.limits
+            if _count_links(link.session, 1) > limits.max_links:
+                raise OverLimitError("max_links", "too many links in this session")
+            if len(self.attached) >= limits.max_connection_links:
+                raise OverLimitError("max_connection_links", "too many links on this connection")
             self._steal(link)
-            if self._take_note(self.wire.incoming.odd, link):
+            if odd:
                 raise PeerError("amqp:not-implemented", "a source or target of an unknown type")
             if link.is_sender:
                 self._attach_consumer(link)
@@ -274,7 +387,13 @@ class Peer:
             self._tell_link("link_opened", self.attached.get(_address_of(link._impl)))
         except UnicodeDecodeError:
             self._refuse(link, PeerError("amqp:decode-error", "an address that is not UTF-8"))
+        except SelectorError as fault:
+            if fault.over:
+                self.container.quotas.refuse("max_selector_length")
+            self._refuse(link, fault)
         except PeerError as fault:
+            if isinstance(fault, OverLimitError):
+                self.container.quotas.refuse(fault.limit)
             self._refuse(link, fault)
 
     def _on_detach(self, event: Event) -> None:
@@ -329,6 +448,11 @@ class Peer:
         condition = self.transport.condition
         if condition is not None:
             self._ends(condition.name or "", condition.description or "")
+            limit = (
+                "idle_timeout" if "idle" in (condition.description or "") else LIMIT_OF.get(condition.name)
+            )
+            if limit:
+                self.container.quotas.refuse(limit)
         self.shut_links()
 
     # --- attaching
@@ -345,7 +469,8 @@ class Peer:
         port: ProducerLink
         if target.address == MANAGEMENT:
             manage = partial(self.container.manage, self)
-            port = SinkLink(self.wire, handle, self.container.engine, link.name, 1 << 20, manage)
+            most = min(self.container.settings.limits.max_request_size, limit)
+            port = SinkLink(self.wire, handle, self.container.engine, link.name, most, manage)
             self._open_producer(link, port, target.address)
             port.start_open(MANAGEMENT_CREDIT)
         elif not target.address and not target.dynamic:
@@ -359,7 +484,7 @@ class Peer:
 
     def _attach_to_node(self, link: Link, handle: int, limit: int) -> None:
         target = link.remote_target
-        node = self._dynamic_node(link, target) if target.dynamic else self._resolve(target)
+        node = self._dynamic_node(link, target) if target.dynamic else self._resolve(target, Action.SEND)
         self._check_open(node.name)
         engine = self.container.engine
         if node.settings is not None:
@@ -372,14 +497,16 @@ class Peer:
         port.node = node
         port.account = engine.open_producer(node, port, promised, self.wire.budget)
         port.account.origin = self
+        if not target.dynamic:
+            self.rights.hold(handle, Action.SEND, node.name)
         if not promised:
             port.start_open(OPEN_CREDIT)
 
     def _open_producer(self, link: Link, port: ProducerLink, address: str | None) -> None:
         self.attached[port.handle()] = port
         port.channel = link.session.sluice_channel
-        link.source.copy(link.remote_source)
-        link.target.copy(link.remote_target)
+        copy_terminus(link.source, link.remote_source)
+        copy_terminus(link.target, link.remote_target)
         if address is not None:
             link.target.address = address
         link.target.dynamic = link.remote_target.dynamic
@@ -388,13 +515,14 @@ class Peer:
         link.max_message_size = port.max_size
         port.presettled = link.remote_snd_settle_mode == Link.SND_SETTLED
         port.second = link.remote_rcv_settle_mode == Link.RCV_SECOND
+        port.most_unconfirmed = self.container.settings.limits.max_unsettled
         link.open()
 
     def _attach_consumer(self, link: Link) -> None:
         """The peer receives: from a queue, a topic or a node made for it."""
         source = link.remote_source
         if source.address == MANAGEMENT:
-            node = self.container.temporary_node()
+            node = self.container.temporary_node(user=self.user)
             self._keep(link, Kept(DETACHED, 0, lambda: self.container.forget_temporary(node)))
             reply_to = link.remote_target.address
             if reply_to:
@@ -411,10 +539,16 @@ class Peer:
         filters = read_filters(source.filter)
         name = inside(self.host, parsed(source.address or "").name)
         if not source.dynamic and is_pattern(name):
+            self._check_host(name)
+            self.rights.require(Action.RECEIVE, name)
             self._subscribe(link, name, filters)
             return
-        node = self._dynamic_node(link, source) if source.dynamic else self._resolve(source)
+        copies = source.distribution_mode == Terminus.DIST_MODE_COPY
+        reading, place = self.rights.reading(name, copies)
+        node = self._dynamic_node(link, source) if source.dynamic else self._resolve(source, reading)
         if node.is_topic:
+            if copies and not is_own(name):  # a subscription is no queue to look into
+                self.rights.require(Action.RECEIVE, name)
             self._subscribe(link, node.name, filters)
             return
         if node.exclusive and any(isinstance(each, ConsumerLink) for each in node.consumers):
@@ -424,6 +558,8 @@ class Peer:
             filters = without_no_local(filters)
         # As the peer wrote it: some clients compare.
         self._open_consumer(link, node, node.name if source.dynamic else source.address or "", filters)
+        if not source.dynamic:
+            self.rights.hold(_address_of(link._impl), reading, place)
 
     def _subscribe(self, link: Link, address: str, filters: Filters) -> None:
         """Attach to a subscription: one the receiver comes back to, one that others share, or a new one."""
@@ -440,20 +576,24 @@ class Peer:
             shared_by_all=GLOBAL in capabilities,
             lasts=never or source.durability != Terminus.NONDURABLE or source.timeout > 0,
             durable=never and source.durability != Terminus.NONDURABLE,
+            user=self.rights.subscriber,
         )
         try:
             subscription = self.container.subscriptions.join(wanted)
         except ConflictError as fault:
             raise PeerError("amqp:resource-locked", str(fault)) from fault
+        except LimitError as fault:
+            raise OverLimitError("max_nodes_per_user", str(fault)) from fault
         except OperatorError as fault:
             raise PeerError("amqp:invalid-field", str(fault)) from fault
         self._receive_from(link, subscription, Kept.of(source, self._end_of(subscription)), filters)
 
     def _come_back(self, link: Link) -> None:
         """No source: the peer asks for what it knows by this link's name, as JMS does to unsubscribe."""
-        subscription = self.container.subscriptions.find(self.name, link.name)
+        subscription = self.container.subscriptions.find(self.name, link.name, self.rights.subscriber)
         if subscription is None:
             raise PeerError("amqp:not-found", f"no subscription is known by '{link.name}'")
+        self.rights.require(*self.rights.reading(subscription.wanted.address, False))
         if subscription.receivers:
             raise PeerError("amqp:resource-locked", f"'{subscription.node.name}' has a receiver")
         subscription.receivers += 1
@@ -472,6 +612,7 @@ class Peer:
         given = link.remote_source
         address = given.address if given.address and not given.dynamic else outside(self.host, node.address)
         self._open_consumer(link, node, address, filters, on_topic=True)
+        self.rights.hold(_address_of(link._impl), *self.rights.reading(node.address, False))
 
     def _end_of(self, subscription: Subscription) -> Callable[[], None]:
         """What to do when the time of a subscription that is left now is over: nothing if one came back."""
@@ -509,16 +650,18 @@ class Peer:
         self.attached[handle] = consumer
         if browses or wanted is not None:
             consumer.reader = Reader(consumer, wanted, browses)
-        link.source.copy(source)
+        copy_terminus(link.source, source)
         link.source.type = Terminus.SOURCE
         link.source.address = address
         link.source.dynamic = source.dynamic
+        if on_topic:
+            offer(link.source, as_topic(_capabilities(source)))
         if source.dynamic:
             tell_lifetime(link.source, lifetime_of(source))
         link.source.filter.clear()
         if filters.applied:
             link.source.filter.put_object(filters.applied)
-        link.target.copy(link.remote_target)
+        copy_terminus(link.target, link.remote_target)
         link.snd_settle_mode = link.remote_snd_settle_mode
         link.rcv_settle_mode = link.remote_rcv_settle_mode
         link.max_message_size = self.container.settings.limits.max_message_size
@@ -530,13 +673,17 @@ class Peer:
         else:
             self.container.engine.add_consumer(node, consumer)
 
-    def _resolve(self, terminus: Terminus) -> Node:
+    def _resolve(self, terminus: Terminus, action: Action) -> Node:
         """The node of an address, made by policy if need be; PeerError if it can't be had."""
         address = parsed(terminus.address or "")
         name = inside(self.host, address.name)
         self._check_host(name)
+        self.rights.require_node(action, name)
+        kind = address.kind or kind_of(_capabilities(terminus)) or None
         try:
-            return self.container.resolve(name, address.kind or kind_of(_capabilities(terminus)) or None)
+            return self.container.resolve(name, kind, self.rights.maker)
+        except LimitError as fault:
+            raise OverLimitError("max_nodes_per_user", str(fault)) from fault
         except NotFoundError as fault:
             raise PeerError("amqp:not-found", str(fault)) from fault
         except OperatorError as fault:
@@ -551,8 +698,11 @@ class Peer:
         name = inside(self.host, to.name)
         self._check_host(name)
         self._check_open(name)
+        self.rights.require_node(Action.SEND, name)
         try:
-            return self.container.resolve(name, to.kind or None)
+            return self.container.resolve(name, to.kind or None, self.rights.maker)
+        except LimitError as fault:
+            raise OverLimitError("max_nodes_per_user", str(fault)) from fault
         except OperatorError as fault:
             raise PeerError("amqp:not-found", str(fault)) from fault
 
@@ -566,8 +716,13 @@ class Peer:
 
     def _dynamic_node(self, link: Link, terminus: Terminus) -> Node:
         """A node made for this link, which it outlives only as its lifetime policy says."""
-        node = self.container.temporary_node(kind_of(_capabilities(terminus)) or "queue")
+        self.rights.require_temporary()
         policy = lifetime_of(terminus)
+        try:
+            kind = kind_of(_capabilities(terminus)) or "queue"
+            node = self.container.temporary_node(kind, user=self.rights.maker)
+        except LimitError as fault:
+            raise OverLimitError("max_nodes_per_user", str(fault)) from fault
         self._keep(link, Kept.of(terminus, lambda: self.container.abandon(node, policy)))
         return node
 
@@ -585,17 +740,22 @@ class Peer:
             condition=fault.condition,
             reason=fault.description,
         )
-        log.info("%s: refused link '%s': %s", self.id, link.name, fault, extra=told)
+        why = f"{fault} ({fault.rule})" if isinstance(fault, DeniedError) else str(fault)
+        log.info("%s: refused link '%s': %s", self.id, link.name, why, extra=told)
         if link.is_sender:
-            link.target.copy(link.remote_target)
+            copy_terminus(link.target, link.remote_target)
             link.source.type = Terminus.UNSPECIFIED
         else:
-            link.source.copy(link.remote_source)
+            copy_terminus(link.source, link.remote_source)
             link.target.type = Terminus.UNSPECIFIED
         link.open()
         link.condition = Condition(fault.condition, fault.description)
         link.close()
         self._mark_wronged(link)
+        # What was made for it goes with it: nothing else will ask for it when the peer has detached.
+        _, kept = self.kept.pop(_address_of(link._impl), (0, None))
+        if kept is not None:
+            kept.end()
 
     # --- names (§2.6.1)
 
@@ -605,7 +765,7 @@ class Peer:
         if holder is not None:
             self.detach(holder, *STOLEN)
         if self.name and _lasts(link):
-            elsewhere = self.container.names.get((self.name, link.name, link.is_receiver))
+            elsewhere = self.container.names.get((self.user, self.name, link.name, link.is_receiver))
             if elsewhere is not None:
                 elsewhere[0].detach(elsewhere[1], *STOLEN)
 
@@ -615,14 +775,14 @@ class Peer:
             return
         self.names[link.name, link.is_receiver] = port
         if self.name and _lasts(link):
-            self.container.names[self.name, link.name, link.is_receiver] = (self, port)
+            self.container.names[self.user, self.name, link.name, link.is_receiver] = (self, port)
 
     def _forget_name(self, port: ProducerLink | ConsumerLink) -> None:
         key = (port.name, isinstance(port, ProducerLink))
         if self.names.get(key) is port:
             del self.names[key]
-        if self.container.names.get((self.name, *key)) == (self, port):
-            del self.container.names[self.name, *key]
+        if self.container.names.get((self.user, self.name, *key)) == (self, port):
+            del self.container.names[self.user, self.name, *key]
 
     @staticmethod
     def _take_note(notes: set[tuple[int, str, bool]], link: Link) -> bool:
@@ -650,6 +810,10 @@ class Peer:
         text = "%s: closed%s, from %s, container '%s', user %s: %s"
         told = self.about(condition=condition, reason=reason or why)
         log.info(text, self.id, opened, self.address, self.name, self.user, why, extra=told)
+
+    def lose(self, condition: str, reason: str) -> None:
+        """It is cut off, and can't be told why."""
+        self._ends(condition, reason)
 
     def _ends(self, condition: str, reason: str) -> None:
         if self.end == ("", ""):
@@ -679,6 +843,7 @@ class Peer:
     def _gone(self, link: ProducerLink | ConsumerLink, how: int) -> None:
         handle = link.handle()
         self.attached.pop(handle, None)
+        self.rights.drop(handle)
         self._forget_name(link)
         self._tell_link("link_closed", link)
         link.shut()
@@ -745,7 +910,7 @@ def _capabilities(terminus: Terminus) -> list[str]:
     capabilities.rewind()
     wanted: list[Any] = []
     while capabilities.next() is not None:
-        value = capabilities.get_object()
+        value = value_of(capabilities)
         wanted.extend(value if isinstance(value, list) else getattr(value, "elements", [value]))
     return [str(each) for each in wanted]
 
@@ -785,6 +950,9 @@ _HANDLERS: dict[int, Callable[[Peer, Event], None]] = {
     lib.PN_CONNECTION_REMOTE_CLOSE: Peer._on_close,
     lib.PN_TRANSPORT_ERROR: Peer._on_transport_error,
 }
+
+
+_PARTING = frozenset((lib.PN_CONNECTION_REMOTE_CLOSE, lib.PN_TRANSPORT_ERROR))
 
 
 def new_container_name() -> str:

@@ -110,6 +110,8 @@ def _connection_view(peer: Peer) -> ConnectionView:
         messages_in=peer.wire.received,
         messages_out=peer.wire.sent,
         user=peer.user,
+        mechanism=peer.identity.mechanism,
+        tls=peer.tls,
     )
 
 

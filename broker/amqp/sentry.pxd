@@ -28,7 +28,20 @@ cdef class Sentry:
     cdef bytes kept
     cdef list channels
     cdef object instead
+    # What is left of a frame of which Proton got a part.
+    cdef bytes ahead
     cdef public bint lost, echo
+    # What the frames since it was last set to 0 cost, about, in microseconds; a frame behind ``most_cost`` of
+    # it waits, and ``more`` says that some do.
+    cdef public long cost, most_cost
+    cdef public bint more
+    # The largest frame there may be, before an open and after, and what may nest in one that controls.
+    cdef long first_frame, most_frame, most_elements
+    cdef int most_depth, most_channels
+    # The setting whose limit the fault is about; empty for none.
+    cdef public str limit
+    # How many deliveries the peer was sent on a channel at most.
+    cdef public object sent_on
     cdef public list rare, pieces, session_echoes
     cdef public dict ended
     cdef public set stolen, odd
@@ -53,7 +66,11 @@ cdef class Sentry:
                        bint more, bint resumed) except -1
     cdef bint ignore(self, int channel, uint32_t handle, uint32_t id) except -1
     cdef bint on_flow(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1
-    cdef bint on_disposition(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1
+    cdef bint on_disposition(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
+                             long left) except -1
+    cdef bint split(self, Channel session, int channel, bytes before, bytes role, bytes rest, long listed,
+                    bint receives, uint32_t first, uint32_t last, long each) except -1
+    cdef bint is_bounded(self, const uint8_t *at, const uint8_t *end) noexcept
     cdef bint on_begin(self, int channel, const uint8_t *frame, long offset, long left) except -1
     cdef bint on_attach(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
                         long left) except -1

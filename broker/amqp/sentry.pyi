@@ -1,12 +1,18 @@
 class Sentry:
     lost: bool
     echo: bool
+    more: bool
+    cost: int
+    limit: str
     rare: list[bytes]
     ended: dict[int, tuple[str, str]]
     stolen: set[tuple[int, str, bool]]
     odd: set[tuple[int, str, bool]]
     session_echoes: list[int]
     fault: tuple[str, str] | None
+    def bound(
+        self, first_frame: int, most_frame: int, most_channels: int, most_depth: int, most_elements: int
+    ) -> None: ...
     def transfer_count(self, channel: int) -> int: ...
     def position(self) -> tuple[int, bytes]: ...
     def offered(self, channel: int, name: str) -> int: ...

@@ -7,7 +7,10 @@ told what a peer would say who meant to give up what is to end (an `end`, a `det
 then says with which error. What the peer still sends to a session that was ended is dropped.
 
 A transfer costs a few comparisons: its session's window, its handle, and its delivery-id. A frame is
-let through once its first bytes are there; until then they are kept here.
+let through once its first bytes are there, one that controls once all of it is; until then they are kept here.
+
+Every frame but a plain transfer has a cost. When those of one read come to more than a turn should do for one
+peer, the rest of what was read is kept here as well, and ``more`` is set: nobody has to wait for it.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -15,6 +18,8 @@ from cpython.dict cimport PyDict_Size
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from libc.stdint cimport uint8_t, uint32_t
+
+from broker.amqp.nesting cimport walk
 
 cdef enum:
     OPEN = 0x10
@@ -39,6 +44,15 @@ cdef enum:
     # Handles up to here stand in an array, others in a dict.
     NEAR = 1024
     LONGEST_TAG = 32
+    # Least of a frame below which a piece of a message costs something: whole messages are paid for by credit.
+    SMALL_PIECE = 512
+    # Deliveries that one disposition speaks of at a time.
+    AT_ONCE = 1024
+    # What the control plane does for each, in microseconds; an attach takes more with what it carries.
+    OPEN_COST = 200
+    BEGIN_COST = 100
+    ATTACH_COST = 250
+    DETACH_COST = 80
 
 cdef enum:
     UNATTACHED = 0
@@ -132,6 +146,20 @@ cdef class Sentry:
         self.stolen = set()
         self.odd = set()
         self.over = set()
+        self.most_cost = 1 << 60
+        self.first_frame = self.most_frame = 1 << 32
+        self.most_elements = 1 << 32
+        self.most_depth = 32
+        self.most_channels = 1 << 16
+        self.limit = ""
+
+    def bound(self, long first_frame, long most_frame, int most_channels, int most_depth, long most_elements):
+        """What a frame may be: its size before an open and after, its channel, and what is in one that controls."""
+        self.first_frame = first_frame
+        self.most_frame = most_frame
+        self.most_channels = most_channels
+        self.most_depth = most_depth
+        self.most_elements = most_elements
 
     def transfer_count(self, int channel):
         """Transfer frames seen on a channel since its session began."""
@@ -215,15 +243,27 @@ cdef class Sentry:
                 self.fail("amqp:connection:framing-error", f"a frame of type {at[5]}")
                 self.cut_here(run, at)
                 return -1
+            if self.cost >= self.most_cost:
+                self.kept = at[:left]
+                self.more = True
+                end = at
+                break
             if left >= 8 and whole == offset:
+                self.cost += 1
                 self.skip = whole
                 continue
+            if whole > self.first_frame and left >= 8 and not self.opened:
+                self.limit = "max_first_frame_size"
+                self.fail("amqp:connection:framing-error",
+                          f"a frame of {whole} bytes before the connection is open; the most is {self.first_frame}")
+                self.cut_here(run, at)
+                return -1
             wanted = min(whole, offset + HEAD)
             code = -1
             if left >= min(whole, offset + 10):
                 code = performative(at, offset, whole)
-                if code == ATTACH or code == BEGIN or code == DETACH or code == END:
-                    wanted = min(whole, MOST_KEPT)
+                if code != TRANSFER and code != FLOW and whole <= self.most_frame:
+                    wanted = whole
             if left < 8 or left < wanted:
                 self.kept = at[:left]
                 end = at
@@ -233,9 +273,23 @@ cdef class Sentry:
                 continue
             channel = (at[6] << 8) | at[7]
             self.skip = whole
+            if code != TRANSFER and wanted == whole and not self.is_bounded(at + offset, at + whole):
+                self.limit = "max_depth"
+                self.fail("amqp:decode-error", f"a frame whose values are malformed, more than {self.most_elements}, "
+                          f"or nested more than {self.most_depth} deep")
+                self.cut_here(run, at)
+                return -1
             if not self.look(code, channel, at, offset, whole, min(left, whole)):
+                self.cost += 1
                 self.cut_here(run, at)
                 cut = True
+                if self.ahead is not None:
+                    # What is left of the frame is looked at next, before those behind it.
+                    self.kept = self.ahead + at[whole:left]
+                    self.ahead = None
+                    self.more = True
+                    self.skip = 0
+                    return -1
                 run = at
                 # What of the frame Proton doesn't get is in `skip`, what it gets nevertheless in `behind`.
                 self.dropping = self.skip > 0
@@ -254,6 +308,10 @@ cdef class Sentry:
         if self.instead is not None:
             self.pieces.extend(self.instead)
             self.instead = None
+
+    cdef bint is_bounded(self, const uint8_t *at, const uint8_t *end) noexcept:
+        cdef long elements = self.most_elements
+        return walk(at, end, self.most_depth, &elements) != NULL
 
     cdef Channel channel_at(self, int channel):
         if 0 <= channel < len(self.channels):
@@ -334,17 +392,23 @@ cdef class Sentry:
             if code != OPEN and code != CLOSE:
                 return self.fail("amqp:not-allowed", "a connection begins with an open frame")
             self.opened = True
+            self.cost += OPEN_COST
             return True
         if code == OPEN:
             return self.fail("amqp:not-allowed", "the connection is open already")
         if code == CLOSE:
             return True
+        if code == BEGIN and channel >= self.most_channels:
+            self.limit = "max_sessions"
+            return self.fail("amqp:connection:framing-error",
+                             f"channel {channel}; there are {self.most_channels} at most")
         if channel >= CHANNELS:
             if code == BEGIN:
                 self.rare.append(frame[:left])
             return True
         if code == BEGIN or code == END:
             self.busy = None
+            self.cost += BEGIN_COST
         if code == BEGIN:
             self.over.discard(channel)
             return self.on_begin(channel, frame, offset, left)
@@ -359,12 +423,16 @@ cdef class Sentry:
         if session.ended:
             return False
         if code == FLOW:
+            self.cost += 1
             return self.on_flow(session, channel, frame, offset, left)
         if code == DISPOSITION:
-            return self.on_disposition(session, channel, frame, offset, left)
+            return self.on_disposition(session, channel, frame, offset, whole, left)
         if code == ATTACH:
+            # A selector of 8,000 characters takes some milliseconds.
+            self.cost += ATTACH_COST + (whole >> 1)
             return self.on_attach(session, channel, frame, offset, whole, left)
         if code == DETACH:
+            self.cost += DETACH_COST
             return self.on_detach(session, channel, frame, offset, left)
         return True
 
@@ -417,6 +485,9 @@ cdef class Sentry:
                        bint more, bint resumed) except -1:
         """A transfer that isn't a whole message of its own, or the first of its session."""
         cdef long extra, listed
+        if more and whole < SMALL_PIECE:
+            # Two take about a microsecond.
+            self.cost += session.seen & 1
         begun = session.under_way.get(handle)
         if begun is not None:
             if has_id and id != <uint32_t>begun[0]:
@@ -508,16 +579,66 @@ cdef class Sentry:
             return False
         return self.end(channel, "amqp:session:unattached-handle", f"a flow for handle {handle}")
 
-    cdef bint on_disposition(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1:
+    cdef bint on_disposition(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
+                             long left) except -1:
         cdef Fields fields
         cdef uint32_t first = 0, last = 0
+        cdef const uint8_t *start
+        cdef long count, listed
+        # An outcome that carries much is looked at for each delivery.
+        cdef long each = 1 + (whole >> 6)
+        cdef int receives
         begin_fields(&fields, frame, offset, left)
-        skip_field(&fields)
+        start = fields.at
+        listed = fields.count
+        receives = next_bool(&fields)
+        count = fields.at - start
         if not next_uint(&fields, &first):
             return self.end(channel, "amqp:invalid-field", "a disposition without its first delivery-id")
-        if next_uint(&fields, &last) and <int>(last - first) < 0:
+        if not next_uint(&fields, &last):
+            self.cost += each
+            return True
+        if <int>(last - first) < 0:
             return self.end(channel, "amqp:invalid-field", f"a disposition from {first} back to {last}")
-        return True
+        if <long><uint32_t>(last - first) * each < AT_ONCE or left < whole or listed < 3:
+            # What is settled is paid for by its messages; this is for what is spoken of again and again.
+            self.cost += 1 + ((1 + <long><uint32_t>(last - first)) * each >> 3)
+            return True
+        self.instead = []
+        return self.split(session, channel, frame[offset:start - frame], frame[start - frame:start - frame + count],
+                          frame[fields.at - frame:whole], listed, receives == 1, first, last, each)
+
+    cdef bint split(self, Channel session, int channel, bytes before, bytes role, bytes rest, long listed,
+                    bint receives, uint32_t first, uint32_t last, long each) except -1:
+        """Of a range of deliveries Proton gets a part at a time, and nothing of what can't be there."""
+        cdef uint32_t behind = session.next_id, oldest
+        cdef uint32_t until
+        cdef long sent
+        cdef bint numbered = session.numbered
+        if receives:
+            # Proton numbers from 0, and no delivery takes less than a frame.
+            sent = self.sent_on(channel) if self.sent_on is not None else -1
+            if sent >= 0:
+                numbered = sent > 0
+                behind = <uint32_t>sent
+                oldest = behind - <uint32_t>min(sent, 0x7FFFFFFF)
+                if <int>(first - oldest) < 0:
+                    first = oldest
+            else:
+                numbered = True
+                behind = last + 1
+        if <int>(last - behind) >= 0:
+            last = behind - 1
+        if not numbered or <int>(last - first) < 0:
+            return False
+        until = first + <uint32_t>max(AT_ONCE // each, 1) - 1
+        if <int>(until - last) >= 0:
+            until = last
+        else:
+            self.ahead = disposed(channel, before, role, rest, listed, until + 1, last)
+        self.cost += 1 + ((1 + <long><uint32_t>(until - first)) * each >> 3)
+        self.instead = [disposed(channel, before, role, rest, listed, first, until)]
+        return False
 
     cdef bint on_begin(self, int channel, const uint8_t *frame, long offset, long left) except -1:
         cdef Fields fields
@@ -633,11 +754,17 @@ cdef inline void begin_fields(Fields *fields, const uint8_t *frame, long offset,
     fields.bad = False
     fields.count = 0
     fields.at = at
+    # What stands behind the list's own size is none of its fields, however many it says it has: Proton
+    # takes nothing from there.
     if at + 3 <= fields.end and at[0] == 0xC0:
         fields.count = at[2]
+        if at[1] + 2 < fields.end - at:
+            fields.end = at + 2 + at[1]
         fields.at = at + 3
     elif at + 9 <= fields.end and at[0] == 0xD0:
         fields.count = frame_size(at + 5)
+        if frame_size(at + 1) + 5 < fields.end - at:
+            fields.end = at + 5 + frame_size(at + 1)
         fields.at = at + 9
 
 
@@ -757,6 +884,13 @@ cdef bytes shortened(const uint8_t *frame, long before, long extra, long whole):
     else:
         head[at + 1:at + 5] = (frame_size(frame + at + 1) - extra).to_bytes(4, "big")
     return bytes(head) + b"\xa0\x00"
+
+
+cdef bytes disposed(int channel, bytes before, bytes role, bytes rest, long listed, uint32_t first, uint32_t last):
+    """A disposition of other deliveries; ``before`` ends with its list's constructor, size and count."""
+    cdef bytes fields = role + b"\x70" + first.to_bytes(4, "big") + b"\x70" + last.to_bytes(4, "big") + rest
+    cdef bytes head = before[:3 if before[1] == 0x53 else 10]
+    return framed(channel, head + b"\xd0" + (len(fields) + 4).to_bytes(4, "big") + listed.to_bytes(4, "big") + fields)
 
 
 cdef bytes framed(int channel, bytes performative):

@@ -29,6 +29,17 @@ cdef class Connection:
     # Large messages: what comes in, what goes out, and whether the socket is left unread meanwhile.
     cdef public list inflows, streams
     cdef public bint paused
+    # Something was read that waits for the next turn, where epoll doesn't know of it.
+    cdef public bint held
+    # It has read as much as one may in a turn: what was read is handled, and nothing is fetched any more.
+    cdef bint sated
+    # What its frames have cost while it read nothing; ``deaf`` where it is read no more until it does.
+    cdef public long owed
+    cdef public bint deaf
+    # Whether the last read is to be looked at by whoever shares the loop out.
+    cdef public bint unusual
+    # Its links are on their way out: they are sent nothing.
+    cdef public bint parting
     # The window over all its consumers, None for none, and the reactor's list of those with turns to deal.
     cdef public Shared shared
     cdef public list turns
@@ -41,6 +52,11 @@ cdef class Connection:
     cdef object take_pieces(self)
     cdef object push(self, list pieces)
     cpdef bint pump_in(self) except -1
+    cdef ssize_t receive(self, char *into, ssize_t room) except -2
+    cdef bint holds(self) except -1
+    cdef bint is_drained(self)
+    cdef bint read_in(self) except -1
+    cdef int pump_aside(self) except -2
     cdef long unsent_of(self, void *session, long limit) except -1
     cdef bint has_unsent(self, void *session) except -1
     cpdef bint pump_out(self) except -1
@@ -85,6 +101,8 @@ cdef class ProducerLink(Port):
     cdef public int channel
     cdef long offered_at
     cdef list chunks
+    # How many deliveries wait for the peer to settle them, where it settles second.
+    cdef public long unconfirmed, most_unconfirmed
     # A large message on its way to a file, its delivery, and how much of one memory holds before.
     cdef object inflow
     cdef void *current
@@ -102,6 +120,7 @@ cdef class ProducerLink(Port):
     cdef object close_account(self, Node node, Account account)
     cdef object until_stored(self, void *delivery)
     cpdef object stored(self, long group)
+    cdef bint await_settlement(self)
     cdef object release_held(self, Held held, long code)
     cdef object whole(self, void *delivery, bytes data)
     cdef bint may_begin(self)
@@ -109,6 +128,7 @@ cdef class ProducerLink(Port):
     cdef object malformed(self, void *delivery, long size, bint settled)
     cdef object aborted(self, void *delivery)
     cdef object forget_pieces(self)
+    cdef object gather(self, bytes data)
     cdef object go_large(self, void *delivery)
     cdef object on_piece(self, void *delivery)
     cdef object feed(self, bytes data)

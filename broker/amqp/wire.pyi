@@ -22,6 +22,11 @@ class Connection:
     outgoing: Direction
     tap: Tap | None
     paused: bool
+    held: bool
+    deaf: bool
+    unusual: bool
+    parting: bool
+    owed: int
     shared: Shared | None
     turns: list[Connection]
     turning: bool
@@ -68,6 +73,8 @@ class ProducerLink(Port):
     max_size: int
     received: int
     channel: int
+    unconfirmed: int
+    most_unconfirmed: int
     def __init__(
         self, connection: Connection, link: int, engine: Engine, name: str, max_size: int
     ) -> None: ...
@@ -97,7 +104,7 @@ class SinkLink(ProducerLink):
         engine: Engine,
         name: str,
         max_size: int,
-        sink: Callable[[bytes], None],
+        sink: Callable[[bytes, Callable[[], None] | None], bool],
     ) -> None: ...
 
 class ConsumerLink(Consumer):

@@ -64,6 +64,16 @@ cdef enum:
     SCARCE_BYTES = 1 << 19
     STREAM_BYTES = 1 << 18
 
+cdef enum:
+    # Frames other than plain transfers, about in microseconds, that are handled in one go.
+    MOST_COST = 2000
+    # Less is what an ordinary read brings.
+    UNNOTICED = 200
+    # What is read at once of a frame that is larger than Proton's room for it.
+    ASIDE_BYTES = 1 << 14
+    # A piece of a message that is less than this is put to the one before it: an object of its own takes more.
+    SMALL_PIECE = 512
+
 cdef bytes REFUSED_NAME = b"amqp:resource-limit-exceeded"
 
 
@@ -92,6 +102,8 @@ cdef class Connection:
         self.turns = []
         self.outgoing = Direction()
         self.book = Ledgerbook(self.incoming, self.outgoing)
+        self.incoming.sent_on = self.book.sent_on
+        self.incoming.most_cost = MOST_COST
 
     cdef object touch(self):
         if not self.flushing:
@@ -153,24 +165,38 @@ cdef class Connection:
 
     cpdef bint pump_in(self) except -1:
         """Read and handle what has arrived; false once nothing more will come."""
+        cdef bint going = self.read_in()
+        self.unusual = self.incoming.cost > UNNOTICED or self.incoming.more or self.blocked
+        return going
+
+    cdef bint read_in(self) except -1:
         cdef ssize_t capacity, n, kept
         cdef int reads = 0
+        cdef int aside
         self.touch()
         self.handled = 0
-        while reads < READS_PER_TURN and self.handled < EVENTS_PER_TURN:
+        self.incoming.cost = 0
+        self.sated = False
+        while self.incoming.cost < MOST_COST:
+            if reads >= READS_PER_TURN or self.handled >= EVENTS_PER_TURN:
+                if not self.holds():
+                    return True
+                self.sated = True
             capacity = pn_transport_capacity(self.transport)
             if capacity <= 0:
                 return capacity == 0
-            # What was kept of a frame is never more than Proton has room for between two frames.
+            if self.incoming.kept is not None:
+                if self.incoming.more or PyBytes_GET_SIZE(self.incoming.kept) >= capacity:
+                    aside = self.pump_aside()
+                    if aside <= 0 or self.incoming.more:
+                        return aside != 0
+                    reads += 1
+                    continue
             kept = self.incoming.restore(<uint8_t *>pn_transport_tail(self.transport), capacity)
-            if kept < 0:
-                return False
             capacity -= kept
-            n = c_recv(self.fd, pn_transport_tail(self.transport) + kept, capacity, 0)
+            n = self.receive(pn_transport_tail(self.transport) + kept, capacity)
             if n < 0:
-                if errno == EAGAIN or errno == EINTR:
-                    return True
-                n = 0
+                return True
             if n == 0:
                 pn_transport_close_tail(self.transport)
                 self.events()
@@ -182,11 +208,58 @@ cdef class Connection:
             self.incoming.echo = False
             if self.incoming.fault is not None:
                 return False
-            if n < capacity:
+            if self.incoming.more:
+                return pn_transport_capacity(self.transport) >= 0
+            if n < capacity and self.is_drained():
                 # Proton hears no more after a frame it can't decode; nothing else would tell us.
                 return pn_transport_capacity(self.transport) >= 0
             reads += 1
         return True
+
+    cdef ssize_t receive(self, char *into, ssize_t room) except -2:
+        """Read from the peer: how many bytes, 0 at the end, -1 if there are none now."""
+        cdef ssize_t n = c_recv(self.fd, into, room, 0)
+        if n < 0:
+            return -1 if errno == EAGAIN or errno == EINTR else 0
+        return n
+
+    cdef bint holds(self) except -1:
+        """Whether something was read from the socket that ``receive`` has yet to give."""
+        return False
+
+    cdef bint is_drained(self):
+        """Whether a read that brought less than there was room for was the last there is."""
+        return True
+
+    cdef int pump_aside(self) except -2:
+        """What waits before the next read, or is larger than Proton's room: 1 if more may be there, 0 at the end,
+        -1 if nothing is for now.
+        """
+        cdef bytes data, came
+        cdef ssize_t n
+        cdef long taken
+        cdef bint more = self.incoming.more
+        self.incoming.more = False
+        data = self.incoming.kept
+        if not more:
+            came = PyBytes_FromStringAndSize(NULL, ASIDE_BYTES)
+            n = self.receive(PyBytes_AS_STRING(came), ASIDE_BYTES)
+            if n < 0:
+                return -1
+            if n == 0:
+                pn_transport_close_tail(self.transport)
+                self.events()
+                return 0
+            if self.tap is not None:
+                self.tap.came(came[:n])
+            data += came[:n]
+        self.incoming.kept = None
+        taken = self.incoming.watch(<const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        self.push([data[:taken]] if taken >= 0 else self.take_pieces())
+        self.incoming.echo = False
+        if self.incoming.fault is not None or pn_transport_capacity(self.transport) < 0:
+            return 0
+        return 1
 
     cdef long unsent_of(self, void *session, long limit) except -1:
         """Encoded bytes of a session's messages that wait for the peer's window or the socket.
@@ -229,6 +302,8 @@ cdef class Connection:
                 if pending < 0:
                     self.events()
                 elif was_blocked:
+                    self.owed = 0
+                    self.deaf = False
                     # The socket took it before epoll could say that it would: whoever was passed over
                     # while it was full has no other call.
                     self.reconsider()
@@ -489,6 +564,7 @@ cdef class ProducerLink(Port):
         self.max_size = max_size
         self.most_held = self.look_again = engine.large.most
         self.unwritten = Unwritten()
+        self.most_unconfirmed = 1 << 60
         connection.numbered += 1
         self.id = f"{connection.owner.id}.{connection.numbered}"
         connection.links.add(self)
@@ -541,7 +617,18 @@ cdef class ProducerLink(Port):
             pn_delivery_update(delivery, STATE_ACCEPTED)
             if not self.second:
                 pn_delivery_settle(delivery)
+            elif self.await_settlement():
+                break
         self.connection.touch()
+
+    cdef bint await_settlement(self):
+        """One more that the peer settles second; whether it has left too many, and the link ends."""
+        self.unconfirmed += 1
+        if self.unconfirmed <= self.most_unconfirmed or self.dead:
+            return self.dead
+        self.connection.owner.over("max_unsettled")
+        self.fail("amqp:resource-limit-exceeded", f"{self.unconfirmed} deliveries wait for their settlement")
+        return True
 
     cdef object release_held(self, Held held, long code):
         if held.delivery != NULL:
@@ -603,7 +690,7 @@ cdef class ProducerLink(Port):
                 self.chunks = []
             self.partial_bytes += pending
             self.engine.memory.depth_bytes += pending
-            self.chunks.append(data)
+            self.gather(data)
             if self.connection.budget is not None:
                 self.connection.budget.hold(0, pending)
                 self.connection.budget.trim(self.engine.now_ns)
@@ -622,6 +709,14 @@ cdef class ProducerLink(Port):
             data = b"".join(self.chunks)
             self.forget_pieces()
         self.whole(delivery, data)
+
+    cdef object gather(self, bytes data):
+        if len(data) >= SMALL_PIECE:
+            self.chunks.append(data)
+        elif self.chunks and isinstance(self.chunks[len(self.chunks) - 1], bytearray):
+            (<bytearray>self.chunks[len(self.chunks) - 1]).extend(data)
+        else:
+            self.chunks.append(bytearray(data))
 
     # --- large messages: through a file
 
@@ -792,6 +887,8 @@ cdef class ProducerLink(Port):
                 pn_delivery_update(delivery, STATE_ACCEPTED)
                 if not self.second:
                     pn_delivery_settle(delivery)
+                else:
+                    self.await_settlement()
         elif code == codes.STORING:
             if settled:
                 pn_delivery_settle(delivery)
@@ -857,6 +954,8 @@ cdef class ProducerLink(Port):
             pn_delivery_update(delivery, STATE_REJECTED)
         if not self.second:
             pn_delivery_settle(delivery)
+        else:
+            self.await_settlement()
 
     cdef object malformed(self, void *delivery, long size, bint settled):
         """The delivery is refused, the smallest scope; a pre-settled one can't be, so the link ends."""
@@ -878,6 +977,8 @@ cdef class ProducerLink(Port):
         pn_delivery_update(delivery, STATE_REJECTED)
         if not self.second:
             pn_delivery_settle(delivery)
+        else:
+            self.await_settlement()
 
     cdef object forget_pieces(self):
         """What came of a message so far is not held any more, or held as a whole."""
@@ -916,6 +1017,8 @@ cdef class ProducerLink(Port):
             pn_delivery_set_context(delivery, NULL)
         else:
             self.unwritten.strike(delivery)
+            if self.unconfirmed > 0:
+                self.unconfirmed -= 1
         pn_delivery_settle(delivery)
 
     cdef object oversent(self):
@@ -1037,7 +1140,11 @@ cdef class RelayLink(ProducerLink):
 
 
 cdef class SinkLink(ProducerLink):
-    """A link whose messages go to a function, not to a queue (the management node)."""
+    """A link whose messages go to a function, not to a queue (the management node).
+
+    ``sink(data, done)`` says whether it has taken the message: without ``done`` it has then dealt with it, with it
+    it calls that when it has.
+    """
 
     cdef object sink
 
@@ -1048,9 +1155,25 @@ cdef class SinkLink(ProducerLink):
         self.most_held = self.look_again = codes.UNBOUNDED
 
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
-        self.sink(data)
-        self.outcome(delivery, codes.ACCEPTED)
-        self.renew_open()
+        cdef Held held
+        if self.sink(data, None):
+            self.outcome(delivery, codes.ACCEPTED)
+            self.renew_open()
+            return
+        held = Held()
+        if settled:
+            pn_delivery_settle(delivery)
+        else:
+            held.delivery = delivery
+            pn_delivery_set_context(delivery, <void *>held)
+        self.kept += 1
+        if not self.sink(data, lambda: self.handled(held)):
+            self.fail("amqp:resource-limit-exceeded", "too many requests wait already")
+
+    def handled(self, Held held):
+        """A request that waited has been answered."""
+        if not self.dead:
+            self.release_held(held, codes.ACCEPTED)
 
 
 cdef class ConsumerLink(Consumer):
@@ -1101,7 +1224,7 @@ cdef class ConsumerLink(Consumer):
         cdef long room
         cdef long unsent
         cdef long mean
-        if self.dead or self.connection.blocked or self.outflow is not None:
+        if self.dead or self.connection.blocked or self.connection.parting or self.outflow is not None:
             return 0
         room = pn_link_credit(self.link)
         if room <= 0:
@@ -1367,6 +1490,9 @@ cdef class ConsumerLink(Consumer):
                 # Proton says nothing where there was no credit left, and a peer may wait for the word.
                 self.echo = True
             self.connection.touch()
+        if self.echo and self.connection.blocked and not self.dead:
+            # It reads none of our answers: they would pile up.
+            return False
         self.draining = False
         if self.echo and not self.dead:
             self.echo = False

@@ -47,12 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--node", metavar="NAME", help="whose history, where there are several")
     for name, kind, text in (
-        ("stop-count", _counts, "flow_stop_count to try"),
-        ("resume-count", _resumes, "flow_resume_count to try, or percentages of the stop"),
-        ("stop-size", _sizes, "flow_stop_size to try"),
-        ("resume-size", _size_resumes, "flow_resume_size to try, or percentages of the stop"),
-        ("window", _counts, "producer_window to try"),
-        ("consumer-limit", _counts, "consumer_flow_limit to try"),
+        ("stop-count", counts, "flow_stop_count to try"),
+        ("resume-count", resumes, "flow_resume_count to try, or percentages of the stop"),
+        ("stop-size", sizes, "flow_stop_size to try"),
+        ("resume-size", size_resumes, "flow_resume_size to try, or percentages of the stop"),
+        ("window", counts, "producer_window to try"),
+        ("consumer-limit", counts, "consumer_flow_limit to try"),
     ):
         parser.add_argument(f"--{name}", type=kind, default=(), metavar="N[,N...]", help=text)
     parser.add_argument(
@@ -301,11 +301,11 @@ def _has_blocks() -> bool:
 # --- kinds of value
 
 
-def _counts(text: str) -> tuple[int, ...]:
+def counts(text: str) -> tuple[int, ...]:
     return tuple(arguments.count(word.strip()) for word in text.split(","))
 
 
-def _resumes(text: str) -> tuple[float, ...]:
+def resumes(text: str) -> tuple[float, ...]:
     return tuple(
         _share(word) if word.strip().endswith("%") else float(arguments.count(word.strip()))
         for word in text.split(",")
@@ -329,11 +329,11 @@ def _size(text: str) -> int:
     return size
 
 
-def _sizes(text: str) -> tuple[int, ...]:
+def sizes(text: str) -> tuple[int, ...]:
     return tuple(map(_size, text.split(",")))
 
 
-def _size_resumes(text: str) -> tuple[float, ...]:
+def size_resumes(text: str) -> tuple[float, ...]:
     return tuple(
         _share(word) if word.strip().endswith("%") else float(_size(word)) for word in text.split(",")
     )

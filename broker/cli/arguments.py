@@ -5,8 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker.errors import OperatorError
 
 DEFAULT_BROKER = "amqp://127.0.0.1:5672"
+SECRET_BYTES = 4096
+TLS_FLAGS = (
+    ("ca", "PEM file of who may sign the broker's certificate; else the system's authorities"),
+    ("cert", "PEM file of a certificate of your own"),
+    ("key", "PEM file of its key, if it isn't in the same file"),
+)
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
@@ -16,14 +27,77 @@ def add_broker(parser: argparse.ArgumentParser) -> None:
         "-b",
         "--broker",
         metavar="URL",
+        type=with_login,
         default=os.environ.get("SLUICE_BROKER", DEFAULT_BROKER),
-        help=f"amqp[s]://[user:password@]host[:port] (default: SLUICE_BROKER, else {DEFAULT_BROKER})",
+        help=f"amqp[s]://[user:password@]host[:port] (default: SLUICE_BROKER, else {DEFAULT_BROKER}; user and"
+        " password: SLUICE_USER, SLUICE_PASSWORD or SLUICE_PASSWORD_FILE)",
     )
+
+    tls = parser.add_argument_group("TLS, for amqps://")
+    for flag, what in TLS_FLAGS:
+        variable = f"SLUICE_{flag.upper()}"
+        tls.add_argument(f"--{flag}", metavar="FILE", action=_Set, help=f"{what} (default: {variable})")
+
+
+class _Set(argparse.Action):
+    """Into the environment: where every client of this process, and of those it starts, looks."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        os.environ[f"SLUICE_{self.dest.upper()}"] = str(values)
+
+
+def with_login(url: str) -> str:
+    """A broker's address with the user and the password that the environment names, where it has none."""
+    from urllib.parse import quote
+
+    user, password = os.environ.get("SLUICE_USER", ""), os.environ.get("SLUICE_PASSWORD", "")
+    scheme, separator, rest = url.rpartition("://")
+    login, _, host = rest.rpartition("@")
+    if not (user or login) or ":" in login:
+        return url
+    path = os.environ.get("SLUICE_PASSWORD_FILE")
+    if not password and path:
+        password = first_line(path)
+    name = login or quote(user, "")
+    return (
+        f"{scheme}{separator}{name}:{quote(password, '')}@{host}"
+        if password
+        else (f"{scheme}{separator}{name}@{host}")
+    )
+
+
+def shown(url: str) -> str:
+    """A broker's address without user and password."""
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """--json, for programs that read what a verb prints."""
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def first_line(path: str) -> str:
+    """The first line of a file that holds a secret, or of standard input for '-'. OperatorError if it can't
+    be read.
+    """
+    try:
+        if path == "-":
+            raw = sys.stdin.buffer.readline(SECRET_BYTES)
+        else:
+            with Path(path).open("rb") as file:
+                raw = file.readline(SECRET_BYTES)
+        return raw.rstrip(b"\r\n").decode()
+    except UnicodeDecodeError:
+        raise OperatorError(f"{path}: not UTF-8") from None
+    except OSError as error:
+        raise OperatorError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def duration(text: str) -> float:

@@ -191,7 +191,7 @@ def ask_names(url: str, kinds: Iterable[str]) -> list[str]:
 
     try:
         patience_s = arguments.duration(os.environ[TIMEOUT]) if TIMEOUT in os.environ else TIMEOUT_S
-        with Management(url, timeout_s=patience_s) as management:
+        with Management(arguments.with_login(url), timeout_s=patience_s) as management:
             return [name for kind in kinds for name in _listed(management.call, kind)]
     except (SluiceError, OSError, argparse.ArgumentTypeError):
         return []

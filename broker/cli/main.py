@@ -37,8 +37,11 @@ VERBS: dict[str, tuple[str, str]] = {
     "log-level": ("broker.cli.loglevel", "show and change from which level on the broker logs"),
     "trace": ("broker.cli.trace", "log the frames of one connection for a while"),
     "store": ("broker.cli.store", "check, measure and back up a data directory"),
+    "users": ("broker.cli.users", "keep the file of users that a broker lets in"),
     "bench": ("broker.cli.bench", "measure a broker's throughput and latency"),
     "advise": ("broker.cli.advise", "try other thresholds on a recorded load and recommend some"),
+    "acl": ("broker.cli.acl", "say who may do what, and by which rule"),
+    "certs": ("broker.cli.certs", "make certificates to try TLS with"),
     "schema": ("broker.cli.schema", "print the JSON Schema of the configuration files"),
     "completion": ("broker.cli.completion", "print the completion of bash, zsh or fish"),
 }

@@ -25,7 +25,8 @@ in a variable has commas between its items. `sluice schema broker` and `sluice s
 Schemas for editors.
 
 On `SIGHUP` the file and the policies are read again. Policies, `flow.*` defaults, `auto_create`, `bridges`,
-`routes` and `channels` take effect at once and no connection is dropped; the rest waits for a restart.
+`routes`, `channels` and `security.*` with the files it names take effect at once and no connection is
+dropped, but those of users there are no more; the rest waits for a restart.
 """
 
 BROKER = """\

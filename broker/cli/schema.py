@@ -1,4 +1,4 @@
-"""Print the JSON Schema of the policy files, of the broker's own settings or of its events.
+"""Print the JSON Schema of the policy files, of the broker's own settings, of access rules or of events.
 
 `reference` prints every setting with its variable, flag, type and default, as Markdown.
 """
@@ -11,6 +11,7 @@ import json
 EXAMPLES = (
     ("sluice schema", "of policy files, for an editor"),
     ("sluice schema broker", "of broker.yaml"),
+    ("sluice schema acl", "of the file of access rules"),
 )
 
 
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=("policies", "broker", "events", "reference"),
+        choices=("policies", "broker", "acl", "events", "reference"),
         default="policies",
         help="(default: policies)",
     )
@@ -48,10 +49,16 @@ def _broker() -> dict[str, object]:
     return broker_schema()
 
 
+def _acl() -> dict[str, object]:
+    from broker.security.rules import acl_schema
+
+    return acl_schema()
+
+
 def _events() -> dict[str, object]:
     from broker.events.schema import event_schema
 
     return event_schema()
 
 
-SCHEMAS = {"policies": _policies, "broker": _broker, "events": _events}
+SCHEMAS = {"policies": _policies, "broker": _broker, "acl": _acl, "events": _events}

@@ -51,7 +51,11 @@ def run(args: argparse.Namespace) -> int:
     try:
         settings = load()
         if args.check:
+            from broker.server import check
+
             load_policies(settings.policies)
+            for text in check(settings):
+                print(f"warning: {text}", file=sys.stderr)
             print("settings and policies are in order")
             return 0
         from broker.logs.output import begin

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         if args.watch is None:
             print(rendered(shown(management, views, args), args.json))
         elif watch.is_terminal() and not args.json:
-            foot = f"{args.broker} every {args.watch:g} s, Ctrl-C ends it"
+            foot = f"{arguments.shown(args.broker)} every {args.watch:g} s, Ctrl-C ends it"
             watch.on_screen(args.watch, lambda room: drawn(shown(management, views, args), foot, room))
         else:
             watch.plainly(args.watch, lambda: rendered(shown(management, views, args), args.json))

@@ -126,7 +126,7 @@ def _on_screen(watcher: Watcher, args: argparse.Namespace, state: Board) -> None
             return watcher.look(state.first + live.console.height)
 
         def draw() -> None:
-            live.update(drawn(now, state, args.broker, *live.console.size), refresh=True)
+            live.update(drawn(now, state, arguments.shown(args.broker), *live.console.size), refresh=True)
 
         now = look()
         for turn in _turns(args):

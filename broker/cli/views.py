@@ -81,6 +81,8 @@ CONNECTIONS = View(
         text("container", "container"),
         text("peer", "peer"),
         text("user", "user"),
+        text("by", "mechanism"),
+        text("tls", "tls"),
         number("sessions", "sessions"),
         number("links", "links"),
         number("msgIn", "messages_in"),

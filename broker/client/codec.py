@@ -14,6 +14,9 @@ HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPE
 DATA, SEQUENCE, VALUE = 0x75, 0x76, 0x77
 
 Plain = str | int | float | bool | None
+# What Proton's decoder raises on bytes that no client should have sent, beside its own exception: what is no
+# UTF-8, what can't be a key, what is nested too deep.
+UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
 
 
 def section(code: int) -> bytes:
@@ -123,17 +126,20 @@ def described(message: bytes) -> dict[str, object]:
     """A message as JSON can say it: body, application properties and the properties that are set."""
     from proton import Message, ProtonException
 
+    if not message:
+        # Proton's decoder has no answer to that.
+        return {"error": "no bytes", "encoded": ""}
     decoded = Message()
+    named = ("id", "subject", "address", "reply_to", "correlation_id", "content_type", "group_id")
+    found: dict[str, object]
     try:
         decoded.decode(message)
-    except (ProtonException, UnicodeError) as error:
+        # Proton reads an absent content type as the word None, and text only when it is asked for.
+        found = {name: value for name in named if (value := getattr(decoded, name)) and str(value) != "None"}
+    except (ProtonException, *UNREADABLE) as error:
         return {"error": str(error), "encoded": message.hex()}
-    named = ("id", "subject", "address", "reply_to", "correlation_id", "content_type", "group_id")
-    # Proton reads an absent content type as the word None.
-    found: dict[str, object]
-    found = {name: value for name in named if (value := getattr(decoded, name)) and str(value) != "None"}
     if decoded.properties:
-        found["application_properties"] = decoded.properties
+        found["application_properties"] = _jsonable(decoded.properties)
     return found | {"durable": decoded.durable, "body": _jsonable(decoded.body)}
 
 
@@ -143,7 +149,7 @@ def _decoded(body: bytes) -> str:
     message = Message()
     try:
         message.decode(body)
-    except (ProtonException, UnicodeError):
+    except (ProtonException, *UNREADABLE):
         return repr(body)
     value = _jsonable(message.body)
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)

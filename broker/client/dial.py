@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 
 from broker.client.errors import ClientTimeoutError, ConnectionLostError
 from broker.client.url import BrokerUrl
@@ -20,9 +19,3 @@ def dial(url: BrokerUrl, timeout_s: float) -> socket.socket:
     connected.setblocking(False)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connected
-
-
-def authorities() -> bytes:
-    """The file of certificate authorities to trust: the system's, or the one SSL_CERT_FILE names."""
-    paths = ssl.get_default_verify_paths()
-    return (paths.cafile or paths.openssl_cafile).encode()

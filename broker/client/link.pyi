@@ -2,6 +2,7 @@ import socket as sockets
 from collections.abc import Callable
 from types import TracebackType
 
+from broker.client.tls import Credentials
 from broker.client.url import BrokerUrl
 
 Outcome = tuple[int, str, bool, bool, str, str]
@@ -18,6 +19,7 @@ class Connection:
         timeout_s: float = 10.0,
         socket: sockets.socket | None = None,
         idle_timeout_ms: int = 0,
+        credentials: Credentials | None = None,
     ) -> None: ...
     def sender(
         self,

@@ -15,12 +15,17 @@ from libc.stdint cimport int64_t, uint64_t
 
 from broker.client cimport wire
 from broker.client.wire cimport Wire
+from broker.tlsstream cimport TlsStream
 
 import cproton_ffi
 
-from broker.client.dial import authorities, dial
+from broker.client import plugin
+from broker.client.dial import dial
 from broker.client.errors import ClientError, ClientTimeoutError, ConnectionLostError, RefusedError
+from broker.client.tls import lost as tls_lost
+from broker.client.tls import secured
 from broker.client.url import parse
+from broker.tlsstream import TlsError
 
 cdef object C = cproton_ffi.lib
 cdef int DELIVERY = C.PN_DELIVERY, LINK_FLOW = C.PN_LINK_FLOW
@@ -58,12 +63,14 @@ cdef object condition(void *cond):
 
 cdef class Connection:
     """An open connection to a broker; a context manager. ``socket``: over one that is connected already.
+    ``credentials``: of TLS, in place of the environment's.
 
     Raises RefusedError with the broker's reason, ConnectionLostError or ClientTimeoutError.
     """
 
     cdef Wire wire
-    cdef object socket, poll, failure
+    cdef TlsStream tls
+    cdef object socket, poll, failure, login
     cdef void *session
     cdef list links
     cdef bint opened, closed
@@ -71,7 +78,8 @@ cdef class Connection:
     cdef readonly object url
     cdef public double timeout_s
 
-    def __init__(self, url, *, container_id=None, timeout_s=10.0, socket=None, int idle_timeout_ms=0):
+    def __init__(self, url, *, container_id=None, timeout_s=10.0, socket=None, int idle_timeout_ms=0,
+                 credentials=None):
         self.url = parse(url)
         self.timeout_s = timeout_s
         self.links = []
@@ -80,6 +88,8 @@ cdef class Connection:
         wire.prepare(&self.wire, self.socket.fileno())
         wire.pn_transport_set_idle_timeout(self.wire.transport, idle_timeout_ms)
         try:
+            if self.url.scheme == "amqps":
+                self.tls = secured(self.socket, self.url, credentials, timeout_s)
             self.begin(container_id or f"sluice-{os.getpid()}-{time.monotonic_ns():x}")
             self.wait(lambda: self.opened, timeout_s, "the connection to be opened")
         except BaseException:
@@ -90,13 +100,10 @@ cdef class Connection:
         cdef void *connection = self.wire.connection
         wire.pn_connection_set_container(connection, container_id.encode())
         wire.pn_connection_set_hostname(connection, self.url.host.encode())
-        if self.url.scheme == "amqps":
-            if not wire.secure(&self.wire, self.url.host.encode(), authorities()):
-                raise ClientError("this build of python-qpid-proton has no TLS")
         if self.url.user is None:
-            wire.authenticate(&self.wire, NULL, NULL)
+            wire.go_without_password(&self.wire, self.tls is not None)
         else:
-            wire.authenticate(&self.wire, self.url.user.encode(), (self.url.password or "").encode())
+            self.login = plugin.begin(<size_t>self.wire.transport, self.url.user, self.url.password or "")
         wire.pn_transport_bind(self.wire.transport, connection)
         wire.pn_connection_open(connection)
         self.session = wire.pn_session(connection)
@@ -200,15 +207,33 @@ cdef class Connection:
         if self.wire.transport == NULL:
             return True
         self.tick_at_ms = wire.pn_transport_tick(self.wire.transport, wire.now_ns() // 1000000)
-        while more:
+        if self.tls is not None:
+            flushed = self.pump_tls()
+        else:
+            while more:
+                with nogil:
+                    more = wire.read_some(&self.wire)
+                self.events()
             with nogil:
-                more = wire.read_some(&self.wire)
+                flushed = wire.write_some(&self.wire)
             self.events()
-        with nogil:
-            flushed = wire.write_some(&self.wire)
-        self.events()
         if wire.pn_transport_closed(self.wire.transport):
             self.lose()
+        return flushed
+
+    cdef bint pump_tls(self) except -1:
+        cdef bint flushed = True
+        try:
+            while wire.open_some(&self.wire, self.tls) != wire.NOTHING:
+                self.events()
+            self.events()
+            flushed = wire.seal_some(&self.wire, self.tls)
+        except TlsError as fault:
+            if self.failure is None:
+                self.failure = tls_lost(self.url, fault)
+            wire.pn_transport_close_tail(self.wire.transport)
+            wire.pn_transport_close_head(self.wire.transport)
+        self.events()
         return flushed
 
     cdef events(self):
@@ -264,6 +289,8 @@ cdef class Connection:
             (<Link>link).link = NULL
             (<Link>link).forget()
         wire.dispose(&self.wire)
+        if self.tls is not None:
+            self.tls.bid_farewell()
         self.socket.close()
 
     def __enter__(self):
@@ -620,10 +647,19 @@ cdef class Receiver(Link):
         self.held.clear()
 
 
+cdef explained(url, str text):
+    """Proton's words, and what they mean where nothing was offered that we could have chosen."""
+    if "mech=none" not in text:
+        return text
+    if url.user is None:
+        return f"{text}: {url} wants to know who you are: give a user and a password"
+    return f"{text}: {url} offers no way to log in with a password here"
+
+
 cdef lost(url, found):
     """How a connection that nobody closed ended, with what Proton made of it."""
     if found is None:
         return ConnectionLostError(f"{url} closed the connection")
     if found.condition == "amqp:unauthorized-access":
-        return found
+        return RefusedError(found.condition, explained(url, found.description))
     return ConnectionLostError(f"connection to {url} lost: {found}")

@@ -12,12 +12,16 @@ from libc.string cimport memcpy, memset, strncpy
 
 from broker.client cimport wire
 from broker.client.wire cimport Wire, now_ns
+from broker.tlsstream cimport TlsStream
 
 import cproton_ffi
 
-from broker.client.dial import authorities, dial
+from broker.client import plugin
+from broker.client.dial import dial
 from broker.client.errors import ClientError, ConnectionLostError, RefusedError
+from broker.client.tls import secured
 from broker.client.url import parse
+from broker.tlsstream import TlsError
 
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:
@@ -86,6 +90,8 @@ cdef struct Seen:
 
 cdef struct Peer:
     Wire wire
+    # A TlsStream that the Loop keeps; NULL for plain AMQP.
+    void *tls
     void *session
     void *link
     bint is_sender
@@ -166,8 +172,9 @@ cdef class Loop:
     cdef int credit
     cdef double gap_ns
     cdef bint presettled, stop
-    cdef list sockets, addresses
+    cdef list sockets, addresses, streams, logins
     cdef Peer *broken
+    cdef object fault
     cdef char condition[64]
     cdef char description[256]
     cdef public bint measuring, sending
@@ -190,7 +197,7 @@ cdef class Loop:
         self.epoll = epoll_create1(0)
         self.timer = timerfd_create(wire.CLOCK_MONOTONIC, TFD_NONBLOCK)
         self.watch(self.timer, TIMER, EPOLLIN, EPOLL_CTL_ADD)
-        self.sockets, self.addresses = [], []
+        self.sockets, self.addresses, self.streams, self.logins = [], [], [], []
         self.window, self.credit, self.presettled = window, credit, presettled
         self.max_backlog = max_backlog
         self.gap_ns = 1e9 * senders / rate if rate else 0.0
@@ -226,22 +233,24 @@ cdef class Loop:
         peer = &self.peers[self.count]
         peer.is_sender, peer.index, peer.quota = is_sender, index, quota
         wire.prepare(&peer.wire, connected.fileno())
+        if target.scheme == "amqps":
+            stream = secured(connected, target, None, timeout_s)
+            self.streams.append(stream)
+            peer.tls = <void *>stream
         self.introduce(peer, target)
         self.attach(peer, address.encode(), f"load-{self.run:x}-{'s' if is_sender else 'r'}{index}".encode())
         self.watch(peer.wire.fd, self.count, EPOLLIN, EPOLL_CTL_ADD)
         self.count += 1
-        wire.write_some(&peer.wire)
+        self.write_out(peer)
 
     cdef introduce(self, Peer *peer, url):
         cdef bytes name = f"sluice-load-{self.run:x}-{self.count}".encode()
         wire.pn_connection_set_container(peer.wire.connection, name)
         wire.pn_connection_set_hostname(peer.wire.connection, url.host.encode())
-        if url.scheme == "amqps" and not wire.secure(&peer.wire, url.host.encode(), authorities()):
-            raise ClientError("this build of python-qpid-proton has no TLS")
         if url.user is None:
-            wire.authenticate(&peer.wire, NULL, NULL)
+            wire.go_without_password(&peer.wire, peer.tls != NULL)
         else:
-            wire.authenticate(&peer.wire, url.user.encode(), (url.password or "").encode())
+            self.logins.append(plugin.begin(<size_t>peer.wire.transport, url.user, url.password or ""))
         wire.pn_transport_bind(peer.wire.transport, peer.wire.connection)
 
     cdef attach(self, Peer *peer, bytes address, bytes name):
@@ -303,6 +312,8 @@ cdef class Loop:
         description = (<bytes>self.description).decode("utf-8", "replace")
         if condition:
             raise RefusedError(condition, description)
+        if self.fault is not None:
+            raise ConnectionLostError(f"the connection for {address} was closed: TLS: {self.fault}")
         raise ConnectionLostError(f"the connection for {address} was closed")
 
     cdef bint turn(self, uint64_t deadline) noexcept nogil:
@@ -340,14 +351,38 @@ cdef class Loop:
         cdef int helping
         cdef bint more
         peer.touched = True
+        if peer.tls != NULL:
+            self.open_in(peer)
+            return
         for helping in range(HELPINGS):
             more = wire.read_some(&peer.wire)
             self.handle(peer)
             if not more:
                 return
 
+    cdef void open_in(self, Peer *peer) noexcept with gil:
+        """The same through TLS, to the end of what that holds."""
+        cdef int left, helping = 0
+        try:
+            while True:
+                left = wire.open_some(&peer.wire, <TlsStream>peer.tls)
+                self.handle(peer)
+                helping += 1
+                if left == wire.NOTHING or (left == wire.MORE and helping >= HELPINGS):
+                    return
+        except TlsError as fault:
+            self.fault = fault
+            wire.pn_transport_close_tail(peer.wire.transport)
+            self.handle(peer)
+
+    cdef bint write_out(self, Peer *peer) noexcept nogil:
+        if peer.tls == NULL:
+            return wire.write_some(&peer.wire)
+        with gil:
+            return wire.seal_some(&peer.wire, <TlsStream>peer.tls)
+
     cdef void flush(self, Peer *peer) noexcept nogil:
-        cdef bint blocked = not wire.write_some(&peer.wire)
+        cdef bint blocked = not self.write_out(peer)
         wire.pn_transport_tick(peer.wire.transport, now_ns() // 1000000)
         self.handle(peer)
         peer.touched = False

@@ -17,10 +17,10 @@ from proton import Message, ProtonException
 
 from broker.client.errors import ClientError, ClientTimeoutError
 from broker.client.link import Connection
-from broker.errors import ConflictError, NotFoundError, OperatorError
+from broker.errors import ConflictError, ForbiddenError, NotFoundError, OperatorError
 
 ADDRESS = "$management"
-FAULTS = {404: NotFoundError, 409: ConflictError}
+FAULTS = {403: ForbiddenError, 404: NotFoundError, 409: ConflictError}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class Management:
         """Sends one request and returns its 2xx response.
 
         ``attributes`` is the body of CREATE and UPDATE; any other operation gives its ``body``. A status
-        of 404 raises NotFoundError, 409 ConflictError, another OperatorError, with the broker's reason.
+        of 403 raises ForbiddenError, 404 NotFoundError, 409 ConflictError, another OperatorError, with the
+        broker's reason.
         """
         named = {"operation": operation, "type": type, "name": name} | application_properties
         properties = {key: value for key, value in named.items() if value is not None}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from urllib.parse import unquote, urlsplit
 
 from broker.errors import OperatorError
@@ -19,12 +21,18 @@ class BrokerUrl:
     host: str
     port: int
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         """The address without its password."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
+
+
+def without_login(text: str) -> str:
+    """An address, or what was meant as one, without what may be a user and a password in it."""
+    scheme, separator, rest = text.rpartition("://") if "://" in text else ("", "", text)
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def parse(text: str) -> BrokerUrl:
@@ -33,13 +41,28 @@ def parse(text: str) -> BrokerUrl:
         parts = urlsplit(text if "://" in text else f"amqp://{text}")
         port = parts.port
     except ValueError as error:
-        raise OperatorError(f"{text!r} is no broker address: {error}") from error
-    if parts.scheme not in PORTS or not parts.hostname or parts.path.strip("/"):
-        raise OperatorError(f"{text!r} is no broker address; expected something like {DEFAULT}")
+        # What is wrong is shown with the piece where it stands, which may be of a password.
+        why = f"expected something like {DEFAULT}" if "@" in text else str(error)
+        raise OperatorError(f"{without_login(text)!r} is no broker address: {why}") from None
+    host = parts.hostname
+    if parts.scheme not in PORTS or not host or not _is_host(host) or parts.path.strip("/"):
+        raise OperatorError(
+            f"{without_login(text)!r} is no broker address; expected something like {DEFAULT}"
+        )
     return BrokerUrl(
         parts.scheme,
-        parts.hostname,
+        host,
         PORTS[parts.scheme] if port is None else port,
         None if parts.username is None else unquote(parts.username),
         None if parts.password is None else unquote(parts.password),
     )
+
+
+def _is_host(name: str) -> bool:
+    """Whether it can be a host's name or address: what ``urlsplit`` leaves of strange brackets can't."""
+    if re.search(r"[\[\]@\x00-\x20\x7f]", name):
+        return False
+    try:
+        return ":" not in name or bool(IPv6Address(name))
+    except ValueError:
+        return False

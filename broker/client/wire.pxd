@@ -6,6 +6,8 @@ Proton's symbols come from ``cproton_ffi``, which ``library.py`` loads first; no
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from broker.tlsstream cimport TlsStream
+
 cdef extern from *:
     """
     #include <errno.h>
@@ -20,7 +22,7 @@ cdef extern from *:
     typedef struct { size_t size; const char *start; } pn_bytes_t;
     extern void *pn_transport(void), *pn_connection(void), *pn_collector(void), *pn_sasl(void *);
     extern void pn_transport_free(void *), pn_connection_free(void *), pn_collector_free(void *);
-    extern void pn_sasl_allowed_mechs(void *, const char *), pn_sasl_set_allow_insecure_mechs(void *, bool);
+    extern void pn_sasl_allowed_mechs(void *, const char *);
     extern void pn_transport_set_max_frame(void *, uint32_t);
     extern int pn_transport_bind(void *, void *), pn_transport_unbind(void *);
     extern ssize_t pn_transport_capacity(void *), pn_transport_pending(void *);
@@ -31,7 +33,6 @@ cdef extern from *:
     extern int64_t pn_transport_tick(void *, int64_t); extern void *pn_transport_condition(void *);
     extern void pn_connection_collect(void *, void *), pn_connection_open(void *), pn_connection_close(void *);
     extern void pn_connection_set_container(void *, const char *), pn_connection_set_hostname(void *, const char *);
-    extern void pn_connection_set_user(void *, const char *), pn_connection_set_password(void *, const char *);
     extern void *pn_connection_remote_condition(void *); extern int pn_connection_state(void *);
     extern void *pn_session(void *); extern void pn_session_open(void *);
     extern size_t pn_session_outgoing_bytes(void *); extern void *pn_session_remote_condition(void *);
@@ -67,17 +68,8 @@ cdef extern from *:
     extern int pn_condition_set_description(void *, const char *);
     extern bool pn_disposition_is_failed(void *), pn_disposition_is_undeliverable(void *);
     extern void pn_disposition_set_failed(void *, bool), pn_disposition_set_undeliverable(void *, bool);
-    extern bool pn_ssl_present(void);
-    extern void *pn_ssl_domain(int), *pn_ssl(void *); extern void pn_ssl_domain_free(void *);
-    extern int pn_ssl_init(void *, void *, const char *), pn_ssl_set_peer_hostname(void *, const char *);
-    extern int pn_ssl_domain_set_peer_authentication(void *, int, const char *);
-    extern int pn_ssl_domain_set_trusted_ca_db(void *, const char *);
-    /* proton/ssl.h; these three have not moved since Proton 0.1 */
-    enum { PN_SSL_MODE_CLIENT = 1, PN_SSL_VERIFY_PEER_NAME = 3 };
     #endif
     """
-    const int PN_SSL_MODE_CLIENT
-    const int PN_SSL_VERIFY_PEER_NAME
     ctypedef struct pn_bytes_t:
         size_t size
         const char *start
@@ -90,7 +82,6 @@ cdef extern from *:
     void pn_connection_free(void *) nogil
     void pn_collector_free(void *) nogil
     void pn_sasl_allowed_mechs(void *, const char *) nogil
-    void pn_sasl_set_allow_insecure_mechs(void *, bint) nogil
     void pn_transport_set_max_frame(void *, uint32_t) nogil
     int pn_transport_bind(void *transport, void *connection) nogil
     int pn_transport_unbind(void *transport) nogil
@@ -110,8 +101,6 @@ cdef extern from *:
     void pn_connection_close(void *) nogil
     void pn_connection_set_container(void *, const char *) nogil
     void pn_connection_set_hostname(void *, const char *) nogil
-    void pn_connection_set_user(void *, const char *) nogil
-    void pn_connection_set_password(void *, const char *) nogil
     void *pn_connection_remote_condition(void *) nogil
     int pn_connection_state(void *) nogil
     void *pn_session(void *) nogil
@@ -180,15 +169,6 @@ cdef extern from *:
     bint pn_disposition_is_undeliverable(void *) nogil
     void pn_disposition_set_failed(void *, bint) nogil
     void pn_disposition_set_undeliverable(void *, bint) nogil
-    bint pn_ssl_present() nogil
-    void *pn_ssl_domain(int mode) nogil
-    void *pn_ssl(void *transport) nogil
-    void pn_ssl_domain_free(void *) nogil
-    int pn_ssl_init(void *, void *, const char *) nogil
-    int pn_ssl_set_peer_hostname(void *, const char *) nogil
-    int pn_ssl_domain_set_peer_authentication(void *, int, const char *) nogil
-    int pn_ssl_domain_set_trusted_ca_db(void *, const char *) nogil
-
     int errno
     const int EAGAIN
     const int EINTR
@@ -227,30 +207,12 @@ cdef inline void prepare(Wire *wire, int fd) noexcept nogil:
     pn_connection_collect(wire.connection, wire.collector)
 
 
-cdef inline void authenticate(Wire *wire, const char *user, const char *password) noexcept nogil:
-    """Chooses PLAIN with these credentials, or ANONYMOUS if ``user`` is NULL; before the bind."""
-    cdef void *sasl = pn_sasl(wire.transport)
-    if user == NULL:
-        pn_sasl_allowed_mechs(sasl, b"ANONYMOUS")
-        return
-    # Without TLS the password is readable on the way: the operator chose so with the URL.
-    pn_sasl_set_allow_insecure_mechs(sasl, True)
-    pn_connection_set_user(wire.connection, user)
-    pn_connection_set_password(wire.connection, password)
+cdef inline void go_without_password(Wire *wire, bint secure) noexcept nogil:
+    """Chooses ANONYMOUS, or behind TLS what a certificate says; before the bind.
 
-
-cdef inline bint secure(Wire *wire, const char *host, const char *authorities) noexcept nogil:
-    """TLS that checks the broker's name against ``authorities``; false if this Proton has no TLS."""
-    cdef void *domain
-    if not pn_ssl_present():
-        return False
-    domain = pn_ssl_domain(PN_SSL_MODE_CLIENT)
-    pn_ssl_domain_set_trusted_ca_db(domain, authorities)
-    pn_ssl_domain_set_peer_authentication(domain, PN_SSL_VERIFY_PEER_NAME, NULL)
-    pn_ssl_init(pn_ssl(wire.transport), domain, NULL)
-    pn_ssl_set_peer_hostname(pn_ssl(wire.transport), host)
-    pn_ssl_domain_free(domain)
-    return True
+    Whoever has a name begins with ``plugin.begin``.
+    """
+    pn_sasl_allowed_mechs(pn_sasl(wire.transport), b"EXTERNAL ANONYMOUS" if secure else b"ANONYMOUS")
 
 
 cdef inline void dispose(Wire *wire) noexcept nogil:
@@ -298,4 +260,58 @@ cdef inline bint write_some(Wire *wire) noexcept nogil:
         elif errno != EINTR:
             pn_transport_close_head(wire.transport)
             pn_transport_close_tail(wire.transport)
+            return True
+
+
+cdef enum:
+    NOTHING = 0  # is left to read
+    MORE = 1  # may be waiting in the socket
+    HELD = 2  # by TLS: nothing else would tell of it
+    SEALED_AT_ONCE = 1 << 16
+
+
+cdef inline int open_some(Wire *wire, TlsStream tls) except -1:
+    """``read_some`` through TLS."""
+    cdef ssize_t room, got
+    while not tls.ready():
+        got = tls.fetch()
+        if got <= 0:
+            if got == 0:
+                pn_transport_close_tail(wire.transport)
+            return NOTHING
+    room = pn_transport_capacity(wire.transport)
+    if room <= 0:
+        return NOTHING
+    got = tls.open(pn_transport_tail(wire.transport), room)
+    if got > 0:
+        pn_transport_process(wire.transport, got)
+    elif got == 0:
+        pn_transport_close_tail(wire.transport)
+        return NOTHING
+    if tls.ready():
+        return HELD
+    return NOTHING if tls.drained else MORE
+
+
+cdef inline bint seal_some(Wire *wire, TlsStream tls) except -1:
+    """``write_some`` through TLS."""
+    cdef ssize_t held, sealed
+    cdef int state
+    while True:
+        state = tls.flush()
+        if state < 0:
+            pn_transport_close_head(wire.transport)
+            pn_transport_close_tail(wire.transport)
+            return True
+        if state == 0:
+            return False
+        sealed = 0
+        while sealed < SEALED_AT_ONCE:
+            held = pn_transport_pending(wire.transport)
+            if held <= 0:
+                break
+            tls.seal(pn_transport_head(wire.transport), held)
+            pn_transport_pop(wire.transport, held)
+            sealed += held
+        if sealed == 0:
             return True

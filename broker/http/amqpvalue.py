@@ -15,6 +15,9 @@ from uuid import UUID
 # Bytes of a body that are shown, and those of other sections and of one whole value in a body.
 BODY_BYTES, SECTION_BYTES = 4096, 65_536
 DEEPEST = 16
+# Elements of an array that take no bytes of their own: many small arrays of many would be far more than there
+# is.
+MOST_WITHOUT_BYTES = 16
 
 DATA, SEQUENCE, VALUE = 0x75, 0x76, 0x77
 SECTIONS = {
@@ -137,8 +140,12 @@ def _head(data: bytes, at: int) -> tuple[int, int]:
 
 def _compound(data: bytes, at: int, depth: int) -> object:
     count, here = _head(data, at)
+    end = skipped(data, at)
     items = []
     for _ in range(count):
+        if here >= end:
+            # What stands behind it isn't its own, however many it says it has.
+            raise ValueError("more items than bytes")
         item, here = value(data, here, depth + 1)
         items.append(item)
     if data[at] not in (0xC1, 0xD1):
@@ -148,15 +155,18 @@ def _compound(data: bytes, at: int, depth: int) -> object:
 
 def _array(data: bytes, at: int, depth: int) -> list[object]:
     count, here = _head(data, at)
+    end = skipped(data, at)
     if data[here] == 0:
         here = skipped(data, here + 1)
     constructor, here = data[here : here + 1], here + 1
-    if skipped(constructor + bytes(16), 0) == 1 and count > BODY_BYTES:
+    if skipped(constructor + bytes(16), 0) == 1 and count > MOST_WITHOUT_BYTES:
         raise ValueError("an array without end")
     items: list[object] = []
     for _ in range(count):
         # Each item is a value whose constructor stands once, before all of them.
         size = skipped(constructor + data[here : here + 5].ljust(5, b"\0"), 0) - 1
+        if here + size > end:
+            raise ValueError("more items than bytes")
         items.append(value(constructor + data[here : here + size], 0, depth + 1)[0])
         here += size
     return items
@@ -179,6 +189,11 @@ def _real(form: str) -> Callable[[bytes], object]:
     return read
 
 
+def _character(code: int) -> str:
+    """The character; empty for half of a surrogate pair, which is none, and for what is beyond Unicode."""
+    return "" if 0xD800 <= code < 0xE000 or code > 0x10FFFF else chr(code)
+
+
 def _signed(raw: bytes) -> int:
     return int.from_bytes(raw, "big", signed=True)
 
@@ -198,7 +213,7 @@ _READERS: Mapping[int, Callable[[bytes], object]] = {
     0x56: lambda raw: raw != b"\0",
     0x72: _real(">f"),
     0x82: _real(">d"),
-    0x73: lambda raw: chr(_unsigned(raw)) if _unsigned(raw) < 0x110000 else raw.hex(),
+    0x73: lambda raw: _character(_unsigned(raw)) or raw.hex(),
     0x83: _when,
     0x98: lambda raw: str(UUID(bytes=raw)),
 }

@@ -6,7 +6,9 @@ the reactor nor the clients of WebSocket wait for a watcher.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from email.utils import formatdate
 from functools import partial
@@ -18,17 +20,32 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from broker.http import files, metrics, server
+from broker.errors import ForbiddenError
+from broker.http import files, heads, metrics, server
 from broker.http.api import application as api
 from broker.http.api.desk import Desk
-from broker.http.api.guard import Guard
+from broker.http.api.guard import READS, Guard
+from broker.http.asked import Ask
+from broker.http.entrance import is_of_this_machine
+from broker.http.pace import Pace
+from broker.http.reception import CALLER, NOBODY, Reception, Turned, address_of, peer_of
+from broker.http.share import Share
+from broker.http.tally import Tally
 from broker.http.threads import Threads
+from broker.http.turn import Turn
 from broker.loggers import SOMEBODY, about
 from broker.manage.survey import Surveyed
 
 log = logging.getLogger("sluice.http")
+access_log = logging.getLogger("sluice.http.access")
 
 PLAIN = "text/plain; charset=utf-8"
+METRICS = "/metrics"
+HEALTH, READINESS = URGENT = "/healthz", "/readyz"
+# An answer may take milliseconds in which messages wait for the interpreter's lock.
+REQUESTS_BURST_S = 3
+# Of a path, in a line of the access log.
+MOST_LOGGED = 300
 NOT_FOUND = "not found; there are /metrics, /healthz, /readyz and /api/v1/..."
 # Of a long answer, given to the socket at once.
 PART_BYTES = 256 * 1024
@@ -40,26 +57,34 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def application(
-    ask: server.Ask,
+    ask: Ask,
     survey: Callable[[], Surveyed],
     readiness: Callable[[], str],
     operate: server.Operate | None = None,
+    tally: Tally | None = None,
+    share: Share | None = None,
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The ASGI application; without ``operate`` there is no API."""
-    pages = _Pages(ask, survey, readiness)
-    threads = Threads()
+    tally, shared = tally or Tally(), share or Share()
+    tally.spent_ns = lambda: shared.spent_ns
+    pages = _Pages(ask, survey, readiness, tally)
+    threads = Threads(shared)
     routes = [
-        Route("/metrics", _endpoint(pages.metrics, threads)),
-        Route("/healthz", _endpoint(pages.health, threads)),
-        Route("/readyz", _endpoint(pages.readiness, threads)),
+        Route(METRICS, _endpoint(pages.metrics, threads)),
+        Route(HEALTH, _endpoint(pages.health, threads, urgent=True)),
+        Route(READINESS, _endpoint(pages.readiness, threads, urgent=True)),
     ]
     found = Starlette(routes=routes, exception_handlers={HTTPException: _refusal, Exception: _fault})
     found.router.redirect_slashes = False
     if operate is None:
-        return _Guarded(found)
+        return _Guarded(found, tally, Pace(0), Turn(shared))
     found.router.routes += files.routes()
+    reception = Reception(operate.access, ask, threads)
     desk = Desk(operate.model, ask, operate.ask_in_parts, threads)
-    return _Guarded(_Fork(found, api.application(desk, Guard(operate.refusal, operate.origins))))
+    beneath = api.application(desk, Guard(origins=operate.origins), reception)
+    tally.sessions = lambda: len(reception.sessions)
+    pace = Pace(operate.access.rates.requests, REQUESTS_BURST_S)
+    return _Guarded(_Fork(_Measured(found, reception, desk), beneath), tally, pace, Turn(shared))
 
 
 class _Pages:
@@ -67,16 +92,18 @@ class _Pages:
 
     def __init__(
         self,
-        ask: server.Ask,
+        ask: Ask,
         survey: Callable[[], Surveyed],
         readiness: Callable[[], str],
+        tally: Tally,
     ) -> None:
+        self._tally = tally
         self._ask = ask
         self._survey = survey
         self._readiness_of = readiness
 
     def metrics(self, _request: Request) -> Content:
-        return 200, metrics.CONTENT_TYPE, metrics.render(self._survey())
+        return 200, metrics.CONTENT_TYPE, [*metrics.render(self._survey()), self._tally.exposed()]
 
     def health(self, _request: Request) -> Content:
         """Alive is a broker whose loop turns."""
@@ -91,10 +118,10 @@ class _Pages:
         return 503, PLAIN, f"not ready: {reason}\n".encode()
 
 
-def _endpoint(page: Page, threads: Threads) -> Endpoint:
+def _endpoint(page: Page, threads: Threads, *, urgent: bool = False) -> Endpoint:
     async def answer(request: Request) -> Response:
         try:
-            status, content_type, body = await threads.run(partial(page, request))
+            status, content_type, body = await threads.run(partial(page, request), urgent=urgent)
         except TimeoutError:
             return Response(b"the broker's loop does not answer\n", 503, media_type=PLAIN)
         if isinstance(body, list):
@@ -139,24 +166,98 @@ class _Fork:
         await (self._beneath if mine else self._pages)(scope, receive, send)
 
 
+class _Measured:
+    """The pages; before the metrics stands the reception, where settings close it."""
+
+    def __init__(self, pages: ASGIApp, reception: Reception, desk: Desk) -> None:
+        self._pages = pages
+        self._desk = desk
+        self._reception = reception
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == METRICS and not self._reception.access.is_open_to_metrics():
+            turned = await self._turned(scope)
+            if turned is not None:
+                headers = dict(turned.headers)
+                answer = Response(f"{turned.reason}\n", turned.status, headers, media_type=PLAIN)
+                await answer(scope, receive, send)
+                return
+        await self._pages(scope, receive, send)
+
+    async def _turned(self, scope: Scope) -> Turned | None:
+        """Why whoever asks may not see the broker as a whole."""
+        try:
+            caller = await self._reception.enter(scope)
+        except TimeoutError:
+            return Turned(503, "too much is under way")
+        if isinstance(caller, Turned):
+            return caller
+        scope[CALLER] = caller
+        try:
+            self._desk.of(caller.identity).acting.see_broker()
+        except ForbiddenError as fault:
+            return Turned(403, str(fault))
+        return None
+
+
 class _Guarded:
     """Headers every answer has; a fault of ours is logged here and no further."""
 
-    def __init__(self, inner: ASGIApp) -> None:
+    def __init__(self, inner: ASGIApp, tally: Tally, pace: Pace, turn: Turn) -> None:
         self._inner = inner
+        self._tally = tally
+        self._pace = pace
+        self._turn = turn
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def finish(message: Message) -> None:
             if message["type"] == "http.response.start":
                 said = [(name.title(), value) for name, value in message["headers"]]
                 names = {name for name, _ in said}
-                message["headers"] = said + [each for each in common() if each[0] not in names]
+                more = [*common(), *_pinned(scope)]
+                message["headers"] = said + [each for each in more if each[0] not in names]
+                self._tally.answers[message["status"]] += 1
+                _note(scope, message["status"])
             await send(message)
 
+        fault = heads.fault(scope)
+        if fault is None and heads.has_body(scope) and not scope["path"].startswith(f"{api.PREFIX}/"):
+            fault = 413, "no body is taken here"
+        # Who asks too often waits; what it sends meanwhile stays in its socket.
+        while wait_ns := self._pace.wait_ns(address_of(scope), time.monotonic_ns()):
+            self._tally.held_up += 1
+            await asyncio.sleep(wait_ns / 1e9)
+        if scope["path"] not in URGENT:
+            await self._turn.passed()
         try:
-            await self._inner(scope, receive, finish)
+            if fault is None:
+                await self._inner(scope, receive, finish)
+            else:
+                status, text = fault
+                refused = Response(f"{text}\n", status, {"Connection": "close"}, media_type=PLAIN)
+                await refused(scope, receive, finish)
         except Exception:
-            log.exception("HTTP %s failed", scope.get("path"), extra=about(SOMEBODY))
+            log.exception("HTTP %s failed", scope["raw_path"], extra=about(SOMEBODY))
+
+
+def _note(scope: Scope, status: int) -> None:
+    """One line of the access log: reads are many, and say who did nothing."""
+    level = logging.DEBUG if scope["method"] in READS and status < 400 else logging.INFO
+    if not access_log.isEnabledFor(level):
+        return
+    caller = scope.get(CALLER, NOBODY)
+    peer, user = peer_of(scope), caller.identity.user
+    asked = scope["method"], scope["raw_path"][:MOST_LOGGED].decode("latin-1")
+    fields = {"user": user, "by": caller.by, "method": asked[0], "path": asked[1], "status": status}
+    access_log.log(level, "HTTP %s %s: %s %s %d", peer, user, *asked, status, extra=about(peer, **fields))
+
+
+def _pinned(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Under TLS browsers are told to stay with it; not for this machine's own names, which others share."""
+    host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+    if scope.get("scheme") != "https" or is_of_this_machine(host):
+        return []
+    return [(b"Strict-Transport-Security", b"max-age=31536000")]
 
 
 def common() -> list[tuple[bytes, bytes]]:
@@ -167,5 +268,7 @@ def common() -> list[tuple[bytes, bytes]]:
         (b"X-Content-Type-Options", b"nosniff"),
         (b"X-Frame-Options", b"DENY"),
         (b"Referrer-Policy", b"no-referrer"),
+        (b"Cross-Origin-Opener-Policy", b"same-origin"),
         (b"Cross-Origin-Resource-Policy", b"same-origin"),
+        (b"Content-Security-Policy", b"default-src 'none'; frame-ancestors 'none'"),
     ]

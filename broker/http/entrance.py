@@ -28,11 +28,18 @@ Headers = Sequence[tuple[bytes, bytes]]
 class Adopt(Protocol):
     """Gives a socket to the broker's loop as one more AMQP connection, which owns it from now on.
 
-    On that loop's thread ``admitted`` is called with whether there was room, and ``gone`` once it is closed.
+    ``user``: whom the client's certificate names, empty for nobody. On that loop's thread ``admitted`` is
+    called with whether there was room, and ``gone`` once it is closed.
     """
 
     def __call__(
-        self, sock: socket.socket, address: str, admitted: Callable[[bool], None], gone: Callable[[], None], /
+        self,
+        sock: socket.socket,
+        address: str,
+        user: str,
+        admitted: Callable[[bool], None],
+        gone: Callable[[], None],
+        /,
     ) -> None: ...
 
 
@@ -107,6 +114,12 @@ def is_host_welcome(host: str, own_address: str, origins: Sequence[str]) -> bool
         return False
     known = {found.hostname for found in map(_split, origins) if found is not None}
     return _is_loopback(page.hostname or "") or page.hostname in known
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Whether a Host header names a loopback address, or `localhost`."""
+    page = _split(f"http://{host}")
+    return page is not None and _is_loopback(page.hostname or "")
 
 
 def _values(headers: Headers, wanted: bytes) -> list[bytes]:

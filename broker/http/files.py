@@ -55,7 +55,8 @@ def _route(path: str, content_type: str, content: bytes) -> Route:
 
     async def answer(request: Request) -> Response:
         if request.headers.get("if-none-match") == tag:
-            return Response(None, 304, {"ETag": tag, "Cache-Control": "no-cache"})
+            # With all its headers: they take the place of those that the browser has kept.
+            return Response(None, 304, {**HEADERS, "ETag": tag})
         return Response(content, 200, {**HEADERS, "ETag": tag}, content_type)
 
     return Route(path, answer)

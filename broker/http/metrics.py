@@ -32,7 +32,10 @@ def render(found: Surveyed) -> list[bytes]:
 
 def _render(found: Surveyed) -> Iterator[bytes]:
     yield from _broker(found.broker)
+    yield _authentications(found)
+    yield from _tls(found)
     yield _log(found)
+    yield _limits(found)
     yield generate_latest(_PROCESS)
     written = [label("queue", each.name) for each in found.nodes]
     yield from _nodes("sluice_queue_", written, found.rows)
@@ -55,6 +58,33 @@ def _broker(broker: BrokerView) -> Iterator[bytes]:
     yield family("sluice_messages_settled_total", "Messages settled by consumers", settled)
     states = [(labels(("state", each)), broker.store.state == each) for each in families.STORE_STATES]
     yield family("sluice_store_state", "1 for the state the store is in", states)
+
+
+def _authentications(found: Surveyed) -> bytes:
+    samples = [
+        (labels(("mechanism", mechanism), ("outcome", outcome)), count)
+        for (mechanism, outcome), count in sorted(found.authentications.items())
+    ]
+    return family("sluice_authentications_total", "Clients let in and turned away, by mechanism", samples)
+
+
+def _tls(found: Surveyed) -> Iterator[bytes]:
+    if found.tls is None:
+        return
+    completed = [(labels(("version", name)), count) for name, count in sorted(found.tls.completed.items())]
+    failed = [(labels(("reason", name)), count) for name, count in sorted(found.tls.failed.items())]
+    yield family("sluice_tls_handshakes_total", "TLS handshakes that were completed, by version", completed)
+    yield family("sluice_tls_handshake_failures_total", "TLS handshakes that failed, by reason", failed)
+    expires = [("", found.tls.expires)]
+    yield family("sluice_tls_certificate_expiry_seconds", "When the broker's certificate expires", expires)
+
+
+def _limits(found: Surveyed) -> bytes:
+    samples = [(labels(("limit", limit)), count) for limit, count in found.refusals.items()]
+    refusals = family("sluice_limit_refusals_total", "How often a limit of one client was reached", samples)
+    longest = [("", found.longest_turn_s)]
+    text = "The loop's longest turn since the last scrape"
+    return refusals + family("sluice_loop_turn_seconds_max", text, longest)
 
 
 def _log(found: Surveyed) -> bytes:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from broker.errors import OperatorError
+from broker.http.access import Access
+from broker.http.asked import Ask, AskInParts, asking, asking_in_parts
 from broker.http.entrance import Entrance
+from broker.http.share import Share
 from broker.manage.model import Model
 from broker.manage.survey import Surveyed
 
@@ -27,36 +31,39 @@ MOST_CLIENTS = 32
 # A whole request, and a pause within it or between two.
 REQUEST_S = 10.0
 PAUSE_S = 5.0
+# A client keeps its place so long, whoever else wants one.
+GRACE_S = 1.0
+# Of a body whose request was refused already, this much is read and thrown away.
+LARGEST_REST = 4 << 20
 # How long a stop waits for clients of WebSocket to hear of it, and for the thread in all.
 GOODBYE_S = 1.0
 STOP_S = 5.0
 
 BACKLOG = 1024
-Answer = TypeVar("Answer")
-
-
-class Ask(Protocol):
-    """Runs a function on the reactor's thread and returns its result; TimeoutError if that takes too long."""
-
-    def __call__(self, question: Callable[[], Answer], /) -> Answer: ...
-
-
-class AskInParts(Protocol):
-    """The same with what is answered in steps, between which the reactor goes on."""
-
-    def __call__(self, question: Callable[[], Generator[None, None, Answer]], /) -> Answer: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Operate:
-    """What the API is to work on. ``refusal`` is why it changes nothing, empty where it may; pages of
-    ``origins`` may ask it beside the broker's own.
+    """What the API is to work on. Pages of ``origins`` may ask it beside the broker's own; ``access``: who
+    may ask.
     """
 
     model: Model
     ask_in_parts: AskInParts
-    refusal: str = ""
     origins: tuple[str, ...] = ()
+    access: Access = field(default_factory=Access)
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """TLS on the HTTP port. ``context``: that of the next client. ``user``: whom a certificate names,
+    empty for nobody; ``failed`` counts a handshake that failed and ``completed`` one that didn't.
+    """
+
+    context: Callable[[], ssl.SSLContext]
+    user: Callable[[dict[str, Any] | None], str]
+    completed: Callable[[str], None]
+    failed: Callable[[str], None]
 
 
 class HttpServer:
@@ -75,13 +82,19 @@ class HttpServer:
         readiness: Callable[[], str] = lambda: "",
         entrance: Entrance | None = None,
         operate: Operate | None = None,
+        secured: Secured | None = None,
+        share: Share | None = None,
     ) -> None:
+        self._share = share or Share()
         self._address = (host, port)
-        self._ask = ask
+        self._ask = asking(ask, self._share)
         self._survey = survey
         self._readiness = readiness
         self._entrance = entrance
-        self._operate = operate
+        self._operate = operate and replace(
+            operate, ask_in_parts=asking_in_parts(operate.ask_in_parts, self._share)
+        )
+        self._secured = secured
         self._port = 0
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -124,10 +137,12 @@ class HttpServer:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
-            from broker.http import app, site
+            from broker.http import app, site, tally
 
-            served = app.application(self._ask, self._survey, self._readiness, self._operate)
-            site.run(served, self._entrance, sock, self._wakes)
+            counts = tally.Tally()
+            asked = self._ask, self._survey, self._readiness, self._operate
+            served = app.application(*asked, counts, self._share)
+            site.run(served, self._entrance, sock, self._wakes, counts, self._secured, self._share)
         except Exception:
             log.exception("the HTTP server has failed; the broker goes on without it")
         finally:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -24,10 +25,18 @@ from broker.http import server
 from broker.http.api.live import ENDLESS
 from broker.http.app import PLAIN, common
 from broker.http.entrance import Entrance, Refusal
+from broker.http.greeting import Greeter
+from broker.http.share import Share
+from broker.http.tally import Tally
 from broker.http.tunnel import Tunnel, address_of, socket_pair
+from broker.http.turnstile import Turnstile, loop_factory
 from broker.loggers import about
+from broker.networks import network_of
 
 log = logging.getLogger("sluice.http")
+
+# Where a request's state says whom the client's certificate names; empty for nobody.
+EXTERNAL_USER = "external_user"
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -37,15 +46,27 @@ def run(
     entrance: Entrance | None,
     sock: socket.socket,
     wakes: Callable[[Callable[[], object]], bool],
+    tally: Tally,
+    secured: server.Secured | None = None,
+    share: Share | None = None,
 ) -> None:
     """Serve on a listening socket until what ``wakes`` was given is called."""
-    asyncio.run(_Site(_Config(app, entrance), wakes).serve([sock]))
+    turnstile = Turnstile(share or Share())
+    with asyncio.Runner(loop_factory=loop_factory(turnstile)) as runner:
+        runner.run(_Site(_Config(app, entrance, tally, secured, turnstile), wakes).serve([sock]))
 
 
 class _Config(uvicorn.Config):
     """uvicorn's settings, and what its clients need of ours."""
 
-    def __init__(self, app: App, entrance: Entrance | None) -> None:
+    def __init__(
+        self,
+        app: App,
+        entrance: Entrance | None,
+        tally: Tally,
+        secured: server.Secured | None,
+        turnstile: Turnstile,
+    ) -> None:
         super().__init__(
             app,
             http=_Client,
@@ -59,14 +80,43 @@ class _Config(uvicorn.Config):
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            backlog=server.BACKLOG,
             h11_max_incomplete_event_size=server.LARGEST_HEAD,
             timeout_keep_alive=cast("int", server.PAUSE_S),
         )
         self.entrance = entrance
+        self.secured = secured
+        self.turnstile = turnstile
         self.clients: set[_Client] = set()
         self.tunnels: set[Tunnel] = set()
         self.leaving = False
+        self.tally = tally
+        tally.clients = lambda: len(self.clients)
+
+    def has_room(self, address: str, now_s: float, coming: int = 0) -> bool:
+        """Whether one more client may come, beside those that are ``coming``. If all places are taken,
+
+        1. of those that let us wait for a request, the one that does so longest makes room: who sends slowly
+           on purpose keeps out nobody but others like it;
+        2. else an address that has nearly all of them gives one to another's client.
+        """
+        if len(self.clients) + coming < server.MOST_CLIENTS:
+            return True
+        if not self.clients:
+            self.tally.turned_away += 1
+            return False
+        old = [each for each in self.clients if now_s - each.since_s >= server.GRACE_S]
+        found = [each for each in old if each.is_awaited]
+        if not found:
+            [(greedy, places)] = Counter(each.network for each in self.clients).most_common(1)
+            if greedy == network_of(address) or places * 4 <= server.MOST_CLIENTS * 3:
+                self.tally.turned_away += 1
+                return False
+            found = [each for each in self.clients if each.network == greedy]
+        oldest = min(found, key=lambda each: each.since_s)
+        self.tally.displaced += 1
+        self.clients.discard(oldest)
+        oldest.transport.abort()
+        return True
 
 
 class _Site(uvicorn.Server):
@@ -77,6 +127,26 @@ class _Site(uvicorn.Server):
     def __init__(self, config: _Config, wakes: Callable[[Callable[[], object]], bool]) -> None:
         super().__init__(config)
         self._wakes = wakes
+        self._greeter: Greeter | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, but that clients are let in by our greeter, as the turnstile allows."""
+        await self.lifespan.startup()
+        self.servers = []
+
+        def client() -> asyncio.Protocol:
+            return _Client(self.config, self.server_state, self.lifespan.state)
+
+        now_s = asyncio.get_running_loop().time
+        self._greeter = Greeter(
+            self.config.secured,
+            client,
+            lambda address, coming: self.config.has_room(address, now_s(), coming),
+            self.config.turnstile,
+        )
+        for sock in sockets or []:
+            self._greeter.accept(sock)
+        self.started = True
 
     async def main_loop(self) -> None:
         """Until ``stop``."""
@@ -89,13 +159,10 @@ class _Site(uvicorn.Server):
         """Close the port; clients of HTTP are cut off, those of WebSocket may answer our close frame."""
         loop = asyncio.get_running_loop()
         self.config.leaving = True
-        # Who was accepted a moment ago becomes a client within a few turns; a server closed meanwhile
-        # would make asyncio forget the socket instead (its Server._attach asserts).
-        for sock in sockets or []:
-            loop.remove_reader(sock)
+        if self._greeter is not None:
+            self._greeter.stop()
+        # Who was accepted a moment ago becomes a client within a few turns.
         await _turns()
-        for listening in self.servers:
-            listening.close()
         for client in list(self.config.clients):
             client.transport.abort()
         deadline = loop.time() + server.GOODBYE_S
@@ -116,14 +183,41 @@ class _Client(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._tunnel: Tunnel | None = None
+        self._user = ""
+        self._fd = -1
+        # When its last request was answered, or it came.
+        self.since_s = 0.0
+        self._thrown_away = 0
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def network(self) -> str:
+        """What is counted as one with it."""
+        return network_of(self.address)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether there is no request of it, or not all of one."""
+        return self._tunnel is None and self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """One more client, if it isn't one too many."""
         super().connection_made(transport)
-        if self.config.leaving or len(self.config.clients) >= server.MOST_CLIENTS:
+        self._fd = transport.get_extra_info("socket").fileno()
+        self.config.turnstile.bind(self._fd)
+        self.since_s = self.loop.time()
+        if self.config.leaving or not self.config.has_room(self.address, self.since_s):
             transport.abort()
             return
         self.config.clients.add(self)
+        if self.config.secured is not None:
+            shown = transport.get_extra_info("ssl_object")
+            self._user = self.config.secured.user(shown.getpeercert())
+            self.app_state = {**self.app_state, EXTERNAL_USER: self._user}
         self._begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -136,6 +230,11 @@ class _Client(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a request."""
+        if self._is_answered():
+            self._thrown_away += len(data)
+            if self._thrown_away > server.LARGEST_REST:
+                self.transport.abort()
+                return
         self._begin()
         waiting = self.conn.their_state is h11.IDLE
         if waiting and len(data) > server.LARGEST_HEAD and b"\r\n\r\n" not in data[: server.LARGEST_HEAD]:
@@ -151,6 +250,7 @@ class _Client(H11Protocol):
         if self.conn.their_state is h11.DONE and not self.transport.get_write_buffer_size():
             _cancel(self._deadline)
             self._deadline = None
+        self.since_s = self.loop.time()
         super().on_response_complete()
         if self._is_answering():
             self._begin()
@@ -203,11 +303,12 @@ class _Client(H11Protocol):
             self.refuse(Refusal(503, f"no more connections: {fault.strerror}"))
             return
         self.transport.pause_reading()
-        tunnel = self._tunnel = Tunnel(ours, entrance, self.config.tunnels)
+        place = partial(self._place, self._fd)
+        tunnel = Tunnel(ours, entrance, self.config.tunnels, self.config.turnstile.share, place)
+        self._tunnel = tunnel
         admitted = partial(_tell, self.loop, self._admitted, verdict)
-        entrance.adopt(
-            theirs, address_of(self.transport), admitted, partial(_tell, self.loop, tunnel.broker_gone)
-        )
+        gone = partial(_tell, self.loop, tunnel.broker_gone)
+        entrance.adopt(theirs, address_of(self.transport), self._user, admitted, gone)
 
     def _admitted(self, headers: Sequence[tuple[bytes, bytes]], welcome: bool) -> None:
         tunnel, self._tunnel = self._tunnel, None
@@ -217,7 +318,8 @@ class _Client(H11Protocol):
             tunnel.drop()
             self.refuse(Refusal(503, "no more connections are accepted"))
             return
-        self._part()
+        # Its socket waits at the turnstile still: the tunnel says when it is let through.
+        self._leave()
         self._write(
             h11.InformationalResponse(status_code=101, headers=list(headers), reason=b"Switching Protocols")
         )
@@ -244,11 +346,23 @@ class _Client(H11Protocol):
         _cancel(self._deadline)
 
     def _part(self) -> None:
+        """The socket closes."""
+        self.config.turnstile.release(self._fd)
+        self._leave()
+
+    def _place(self, fd: int, bounded: bool) -> None:
+        self.config.turnstile.move(fd, bounded=bounded)
+
+    def _leave(self) -> None:
         """No client of HTTP any more."""
         self.config.clients.discard(self)
         self.connections.discard(self)
         _cancel(self._pause)
         _cancel(self._deadline)
+
+    def _is_answered(self) -> bool:
+        """Whether what comes is the rest of a request that has its answer already."""
+        return self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
 
     def _is_answering(self) -> bool:
         return self._tunnel is not None or (self.cycle is not None and not self.cycle.response_complete)

@@ -11,6 +11,8 @@ import asyncio
 import logging
 import socket
 import struct
+import time
+from collections.abc import Callable
 
 from wsproto.extensions import Extension
 from wsproto.frame_protocol import (
@@ -24,7 +26,10 @@ from wsproto.frame_protocol import (
 )
 
 from broker.http.entrance import Entrance
+from broker.http.share import Share
+from broker.http.toll import Toll
 from broker.loggers import about
+from broker.networks import written
 
 log = logging.getLogger("sluice.http")
 
@@ -38,6 +43,8 @@ SMALL_BYTES = 8
 MOST_SMALL = 1000
 # From the first word of an end to the last: then the socket is closed, whatever is left.
 LINGER_S = 5.0
+# What a client carries before it is believed to be one of AMQP: an open and a few messages.
+WORTH_BYTES = 4096
 
 # Every tunnel reads into the same memory: it is empty again before the next one reads.
 _buffer = bytearray(READ_BYTES)
@@ -63,10 +70,26 @@ class Tunnel(asyncio.BufferedProtocol):
     3. A frame is at fault: our close frame says why, and the broker sees its connection end.
 
     Then the socket is closed once both close frames are through, or after ``LINGER_S``.
+
+    ``place`` says whether the client's socket waits for the HTTP port's share, as it does in the beginning:
+    it is let through once it has carried something worth it, and waits again once a frame was at fault.
     """
 
-    def __init__(self, sock: socket.socket, entrance: Entrance, tunnels: set[Tunnel]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        entrance: Entrance,
+        tunnels: set[Tunnel],
+        share: Share | None = None,
+        place: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        self._place = place
+        self._waits = True
+        self._carried = 0
         self._sock = sock
+        self._toll = Toll(share or Share())
+        # While its client is left unread, for frames that carry nothing.
+        self._paying: asyncio.TimerHandle | None = None
         self._entrance = entrance
         self._tunnels = tunnels
         self._loop = asyncio.get_running_loop()
@@ -126,10 +149,12 @@ class Tunnel(asyncio.BufferedProtocol):
         if self._deaf:
             return
         self._bounds.new_read(self._loop.time())
+        began_ns = time.thread_time_ns()
         self._frames.receive_bytes(data)
         payloads: list[bytes] = []
+        frames = 0
         try:
-            for frame in self._frames.received_frames():
+            for frames, frame in enumerate(self._frames.received_frames(), 1):  # noqa: B007
                 self._take(frame, payloads)
         except ParseFailed as fault:
             self._unsent += b"".join(payloads)
@@ -138,7 +163,31 @@ class Tunnel(asyncio.BufferedProtocol):
             return
         if self._ping is not None and not self._write_paused:
             self._pong()
-        self._unsent += b"".join(payloads)
+        passed = b"".join(payloads)
+        self._unsent += passed
+        self._carry(len(passed))
+        self._pay(frames, time.thread_time_ns() - began_ns)
+        self._push()
+
+    def _carry(self, nbytes: int) -> None:
+        """So many bytes pass, either way."""
+        self._toll.carried(nbytes)
+        if self._waits and not self._deaf:
+            self._carried += nbytes
+            if self._carried >= WORTH_BYTES:
+                self._waits = False
+                self._place(False)
+
+    def _pay(self, frames: int = 0, taken_ns: int = 0) -> None:
+        """The client isn't read while its frames, and what else is asked of the port, cost too much."""
+        wait_ns = self._toll.wait_ns(frames, taken_ns, time.monotonic_ns())
+        if wait_ns and self._paying is None and self._transport is not None:
+            self._transport.pause_reading()
+            self._paying = self._loop.call_later(wait_ns / 1e9, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._paying = None
+        self._pay()
         self._push()
 
     def _take(self, frame: Frame, payloads: list[bytes]) -> None:
@@ -174,7 +223,8 @@ class Tunnel(asyncio.BufferedProtocol):
         except OSError:
             self._unsent = b""  # the broker has closed; that is told once its last words are read
         self._loop.remove_writer(self._sock)
-        self._transport.resume_reading()
+        if self._paying is None:
+            self._transport.resume_reading()
         if self._heard_close:
             self._on_close()
 
@@ -219,6 +269,7 @@ class Tunnel(asyncio.BufferedProtocol):
         except OSError:
             data = b""
         if data:
+            self._carry(len(data))
             self._transport.write(_head(len(data)) + data)
             return
         self._unsent = b""
@@ -232,12 +283,20 @@ class Tunnel(asyncio.BufferedProtocol):
         log.info("WebSocket %s: closed with %d: %s", peer, code, reason, extra=about(peer, reason=reason))
         self._unsent = b""
         self._deaf = True
+        if not self._waits:
+            self._waits = True
+            self._place(True)
         self._say_close(code, reason)
         self._shut_pair()
         self._push()
         # It needn't answer, and may not understand: it hears the end of ours, then we of its.
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._transport.can_write_eof():
             self._transport.write_eof()
+        else:
+            # TLS has no half of an end: what was written goes out before close_notify does.
+            self._transport.close()
 
     def _say_close(self, code: CloseReason, reason: str = "") -> None:
         if self._said_close or self._transport is None:
@@ -266,9 +325,13 @@ class Tunnel(asyncio.BufferedProtocol):
             self._linger = self._loop.call_later(LINGER_S, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client's socket is closed."""
-        if self._linger is not None:
-            self._linger.cancel()
+        """The client's socket is closed; its number may be another's next."""
+        self._place(False)
+        if self._carried < WORTH_BYTES:
+            self._toll.ended_in_vain(time.monotonic_ns())
+        for timer in (self._linger, self._paying):
+            if timer is not None:
+                timer.cancel()
         self.drop()
         self._tunnels.discard(self)
 
@@ -323,4 +386,4 @@ def _head(size: int) -> bytes:
 def address_of(transport: asyncio.BaseTransport) -> str:
     """The client's address as the reactor writes those of its own clients."""
     peer = transport.get_extra_info("peername")
-    return f"{peer[0]}:{peer[1]}" if peer else "?"
+    return written(peer[0], peer[1]) if peer else "?"

@@ -100,7 +100,8 @@ CONSUMER: Row = {
 
 CONNECTION: Row = {
     **_entity("connection", "container", "id"),
-    **_same("container", "peer", "user", "sessions", "links", "messages_in", "messages_out"),
+    **_same("container", "peer", "user", "mechanism", "tls", "sessions", "links"),
+    **_same("messages_in", "messages_out"),
     "opened": partial(_when, "opened_ns"),
 }
 

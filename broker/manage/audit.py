@@ -16,7 +16,7 @@ from typing import Any, cast
 from broker import codes
 from broker.engine import Engine
 from broker.flow.gate import Gate
-from broker.flow.ledger import Account
+from broker.flow.ledger import Account, Budget
 from broker.node import Node
 from broker.queues.dispatch import Consumer
 
@@ -39,7 +39,7 @@ class Audit:
 def audit(engine: Engine) -> Audit:
     """Check every gate, ledger, queue and window; the caller is between two turns."""
     nodes = list(engine.every_node())
-    breaches = [*_promises(engine, nodes)]
+    breaches = [*_promises(engine, nodes), *_budgets(nodes)]
     for node in nodes:
         breaches += islice(_of_node(node), MOST)
     return Audit(
@@ -73,6 +73,27 @@ def _promises(engine: Engine, nodes: Iterable[Node]) -> Iterator[str]:
             yield f"{gate.name}: {gate.promised_msgs} credits promised, links hold {msgs[gate]}"
         if gate.promised_bytes != nbytes[gate]:
             yield f"{gate.name}: {gate.promised_bytes} bytes promised, links hold {nbytes[gate]}"
+
+
+def _budgets(nodes: Iterable[Node]) -> Iterator[str]:
+    """What a connection was promised is what its links hold at all nodes, each credit with its place."""
+    found: dict[Budget, list[int]] = defaultdict(lambda: [0, 0])
+    for node in nodes:
+        for account in node.ledger.accounts:
+            if account.budget is not None:
+                size = min(account.reserve_bytes, node.ledger.most_held) + codes.HELD_BYTES
+                held = found[account.budget]
+                held[0] += account.outstanding
+                held[1] += account.outstanding * size
+    for budget, (msgs, nbytes) in found.items():
+        gate = budget.gate
+        if (gate.promised_msgs, gate.promised_bytes) != (msgs, nbytes):
+            yield (
+                f"{gate.name}: {gate.promised_msgs} credits of {gate.promised_bytes} bytes promised,"
+                f" links hold {msgs} of {nbytes}"
+            )
+        if msgs > 1 and gate.depth_bytes + nbytes > gate.stop_bytes:
+            yield f"{gate.name}: {gate.depth_bytes} bytes held and {nbytes} promised, limit {gate.stop_bytes}"
 
 
 def _of_node(node: Node) -> Iterator[str]:

@@ -142,16 +142,22 @@ class DefinedBridges:
             self._engine.bridging.remove(known.bridge)
 
 
+def ends_of(name: str, attributes: Mapping[str, object]) -> tuple[str, str]:
+    """The nodes a bridge is to join; ends that CREATE doesn't name are read from the name, ``FROM->TO``."""
+    source, _, target = name.partition("->")
+    source, target = attributes.get("from", source), attributes.get("to", target)  # type: ignore[assignment]
+    if not isinstance(source, str) or not isinstance(target, str) or not source or not target:
+        raise OperatorError("a bridge needs 'from' and 'to', the names of two nodes")
+    return source, target
+
+
 def _definition(name: str, attributes: Mapping[str, object]) -> BridgeDefinition:
-    """The body of CREATE; ends that it doesn't name are read from the name, ``FROM->TO``."""
+    """The body of CREATE."""
     unknown = attributes.keys() - {"from", "to", "selector", "durable", "name"}
     if unknown:
         raise OperatorError(f"unknown attribute {sorted(unknown)[0]!r} of a bridge")
-    source, _, target = name.partition("->")
-    source, target = attributes.get("from", source), attributes.get("to", target)  # type: ignore[assignment]
+    source, target = ends_of(name, attributes)
     selector, durable = attributes.get("selector") or "", attributes.get("durable")
-    if not isinstance(source, str) or not isinstance(target, str) or not source or not target:
-        raise OperatorError("a bridge needs 'from' and 'to', the names of two nodes")
     if not isinstance(selector, str):
         raise OperatorError("'selector' must be a text")
     if durable not in (None, True, False):

@@ -15,15 +15,20 @@ from broker.errors import OperatorError
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """``capability`` is the kind a client asked for where that is what decided, else empty."""
+    """``capability`` is the kind a client asked for where that is what decided, else empty; ``maker`` is the
+    user among whose nodes it is counted, empty for the broker.
+    """
 
     kind: str
     arguments: Mapping[str, object] = field(default_factory=dict)
     capability: str = ""
+    maker: str = ""
 
     def encode(self) -> bytes:
         """As the store keeps it."""
         words = {"kind": self.kind, "arguments": dict(self.arguments), "capability": self.capability}
+        if self.maker:
+            words["maker"] = self.maker
         return json.dumps(words, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
@@ -31,6 +36,7 @@ class Definition:
         """OperatorError if it isn't one."""
         try:
             words = json.loads(data)
-            return cls(str(words["kind"]), dict(words["arguments"]), str(words["capability"]))
+            maker = str(words.get("maker", ""))  # absent for the broker's, and in what older versions wrote
+            return cls(str(words["kind"]), dict(words["arguments"]), str(words["capability"]), maker)
         except (ValueError, KeyError, TypeError) as fault:
             raise OperatorError(f"the store's definition of '{name}' can't be read: {fault}") from None

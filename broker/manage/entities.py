@@ -46,19 +46,32 @@ class Entities:
         self._broker = broker
         self._more = others
 
-    def query(self, type_: str | None, attribute_names: Sequence[str], offset: int, count: int) -> Page:
-        """Entities ``offset`` to ``offset + count`` of a type, or of every type; no names means all."""
+    def query(
+        self,
+        type_: str | None,
+        attribute_names: Sequence[str],
+        offset: int,
+        count: int,
+        only: Callable[[object], bool] | None = None,
+    ) -> Page:
+        """Entities ``offset`` to ``offset + count`` of a type, or of every type; no names means all.
+
+        ``only`` sorts out, by node or view, those that are to be there at all.
+        """
         found = [item for each in self._types(type_) for item in self._items(each)]
+        if only is not None:
+            found = [item for item in found if only(item[1])]
         columns = self._columns(type_, attribute_names)
         page = found[offset : offset + count]
         results = tuple(self._values(each, item, columns) for each, item in page)
         return Page(columns, results, len(found))
 
-    def read(self, type_: str, name: str) -> dict[str, object]:
-        """Every attribute of one entity, found by its name or its identity."""
+    def read(self, type_: str, name: str, only: Callable[[object], bool] | None = None) -> dict[str, object]:
+        """Every attribute of one entity, found by its name or its identity; ``only`` as for ``query``."""
         kind = self._known(type_)
         for item in self._named(kind, name):
-            return shown(self._view(item), _rows(kind, item), self._epoch_ns)
+            if only is None or only(item):
+                return shown(self._view(item), _rows(kind, item), self._epoch_ns)
         raise NotFoundError(f"no {kind.removeprefix(PREFIX)} named '{name}'")
 
     def every(self, type_: str, node: str = "") -> list[object]:

@@ -22,6 +22,9 @@ ROWS_AT_ONCE, VALUES_AT_ONCE = 50, 4000
 # What there is as much of as there are clients.
 CLIENTS = ("connection", "session", "link")
 
+# Which of the nodes are to be there at all; None for all of them.
+Only = Callable[[Node], bool] | None
+
 
 class Listing:
     """Reads the engine and the links; it changes nothing. Every call belongs in a turn of its own."""
@@ -31,17 +34,26 @@ class Listing:
         self._links = links
         self._entities = entities
 
-    def nodes(self, kinds: Sequence[str]) -> list[str]:
-        """The names of all nodes of these kinds, those of the broker's own left out."""
+    def nodes(self, kinds: Sequence[str], only: Only = None) -> list[str]:
+        """The names of all nodes of these kinds, those of the broker's own left out; ``only`` sorts out."""
         wanted = set(kinds)
         return [
             node.name
             for node in self._engine.every_node()
-            if node.kind in wanted and (node.is_subscription or not node.name.startswith("$"))
+            if node.kind in wanted
+            and (node.is_subscription or not node.name.startswith("$"))
+            and (only is None or only(node))
         ]
 
     def page(
-        self, kind: str, columns: Sequence[str], offset: int, count: int, sort: str = "", pattern: str = ""
+        self,
+        kind: str,
+        columns: Sequence[str],
+        offset: int,
+        count: int,
+        sort: str = "",
+        pattern: str = "",
+        only: Only = None,
     ) -> Page:
         """Part of a sorted list of nodes in one turn: short, for only ``QUICK`` attributes can be sorted by.
 
@@ -55,7 +67,7 @@ class Listing:
                 )
         check_columns([PREFIX + kind], columns)
         matches = matcher(pattern)
-        found = [name for name in self.nodes([kind]) if matches(name)]
+        found = [name for name in self.nodes([kind], only) if matches(name)]
         keys = [_sum(each) for each in zip(*(self.keys(found, name) for name in names), strict=True)]
         pairs = ordered(list(zip(keys, found, strict=True)), lambda pair: pair[0], downwards)
         rows = self.rows([name for _, name in pairs[offset : offset + count]], columns)

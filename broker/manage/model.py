@@ -22,6 +22,7 @@ from broker.manage import survey
 from broker.manage import why as reasons
 from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit, audit
+from broker.manage.authority import Authority
 from broker.manage.bindings import Bindings, check, check_ends, parents_of
 from broker.manage.bridges import DefinedBridges
 from broker.manage.conduits import ChannelView, RouteView
@@ -35,6 +36,7 @@ from broker.manage.listing import Listing
 from broker.manage.loglevels import LogLevels
 from broker.manage.names import check_name, is_own
 from broker.manage.obstacles import Around
+from broker.manage.ownership import Ownership
 from broker.manage.policies import policy_views
 from broker.manage.process import Process
 from broker.manage.samples import Sample, Samples
@@ -121,7 +123,8 @@ class Model:
     the broker's files anew and applies them. ``own`` are topics of the broker's own, which clients may
     subscribe to and not send to; one is made when it is first asked for. ``on_create`` is told of each
     queue and topic that came to be. ``routes`` and ``channels`` show those there are. ``log_levels`` and
-    ``tracing`` are verbs about the broker's log.
+    ``tracing`` are verbs about the broker's log. ``authority`` knows who may do what: no verb asks it, but
+    whoever gives one for somebody (``acting``). ``user`` is who makes a node, '' for the broker itself.
     """
 
     def __init__(
@@ -159,6 +162,8 @@ class Model:
         self.bridges = DefinedBridges(engine, self.resolve)
         self.routes: Callable[[], Sequence[RouteView]] = tuple
         self.channels: Callable[[], Sequence[ChannelView]] = tuple
+        self.authority = Authority()
+        self.ownership = self.subscriptions.ownership = Ownership()
         self.log_levels = LogLevels()
         self.tracing = Tracing()
         self._totals = Totals()
@@ -174,7 +179,7 @@ class Model:
 
     # --- nodes
 
-    def resolve(self, address: str, wanted_kind: str | None = None) -> Node:
+    def resolve(self, address: str, wanted_kind: str | None = None, user: str = "") -> Node:
         """The node at an address, created if a policy allows it.
 
         Its kind is the policy's, else the one that is wanted, else queue.
@@ -191,15 +196,20 @@ class Model:
         if not effective.auto_create:
             why = effective.origins["auto_create"]
             raise NotFoundError(f"no queue or topic named '{address}', and auto_create is false ({why})")
-        return self._add(address, {}, effective)
+        return self._add(address, {}, effective, user=user)
 
-    def destination(self, address: str, wanted_kind: str | None = None) -> Node:
+    def destination(self, address: str, wanted_kind: str | None = None, user: str = "") -> Node:
         """The node that messages to this address go to; OperatorError if nobody may send there."""
         _check_not_own(address, "sent to")
-        return self.resolve(address, wanted_kind)
+        return self.resolve(address, wanted_kind, user)
 
     def create(
-        self, kind: str, name: str, arguments: Mapping[str, object] | None = None, durable: bool | None = None
+        self,
+        kind: str,
+        name: str,
+        arguments: Mapping[str, object] | None = None,
+        durable: bool | None = None,
+        user: str = "",
     ) -> Node:
         """A new queue or topic; ``arguments`` in our words or Qpid's stand above every policy."""
         _check_new(name)
@@ -210,7 +220,7 @@ class Model:
             raise OperatorError(f"kind {explicit['kind']!r} contradicts the type {kind!r}")
         if durable is not None:
             explicit["durable"] = durable
-        return self._add(name, explicit, self._effective(name, explicit))
+        return self._add(name, explicit, self._effective(name, explicit), user=user)
 
     def restore(self, name: str, definition: bytes, shelf: Shelf) -> Node:
         """A durable node as it was before the restart, empty. OperatorError if policies contradict it."""
@@ -223,7 +233,7 @@ class Model:
                 f"'{name}' was a {known.kind} before the restart and can't become a {effective.settings.kind}"
                 f" ({effective.origins['kind']})"
             )
-        return self._add(name, dict(known.arguments), effective, shelf)
+        return self._add(name, dict(known.arguments), effective, shelf, known.maker)
 
     def restore_holds(self, rules: bytes) -> None:
         """The operators' holds as they were before the restart."""
@@ -263,6 +273,7 @@ class Model:
                 self._resettle(each)
         for each in gone:
             if each.deleted:
+                self.ownership.gone(each)
                 self.subscriptions.forget(each)
                 self.bridges.node_gone(each)
                 self.on_delete(each)
@@ -279,12 +290,12 @@ class Model:
             return sum(waiting_msgs(each) for each in holders)
         return sum(self.engine.purge(each) for each in holders)
 
-    def move(self, source: str, target: str, count: int = 0, dry_run: bool = False) -> int:
+    def move(self, source: str, target: str, count: int = 0, dry_run: bool = False, user: str = "") -> int:
         """Move the oldest messages of a queue to another as that has room; how many will go. 0 is all."""
         here = self.find(source)
         # Only what is to be done may make its target.
         _check_not_own(target, "sent to")
-        there = self.engine.nodes.get(target) if dry_run else self.destination(target)
+        there = self.engine.nodes.get(target) if dry_run else self.destination(target, user=user)
         if here is there:
             raise OperatorError(f"'{source}' is both source and target")
         if here.is_topic:
@@ -304,12 +315,12 @@ class Model:
             found.append(browsed(entry))
         return Browsed(tuple(found), 0 if node.spool is None else node.spool.count)
 
-    def bind(self, source: str, target: str) -> None:
+    def bind(self, source: str, target: str, user: str = "") -> None:
         """A queue takes what is sent to a topic, and from now on what it doesn't set itself (FLOW §6)."""
         # What is there is looked at first: a refusal makes no node.
         known = self.engine.nodes.get(source), self.engine.nodes.get(target)
         check_ends(*known)
-        topic, queue = self.resolve(source, "topic"), self.resolve(target, "queue")
+        topic, queue = self.resolve(source, "topic", user), self.resolve(target, "queue", user)
         check(topic, queue)
         parents = {**parents_of(queue), topic.name: topic.arguments}
         effective = self._effective(queue.name, queue.arguments, _capability(queue), parents)
@@ -509,22 +520,23 @@ class Model:
         count: int = 1000,
         sort: str = "",
         pattern: str = "",
+        only: Callable[[object], bool] | None = None,
     ) -> Page:
         """A page of the entities of a type, or of every type; no attribute names means all.
 
         Queues, topics and subscriptions can be sorted and filtered by name (see ``Listing.page``); then the
-        broker's own are left out.
+        broker's own are left out. ``only`` sorts out those that are to be there at all, by node or view.
         """
         if sort or pattern:
             kind = (type_ or "").removeprefix(PREFIX)
             if kind not in NODE_KINDS:
                 raise OperatorError("only queues, topics and subscriptions can be sorted and filtered")
-            return self.listing.page(kind, attribute_names, offset, count, sort, pattern)
-        return self._entities.query(type_, attribute_names, offset, count)
+            return self.listing.page(kind, attribute_names, offset, count, sort, pattern, only)
+        return self._entities.query(type_, attribute_names, offset, count, only)
 
-    def read(self, type_: str, name: str) -> dict[str, object]:
+    def read(self, type_: str, name: str, only: Callable[[object], bool] | None = None) -> dict[str, object]:
         """One entity's attributes, found by name or identity; the broker answers to any name."""
-        return self._entities.read(type_, name)
+        return self._entities.read(type_, name, only)
 
     def snapshot(self) -> Snapshot:
         """The broker and its nodes, for metrics."""
@@ -637,11 +649,19 @@ class Model:
                 self._resettle(heir)
 
     def _add(
-        self, name: str, arguments: dict[str, object], effective: Effective, shelf: Shelf | None = None
+        self,
+        name: str,
+        arguments: dict[str, object],
+        effective: Effective,
+        shelf: Shelf | None = None,
+        user: str = "",
     ) -> Node:
-        node = self.engine.create(name, effective.settings, _definition(effective, arguments), shelf)
+        if shelf is None:
+            self.ownership.check(user)
+        node = self.engine.create(name, effective.settings, _definition(effective, arguments, user), shelf)
         node.arguments = arguments
         node.origins = dict(effective.origins)
+        self.ownership.made(node, user)
         self._hold(node)
         if node.is_topic:
             self.subscriptions.topic_made(node)
@@ -668,13 +688,14 @@ class Model:
         self.on_change(node)
 
     def _subscription_gone(self, node: Node) -> None:
+        self.ownership.gone(node)
         self._totals.retire(node)
         self.on_delete(node)
 
     def _change(self, node: Node, arguments: dict[str, object], effective: Effective) -> None:
         self.engine.change(node, effective.settings)
         if effective.settings.durable or node.shelf is not None:
-            self.engine.define(node, _definition(effective, arguments))
+            self.engine.define(node, _definition(effective, arguments, self.ownership.user(node)))
         node.arguments = arguments
         node.origins = dict(effective.origins)
         self.on_change(node)
@@ -792,10 +813,10 @@ def _check_not_own(name: str, what: str) -> None:
         raise OperatorError(f"'{name}' is the broker's own: it can be subscribed, and not be {what}")
 
 
-def _definition(effective: Effective, arguments: Mapping[str, object]) -> bytes:
+def _definition(effective: Effective, arguments: Mapping[str, object], maker: str) -> bytes:
     kind = effective.settings.kind
     asked = kind if effective.origins.get("kind") == CAPABILITY else ""
-    return Definition(kind, arguments, asked).encode()
+    return Definition(kind, arguments, asked, maker).encode()
 
 
 def _without_none(arguments: Mapping[str, object]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Collection
 
 from broker.errors import OperatorError
 
@@ -24,6 +25,12 @@ def check_name(name: str) -> str:
     if name.startswith("$"):
         raise OperatorError(f"names that start with '$' are the broker's own: '{name}'")
     return name
+
+
+def placed(name: str, virtual_hosts: Collection[str]) -> tuple[str, str]:
+    """The virtual host a node belongs to, '' for the common one, and what a client there calls it."""
+    host, slash, rest = name.partition("/")
+    return (host, rest) if slash and host in virtual_hosts else ("", name)
 
 
 def is_own(name: str) -> bool:

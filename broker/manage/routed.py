@@ -13,7 +13,7 @@ from dataclasses import replace
 from broker.conduits import RouteDefinition
 from broker.errors import OperatorError
 from broker.flow.limits import NodeSettings
-from broker.manage.subscriptions import Subscription, Subscriptions, Wanted, is_pattern
+from broker.manage.subscriptions import OF_THE_BROKER, Subscription, Subscriptions, Wanted, is_pattern
 from broker.node import Node
 
 log = logging.getLogger("sluice.routes")
@@ -47,7 +47,7 @@ class Routed:
             if definition.direction == "in":
                 return False
             name = self._called(definition.name)
-            wanted = Wanted(definition.local, name, name, lasts=True, durable=True)
+            wanted = Wanted(definition.local, name, name, lasts=True, durable=True, user=OF_THE_BROKER)
             if self.subscription(definition) is None:
                 self._subscriptions.leave(self._subscriptions.join(wanted))
             self._limited[definition.name] = definition
@@ -67,7 +67,7 @@ class Routed:
     def subscription(self, definition: RouteDefinition) -> Subscription | None:
         """The route's subscription, where it has one."""
         name = self._called(definition.name)
-        return self._subscriptions.find(name, name)
+        return self._subscriptions.find(name, name, OF_THE_BROKER)
 
     def limit(self, definition: RouteDefinition) -> None:
         """Give its subscription the route's limits, above those of the topic."""

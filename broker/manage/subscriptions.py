@@ -8,23 +8,28 @@ name (AMQP 1.0 §2.6.1), or, where it is shared, its name alone, as JMS 2.0 shar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from broker.engine import Engine
 from broker.errors import ConflictError, OperatorError
-from broker.manage.names import LONGEST, is_own
+from broker.manage.names import LONGEST, is_own, placed
+from broker.manage.ownership import Ownership
 from broker.node import Node
 from broker.policy.effective import Effective
 from broker.policy.match import Pattern, parse_pattern
 from broker.queues.filters import compiled
+from broker.security.identity import ANONYMOUS
 from broker.storage import Shelf
 
-Key = tuple[str, str, str]
+# How it is shared, container, name, and the user it belongs to.
+Key = tuple[str, str, str, str]
 
 # JMS clients number the links of one shared subscription behind this mark, and say there if it is global.
 MARK = "|"
 GLOBAL = "global"
+# Whose those of routes are: no user's, for no name has such a character.
+OF_THE_BROKER = "\0"
 WILDCARDS = ("*", ">", "#")
 
 
@@ -32,7 +37,8 @@ WILDCARDS = ("*", ">", "#")
 class Wanted:
     """What a receiver asks for. ``lasts``: it is kept while nobody is there; ``durable``: over a restart too.
 
-    ``filters`` are descriptors and texts, as in ``queues.filters``.
+    ``filters`` are descriptors and texts, as in ``queues.filters``. ``user`` is whose it is alone, '' where
+    it is anybody's who comes with its names.
     """
 
     address: str
@@ -44,6 +50,7 @@ class Wanted:
     shared_by_all: bool = False
     lasts: bool = False
     durable: bool = False
+    user: str = ""
 
     @property
     def owner(self) -> str:
@@ -55,9 +62,9 @@ class Wanted:
     def key(self) -> Key:
         """What it is found by again."""
         if not self.shared:
-            return "", self.container, self.link
-        kind = "durable" if self.lasts else "shared"
-        return kind, "" if self.shared_by_all else self.container, self.link.partition(MARK)[0]
+            return "", self.container, self.link, self.user
+        kind, name = "durable" if self.lasts else "shared", self.link.partition(MARK)[0]
+        return (kind, "", name, "") if self.shared_by_all else (kind, self.container, name, self.user)
 
     def encode(self) -> bytes:
         """As the store keeps it."""
@@ -102,6 +109,9 @@ class Subscriptions:
         self._known: dict[Key, Subscription] = {}
         self._patterns: dict[Node, Pattern] = {}
         self._number = 0
+        # No pattern of one virtual host means a topic of another.
+        self.virtual_hosts: Collection[str] = ()
+        self.ownership = Ownership()
 
     def join(self, wanted: Wanted) -> Subscription:
         """The subscription a receiver asks for, one receiver more than before.
@@ -109,11 +119,11 @@ class Subscriptions:
         What it had asked for under the same key is forgotten where it asks for other messages now (JMS
         2.0 §8.3.3). ConflictError where others are attached, SelectorError where its filter is none.
         """
-        known = self._known.get(wanted.key)
+        known = self._find(wanted.key)
         if known is not None and known.receivers and not wanted.shared and not wanted.lasts:
             # Receivers that never meant to come back; no two of them are one.
             known = None
-            wanted_key = (*wanted.key[:2], f"{wanted.link} {self._next()}")
+            wanted_key = (*wanted.key[:2], f"{wanted.link} {self._next()}", wanted.user)
         else:
             wanted_key = wanted.key
         if known is not None:
@@ -130,15 +140,19 @@ class Subscriptions:
         known.receivers += 1
         return known
 
-    def find(self, container: str, link: str) -> Subscription | None:
-        """The one that lasts and that a link of this name would come back to."""
+    def find(self, container: str, link: str, user: str = "") -> Subscription | None:
+        """The one that lasts and that a link of this name, and this user, would come back to."""
         name, _, how = link.partition(MARK)
-        owner = "" if how.startswith(GLOBAL) else container
-        for key in (("", container, link), ("durable", owner, name)):
-            known = self._known.get(key)
+        owner = ("", name, "") if how.startswith(GLOBAL) else (container, name, user)
+        for key in (("", container, link, user), ("durable", *owner)):
+            known = self._find(key)
             if known is not None:
                 return known
         return None
+
+    def _find(self, key: Key) -> Subscription | None:
+        """The user's own, or one that is anybody's."""
+        return self._known.get(key) or self._known.get((*key[:3], ""))
 
     def leave(self, subscription: Subscription) -> None:
         """A receiver has gone; what becomes of the subscription is said by whoever knows why."""
@@ -164,6 +178,7 @@ class Subscriptions:
         try:
             words = json.loads(definition)
             words["filters"] = tuple((str(kind), str(text)) for kind, text in words["filters"])
+            words.setdefault("user", "")
             wanted = Wanted(**{key: words[key] for key in Wanted.__slots__})
         except (ValueError, KeyError, TypeError) as fault:
             raise OperatorError(f"the store's definition of '{name}' can't be read: {fault}") from None
@@ -172,7 +187,7 @@ class Subscriptions:
     def topic_made(self, topic: Node) -> None:
         """A new topic: patterns that fit its name take from it too."""
         for node, pattern in self._patterns.items():
-            if _means(pattern, topic):
+            if self._means(pattern, topic):
                 self._engine.bind(topic, node)
 
     def resettle(self, address: str = "") -> None:
@@ -200,6 +215,9 @@ class Subscriptions:
 
     def _make(self, wanted: Wanted, key: Key, name: str, shelf: Shelf | None) -> Subscription:
         engine = self._engine
+        user = _maker(wanted)
+        if shelf is None:
+            self.ownership.check(user)
         keep = compiled(wanted.filters)
         pattern = parse_pattern(wanted.address) if is_pattern(wanted.address) else None
         topics = [self._topic(wanted.address)] if pattern is None else self._fitting(pattern)
@@ -209,6 +227,7 @@ class Subscriptions:
             name, wanted.address, settings, wanted.encode() if wanted.durable else b"", shelf
         )
         node.filter = keep
+        self.ownership.made(node, user)
         node.origins = dict(effective.origins)
         for topic in topics:
             engine.bind(topic, node)
@@ -218,7 +237,14 @@ class Subscriptions:
         return known
 
     def _fitting(self, pattern: Pattern) -> list[Node]:
-        return [node for node in self._engine.nodes.values() if _means(pattern, node)]
+        return [node for node in self._engine.nodes.values() if self._means(pattern, node)]
+
+    def _means(self, pattern: Pattern, node: Node) -> bool:
+        """Whether it stands for that topic too; never for one of the broker's own, which has to be named."""
+        if not node.is_topic or is_own(node.name) or not pattern.matches(node.name):
+            return False
+        hosts = self.virtual_hosts
+        return not hosts or placed(pattern.text, hosts)[0] == placed(node.name, hosts)[0]
 
     def _name(self, wanted: Wanted, key: Key) -> str:
         """The address and who takes from it: of a lasting one its own name, else a number."""
@@ -234,9 +260,11 @@ class Subscriptions:
         return self._number
 
 
-def _means(pattern: Pattern, node: Node) -> bool:
-    """Whether it stands for that topic too; never for one of the broker's own, which has to be named."""
-    return node.is_topic and not is_own(node.name) and pattern.matches(node.name)
+def _maker(wanted: Wanted) -> str:
+    """Among whose nodes it is counted; one that goes with its link is nobody's."""
+    if not wanted.lasts or wanted.user == OF_THE_BROKER:
+        return ""
+    return wanted.user or ANONYMOUS.user
 
 
 def is_subscription(definition: bytes) -> bool:

@@ -109,6 +109,15 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsCounted:
+    """``expires``: when the first of the broker's certificates does, in seconds since 1970."""
+
+    completed: Mapping[str, int]
+    failed: Mapping[str, int]
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
 class Surveyed:
     """What was found; ``rows`` are of ``nodes``, value by value as in ``COLUMNS``.
 
@@ -126,9 +135,16 @@ class Surveyed:
     channels: tuple[ChannelView, ...] = ()
     producers: tuple[ProducerView, ...] = ()
     consumers: tuple[ConsumerView, ...] = ()
+    # By mechanism and outcome; whoever lets people in fills it in.
+    authentications: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    # Handshakes of TLS by version, and those that failed by reason; None where nothing listens with it.
+    tls: TlsCounted | None = None
     # Lines of the log by level, and those that were left out; whoever writes them fills it in.
     log_lines: Mapping[str, int] = field(default_factory=dict)
     log_left_out: int = 0
+    # How often each limit was reached, and the loop's longest turn since the last survey of this kind.
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    longest_turn_s: float = 0.0
 
 
 def row_of(node: Node, counts: Counted, held: bool, now_ns: int) -> Row:

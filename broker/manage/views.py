@@ -277,6 +277,9 @@ class ConnectionView:
     messages_in: int
     messages_out: int
     user: str
+    mechanism: str = ""
+    # Version and cipher; empty without TLS.
+    tls: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def compile_selector(text: str) -> Selector:
     if not text.strip(SPACE):
         return Selector(text, condition.Constant(True), Wanted())
     if len(text) > MAX_LENGTH:
-        raise SelectorError(MAX_LENGTH + 1, f"longer than {MAX_LENGTH} characters")
+        raise SelectorError(MAX_LENGTH + 1, f"longer than {MAX_LENGTH} characters", over=True)
     return _Parser(text).selector()
 
 
@@ -440,7 +440,7 @@ class _Parser:
         opening = self._need("(")
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise SelectorError(opening.column, f"nested more than {MAX_DEPTH} deep")
+            raise SelectorError(opening.column, f"nested more than {MAX_DEPTH} deep", over=True)
         part = self._either()
         self._need(")", "')'")
         self.depth -= 1
@@ -449,7 +449,7 @@ class _Parser:
     def _count(self, token: Token) -> None:
         self.operands += 1
         if self.operands > MAX_OPERANDS:
-            raise SelectorError(token.column, f"more than {MAX_OPERANDS} values")
+            raise SelectorError(token.column, f"more than {MAX_OPERANDS} values", over=True)
 
     def _named(self, name: str, column: int) -> Part:
         field = FIELDS.get(name)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from broker.client.errors import ClientError
 from broker.client.link import Connection, Receiver, Sender
+from broker.client.tls import Credentials
 from broker.conduits import RouteDefinition
 from broker.errors import SluiceError
 from broker.routes.backoff import Backoff
@@ -109,6 +110,7 @@ class Route:
             container_id=self.client_name,
             timeout_s=DIAL_S,
             idle_timeout_ms=wanted.idle_timeout_ms,
+            credentials=Credentials(wanted.ca, wanted.certificate, wanted.key),
         )
         try:
             here = Connection(

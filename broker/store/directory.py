@@ -277,11 +277,15 @@ class Directory:
 
     def _page(self, key: bytes, value: bytes) -> PageRow:
         last, offset, block_bytes, nbytes, bitmap_bytes, count = _PAGE.unpack_from(value)
+        first = int.from_bytes(key[4:], "big")
+        if last < first or bitmap_bytes != (last - first + 8) >> 3:
+            # Whoever reads the bits trusts that they are there.
+            raise DamagedStore(self.path, 0, "a page's row says more messages than it has bits for")
         at = _PAGE.size + bitmap_bytes
         updates = tuple(_UPDATE.iter_unpack(value[at : at + count * _UPDATE.size]))
         return PageRow(
             int.from_bytes(key[:4], "big"),
-            int.from_bytes(key[4:], "big"),
+            first,
             last,
             Place(offset, block_bytes),
             value[_PAGE.size : at],

@@ -469,7 +469,8 @@ class DiskStore(Shelves):
     ) -> Exception | None:
         """On the keeper's thread, where no checkpoint can come between."""
         try:
-            target.mkdir(parents=True)
+            # Nobody else reads it, neither while it is made nor where it is put afterwards.
+            target.mkdir(mode=0o700, parents=True)
             self.directory.copy(target / DIRECTORY)
             shutil.copyfile(self.pages.path, target / PAGES)
             for number in range(self.directory.meta().oldest, current + 1):
@@ -477,6 +478,8 @@ class DiskStore(Shelves):
             (target / LARGE).mkdir()
             for each in larges:
                 shutil.copyfile(each.path, target / LARGE / each.path.name)
+            for path in target.rglob("*"):
+                path.chmod(0o700 if path.is_dir() else 0o600)
         except (OSError, lmdb.Error, OperatorError) as fault:
             return fault
         return None

@@ -413,7 +413,8 @@ def group_at(bytes data, long at, long file):
     if sluice_crc32c(0, &head, HEAD) != checksum or head.file != file:
         return None
     position = at + HEAD
-    end = position + <long>head.length
+    # A length beyond all files would make a place before the group of it, and whoever reads on stand still.
+    end = position + <long>head.length if head.length <= <uint64_t>size else size + 1
     if end <= size:
         while 0 <= position < end:
             following = next_record(start, position, end)

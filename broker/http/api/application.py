@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -13,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from broker import __version__
-from broker.errors import ConflictError, NotFoundError, OperatorError, StaleError
+from broker.errors import ConflictError, ForbiddenError, NotFoundError, OperatorError, StaleError
 from broker.http.api import (
     broker,
     clients,
@@ -27,14 +29,18 @@ from broker.http.api import (
     policies,
     producers,
     seeing,
+    session,
     subscriptions,
 )
 from broker.http.api.desk import Desk, answer
-from broker.http.api.guard import Guard
+from broker.http.api.guard import READS, Guard
 from broker.http.api.live import Pulse
+from broker.http.reception import CALLER, NOBODY, Caller, Reception, Turned
+from broker.manage.authority import INTERNAL
 
 PREFIX = "/api/v1"
-LARGEST_BODY = 1 << 20
+# Of a request whose route says nothing else.
+LARGEST_BODY = 128 << 10
 # An answer is no page: nothing in it may run or be shown within another.
 POLICY = b"default-src 'none'; frame-ancestors 'none'"
 
@@ -50,7 +56,8 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": text}
     for status, text in {
         400: "the broker refuses, or a parameter is none",
-        403: "writes are not allowed here, or a foreign page asks",
+        401: "nobody knows who asks, or not by that",
+        403: "who asks may not, writes are not allowed here, or a foreign page asks",
         404: "no such thing",
         405: "no such verb",
         409: "it exists already, or is busy",
@@ -58,12 +65,13 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         413: "the body is too large",
         415: "the body is no JSON",
         422: "the body isn't what is needed",
-        429: "too many watch already",
+        429: "too many of these, or too many watch already; `Retry-After` says when",
         503: "the broker's loop does not answer",
     }.items()
 }
 STATUS: tuple[tuple[type[Exception], int], ...] = (
     (StaleError, 412),
+    (ForbiddenError, 403),
     (NotFoundError, 404),
     (ConflictError, 409),
     (OperatorError, 400),
@@ -71,7 +79,21 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
+# Any of them will do; none is needed where no users are configured.
+SCHEMES: dict[str, dict[str, str]] = {
+    "password": {"type": "http", "scheme": "basic", "description": "a user and password"},
+    "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "sluice-session-8672",
+        "description": "set by POST /api/v1/session; its name ends with the port, under TLS after `__Host-`",
+    },
+}
+SECURITY: list[dict[str, list[str]]] = [{"password": []}, {"token": []}, {"session": []}, {}]
+
 ROUTERS = (
+    session.router,
     broker.router,
     nodes.queues,
     nodes.topics,
@@ -101,23 +123,33 @@ def build() -> FastAPI:
         redirect_slashes=False,
         responses=REFUSALS,
         generate_unique_id_function=_operation,
-        max_body_size=LARGEST_BODY,
+        max_body_size=policies.LARGEST_TEXT,
     )
     for each in ROUTERS:
-        api.include_router(each, prefix=PREFIX)
+        api.include_router(each, prefix=PREFIX, max_body_size=LARGEST_BODY)
     for kind, _ in STATUS:
         api.add_exception_handler(kind, _refused)
     api.add_exception_handler(RequestValidationError, _malformed)
     api.add_exception_handler(HTTPException, _unrouted)
     api.add_exception_handler(Exception, _failed)
+    api.openapi = partial(_document, api, api.openapi)  # type: ignore[method-assign]
     return api
 
 
-def application(desk: Desk, guard: Guard) -> ASGIApp:
+def _document(api: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The document with what a request may be known by."""
+    found = made()
+    found["components"]["securitySchemes"] = SCHEMES
+    found["security"] = SECURITY
+    return found
+
+
+def application(desk: Desk, guard: Guard, reception: Reception) -> ASGIApp:
     """What answers requests whose path begins with `/api/v1`."""
     api = build()
     api.state.desk = desk
-    api.state.pulse = Pulse(desk)
+    api.state.reception = reception
+    api.state.pulse = Pulse(desk.of(INTERNAL))
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         async def finish(message: Message) -> None:
@@ -127,15 +159,37 @@ def application(desk: Desk, guard: Guard) -> ASGIApp:
                     message["headers"] = [*message["headers"], (b"content-security-policy", POLICY)]
             await send(message)
 
-        refusal = guard.judge(scope)
-        if refusal is not None:
-            status, reason = refusal
-            await answer({"error": reason}, status)(scope, receive, finish)
+        caller = await _caller(scope, guard, reception)
+        if isinstance(caller, Turned):
+            await session.turned(caller)(scope, receive, finish)
             return
+        scope[CALLER] = caller
+        scope["state"]["identity"] = caller.identity
         # A name's `%2F` is no slash: routes see the path as it stood in the request, `Name` decodes it.
         await api({**scope, "path": scope["raw_path"].decode("latin-1")}, receive, finish)
 
     return serve
+
+
+async def _caller(scope: Scope, guard: Guard, reception: Reception) -> Caller | Turned:
+    """Whose the request is; nobody's for those that log in and out."""
+    refusal = guard.judge(scope)
+    if refusal is not None:
+        return Turned(*refusal)
+    writes = scope["method"] not in READS
+    if writes:
+        held_up = reception.hold_up(scope)
+        if held_up is not None:
+            return held_up
+        if scope["raw_path"].decode("latin-1") == PREFIX + session.PLACE:
+            return NOBODY
+    try:
+        caller = await reception.enter(scope)
+    except TimeoutError:
+        return Turned(503, "too much is under way")
+    if writes and isinstance(caller, Caller) and not caller.by and reception.access.refusal:
+        return Turned(403, reception.access.refusal)
+    return caller
 
 
 def _operation(route: APIRoute) -> str:

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from broker.http.api.desk import TheDesk, Threaded, answer
 from broker.http.api.listing import List, others
 from broker.http.api.shapes import BindingShape, Bridge, Channel, Route, page_of
+from broker.manage.acting import Acting
 from broker.manage.attributes import PREFIX
-from broker.manage.model import Model
 
 router = APIRouter(route_class=Threaded, tags=["conduits"])
 
@@ -49,7 +49,7 @@ def bindings(desk: TheDesk, wanted: List) -> Response:
 def bind(desk: TheDesk, body: Ends) -> Response:
     """From now on the queue takes what is sent to the topic."""
 
-    def made(model: Model) -> dict[str, object]:
+    def made(model: Acting) -> dict[str, object]:
         model.bind(body.source, body.target)
         return model.read(PREFIX + "binding", f"{body.source}/{body.target}")
 
@@ -74,8 +74,8 @@ def bridge(desk: TheDesk, body: NewBridge) -> Response:
     """Copy a node into another from now on."""
     given = {"from": body.source, "to": body.to, "selector": body.selector, "durable": body.durable}
 
-    def made(model: Model) -> dict[str, object]:
-        name = model.bridges.create(_name(body), given)
+    def made(model: Acting) -> dict[str, object]:
+        name = model.create_bridge(_name(body), given)
         return model.read(PREFIX + "bridge", name)
 
     return answer(desk.ask(made), 201)
@@ -84,7 +84,7 @@ def bridge(desk: TheDesk, body: NewBridge) -> Response:
 @router.delete("/bridges", status_code=204)
 def unbridge(desk: TheDesk, body: BridgeEnds) -> Response:
     """Take a bridge away; those of the broker's file come back when that is read again."""
-    desk.ask(lambda model: model.bridges.delete(_name(body)))
+    desk.ask(lambda model: model.delete_bridge(_name(body)))
     return Response(status_code=204)
 
 

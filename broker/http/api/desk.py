@@ -17,39 +17,55 @@ from fastapi import Depends, Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BeforeValidator
 
-from broker.http.server import Ask, AskInParts
+from broker.http.asked import Ask, AskInParts
 from broker.http.threads import Threads
+from broker.manage.acting import Acting
 from broker.manage.model import Model
+from broker.security.identity import ANONYMOUS, Identity
 
 JSON = "application/json"
 Answer = TypeVar("Answer")
 
 
 class Desk:
-    """The broker's model, and the way to its thread."""
+    """The broker's model as one identity may use it, and the way to its thread."""
 
-    def __init__(self, model: Model, ask: Ask, ask_in_parts: AskInParts, threads: Threads) -> None:
+    def __init__(
+        self,
+        model: Model,
+        ask: Ask,
+        ask_in_parts: AskInParts,
+        threads: Threads,
+        identity: Identity = ANONYMOUS,
+    ) -> None:
         self.model = model
         self.threads = threads
+        self.acting = Acting(model, identity)
         self._ask = ask
         self._ask_in_parts = ask_in_parts
 
-    def ask(self, question: Callable[[Model], Answer]) -> Answer:
-        """The answer to a question that the reactor's thread answers, in a turn of its own."""
-        return self._ask(lambda: question(self.model))
+    def of(self, identity: Identity) -> Desk:
+        """The same for somebody else."""
+        return Desk(self.model, self._ask, self._ask_in_parts, self.threads, identity)
 
-    def ask_in_parts(self, question: Callable[[Model], Generator[None, None, Answer]]) -> Answer:
+    def ask(self, question: Callable[[Acting], Answer]) -> Answer:
+        """The answer to a question that the reactor's thread answers, in a turn of its own."""
+        return self._ask(lambda: question(self.acting))
+
+    def ask_in_parts(self, question: Callable[[Acting], Generator[None, None, Answer]]) -> Answer:
         """The same for what is answered in steps, between which the reactor goes on."""
-        return self._ask_in_parts(lambda: question(self.model))
+        return self._ask_in_parts(lambda: question(self.acting))
 
     def broker(self) -> dict[str, object]:
         """The broker's attributes, for which every node is looked at: in many turns."""
-        return self.ask_in_parts(Model.broker_in_parts)
+        return self.ask_in_parts(Acting.broker_in_parts)
 
 
 async def _desk(request: Request) -> Desk:
+    """Whoever asks is in the request's state; nobody known is anonymous, and has the rights of that."""
     found: Desk = request.app.state.desk
-    return found
+    identity: Identity = request.scope.get("state", {}).get("identity", ANONYMOUS)
+    return found.of(identity)
 
 
 TheDesk = Annotated[Desk, Depends(_desk)]

@@ -1,8 +1,8 @@
 """Who may ask and who may change something, before any request reaches its route.
 
-Until there are users, whoever reaches the port is an operator: so it is only on a loopback address that
-writes are taken, unless a setting says otherwise. And a browser on that machine runs pages of strangers:
-none of them may speak for its user.
+Where there are no users, whoever reaches the port is an operator: so it is only on a loopback address that
+writes are taken, unless a setting says otherwise. And a browser runs pages of strangers: none of them may
+speak for its user, whom the browser's cookies and remembered passwords make known here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JSON = b"application/json"
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """``refusal`` is why writes are refused, empty where they are not; ``origins`` of pages that may ask."""
+    """``refusal`` is why all writes are refused, if they are; ``origins`` of pages that may ask."""
 
     refusal: str = ""
     origins: tuple[str, ...] = ()
@@ -36,6 +36,8 @@ class Guard:
         for name, origin in headers:
             if name == b"origin" and not is_welcome(origin.decode("latin-1"), host, own, self.origins):
                 return 403, "this origin may not ask"
+        if _is_drawn_in(headers):
+            return 403, "a page of another site may not ask"
         if method in READS:
             return None
         if self.refusal:
@@ -44,6 +46,15 @@ class Guard:
         if (sent or method in WITH_BODY) and not _is_json(_first(headers, b"content-type")):
             return 415, "writes take JSON: say Content-Type: application/json"
         return None
+
+
+def _is_drawn_in(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether a browser says that another site's page loads this as a part of itself (Fetch Metadata): such
+    a page can't read it, and a request for data says an Origin besides.
+    """
+    if _first(headers, b"sec-fetch-site") not in (b"cross-site", b"same-site") or _first(headers, b"origin"):
+        return False
+    return _first(headers, b"sec-fetch-mode") != b"navigate"
 
 
 def _first(headers: list[tuple[bytes, bytes]], wanted: bytes) -> bytes:

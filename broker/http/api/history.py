@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from typing_extensions import TypedDict
 
 from broker.http.api.desk import Name, TheDesk, Threaded, answer
-from broker.manage.model import Model
+from broker.manage.acting import Acting
 from broker.manage.samples import ROWS
 
 router = APIRouter(route_class=Threaded, tags=["seeing"])
@@ -47,10 +47,12 @@ def history(
 ) -> Response:
     """Depth, rates and stops of a queue, topic or subscription in the last minutes."""
 
-    def told(model: Model) -> tuple[object, list[Any], int]:
-        return model.find(name).settings, model.history(name, seconds), model.process.epoch_ns
+    def told(model: Acting) -> tuple[object, list[Any]]:
+        node, samples = model.history(name, seconds)
+        return node.settings, samples
 
-    settings, samples, epoch_ns = desk.ask(told)
+    settings, samples = desk.ask(told)
+    epoch_ns = desk.model.process.epoch_ns
     rows = [
         {
             "time": round((epoch_ns + each.at_ns) / 1e9, 3),

@@ -16,8 +16,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from broker.errors import ForbiddenError
 from broker.http.api.desk import Desk, TheDesk, Threaded
-from broker.manage.model import Model
+from broker.http.reception import CALLER, Caller
+from broker.manage.acting import Acting
 
 MOST_WATCHERS = 8
 MOST_NODES = 50
@@ -34,7 +36,7 @@ Row = dict[str, object]
 
 
 class Pulse:
-    """What all watchers see of the broker; used on the loop's thread only."""
+    """What all watchers see of the broker, each of whom may; used on the loop's thread only."""
 
     def __init__(self, desk: Desk) -> None:
         self.watchers = 0
@@ -99,9 +101,11 @@ async def live(
 ) -> Response:
     """Each second a `broker` event and a `node` event for each of these nodes; `gone` for one there isn't."""
     pulse: Pulse = request.app.state.pulse
+    caller: Caller = request.scope[CALLER]
     names = [name for name in (*nodes.split(","), *(node or ())) if name]
     if len(names) > MOST_NODES:
         raise HTTPException(400, f"at most {MOST_NODES} nodes can be watched at once")
+    desk.acting.see_broker()
     if pulse.watchers >= MOST_WATCHERS:
         raise HTTPException(429, f"{MOST_WATCHERS} watch already")
 
@@ -110,7 +114,8 @@ async def live(
         try:
             # A browser that was cut off comes back after so long.
             yield b"retry: 2000\n\n"
-            while True:
+            # Who has logged out, or is no user any more, sees nothing more.
+            while caller.lasts():
                 for event in await _figures(desk, pulse, names):
                     yield event
                 await asyncio.sleep(INTERVAL_S)
@@ -123,17 +128,20 @@ async def live(
 async def _figures(desk: Desk, pulse: Pulse, names: list[str]) -> list[bytes]:
     """One second's events; a reactor that doesn't answer is told of, and asked again."""
     try:
+        desk.acting.see_broker()  # the rules may be others than a second ago
         told = [_event("broker", await pulse.broker())]
         if names:
             rows = await desk.threads.run(lambda: desk.ask(lambda model: _nodes(model, names)))
             told += [_event(kind, row) for kind, row in rows]
+    except ForbiddenError as refusal:
+        return [_event("silent", {"error": str(refusal)})]
     except TimeoutError:
         return [_event("silent", {"error": "the broker's loop does not answer"})]
     return told
 
 
-def _nodes(model: Model, names: list[str]) -> list[tuple[str, Row]]:
-    found = {str(row["name"]): row for row in model.listing.rows(names, ())}
+def _nodes(model: Acting, names: list[str]) -> list[tuple[str, Row]]:
+    found = {str(row["name"]): row for row in model.rows(names, ())}
     return [("node", found[name]) if name in found else ("gone", {"name": name}) for name in names]
 
 

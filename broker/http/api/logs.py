@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from broker.http.api.desk import TheDesk, Threaded, answer
-from broker.manage.model import Model
+from broker.manage.acting import Acting
 from broker.manage.tracing import FRAMES, SECONDS, Trace
 
 router = APIRouter(route_class=Threaded, tags=["logs"])
@@ -46,17 +46,18 @@ class Ordered(TypedDict):
 @router.get("/log-levels", response_model=Levels)
 def levels(desk: TheDesk) -> Response:
     """From which level on each logger writes."""
-    return answer({"levels": desk.ask(lambda model: model.log_levels.effective())})
+    return answer({"levels": desk.ask(lambda model: model.levels())})
 
 
 @router.put("/log-levels", response_model=Levels)
 def change(desk: TheDesk, body: NewLevels) -> Response:
     """Other levels for some of them, until the settings are read again."""
 
-    def changed(model: Model) -> dict[str, str]:
+    def changed(model: Acting) -> dict[str, str]:
+        found: dict[str, str] = {}
         for logger, level in body.levels.items():
-            model.log_levels.change(logger, level or "")
-        return model.log_levels.effective()
+            found = model.change_level(logger, level or "")
+        return found or model.levels()
 
     return answer({"levels": desk.ask(changed)})
 
@@ -65,4 +66,4 @@ def change(desk: TheDesk, body: NewLevels) -> Response:
 def trace(desk: TheDesk, body: Traced) -> Response:
     """Write the frames of a connection to the log for a while; 0 frames end it."""
     order = Trace(body.connection, body.frames, body.seconds)
-    return answer(asdict(desk.ask(lambda model: model.tracing.order(order))))
+    return answer(asdict(desk.ask(lambda model: model.trace(order))))

@@ -14,12 +14,13 @@ from broker.http.api.listing import List, others
 from broker.http.api.shapes import PolicyShape, page_of
 
 router = APIRouter(route_class=Threaded, tags=["policies"])
+LARGEST_TEXT = 1 << 20
 
 
 class Text(BaseModel, extra="forbid"):
     """Policies as a file has them."""
 
-    text: str = Field(max_length=1 << 20)
+    text: str = Field(max_length=LARGEST_TEXT)
     file: str = Field("request", max_length=255, description="what origins and faults call it")
     dry_run: bool = False
 
@@ -73,7 +74,7 @@ def policies(desk: TheDesk, wanted: List) -> Response:
     return answer(others(desk, "policy", wanted))
 
 
-@router.post("/policies/apply", response_model=Changed)
+@router.post("/policies/apply", response_model=Changed, max_body_size=LARGEST_TEXT)
 def apply(desk: TheDesk, body: Text) -> Response:
     """Policies in place of those of the same patterns, until the policy files are read again."""
     if body.dry_run:

@@ -32,7 +32,7 @@ class Holds(TypedDict):
 @router.get("/holds", response_model=Holds)
 def holds(desk: TheDesk) -> Response:
     """Whose producers an operator stops."""
-    return answer({"holds": list(desk.ask(lambda model: model.holds.patterns))})
+    return answer({"holds": desk.ask(lambda model: model.holds())})
 
 
 @router.post("/producers/stop", response_model=Concerned)

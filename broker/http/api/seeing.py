@@ -35,7 +35,7 @@ def events(
     samples: Annotated[str, Query(description="`false` leaves samples out")] = "true",
 ) -> Response:
     """The last events, oldest first."""
-    lines = desk.model.events(count, samples != "false")
+    lines = desk.acting.events(count, samples != "false")
     return Response(b"[" + b",\n".join(line.rstrip() for line in lines) + b"]\n", media_type=JSON)
 
 
@@ -54,5 +54,5 @@ def why(desk: TheDesk, address: Name) -> Response:
 @router.get("/deadlocks", response_model=Deadlocks)
 def deadlocks(desk: TheDesk) -> Response:
     """Nodes and connections that wait for each other in a circle."""
-    found = desk.ask(lambda model: model.deadlocks.views())
+    found = desk.ask(lambda model: model.deadlocks())
     return answer({"deadlocks": [asdict(each) for each in found]})

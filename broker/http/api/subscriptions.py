@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query, Response
 from broker.http.api.desk import Name, TheDesk, Threaded, answer
 from broker.http.api.listing import List, nodes
 from broker.http.api.shapes import Queue, Subscription, page_of
+from broker.manage.acting import Acting
 from broker.manage.attributes import PREFIX
 from broker.manage.entities import NODE_KINDS
-from broker.manage.model import Model
 
 router = APIRouter(route_class=Threaded, tags=["subscriptions"])
 Kind = Annotated[
@@ -35,7 +35,7 @@ def read(desk: TheDesk, name: Name) -> Response:
 def delete(desk: TheDesk, name: Name) -> Response:
     """End it with its messages; its receivers are detached."""
 
-    def gone(model: Model) -> None:
+    def gone(model: Acting) -> None:
         model.typed("subscription", name)
         model.delete(name)
 

@@ -9,13 +9,20 @@ export class ApiError extends Error {
   }
 }
 
+// What is done when the broker doesn't know any more who asks.
+let unknown = () => {};
+export function whenUnknown(task) {
+  unknown = task;
+}
+
 export function path(...parts) {
   return parts.map((part) => `/${encodeURIComponent(part)}`).join("");
 }
 
 // The answer's JSON and its ETag. ApiError with the broker's own reason; status 0 if it doesn't answer.
 export async function ask(method, where, { query, body, etag, signal } = {}) {
-  const headers = { Accept: "application/json" };
+  // By the second one the broker knows that a page asks: it has a login of its own.
+  const headers = { Accept: "application/json", "X-Requested-With": "console" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (etag) headers["If-Match"] = etag;
   const text = body === undefined ? undefined : JSON.stringify(body);
@@ -29,6 +36,7 @@ export async function ask(method, where, { query, body, etag, signal } = {}) {
     throw new ApiError(0, "the broker does not answer");
   }
   const data = parsed(content);
+  if (answer.status === 401 && where !== "/session") unknown();
   if (!answer.ok) throw new ApiError(answer.status, reason(data, content, answer));
   return { data, etag: answer.headers.get("ETag") };
 }

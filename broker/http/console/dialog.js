@@ -8,8 +8,9 @@ export function note(text, kind = "done") {
   setTimeout(() => toast.remove(), kind === "fault" ? 12000 : 5000);
 }
 
-// Open a dialog; `build(close)` returns its content. The promise holds what it was closed with.
-export function open(title, build) {
+// Open a dialog; `build(close)` returns its content. The promise holds what it was closed with. One that is
+// needed goes no other way.
+export function open(title, build, needed = false) {
   const label = id("dialog");
   const dialog = h("dialog", { "aria-labelledby": label });
   return new Promise((resolve) => {
@@ -18,7 +19,9 @@ export function open(title, build) {
       resolve(value);
     };
     put(dialog, h("h2", { id: label }, title), build(close));
-    dialog.addEventListener("cancel", () => resolve(undefined));
+    dialog.addEventListener("cancel", (event) => (needed ? event.preventDefault() : resolve(undefined)));
+    // Chromium closes it on a second Escape whatever is said to the first.
+    dialog.addEventListener("keydown", (event) => needed && event.key === "Escape" && event.preventDefault());
     dialog.addEventListener("close", () => dialog.remove());
     document.body.append(dialog);
     dialog.showModal();
@@ -27,7 +30,7 @@ export function open(title, build) {
 
 // A form in a dialog: `act` is tried on submit, and the dialog stays with the reason where it is refused.
 // `content` is shown above the buttons; `ready` is told the submit button, to keep it off until a preview came.
-export function form(title, { content, action, danger = false, act, ready }) {
+export function form(title, { content, action, danger = false, act, ready, needed = false }) {
   return open(title, (close) => {
     const problem = h("p", { class: "problem", role: "alert" });
     const submit = h("button", { type: "submit", class: danger ? "danger" : "primary" }, action);
@@ -44,8 +47,8 @@ export function form(title, { content, action, danger = false, act, ready }) {
       }
     };
     if (ready) ready(submit);
-    return h("form", { onsubmit: submitted }, content, problem, h("div", { class: "buttons" }, cancel, submit));
-  });
+    return h("form", { onsubmit: submitted }, content, problem, h("div", { class: "buttons" }, !needed && cancel, submit));
+  }, needed);
 }
 
 export function field(label, input, hint) {

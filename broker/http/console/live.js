@@ -6,6 +6,8 @@ import { get } from "./api.js";
 
 const STALLED_MS = 6000;
 const RETRY_MS = 2000;
+// Rights change seldom.
+const DENIED_MS = 30000;
 const SETTLE_MS = 250;
 // As many as the broker lets one stream have.
 const MOST_NODES = 50;
@@ -62,15 +64,23 @@ class Live extends EventTarget {
 
   // No stream, because there is no broker or because it has watchers enough: then it is asked now and again.
   async refused() {
-    this.retry();
+    this.retry(RETRY_MS);
     try {
       const detail = await get("/broker");
       this.broker = detail;
       this.heard = performance.now();
       this.become("crowded");
       this.dispatchEvent(new CustomEvent("broker", { detail }));
-    } catch {
-      this.become("lost");
+    } catch (fault) {
+      if (fault.status === 403) {
+        this.become("denied");
+        this.retry(DENIED_MS);
+      } else if (fault.status === 401) {
+        // It is opened anew once somebody has logged in.
+        this.close();
+      } else {
+        this.become("lost");
+      }
     }
   }
 
@@ -97,9 +107,9 @@ class Live extends EventTarget {
     this.open();
   }
 
-  retry() {
+  retry(ms) {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.open(), RETRY_MS);
+    this.timer = setTimeout(() => this.open(), ms);
   }
 
   visible() {

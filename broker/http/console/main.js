@@ -12,6 +12,7 @@ import * as nodes from "./pages/nodes.js";
 import * as overview from "./pages/overview.js";
 import * as policies from "./pages/policies.js";
 import * as wiring from "./pages/wiring.js";
+import { begin, guarded, watch } from "./session.js";
 import { holdProducers } from "./verbs.js";
 
 const PLACES = [
@@ -72,7 +73,7 @@ function decode(text) {
 
 // --- how the broker is
 
-const STATES = { connecting: "connecting…", live: "live", lost: "no answer, trying again…", crowded: "too many windows: slower" };
+const STATES = { connecting: "connecting…", live: "live", lost: "no answer, trying again…", crowded: "too many windows: slower", denied: "you may not see the broker" };
 
 function state(now) {
   const status = document.getElementById("link");
@@ -97,8 +98,8 @@ function banner(names) {
   put(banners, h("div", { class: "banner", id: "holds" },
     h("p", {}, h("strong", {}, "Stopped by an operator: "), whom),
     h("div", { class: "actions" },
-      !all && names.length === 1 && button(`Start ${names[0]}`, () => holdProducers(names[0], false)),
-      button("Start all producers…", () => holdProducers(null, false)))));
+      !all && names.length === 1 && guarded(button(`Start ${names[0]}`, () => holdProducers(names[0], false)), "manage-write", names[0]),
+      guarded(button("Start all producers…", () => holdProducers(null, false)), "manage-write", ">"))));
 }
 
 // --- the looks
@@ -145,5 +146,11 @@ live.on("back", () => main.querySelector(".failed") && route());
 window.addEventListener("hashchange", route);
 theme(false);
 state("connecting");
-live.start();
-route();
+watch(() => {
+  live.open();
+  route();
+});
+begin().then(() => {
+  live.start();
+  route();
+});

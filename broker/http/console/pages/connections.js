@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { h, put } from "../dom.js";
 import { ago, count } from "../format.js";
 import { heading } from "../page.js";
+import { guarded } from "../session.js";
 import { closeConnection, later, trace } from "../verbs.js";
 import { VirtualTable } from "../vtable.js";
 import { act } from "./links.js";
@@ -30,7 +31,7 @@ export async function show(root, _params, signal) {
       { id: "out", title: "Messages out", sort: "messages_out", num: true, kind: "mid", cell: (row) => count(row.messages_out) },
       { id: "act", title: "", kind: "act two", cell: (row, cell) => {
         cell.row = row;
-        if (!cell.querySelector("[data-act]")) put(cell, act("Trace…", () => trace(cell.row)), " ", act("Close…", () => closed(cell.row)));
+        if (!cell.querySelector("[data-act]")) put(cell, guarded(act("Trace…", () => trace(cell.row)), "manage-write"), " ", guarded(act("Close…", () => closed(cell.row)), "manage-write"));
       } },
     ],
   });

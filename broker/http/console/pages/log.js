@@ -36,7 +36,7 @@ export async function show(root, _params, signal) {
     try {
       events = (await get("/events", { count: MOST, samples: false }, signal)).reverse();
     } catch (fault) {
-      if (!signal.aborted && fault.status === 404) put(list, failed(fault));
+      if (!signal.aborted && [403, 404].includes(fault.status)) put(list, failed(fault));
       throw fault;
     }
     const key = `${events.length} ${events[0]?.seq} ${events[0]?.time}`;

@@ -4,10 +4,11 @@ import { get, nodePath } from "../api.js";
 import { h, put, say } from "../dom.js";
 import { count, plural, size } from "../format.js";
 import { button, empty, failed, table } from "../page.js";
+import { guarded } from "../session.js";
 
 const PAGE = 20;
 
-export function messages(name, signal) {
+export function messages(name, place, signal) {
   let offset = 0;
   const list = h("div", { "aria-live": "polite" });
   const where = h("span", { class: "hint" });
@@ -27,7 +28,7 @@ export function messages(name, signal) {
   const older = button("Older", () => look(Math.max(0, offset - PAGE)));
   const newer = button("Newer", () => look(offset + PAGE));
   older.disabled = newer.disabled = true;
-  return h("div", {}, h("div", { class: "controls" }, button("Browse", () => look(0)), older, newer, where), list);
+  return h("div", {}, h("div", { class: "controls" }, guarded(button("Browse", () => look(0)), "browse", place), older, newer, where), list);
 }
 
 function shown(found) {

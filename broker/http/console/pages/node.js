@@ -8,6 +8,7 @@ import { live } from "../live.js";
 import { button, empty, every, failed, heading, load, nodeHref, nodeLink, section, table } from "../page.js";
 import { remembered } from "../primer.js";
 import * as series from "../series.js";
+import { guarded } from "../session.js";
 import { detachLink, holdProducers, move, purge, removeNode } from "../verbs.js";
 import { messages } from "./messages.js";
 import { explained } from "./policies.js";
@@ -54,16 +55,18 @@ class View {
     this.producers = h("div", {}, empty("Looking…"));
     this.consumers = h("div", {}, empty("Looking…"));
     this.why = h("ul", { class: "whys" });
-    this.held = button("", () => this.hold());
+    this.held = guarded(button("", () => this.hold()), "manage-write", name);
   }
 
   element(signal) {
     const { kind, name } = this;
+    // A subscription goes by its topic.
+    const place = this.node.topic || name;
     const actions = [
       kind !== "subscription" && this.held,
-      kind !== "topic" && button("Move…", async () => (await move(name)) && this.refresh(signal)),
-      button("Purge…", async () => (await purge(name)) && this.refresh(signal)),
-      button("Delete…", () => this.remove(), "danger-quiet"),
+      kind !== "topic" && guarded(button("Move…", async () => (await move(name)) && this.refresh(signal)), "move", place),
+      guarded(button("Purge…", async () => (await purge(name)) && this.refresh(signal)), "purge", place),
+      guarded(button("Delete…", () => this.remove(), "danger-quiet"), "delete", place),
     ];
     const limits = kind === "subscription" ? null : section("Thresholds", thresholds(kind, name, signal, (fresh) => this.show(fresh)));
     return [
@@ -76,7 +79,7 @@ class View {
       h("div", { class: "grid two" }, section("Producers", this.producers), section("Consumers", this.consumers)),
       limits,
       kind === "topic" && section("Subscriptions and bound queues", this.heirs(signal)),
-      kind !== "topic" && section("Messages", messages(name, signal)),
+      kind !== "topic" && section("Messages", messages(name, place, signal)),
       section("Every setting and its origin", this.explain(signal)),
     ];
   }
@@ -207,7 +210,7 @@ const CONSUMER = [
 function linkTable(title, columns, page, again, nothing) {
   if (!page.items.length) return empty(nothing);
   const detach = ["", (row) => {
-    const element = button("Detach…", async () => (await detachLink(row)) && again(), "small");
+    const element = guarded(button("Detach…", async () => (await detachLink(row)) && again(), "small"), "manage-write", row.node);
     element.dataset.id = row.identity;
     return element;
   }, "act"];

@@ -5,8 +5,9 @@ import { picture } from "../circle.js";
 import { h, put, say } from "../dom.js";
 import { ago, count, percent, plural, size, span } from "../format.js";
 import { live } from "../live.js";
-import { button, empty, every, heading, nodeLink, section, table } from "../page.js";
+import { button, empty, every, failed, heading, nodeLink, section, table } from "../page.js";
 import { RateChart } from "../rates.js";
+import { guarded } from "../session.js";
 import { holdProducers } from "../verbs.js";
 
 const MOST_STOPPED = 20;
@@ -22,7 +23,7 @@ export async function show(root, _params, signal) {
   const deadlocks = h("div", { "aria-live": "polite" });
   put(
     root,
-    heading("Overview", button("Stop all producers…", () => holdProducers(null, true), "danger-quiet"), button("Start all producers…", () => holdProducers(null, false))),
+    heading("Overview", guarded(button("Stop all producers…", () => holdProducers(null, true), "danger-quiet"), "manage-write", ">"), guarded(button("Start all producers…", () => holdProducers(null, false)), "manage-write", ">")),
     about,
     deadlocks,
     h("div", { class: "grid two" }, section("Messages a second", rates.element), section("Against the limits", bars.map((bar) => bar.element))),
@@ -51,7 +52,7 @@ export async function show(root, _params, signal) {
   };
   live.on("broker", shown, signal);
   if (live.broker) shown(live.broker);
-  else get("/broker", {}, signal).then(shown).catch(() => {});
+  else get("/broker", {}, signal).then(shown).catch((fault) => fault.status === 403 && put(about, failed(fault)));
   stops = { nodes: -1, again: every(signal, 5000, () => reasons(stopped, signal)) };
 }
 

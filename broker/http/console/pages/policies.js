@@ -5,6 +5,7 @@ import { field, form, note } from "../dialog.js";
 import { h, put } from "../dom.js";
 import { plural } from "../format.js";
 import { button, empty, heading, load, nodeLink, section, table } from "../page.js";
+import { guarded } from "../session.js";
 
 const EXAMPLE = `policies:
   - match: "orders.>"
@@ -18,7 +19,7 @@ export async function show(root, _params, signal) {
   const again = () => load(list, () => get("/policies", { limit: 1000 }, signal), policies);
   put(
     root,
-    heading("Policies", button("Read the files again…", () => reload(again))),
+    heading("Policies", guarded(button("Read the files again…", () => reload(again)), "manage-write")),
     section("In force", h("p", { class: "hint" }, "The most specific pattern wins; what no policy sets is the broker's default. A node's page says which line each of its values comes from."), list),
     section("Apply", applier(again)),
     section("Explain an address", explainer(signal)),
@@ -49,7 +50,7 @@ export function plain(value) {
 function applier(again) {
   const text = h("textarea", { rows: "10", class: "code", spellcheck: "false", value: EXAMPLE });
   const outcome = h("div", { role: "status", class: "outcome" });
-  const apply = button("Apply", () => send(false), "primary");
+  const apply = guarded(button("Apply", () => send(false), "primary"), "manage-write");
   apply.disabled = true;
   text.addEventListener("input", () => {
     apply.disabled = true;

@@ -6,6 +6,7 @@ import { field, note } from "../dialog.js";
 import { h, put } from "../dom.js";
 import { count, plural, size } from "../format.js";
 import { button, failed } from "../page.js";
+import { guarded } from "../session.js";
 import { later, scalar } from "../verbs.js";
 import { plain } from "./policies.js";
 
@@ -29,7 +30,7 @@ export function thresholds(kind, name, signal, onchange) {
 function editor({ kind, name, node, etag, origins, onchange, begin }) {
   const inputs = new Map(SETTINGS.map((key) => [key, h("input", { type: "text", value: shown(key, node[key]), autocomplete: "off", spellcheck: "false", inputmode: key.endsWith("size") ? "text" : "numeric" })]));
   const outcome = h("div", { class: "outcome", role: "status" }, h("p", { class: "hint" }, "Change a value to see what it would do."));
-  const apply = h("button", { type: "submit", class: "primary", disabled: true }, "Apply");
+  const apply = guarded(h("button", { type: "submit", class: "primary", disabled: true }, "Apply"), "manage-write", name);
   const reset = button("Reset", begin);
   const taken = new Set();
 

@@ -5,6 +5,7 @@ import { field, form, note } from "../dialog.js";
 import { h, put } from "../dom.js";
 import { count, size } from "../format.js";
 import { button, empty, heading, load, nodeLink, section, table } from "../page.js";
+import { guarded } from "../session.js";
 import { bind, unbind } from "../verbs.js";
 
 const MOST = 200;
@@ -28,7 +29,7 @@ const lists = {
   bindings: (page, again) => shown(page, "No queue is bound to a topic.", "Bindings", [
     ["Topic", (row) => nodeLink("topic", row.source)],
     ["Queue", (row) => nodeLink("queue", row.target)],
-    ["", (row) => button("Unbind…", async () => (await unbind(row)) && again(), "small"), "act"],
+    ["", (row) => guarded(button("Unbind…", async () => (await unbind(row)) && again(), "small"), "manage-write", row.source), "act"],
   ]),
   bridges: (page, again) => shown(page, "There is no bridge.", "Bridges", [
     ["Name", (row) => row.name],
@@ -37,7 +38,7 @@ const lists = {
     ["Selector", (row) => h("code", {}, row.selector || "–")],
     ["State", (row) => [row.state, row.reason && `: ${row.reason}`]],
     ["Copied", (row) => count(row.copied), "num"],
-    ["", (row) => (row.configured ? h("span", { class: "hint" }, "from the file") : button("Delete…", async () => (await unbridge(row)) && again(), "small")), "act"],
+    ["", (row) => (row.configured ? h("span", { class: "hint" }, "from the file") : guarded(button("Delete…", async () => (await unbridge(row)) && again(), "small"), "manage-write", row.from)), "act"],
   ]),
   routes: (page) => shown(page, "There is no route.", "Routes", [
     ["Name", (row) => row.name],

@@ -1,0 +1,89 @@
+"""Work that is no message: who has asked for so much of it that it has to wait, and when it has its turn.
+
+Connecting, opening, attaching, flow frames without number: each is little, and a peer can ask for it faster
+than it can be done. So a connection that isn't open yet, and one whose frames cost more than it earns by
+messages, is served in this lane: one slice at a time, in turn, and all together in a share of the loop's
+time. Where nothing else is to be done there is no bound. Knows no socket and no clock.
+
+How it is counted: a connection's debt grows by what its frames cost, about in microseconds, and falls with
+time and by the messages it moved. Beyond ``BURST`` it belongs in the lane, until half of that is left.
+"""
+
+from __future__ import annotations
+
+BURST = 50_000
+MOST_DEBT = 4 * BURST
+# What a message pays for, its disposition and a flow frame among it, and what a millisecond pays back.
+EARNED = 4
+PAID_BACK = 50
+
+MILLISECOND_NS = 1_000_000
+# The loop's time that the lane may have saved up, which is what a burst of clients finds.
+MOST_SAVED_NS = 4 * MILLISECOND_NS
+# So long without a message, and the lane need not wait whether one comes.
+QUIET_NS = 5 * MILLISECOND_NS
+
+
+class Debt:
+    """What one connection's frames have cost beyond what it earned."""
+
+    __slots__ = ("billed_ns", "costly", "moved", "units")
+
+    def __init__(self, now_ns: int) -> None:
+        self.units = 0
+        self.moved = 0
+        self.billed_ns = now_ns
+        self.costly = False
+
+    def bill(self, cost: int, moved: int, now_ns: int) -> bool:
+        """Whether it belongs in the lane; ``moved`` is how many messages it has sent and received in all."""
+        paid = (now_ns - self.billed_ns) * PAID_BACK // MILLISECOND_NS + (moved - self.moved) * EARNED
+        self.units = min(max(self.units - paid, 0) + cost, MOST_DEBT)
+        self.billed_ns, self.moved = now_ns, moved
+        self.costly = self.units > (BURST >> 1 if self.costly else BURST)
+        return self.costly
+
+
+class Lane:
+    """The sockets that wait for their slice, by descriptor, and the time they may take.
+
+    ``percent`` of the loop's time is theirs while there are messages to move.
+    """
+
+    def __init__(self, percent: int, now_ns: int) -> None:
+        self.percent = percent
+        self.waiting: dict[int, None] = {}
+        self.served_total = 0
+        self._saved_ns = MOST_SAVED_NS
+        self._filled_ns = now_ns
+        # When something else than the lane last had work.
+        self.moved_ns = now_ns
+
+    def put(self, fd: int) -> None:
+        """It waits; behind those that do already."""
+        self.waiting[fd] = None
+
+    def drop(self, fd: int) -> None:
+        """It waits no more."""
+        self.waiting.pop(fd, None)
+
+    def take(self) -> int:
+        """Whose turn it is."""
+        fd = next(iter(self.waiting))
+        del self.waiting[fd]
+        self.served_total += 1
+        return fd
+
+    def may_serve(self, now_ns: int) -> bool:
+        """Whether there is time left for a slice."""
+        self._saved_ns = min(self._saved_ns + (now_ns - self._filled_ns) * self.percent // 100, MOST_SAVED_NS)
+        self._filled_ns = now_ns
+        return self._saved_ns > 0
+
+    def charge(self, taken_ns: int) -> None:
+        """A slice has taken so long."""
+        self._saved_ns = max(self._saved_ns - taken_ns, -8 * MOST_SAVED_NS)
+
+    def is_quiet(self, now_ns: int) -> bool:
+        """Whether nothing else had work for a while."""
+        return now_ns - self.moved_ns > QUIET_NS

@@ -1,0 +1,93 @@
+"""Who asks, what they may do, and the console's login."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from broker.http import cookies
+from broker.http.api.desk import Desk, TheDesk, Threaded, answer
+from broker.http.reception import CALLER, SESSION, Caller, Reception, Turned
+from broker.manage.authority import BROKER, refusal
+from broker.security.acl import Action
+from broker.security.users import LONGEST_NAME, LONGEST_PASSWORD
+
+router = APIRouter(route_class=Threaded, tags=["session"])
+PLACE = "/session"
+LARGEST_BODY = 8192
+# Nobody needs to be known for these.
+OPEN: dict[str, Any] = {"security": [{}]}
+Of = Annotated[str, Query(max_length=255, description="what may be done there; the broker as a whole")]
+
+
+class Login(BaseModel, extra="forbid"):
+    """A user and password."""
+
+    user: str = Field(min_length=1, max_length=LONGEST_NAME)
+    password: str = Field(max_length=LONGEST_PASSWORD)
+
+
+class Who(TypedDict):
+    """Who asks. `by`: password, token, certificate, session, or empty for nobody. `logins`: one can log
+    in; `rules`: there are rules who may do what. `may`: why each action may not be done, if so.
+    """
+
+    user: str
+    groups: list[str]
+    by: str
+    logins: bool
+    rules: bool
+    address: str
+    may: dict[str, str]
+
+
+@router.get(PLACE, response_model=Who)
+async def who(desk: TheDesk, request: Request, address: Of = BROKER) -> Response:
+    """Who you are, and what you may do at an address."""
+    return answer(_who(request, desk, request.scope[CALLER], address))
+
+
+@router.post(PLACE, response_model=Who, max_body_size=LARGEST_BODY, openapi_extra=OPEN)
+async def login(desk: TheDesk, request: Request, body: Login) -> Response:
+    """Begin a session: its cookie is in the answer. One that was there before ends."""
+    reception: Reception = request.app.state.reception
+    found = await reception.login(request.scope, body.user, body.password)
+    if isinstance(found, Turned):
+        return turned(found)
+    token, identity = found
+    told = _who(request, desk, Caller(identity, SESSION), BROKER)
+    return answer(told, headers={"Set-Cookie": cookies.said(request.scope, token)})
+
+
+@router.delete(PLACE, status_code=204, openapi_extra=OPEN)
+async def logout(request: Request) -> Response:
+    """End the session that the request comes with; it is well if there is none."""
+    reception: Reception = request.app.state.reception
+    reception.logout(request.scope)
+    return Response(status_code=204, headers={"Set-Cookie": cookies.unsaid(request.scope)})
+
+
+def turned(found: Turned) -> Response:
+    """The answer to who is turned away."""
+    return answer({"error": found.reason}, found.status, dict(found.headers))
+
+
+def _who(request: Request, desk: Desk, caller: Caller, address: str) -> dict[str, Any]:
+    identity, allows = caller.identity, desk.model.authority.allows
+    reception: Reception = request.app.state.reception
+    return {
+        "user": identity.user,
+        "groups": sorted(identity.groups),
+        "by": caller.by,
+        "logins": reception.access.users() is not None,
+        "rules": not desk.model.authority.is_open,
+        "address": address,
+        "may": {
+            action: "" if allows(identity, action, address) else refusal(identity, action, address)
+            for action in Action
+            if action is not Action.CONNECT
+        },
+    }

@@ -1,0 +1,249 @@
+"""From a request to whoever makes it: by a password, a bearer token or the cookie of a login.
+
+Nothing behind the reception sees a request whose caller isn't settled. Used on the HTTP loop's thread only;
+passwords are checked in threads of their own (``credentials``).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.types import Scope
+
+from broker.http import cookies
+from broker.http.access import Access
+from broker.http.asked import Ask
+from broker.http.credentials import Passwords, Wait, basic, challenge, scheme
+from broker.http.pace import Pace
+from broker.http.sessions import Session, Sessions
+from broker.http.threads import Threads
+from broker.loggers import about
+from broker.networks import written
+from broker.security.bearer import LONGEST_TOKEN
+from broker.security.exchange import TokenError
+from broker.security.identity import ANONYMOUS, Identity
+from broker.security.users import Users
+
+if TYPE_CHECKING:
+    from broker.security.tokens import Tokens
+
+log = logging.getLogger("sluice.http")
+
+CALLER = "sluice.caller"
+PASSWORD, TOKEN, SESSION, CERTIFICATE = "password", "token", "session", "certificate"
+# Where a request's state says whom the client's certificate names, if it has one.
+EXTERNAL_USER = "external_user"
+# What a login is recognized by later: the user's verifiers, whatever else there is.
+PROOF = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+WHO = "say who you are: a user and password, a token, or a login at /api/v1/session"
+WRONG = "this user and password are not known here"
+READABLE = "passwords and tokens are taken over TLS only, unless security.plain_without_tls is true"
+SECOND_NS = 1_000_000_000
+MILLISECOND_NS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose a request is, and by what that is known; ``lasts`` tells later whether it still is."""
+
+    identity: Identity
+    by: str = ""
+    lasts: Callable[[], bool] = lambda: True
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A request that is turned away at the reception."""
+
+    status: int
+    reason: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+NOBODY = Caller(ANONYMOUS)
+
+
+class Reception:
+    """Who may come in, by ``access``; it holds the sessions, and how often each address asks."""
+
+    def __init__(
+        self, access: Access, ask: Ask, threads: Threads, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self.access = access
+        self.sessions = Sessions(0, 0)
+        self._take_times()
+        self._passwords = Passwords(access.attempts, ask, threads, now_ns)
+        self._threads = threads
+        self._now_ns = now_ns
+        self._writes = Pace(access.rates.writes)
+        self._logins = Pace(access.rates.logins)
+
+    async def enter(self, scope: Scope) -> Caller | Turned:
+        """Whose the request is; nobody's where nobody needs to say."""
+        self._take_times()
+        said = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(said) > 1:
+            return Turned(400, "more than one Authorization")
+        if said and self.access.authentication().is_configured:
+            return await self._by_header(scope, *scheme(said[0]))
+        for token in cookies.tokens(scope):
+            found = self._by_session(token)
+            if found is not None:
+                return found
+        external = scope.get("state", {}).get(EXTERNAL_USER)
+        if external and "EXTERNAL" in self.access.authentication().mechanisms:
+            groups = self.access.authentication().known().groups(external)
+            return Caller(Identity(external, groups, "EXTERNAL"), CERTIFICATE)
+        if self.access.lets_anonymous(own_address_of(scope), _is_tls(scope)):
+            return NOBODY
+        return self._unknown(scope, WHO)
+
+    def hold_up(self, scope: Scope) -> Turned | None:
+        """One write more; why it may not be made yet."""
+        return _too_many(self._writes.wait_ns(address_of(scope), self._now_ns()), "writes")
+
+    async def login(self, scope: Scope, user: str, password: str) -> tuple[str, Identity] | Turned:
+        """A new session's token and whose it is; one that the request comes with ends."""
+        self._take_times()
+        users = self.access.users()
+        if users is None:
+            return Turned(400, "there are no users with passwords here")
+        if not self._may_be_read(scope):
+            return Turned(403, READABLE)
+        held_up = _too_many(self._logins.wait_ns(address_of(scope), self._now_ns()), "logins")
+        if held_up is not None:
+            return held_up
+        found = await self._by_password(scope, users, user, password)
+        if isinstance(found, Turned):
+            return found
+        self.logout(scope)
+        token = self.sessions.begin(found, _proof(users, found.user), self._now_ns())
+        peer = peer_of(scope)
+        log.info("HTTP %s: %s has logged in", peer, found.user, extra=about(peer, user=found.user))
+        return token, found
+
+    def logout(self, scope: Scope) -> None:
+        """End the sessions that the request comes with."""
+        for token in cookies.tokens(scope):
+            self.sessions.end(token)
+
+    def _take_times(self) -> None:
+        """Settings may have been read again."""
+        security = self.access.security()
+        self.sessions.idle_ns = security.session_idle_ms * MILLISECOND_NS
+        self.sessions.lifetime_ns = security.session_lifetime_ms * MILLISECOND_NS
+
+    # --- by what it is known
+
+    async def _by_header(self, scope: Scope, how: str, what: bytes) -> Caller | Turned:
+        users, tokens = self.access.users(), self.access.authentication().tokens
+        if not self._may_be_read(scope):
+            return Turned(403, READABLE)
+        if how == "basic" and users is not None:
+            pair = basic(what)
+            if pair is None:
+                return Turned(400, "Authorization: Basic is followed by USER:PASSWORD in base64")
+            found = await self._by_password(scope, users, *pair)
+            if isinstance(found, Turned):
+                return found
+            return Caller(found, PASSWORD, partial(self._is_known, found.user, _proof(users, found.user)))
+        if how == "bearer" and tokens is not None:
+            return await self._by_token(scope, tokens, what.decode("latin-1"))
+        return self._unknown(scope, WHO)
+
+    async def _by_password(self, scope: Scope, users: Users, user: str, password: str) -> Identity | Turned:
+        found = await self._passwords.check(users, user, password, address_of(scope))
+        if isinstance(found, Wait):
+            reason = f"too many attempts failed from this address: wait {found.seconds} s"
+            return Turned(429, reason, (("Retry-After", str(found.seconds)),))
+        if found is not None:
+            return found
+        # Names nobody has may be passwords that were typed into the wrong field.
+        peer, whom = peer_of(scope), user if user in users else "somebody unknown"
+        log.warning("HTTP %s: wrong password for %s", peer, whom, extra=about(peer, user=whom))
+        return self._unknown(scope, WRONG)
+
+    async def _by_token(self, scope: Scope, tokens: Tokens, token: str) -> Caller | Turned:
+        if len(token) > LONGEST_TOKEN:
+            return self._unknown(scope, "this token is too long")
+        try:
+            identity, left_s = await self._threads.run(partial(tokens.identify, token, "OAUTHBEARER"))
+        except TokenError as fault:
+            peer = peer_of(scope)
+            log.warning("HTTP %s: token refused: %s", peer, fault, extra=about(peer, reason=str(fault)))
+            return self._unknown(scope, "this token is not valid here")
+        until_ns = self._now_ns() + int(left_s * SECOND_NS)
+        return Caller(identity, TOKEN, lambda: self._now_ns() < until_ns)
+
+    def _by_session(self, token: str) -> Caller | None:
+        found = self.sessions.find(token, self._now_ns())
+        if found is None:
+            return None
+        user, users = found.identity.user, self.access.users()
+        if users is None or not self._is_known(user, found.proof):
+            self.sessions.end(token)
+            return None
+        identity = Identity(user, users.groups(user), found.identity.mechanism)
+        return Caller(identity, SESSION, partial(self._session_lasts, found))
+
+    def _session_lasts(self, session: Session) -> bool:
+        lasts = self.sessions.lasts(session, self._now_ns())
+        return lasts and self._is_known(session.identity.user, session.proof)
+
+    def _is_known(self, user: str, proof: object) -> bool:
+        """Whether the user is there and has the same password as when that was asked."""
+        users = self.access.users()
+        return users is not None and user in users and _proof(users, user) == proof
+
+    def _may_be_read(self, scope: Scope) -> bool:
+        return self.access.may_be_read(own_address_of(scope), _is_tls(scope))
+
+    def _unknown(self, scope: Scope, reason: str) -> Turned:
+        known = self.access.authentication()
+        asked = challenge(is_from_a_page(scope), known.users is not None, known.tokens is not None)
+        return Turned(401, reason, (("WWW-Authenticate", asked),))
+
+
+def _proof(users: Users, user: str) -> object:
+    return tuple(users.verifier(user, each) for each in PROOF)
+
+
+def _is_tls(scope: Scope) -> bool:
+    return bool(scope.get("scheme") == "https")
+
+
+def _too_many(wait_ns: int, what: str) -> Turned | None:
+    if wait_ns <= 0:
+        return None
+    seconds = str(-(-wait_ns // SECOND_NS))
+    return Turned(429, f"too many {what} from this address: wait {seconds} s", (("Retry-After", seconds),))
+
+
+def is_from_a_page(scope: Scope) -> bool:
+    """Whether a script of a page asks, which has a way of its own to ask its user."""
+    headers = dict(scope["headers"])
+    events = b"text/event-stream" in headers.get(b"accept", b"")
+    return events or b"x-requested-with" in headers or headers.get(b"sec-fetch-dest") == b"empty"
+
+
+def own_address_of(scope: Scope) -> str:
+    """The address of ours that the client connected to."""
+    server = scope.get("server")
+    return str(server[0]) if server else ""
+
+
+def address_of(scope: Scope) -> str:
+    """Where a request comes from: who connected, whatever headers say."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def peer_of(scope: Scope) -> str:
+    """The same with its port, as log lines name peers."""
+    client = scope.get("client")
+    return written(client[0], client[1]) if client else "?"

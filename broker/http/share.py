@@ -1,0 +1,75 @@
+"""How much of the processor the HTTP port takes while messages move.
+
+Its threads and the reactor's share one interpreter, whose lock is given from one to the other: whoever asks
+much over HTTP takes the time in which messages would be moved. So there is a share, as for the lane of those
+that cost more than they bring (``amqp.lane``); where no messages move there is none. Pure: time is an
+argument. Used on the HTTP loop's thread, but for ``asked_ns``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+MILLISECOND_NS = 1_000_000
+# What may be saved up: a scrape of 10,000 queues goes through at full load (``python -m bench.scrape``).
+MOST_SAVED_NS = 150 * MILLISECOND_NS
+MOST_DEBT_NS = 1000 * MILLISECOND_NS
+# What an answer is taken to cost until it is known: no more than two at once, as each may keep the reactor
+# waiting for the interpreter.
+RESERVED_NS = MOST_SAVED_NS // 2
+# So long without a message, and nobody minds.
+QUIET_NS = 20 * MILLISECOND_NS
+# While messages move, clients that cost more than they bring are served no more often than this: each time
+# the interpreter changes hands, which costs the reactor more than what is done for a single byte.
+ROUND_NS = 5 * MILLISECOND_NS
+# How long until it is looked again, whatever is owed: messages may have ceased.
+LOOK_NS = 5 * MILLISECOND_NS
+
+
+class Share:
+    """``percent`` of one processor while messages move; ``moved_ns`` says when one last did."""
+
+    def __init__(self, percent: int = 100, moved_ns: Callable[[], int] = lambda: 0) -> None:
+        self.percent = max(percent, 1)
+        # What the reactor's thread has spent on questions of ours, which it alone adds up.
+        self.asked_ns = 0
+        self.spent_ns = 0
+        self._moved_ns = moved_ns
+        self._charged_ns = 0
+        self._saved_ns = MOST_SAVED_NS
+        self._filled_ns = 0
+
+    def charge(self, taken_ns: int, now_ns: int) -> None:
+        """So much processor time was taken; what was asked of the reactor comes on top."""
+        asked_ns, self._charged_ns = self.asked_ns - self._charged_ns, self.asked_ns
+        self._fill(now_ns)
+        self.spent_ns += taken_ns + asked_ns
+        if self.is_bounded(now_ns):
+            self._saved_ns = max(self._saved_ns - taken_ns - asked_ns, -MOST_DEBT_NS)
+
+    def reserve(self, now_ns: int) -> int:
+        """Take what an answer may cost; the caller gives back what this returns once it is charged."""
+        if not self.is_bounded(now_ns):
+            return 0
+        self._fill(now_ns)
+        self._saved_ns -= RESERVED_NS
+        return RESERVED_NS
+
+    def give_back(self, reserved_ns: int) -> None:
+        """What was reserved is free again."""
+        self._saved_ns = min(self._saved_ns + reserved_ns, MOST_SAVED_NS)
+
+    def wait_ns(self, now_ns: int) -> int:
+        """0 where something more may be done, else when to look again."""
+        self._fill(now_ns)
+        if self._saved_ns > 0 or not self.is_bounded(now_ns):
+            return 0
+        return min(-self._saved_ns * 100 // self.percent + MILLISECOND_NS, LOOK_NS)
+
+    def is_bounded(self, now_ns: int) -> bool:
+        """Whether messages move, and there is a bound."""
+        return self.percent < 100 and now_ns - self._moved_ns() < QUIET_NS
+
+    def _fill(self, now_ns: int) -> None:
+        passed_ns, self._filled_ns = now_ns - self._filled_ns, now_ns
+        self._saved_ns = min(self._saved_ns + passed_ns * self.percent // 100, MOST_SAVED_NS)

@@ -1,0 +1,122 @@
+"""Who guesses wrong has to wait, longer each time.
+
+Counted by network: an IPv4 address, or 64 bits of IPv6. A site of IPv6 has 65,536 of those, each with some
+attempts that are free; so a site has a bucket besides, which a failure fills and time empties. Time is
+passed in. What is remembered is bounded, and forgotten once it is of no more use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.networks import network_of as key_of
+from broker.networks import site_of
+
+__all__ = ["Attempts", "key_of"]
+
+FREE = 5
+FIRST_MS = 1_000
+LONGEST_MS = 60_000
+# An address that has guessed nothing for so long has a clean slate.
+FORGOTTEN_NS = 900 * 1_000_000_000
+MOST_ADDRESSES = 20_000
+# A site's bucket: so many times what one network has free, and how fast it empties. One customer of a
+# provider's, who fails once a minute for ever, doesn't fill it for the others.
+SITE_TIMES = 32
+SITE_LEAK_MS = 5_000
+_MS = 1_000_000
+
+
+@dataclass(slots=True)
+class _Record:
+    failures: int = 0
+    last_ns: int = 0
+    until_ns: int = 0
+
+
+@dataclass(slots=True)
+class _Bucket:
+    level: float = 0.0
+    last_ns: int = 0
+
+    def now(self, now_ns: int) -> float:
+        """How full it is."""
+        return max(self.level - (now_ns - self.last_ns) / (SITE_LEAK_MS * _MS), 0.0)
+
+
+class Attempts:
+    """Failed attempts by address. After ``free`` of them the next waits ``first_ms``, then twice that …"""
+
+    def __init__(self, free: int = FREE, longest_ms: int = LONGEST_MS, first_ms: int = FIRST_MS) -> None:
+        self.free = free
+        self.first_ms = first_ms
+        self.longest_ms = longest_ms
+        self._records: dict[str, _Record] = {}
+        self._sites: dict[str, _Bucket] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def blocked(self, address: str, now_ns: int) -> int:
+        """Milliseconds until that address may try again; 0 if it may now."""
+        found = self._records.get(key_of(address))
+        pause_ms = 0 if found is None else max(0, -(-(found.until_ns - now_ns) // _MS))
+        return max(pause_ms, self._site_blocked(address, now_ns)) if self._sites else pause_ms
+
+    def failed(self, address: str, now_ns: int) -> None:
+        """That address guessed wrong."""
+        key = key_of(address)
+        found = self._records.pop(key, None)
+        if found is None or now_ns - found.last_ns > FORGOTTEN_NS:
+            found = _Record()
+        self._records[key] = found
+        found.failures += 1
+        found.last_ns = now_ns
+        beyond = found.failures - self.free
+        if beyond >= 0 and self.longest_ms:
+            pause_ms = min(self.first_ms << min(beyond, 30), self.longest_ms)
+            found.until_ns = now_ns + pause_ms * _MS
+        self._fill(site_of(address), now_ns)
+        self._forget(now_ns)
+
+    def _site_blocked(self, address: str, now_ns: int) -> int:
+        bucket = self._sites.get(site_of(address))
+        if bucket is None:
+            return 0
+        over = bucket.now(now_ns) - self.free * SITE_TIMES
+        return min(int(over * SITE_LEAK_MS) + 1, self.longest_ms) if over > 0 else 0
+
+    def _fill(self, site: str, now_ns: int) -> None:
+        if not site:
+            return
+        bucket = self._sites.pop(site, None) or _Bucket()
+        bucket.level, bucket.last_ns = bucket.now(now_ns) + 1, now_ns
+        self._sites[site] = bucket
+        if len(self._sites) > MOST_ADDRESSES:
+            del self._sites[next(iter(self._sites))]
+
+    def succeeded(self, address: str) -> None:
+        """It knew a password: half of what it got wrong is forgiven.
+
+        Not all of it: who has an account of its own could wipe the slate between guesses at others'.
+        """
+        key = key_of(address)
+        found = self._records.get(key)
+        if found is not None:
+            found.failures //= 2
+            if not found.failures:
+                del self._records[key]
+
+    def _forget(self, now_ns: int) -> None:
+        """The records stand in the order of their last failure."""
+        while self._records:
+            key = next(iter(self._records))
+            old = now_ns - self._records[key].last_ns > FORGOTTEN_NS
+            if not old and len(self._records) <= MOST_ADDRESSES:
+                break
+            del self._records[key]
+        while self._sites:
+            site, bucket = next(iter(self._sites.items()))
+            if bucket.now(now_ns) > 0:
+                break
+            del self._sites[site]
