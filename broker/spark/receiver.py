@@ -1,0 +1,363 @@
+"""Links that take messages from a queue, never more than was asked for.
+
+Credit is granted for one filling and used up by draining (AMQP 1.0 §2.6.7): the broker sends what is there
+and gives the rest back, so that between two fillings no link has any. A filling:
+
+1. All that is missing is granted to the first link, with drain.
+2. A link that gets all of it is granted what is still missing; bytes are counted by the messages' mean size.
+3. One that gets less has either found the queue empty or holds as many unsettled messages as the broker lets
+   a link hold. So the next link is tried, attached if need be; a link that gets nothing ends the filling.
+4. Where nothing came at all, one credit stays for ``wait_s``, lest an empty queue is asked all the time.
+
+One link after the other keeps the queue's order. At a topic there is one link alone: every other would be
+sent all of it once more. Messages are held until ``settle``; a lost connection gives
+them back to the queue, whoever has them already.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+
+import cproton
+from cproton_ffi import ffi, lib
+
+from .connection import Connection
+from .depth import Depth, Inquiry
+from .engine import Handle
+from .errors import RefusedError, UnreachableError
+from .options import Options
+
+ACCEPTED, RELEASED = cproton.PN_ACCEPTED, cproton.PN_RELEASED
+SELECTOR = b"apache.org:selector-filter:string"
+# What a broker calls a node of whose messages each link is sent a copy.
+TOPICS = frozenset({"topic", "temporary-topic"})
+# Of messages whose size nobody knows yet so many are granted.
+UNKNOWN = 100
+_RELEASE_S = 2.0
+
+
+class Filling:
+    """So many rows and bytes at most. ``done``: the queue gave as much, or had no more."""
+
+    __slots__ = ("bytes_left", "done", "rows", "rows_left", "size", "wait_s", "waits_until")
+
+    def __init__(self, rows: int, size: int | None, wait_s: float) -> None:
+        self.rows, self.size, self.wait_s = rows, size, wait_s
+        self.done = threading.Event()
+        self.again()
+
+    def again(self) -> None:
+        """From the beginning: what came is lost."""
+        self.rows_left, self.bytes_left = self.rows, self.size
+        self.waits_until: float | None = None
+        self.done.clear()
+
+    def count(self, size: int) -> None:
+        """A message of so many bytes has come."""
+        self.rows_left -= 1
+        if self.bytes_left is not None:
+            self.bytes_left -= size
+
+    def missing(self, typical: float) -> int:
+        """Messages of a typical size that may still come, by rows and by bytes; 0: full."""
+        if self.bytes_left is None:
+            return self.rows_left
+        if self.bytes_left <= 0:
+            return 0
+        most = int(self.bytes_left / typical) if typical else UNKNOWN
+        return min(self.rows_left, max(most, 1))
+
+
+class Receiver(Connection):
+    """``take`` and ``settle`` are for one thread. ``copies``: messages stay in the queue (browsing)."""
+
+    def __init__(self, options: Options, *, copies: bool = False) -> None:
+        super().__init__(options, "spark-browse" if copies else "spark-source")
+        self.copies = copies
+        self._most_links = 1 if copies else options.links
+        self._is_topic = False
+        self._lock = threading.Lock()
+        self._filling: Filling | None = None
+        self._links: list[Handle] = []
+        self._inquiry = Inquiry(options.address or "")
+        # What came for this filling, and whose settlement is due when it is taken and done with.
+        self._messages: list[bytes] = []
+        self._fresh: list[Handle] = []
+        self._held: deque[Handle | None] = deque()
+        self._at = self._granted = self._got = 0
+        self._seen_messages = self._seen_bytes = 0
+        self._room = ffi.new("char[]", 1 << 16)
+
+    # --- the caller's thread
+
+    def take(
+        self, rows: int, size: int | None, *, wait_s: float, patience_s: float | None
+    ) -> list[bytes] | None:
+        """Up to ``rows`` messages of about ``size`` bytes in all; none where the queue has none.
+
+        None if the broker has not given them within ``patience_s`` (the connection is being made anew): what
+        was asked for then comes with a later call. Raises what the connection failed of.
+        """
+        with self._lock:
+            if self._filling is None:
+                self._filling = Filling(rows, size, wait_s)
+                self.post(self._go_on)
+            filling = self._filling
+        if self.failure is None:
+            filling.done.wait(patience_s)
+        with self._lock:
+            if self.failure is not None:
+                raise self.failure
+            if not filling.done.is_set():
+                return None
+            self._filling = None
+            taken, self._messages = self._messages, []
+            self._held.extend(self._fresh)
+            self._fresh = []
+        return taken
+
+    def settle(self, count: int) -> None:
+        """So many of the messages that were taken, the oldest, have been dealt with."""
+        self.post(lambda: self._settle(count))
+
+    def depth(self, patience_s: float) -> Depth | None:
+        """How full the queue is; None where the broker doesn't tell us, or not in time, and of a topic."""
+        self._inquiry.answered.clear()
+        self.post(self._inquire)
+        self._inquiry.answered.wait(patience_s)
+        return self._inquiry.depth
+
+    def close(self) -> None:
+        """Gives back what is not settled, as not having been delivered, and closes in order."""
+        if self.is_running:
+            released = threading.Event()
+            self.post(lambda: self._release(released))
+            released.wait(_RELEASE_S)
+        super().close()
+
+    # --- the connection's thread
+
+    def on_open(self) -> None:
+        self._attach()
+
+    def on_attached(self, link: Handle) -> None:
+        if self._inquiry.on_attached(link):
+            return
+        if self.options.selector and not _is_filtered(link):
+            raise RefusedError("amqp:not-implemented", f"{self.broker} has no selectors")
+        if TOPICS & _capabilities(link):
+            self._is_topic, self._most_links = True, 1
+        if link == self._links[-1]:
+            self._go_on()
+
+    def on_detached(self, link: Handle, why: RefusedError | None) -> None:
+        if not self._inquiry.on_detached(link):
+            super().on_detached(link, why)
+
+    def on_lost(self) -> None:
+        if self.copies and self._seen_messages:
+            # From the start again some would be seen twice: that is for whoever began to look.
+            self.fail(UnreachableError(f"the connection was lost after {self._seen_messages} messages"))
+        with self._lock:
+            self._links, self._messages, self._fresh = [], [], []
+            # They are in the queue again; those who took them settle them in vain.
+            self._held = deque([None] * len(self._held))
+            self._at = self._granted = 0
+            if self._filling is not None:
+                self._filling.again()
+        self._inquiry.forget()
+
+    def on_turn(self) -> float | None:
+        filling = self._filling
+        if filling is None or filling.waits_until is None or filling.done.is_set():
+            return None
+        if time.monotonic() >= filling.waits_until:
+            filling.waits_until = None
+            link = self._links[0]
+            if not lib.pn_link_get_drain(link):
+                lib.pn_link_set_drain(link, True)
+                lib.pn_link_flow(link, 0)
+            return None
+        return filling.waits_until
+
+    def on_end(self) -> None:
+        with self._lock:
+            if self._filling is not None:
+                self._filling.done.set()
+        self._inquiry.answered.set()
+
+    def on_flow(self, link: Handle) -> None:
+        if self._inquiry.on_flow(link):
+            return
+        self._used_up(link)
+
+    def on_delivery(self, delivery: Handle) -> None:
+        if not lib.pn_delivery_readable(delivery) or lib.pn_delivery_partial(delivery):
+            return
+        link = lib.pn_delivery_link(delivery)
+        if lib.pn_delivery_aborted(delivery):
+            lib.pn_delivery_settle(delivery)
+        elif self._inquiry.on_delivery(link, delivery):
+            return
+        else:
+            self._keep(link, delivery)
+        if lib.pn_link_credit(link) == 0:
+            self._used_up(link)
+
+    def _keep(self, link: Handle, delivery: Handle) -> None:
+        size = lib.pn_delivery_pending(delivery)
+        if size > len(self._room):
+            self._room = ffi.new("char[]", size)
+        got = lib.pn_link_recv(link, self._room, size) if size else 0
+        lib.pn_link_advance(link)
+        self._messages.append(ffi.unpack(self._room, got) if got > 0 else b"")
+        self._got += 1
+        self._seen_messages += 1
+        self._seen_bytes += size
+        if self._filling is not None:
+            self._filling.count(size)
+        if self.copies:
+            lib.pn_delivery_update(delivery, ACCEPTED)
+            lib.pn_delivery_settle(delivery)
+        else:
+            self._fresh.append(delivery)
+
+    def _used_up(self, link: Handle) -> None:
+        """A link may have no credit any more: by messages, or because the broker gave back the rest. Where
+        both came at once, Proton's credit is that behind both when the last message is seen."""
+        filling = self._filling
+        if (
+            filling is None
+            or not self._granted
+            or link != self._links[self._at]
+            or lib.pn_link_credit(link) > 0
+        ):
+            return
+        filling.waits_until = None
+        granted, self._granted = self._granted, 0
+        if self._got >= granted:
+            self._go_on()
+        else:
+            self._went_dry(filling)
+
+    def _go_on(self) -> None:
+        """Grant what is missing, if there is a link to grant it to and it has used up what it had."""
+        filling = self._filling
+        if filling is None or filling.done.is_set() or self._at >= len(self._links):
+            return
+        link = self._links[self._at]
+        if not lib.pn_link_state(link) & cproton.PN_REMOTE_ACTIVE or lib.pn_link_credit(link) > 0:
+            return
+        typical = self._seen_bytes / self._seen_messages if self._seen_messages else 0.0
+        missing = filling.missing(typical)
+        if missing <= 0:
+            self._finish(filling)
+            return
+        self._got, self._granted = 0, missing
+        lib.pn_link_set_drain(link, True)
+        lib.pn_link_flow(link, missing)
+
+    def _went_dry(self, filling: Filling) -> None:
+        """The link was sent less than it was granted (steps 3 and 4)."""
+        if self._got > 0 and self._at + 1 < self._most_links:
+            self._at += 1
+            if self._at == len(self._links):
+                self._attach()
+            else:
+                self._go_on()
+        elif not self._messages and filling.wait_s > 0:
+            filling.waits_until = time.monotonic() + filling.wait_s
+            filling.wait_s = 0.0
+            self._at, self._got, self._granted = 0, 0, 1
+            link = self._links[0]
+            lib.pn_link_set_drain(link, False)
+            lib.pn_link_flow(link, 1)
+        else:
+            self._finish(filling)
+
+    def _finish(self, filling: Filling) -> None:
+        self._at = 0
+        filling.done.set()
+
+    def _settle(self, count: int) -> None:
+        for _ in range(min(count, len(self._held))):
+            delivery = self._held.popleft()
+            if delivery is not None:
+                lib.pn_delivery_update(delivery, ACCEPTED)
+                lib.pn_delivery_settle(delivery)
+        if self.engine is not None:
+            # Before the next credit: a link that holds all it may is sent nothing for it.
+            self.engine.write()
+
+    def _release(self, released: threading.Event) -> None:
+        for delivery in (*self._held, *self._fresh):
+            if delivery is not None:
+                lib.pn_delivery_update(delivery, RELEASED)
+                lib.pn_delivery_settle(delivery)
+        self._held.clear()
+        self._fresh.clear()
+        released.set()
+
+    def _inquire(self) -> None:
+        if self.engine is None or self._is_topic:
+            self._inquiry.answered.set()
+        else:
+            self._inquiry.ask(self.session())
+
+    def _attach(self) -> None:
+        link = lib.pn_receiver(self.session(), f"{self.container}-{len(self._links)}".encode())
+        source = lib.pn_link_source(link)
+        lib.pn_terminus_set_address(source, (self.options.address or "").encode())
+        self.asks_for_node(source)
+        if self.copies:
+            lib.pn_terminus_set_distribution_mode(source, cproton.PN_DIST_MODE_COPY)
+            lib.pn_link_set_snd_settle_mode(link, cproton.PN_SND_SETTLED)
+        else:
+            lib.pn_link_set_snd_settle_mode(link, cproton.PN_SND_UNSETTLED)
+        lib.pn_link_set_rcv_settle_mode(link, cproton.PN_RCV_FIRST)
+        if self.options.selector:
+            _filter(lib.pn_terminus_filter(source), self.options.selector)
+        lib.pn_link_open(link)
+        self._links.append(link)
+
+
+def _capabilities(link: Handle) -> set[str]:
+    """What the broker says of the node at its end of a link."""
+    data = lib.pn_terminus_capabilities(lib.pn_link_remote_source(link))
+    found: set[str] = set()
+    lib.pn_data_rewind(data)
+    while lib.pn_data_next(data):
+        # One alone may stand without an array (AMQP 1.0 §1.4, multiple).
+        if lib.pn_data_type(data) == cproton.PN_ARRAY:
+            lib.pn_data_enter(data)
+        elif lib.pn_data_type(data) == cproton.PN_SYMBOL:
+            value = lib.pn_data_get_symbol(data)
+            found.add(ffi.unpack(value.start, value.size).decode(errors="replace") if value.size else "")
+    return found
+
+
+def _is_filtered(link: Handle) -> bool:
+    """Whether the broker says that it applies the filter: otherwise it leaves it out of its answer."""
+    data = lib.pn_terminus_filter(lib.pn_link_remote_source(link))
+    lib.pn_data_rewind(data)
+    return bool(lib.pn_data_next(data)) and lib.pn_data_get_map(data) > 0
+
+
+def _filter(data: Handle, selector: str) -> None:
+    """A map of one described text (AMQP 1.0 §3.5.8)."""
+    lib.pn_data_put_map(data)
+    lib.pn_data_enter(data)
+    _put(data, lib.pn_data_put_symbol, b"jms-selector")
+    lib.pn_data_put_described(data)
+    lib.pn_data_enter(data)
+    _put(data, lib.pn_data_put_symbol, SELECTOR)
+    _put(data, lib.pn_data_put_string, selector.encode())
+    lib.pn_data_exit(data)
+    lib.pn_data_exit(data)
+
+
+def _put(data: Handle, put: Handle, value: bytes) -> None:
+    held = ffi.from_buffer(value)
+    put(data, (len(value), held))

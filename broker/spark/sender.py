@@ -1,0 +1,308 @@
+"""One task's messages on their way: in flight, their outcomes, and what is sent again.
+
+``put`` and ``finish`` are the task's; all else runs on the connection's thread, the encoding of messages too:
+one busy thread costs less than two that hand the interpreter to and fro. Nothing counts as sent before the
+broker has accepted it. What is in doubt when a connection is lost goes out again under the same ids.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import cproton
+from cproton_ffi import ffi, lib
+
+from .connection import Connection
+from .engine import Handle, condition
+from .errors import AmqpError, CreditTimeoutError, RefusedError
+from .options import Options
+
+log = logging.getLogger("pyspark_sluice")
+
+# Batches that wait behind the one under way; each may have ten thousand rows.
+_WAITING = 1
+# Messages between two looks at the socket: a few frames' worth.
+_BURST = 256
+_WARN_S = 30.0
+# A pause in the broker's answers that counts as being blocked.
+_BLOCKED_S = 0.2
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
+
+_ACCEPTED, _REJECTED = cproton.PN_ACCEPTED, cproton.PN_REJECTED
+_RELEASED, _MODIFIED = cproton.PN_RELEASED, cproton.PN_MODIFIED
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of a task's rows. ``resent`` are sends beyond the first of a message."""
+
+    accepted: int = 0
+    skipped: int = 0
+    dead_lettered: int = 0
+    resent: int = 0
+    reconnected: int = 0
+    blocked_s: float = 0.0
+
+
+class Outbox:
+    """A link and the messages for it."""
+
+    def __init__(self, name: str, address: str | None) -> None:
+        self.name = name
+        self.address = address
+        self.link: Handle = None
+        self.is_attached = False
+        self.in_flight: dict[Handle, bytes] = {}
+        self.again: deque[bytes] = deque()
+        self.sent = 0  # for the first time
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.in_flight and not self.again
+
+    def attach(self, session: Handle, connection: Sender) -> None:
+        """Attaches the link of a new connection."""
+        link = lib.pn_sender(session, self.name.encode())
+        target = lib.pn_link_target(link)
+        if self.address is not None:
+            lib.pn_terminus_set_address(target, self.address.encode())
+            connection.asks_for_node(target)
+        lib.pn_link_set_snd_settle_mode(link, cproton.PN_SND_UNSETTLED)
+        lib.pn_link_set_rcv_settle_mode(link, cproton.PN_RCV_FIRST)
+        lib.pn_link_open(link)
+        self.link = link
+
+    def forget(self) -> int:
+        """The link is gone: what had no outcome is to be sent again, first. How many that are."""
+        in_doubt = len(self.in_flight)
+        self.again.extendleft(reversed(self.in_flight.values()))
+        self.in_flight.clear()
+        self.link = None
+        self.is_attached = False
+        return in_doubt
+
+
+class Sender(Connection):
+    """``start``, then ``put`` and ``finish`` on one thread, ``close`` in any case."""
+
+    def __init__(self, options: Options, container: str) -> None:
+        super().__init__(options, container)
+        self.counts = Counts()
+        self._out = Outbox("rows", options.address)
+        self._dead = Outbox("dead-letters", options.dead_letter_address)
+        self._change = threading.Condition()
+        self._waiting: deque[Iterator[bytes]] = deque()
+        self._source: Iterator[bytes] = iter(())
+        # Whether nothing is left of ``_source``; whether no more will be handed over; whether all is done.
+        self._is_dry = True
+        self._no_more = False
+        self._ended = False
+        self._done_before = 0
+        self._pause_s = _FIRST_PAUSE_S
+        self._paused_until = 0.0
+        self._progress_at = time.monotonic()
+        self._warned_at = self._progress_at
+        self._lost_at = 0.0
+        # A tag is a number of four bytes, counted in place: Proton takes a copy.
+        self._number = ffi.new("uint32_t *")
+        self._tag = ffi.new("pn_bytes_t *", {"size": 4, "start": ffi.cast("char *", self._number)})
+
+    # --- the task's thread
+
+    def put(self, messages: Iterator[bytes]) -> None:
+        """Hands over a batch; waits while there are enough. Raises why nothing can be sent any more."""
+        with self._change:
+            self._change.wait_for(lambda: self.failure is not None or len(self._waiting) < _WAITING)
+            self._check()
+            self._waiting.append(messages)
+        self.post(_nothing)
+
+    def finish(self) -> Counts:
+        """Waits until every message has been accepted, or was dealt with as ``onReject`` says."""
+        self.post(self._end)
+        with self._change:
+            self._change.wait_for(lambda: self.failure is not None or self._ended)
+            self._check()
+        self.counts.reconnected = self.lost_count
+        return self.counts
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    # --- the connection's thread
+
+    def _end(self) -> None:
+        self._no_more = True
+
+    def on_open(self) -> None:
+        now = time.monotonic()
+        self._progress_at = self._progress_at + now - self._lost_at if self._lost_at else now
+        self._out.attach(self.session(), self)
+        if self.options.dead_letter_address is not None:
+            self._dead.attach(self.session(), self)
+
+    def on_attached(self, link: Handle) -> None:
+        self._box(link).is_attached = True
+
+    def on_lost(self) -> None:
+        self._lost_at = time.monotonic()
+        self.counts.resent += self._out.forget() + self._dead.forget()
+
+    def on_end(self) -> None:
+        with self._change:
+            if self.failure is None and not self._ended:
+                self.failure = AmqpError("the connection was closed")
+            self._change.notify_all()
+
+    def on_delivery(self, delivery: Handle) -> None:
+        # Hot: once a row (bench/spark.py).
+        state = lib.pn_delivery_remote_state(delivery)
+        if state == _ACCEPTED:
+            message = self._out.in_flight.pop(delivery, None)
+            if message is not None:
+                self.counts.accepted += 1
+                lib.pn_delivery_settle(delivery)
+                return
+            if self._dead.in_flight.pop(delivery, None) is not None:
+                self.counts.dead_lettered += 1
+                lib.pn_delivery_settle(delivery)
+        elif state in (_RELEASED, _MODIFIED, _REJECTED) or lib.pn_delivery_settled(delivery):
+            self._outcome(delivery, state)
+
+    def _outcome(self, delivery: Handle, state: int) -> None:
+        box = self._out if delivery in self._out.in_flight else self._dead
+        message = box.in_flight.pop(delivery, None)
+        if message is None:
+            return
+        why = condition(lib.pn_disposition_condition(lib.pn_delivery_remote(delivery)))
+        lib.pn_delivery_settle(delivery)
+        if state == _REJECTED:
+            self._reject(box, message, why or RefusedError("rejected", ""))
+            return
+        # Given back: all wait a little, since the next would fare no better.
+        box.again.append(message)
+        self.counts.resent += 1
+        now = time.monotonic()
+        if now >= self._paused_until:
+            self._paused_until = now + self._pause_s
+            self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _reject(self, box: Outbox, message: bytes, why: RefusedError) -> None:
+        action = self.options.on_reject
+        if box is self._dead:
+            self.fail(RefusedError(why.condition, f"a dead letter was rejected: {why.description}"))
+            return
+        if action == "fail":
+            self.fail(RefusedError(why.condition, f"the broker rejected a message: {why.description}"))
+            return
+        if action == "skip":
+            if not self.counts.skipped:
+                log.warning("a rejected message is skipped, as others will be: %s", why)
+            self.counts.skipped += 1
+            return
+        from .deadletter import annotated
+
+        self._dead.again.append(annotated(message, self._out.address, why))
+
+    def on_turn(self) -> float | None:
+        now = time.monotonic()
+        if now < self._paused_until:
+            return self._paused_until
+        if self._dead.is_attached:
+            self._send(self._dead, iter(()))
+        if self._out.is_attached:
+            self._send_rows()
+        if self._is_dry and not self._waiting and self._out.is_idle and self._dead.is_idle:
+            self._rest(now)
+            return None
+        return self._blocked_until(now)
+
+    def _rest(self, now: float) -> None:
+        """There is nothing to do: Spark is slow, or everything has its outcome."""
+        self._progress_at = self._warned_at = now
+        if self._no_more and not self._ended:
+            with self._change:
+                self._ended = True
+                self._change.notify_all()
+
+    def _blocked_until(self, now: float) -> float | None:
+        """When to look again if the broker says nothing. CreditTimeoutError if it has said nothing for too
+        long."""
+        counts = self.counts
+        limit_s = self.options.credit_timeout or float("inf")
+        done = self._out.sent + counts.accepted + counts.dead_lettered + counts.skipped
+        if done != self._done_before:
+            if now - self._progress_at > _BLOCKED_S:
+                counts.blocked_s += now - self._progress_at
+            self._done_before, self._progress_at, self._warned_at = done, now, now
+            self._pause_s = _FIRST_PAUSE_S
+            return now if self._may_send() else now + min(_WARN_S, limit_s)
+        blocked_s = now - self._progress_at
+        if blocked_s >= limit_s:
+            raise CreditTimeoutError(f"no credit for {blocked_s:.0f} s (creditTimeout): {self._shown()}")
+        if now - self._warned_at >= _WARN_S:
+            self._warned_at = now
+            log.warning("no credit for %.0f s: %s", blocked_s, self._shown())
+        return min(self._warned_at + _WARN_S, self._progress_at + limit_s)
+
+    def _may_send(self) -> bool:
+        more = not self._is_dry or bool(self._waiting)
+        return any(
+            box.is_attached
+            and (bool(box.again) or (box is self._out and more))
+            and len(box.in_flight) < self.options.max_in_flight
+            and lib.pn_link_credit(box.link) > 0
+            for box in (self._out, self._dead)
+        )
+
+    def _shown(self) -> str:
+        box = self._out
+        return (
+            f"{box.address or 'the anonymous relay'} at {self.broker} has accepted {self.counts.accepted:,},"
+            f" {len(box.in_flight):,} are in flight"
+        )
+
+    def _send_rows(self) -> None:
+        """Sends of this batch, and of the next where this one ends."""
+        while self._send(self._out, self._source):
+            self._is_dry = not self._waiting
+            if self._is_dry:
+                return
+            with self._change:
+                self._source = self._waiting.popleft()
+                self._change.notify_all()
+
+    def _send(self, box: Outbox, source: Iterator[bytes]) -> bool:
+        """Sends what credit, ``maxInFlight`` and a burst allow; true if there was nothing left to send."""
+        link, in_flight, again = box.link, box.in_flight, box.again
+        room = min(lib.pn_link_credit(link), self.options.max_in_flight - len(in_flight), _BURST)
+        number, tag = self._number, self._tag[0]
+        new, send, advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
+        for _ in range(room):
+            if again:
+                message = again.popleft()
+            else:
+                found = next(source, None)
+                if found is None:
+                    return True
+                message = found
+                box.sent += 1
+            number[0] += 1
+            delivery = new(link, tag)
+            send(link, message, len(message))
+            advance(link)
+            in_flight[delivery] = message
+        return False
+
+    def _box(self, link: Handle) -> Outbox:
+        return self._out if link == self._out.link else self._dead
+
+
+def _nothing() -> None:
+    """Only wakes the thread up."""

@@ -1,0 +1,7 @@
+"""A queue summed up by windows of time: ``spark-submit jobs/aggregate.py --help``."""
+
+import sys
+
+from broker.jobs.aggregate import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""The connector against real Spark and a real broker."""

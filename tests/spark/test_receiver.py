@@ -1,0 +1,269 @@
+"""The links of a source against a real broker: credit only during a filling, order, limits, settlement."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructType
+
+from broker.client.link import Connection
+from broker.client.request import Management
+from broker.spark.decode import Decoder
+from broker.spark.depth import Depth
+from broker.spark.errors import LoginError, RefusedError, UnreachableError
+from broker.spark.options import Options
+from broker.spark.receiver import Receiver
+from tests.spark.conftest import PASSWORD, PASSWORD_VARIABLE, ReturningBroker, StartBroker
+from tests.spark.feeding import consumers, feed, id_of, names, source
+from tests.wire.conftest import RunningBroker, wait_until
+from tests.wire.secured import Secured
+from tests.wire.seeing import await_number, number_of
+
+PATIENCE_S = 20.0
+
+
+@contextmanager
+def receiver(options: Options, *, copies: bool = False) -> Iterator[Receiver]:
+    found = Receiver(options, copies=copies)
+    found.start()
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def take(found: Receiver, rows: int, size: int | None = None, wait_s: float = 0.0) -> list[bytes]:
+    taken = found.take(rows, size, wait_s=wait_s, patience_s=PATIENCE_S)
+    assert taken is not None
+    return taken
+
+
+def test_no_link_has_credit_between_two_fillings(broker: RunningBroker) -> None:
+    feed(broker.url, "q", names(50))
+    with receiver(source(broker.url, "q")) as found:
+        assert len(take(found, 20)) == 20
+        assert [row["credit"] for row in consumers(broker.url, "q")] == [0]
+        # More than there is: what isn't used up is given back.
+        assert len(take(found, 100)) == 30
+        assert {row["credit"] for row in consumers(broker.url, "q")} == {0}
+        assert take(found, 100, wait_s=0.05) == []
+        assert {row["credit"] for row in consumers(broker.url, "q")} == {0}
+        feed(broker.url, "q", names(5))
+        assert number_of(broker, "q", "ready_msgs") == 5
+
+
+def test_a_batch_beyond_one_links_window_takes_more_links_and_keeps_the_order(broker: RunningBroker) -> None:
+    feed(broker.url, "q", names(7000))
+    with receiver(source(broker.url, "q")) as found:
+        for first in (0, 3500):
+            taken = take(found, 3500)
+            assert [id_of(each) for each in taken] == names(3500, first)
+            assert len(consumers(broker.url, "q")) == 4
+            found.settle(3500)
+        await_number(broker, "q", "depth_msgs", 0)
+
+
+def test_a_topic_has_one_link_alone_and_each_message_comes_once(broker: RunningBroker) -> None:
+    options = source(broker.url, "news", nodeKind="topic")
+    with receiver(options) as found:
+        assert take(found, 10) == []
+        for first in (0, 30, 60):
+            feed(broker.url, "news", names(30, first))
+            # More is asked for than there is: a queue would be tried over a second link.
+            taken = take(found, 100)
+            assert [id_of(each) for each in taken] == names(30, first)
+            found.settle(30)
+        # What a topic lacks, a depth, isn't asked for: the answers would be traffic of its own.
+        assert found.depth(PATIENCE_S) is None
+        with Management(broker.url) as management:
+            wanted = {"attributeNames": ["container", "role"]}
+            body = management.call("QUERY", "org.sluice.link", body=wanted).body
+        assert isinstance(body, dict)
+        assert [row for row in body["results"] if row[0] == found.container] == [
+            [found.container, "consumer"]
+        ]
+
+
+def test_the_option_links_bounds_them(broker: RunningBroker) -> None:
+    feed(broker.url, "q", names(5000))
+    with receiver(source(broker.url, "q", links="2")) as found:
+        assert len(take(found, 5000)) == 2000
+        assert len(consumers(broker.url, "q")) == 2
+
+
+def test_bytes_bound_a_filling_by_the_mean_size(broker: RunningBroker) -> None:
+    feed(broker.url, "q", names(2000), 1000)
+    with receiver(source(broker.url, "q")) as found:
+        # The first hundred, of which nobody knows how long they are, and what then fits.
+        assert 195 <= len(take(found, 2000, 200_000)) <= 205
+        assert 95 <= len(take(found, 2000, 100_000)) <= 100
+
+
+def test_a_message_larger_than_all_bytes_comes_alone(broker: RunningBroker) -> None:
+    feed(broker.url, "q", names(3), 300_000)
+    with receiver(source(broker.url, "q")) as found:
+        assert [len(take(found, 100, 1000)) for _ in range(1)] == [3]
+        assert take(found, 100) == []
+
+
+def test_what_is_not_settled_goes_back_undelivered(broker: RunningBroker) -> None:
+    feed(broker.url, "q", names(100))
+    with receiver(source(broker.url, "q")) as found:
+        take(found, 60)
+        found.settle(25)
+        await_number(broker, "q", "depth_msgs", 75)
+    await_number(broker, "q", "ready_msgs", 75)
+    with Connection(broker.url) as connection:
+        link = connection.receiver("q", limit=75)
+        back: list[bytes] = []
+        while len(back) < 75:
+            back += link.take(75, 10)
+    wanted = StructType().add("message_id", StringType()).add("delivery_count", LongType())
+    rows = Decoder(wanted).batch(b"".join(back), [len(each) for each in back]).to_pylist()
+    assert rows == [{"message_id": name, "delivery_count": 0} for name in names(75, 25)]
+
+
+def test_an_empty_queue_is_waited_for(broker: RunningBroker) -> None:
+    with receiver(source(broker.url, "q", nodeKind="queue")) as found:
+        assert take(found, 10) == []
+        assert found.take(10, None, wait_s=30.0, patience_s=0.05) is None
+        wait_until(
+            lambda: [row["credit"] for row in consumers(broker.url, "q")] == [1], 10, "one credit to stay"
+        )
+        feed(broker.url, "q", names(4))
+        first = take(found, 10)
+        assert first
+        while len(first) < 4:
+            first += take(found, 10, wait_s=1.0)
+        assert [id_of(each) for each in first] == names(4)
+
+
+def test_browsing_takes_nothing_and_ends(broker: RunningBroker) -> None:
+    feed(broker.url, "q", names(2500))
+    with receiver(source(broker.url, "q"), copies=True) as found:
+        assert len(take(found, 2000)) == 2000
+        assert len(take(found, 2000)) == 500
+        assert take(found, 2000) == []
+    assert number_of(broker, "q", "ready_msgs") == 2500
+    assert number_of(broker, "q", "depth_msgs") == 2500
+
+
+def test_a_selector_takes_only_what_matches(broker: RunningBroker) -> None:
+    feed(broker.url, "q", names(50))
+    with receiver(source(broker.url, "q", selector="amqp.message_id LIKE 'm-0000004%'")) as found:
+        assert [id_of(each) for each in take(found, 100)] == names(10, 40)
+        found.settle(10)
+    await_number(broker, "q", "depth_msgs", 40)
+    with receiver(source(broker.url, "q", selector="no selector (")) as found, pytest.raises(RefusedError):
+        take(found, 100)
+
+
+def test_depth_is_the_brokers_and_unknown_where_it_says_nothing(broker: RunningBroker) -> None:
+    feed(broker.url, "q", names(30))
+    with receiver(source(broker.url, "q")) as found:
+        take(found, 10)
+        assert found.depth(PATIENCE_S) == Depth(30, 20)
+        found.settle(10)
+        await_number(broker, "q", "depth_msgs", 20)
+        assert found.depth(PATIENCE_S) == Depth(20, 20)
+    with receiver(source(broker.url, "nothing", nodeKind="topic")) as found:
+        take(found, 1)
+        assert found.depth(PATIENCE_S) is None
+
+
+def test_after_the_broker_came_back_all_that_was_not_settled_comes_again(
+    returning_broker: ReturningBroker,
+) -> None:
+    feed(returning_broker.url, "q", names(3000), durable=True)
+    with receiver(source(returning_broker.url, "q")) as found:
+        assert len(take(found, 1500)) == 1500
+        found.settle(1000)
+        assert returning_broker.running is not None
+        await_number(returning_broker.running, "q", "depth_msgs", 2000)
+        returning_broker.kill()
+        assert found.take(3000, None, wait_s=0.0, patience_s=0.2) is None
+        returning_broker.start()
+        # Settled in vain: they are in the queue again.
+        found.settle(500)
+        again = [id_of(each) for each in take(found, 3000)]
+        assert again == names(2000, 1000)
+        found.settle(2000)
+        await_number(returning_broker.running, "q", "depth_msgs", 0)
+
+
+def test_a_look_that_loses_its_connection_fails(returning_broker: ReturningBroker) -> None:
+    feed(returning_broker.url, "q", names(10), durable=True)
+    with receiver(source(returning_broker.url, "q"), copies=True) as found:
+        assert len(take(found, 5)) == 5
+        returning_broker.stop()
+        with pytest.raises(UnreachableError, match="after 5 messages"):
+            take(found, 10)
+
+
+def test_a_wrong_password_is_final_and_shown_nowhere(
+    start_broker: StartBroker, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("secured")
+    secured = Secured(start_broker, folder, "rules: [{allow: all}]\n", {"anna": ""})
+    monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
+    options = source(secured.broker.url, "q", user="anna", passwordEnv=PASSWORD_VARIABLE)
+    with receiver(options) as found:
+        with pytest.raises(LoginError) as refused:
+            take(found, 1)
+        with pytest.raises(LoginError):
+            take(found, 1)
+    assert PASSWORD not in str(refused.value) + repr(options) + secured.broker.log
+
+
+LEAVING = """
+import sys
+from broker.spark.options import parse
+from broker.spark.stream import QueueReader
+from broker.spark.decode import SCHEMA
+from pyspark.sql.streaming.datasource import ReadMaxRows
+reader = QueueReader(parse({"url": sys.argv[1], "address": "q"}, "source"), SCHEMA)
+try:
+    print(reader.latestOffset(reader.initialOffset(), ReadMaxRows(30)), flush=True)
+    sys.stdin.read()
+finally:
+    reader.stop()
+"""
+
+
+@pytest.mark.parametrize("how", ["sigterm", "hung up"])
+def test_a_reader_that_is_told_to_go_closes_its_links(broker: RunningBroker, how: str) -> None:
+    """As Spark ends the process it keeps for a query: it hangs up, and sends a signal right behind."""
+    feed(broker.url, "q", names(50))
+    process = subprocess.Popen(
+        [sys.executable, "-c", LEAVING, broker.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline().strip() == "{'queue': 30}"
+    assert number_of(broker, "q", "ready_msgs") == 20
+    if how == "sigterm":
+        process.send_signal(signal.SIGTERM)
+    process.stdin.close()
+    status = process.wait(30)
+    process.stdout.close()
+    assert status == (143 if how == "sigterm" else 0)
+    await_number(broker, "q", "ready_msgs", 50)
+    broker.wait_for_log("container 'spark-source")
+    wait_until(lambda: consumers(broker.url, "q") == [], 10, "the links to be gone")
+    assert any("spark-source" in line and "by the client" in line for line in broker.lines), broker.log
+
+
+def test_a_deleted_queue_ends_it_with_the_brokers_reason(broker: RunningBroker) -> None:
+    feed(broker.url, "q", names(5))
+    with receiver(source(broker.url, "q")) as found:
+        take(found, 5)
+        with Management(broker.url) as management:
+            management.call("DELETE", "org.sluice.queue", "q")
+        wait_until(lambda: found.failure is not None, 10, "the link to be ended")
+        with pytest.raises(RefusedError, match="amqp:resource-deleted"):
+            take(found, 5)

@@ -1,0 +1,200 @@
+"""A task's sender against a real broker, without Spark: credit, outcomes, lost connections, logins."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyspark_sluice import values
+from pyspark_sluice.errors import AmqpError, CreditTimeoutError, LoginError, RefusedError, UnreachableError
+from pyspark_sluice.options import parse
+from pyspark_sluice.sender import Counts, Sender
+from tests.spark.conftest import ReturningBroker
+from tests.spark.reading import bodies, messages, tally
+from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.people import PASSWORDS, settings_for
+
+HEAD = b"\x00\x53\x70\xc0\x02\x01\x41"
+
+
+def message(body: bytes) -> bytes:
+    """Durable, its id made of its body."""
+    name = values.text(body.decode())
+    return HEAD + b"\x00\x53\x73\xc0%c\x01" % (len(name) + 1) + name + b"\x00\x53\x75" + values.binary(body)
+
+
+def encoded(count: int, start: int = 0) -> Iterator[bytes]:
+    return (message(body) for body in bodies(count, start))
+
+
+class Task:
+    """A sender in use; ``finished`` on a thread, so that a test can look on."""
+
+    def __init__(self, url: str, count: int, **options: str) -> None:
+        self.sender = Sender(parse({"url": url, "address": "orders"} | options, "sink"), "test")
+        self.counts: Counts | None = None
+        self.failure: AmqpError | None = None
+        self._thread = threading.Thread(target=self._run, args=(count,))
+        self._thread.start()
+
+    def _run(self, count: int) -> None:
+        try:
+            self.sender.start()
+            for at in range(0, count, 1000):
+                self.sender.put(encoded(min(1000, count - at), at))
+            self.counts = self.sender.finish()
+        except AmqpError as fault:
+            self.failure = fault
+        finally:
+            self.sender.close()
+
+    def result(self) -> Counts:
+        """What became of it; its failure is raised."""
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        if self.failure is not None:
+            raise self.failure
+        assert self.counts is not None
+        return self.counts
+
+
+def test_every_message_is_accepted_once(broker: RunningBroker) -> None:
+    counts = Task(broker.url, 2500, maxInFlight="100").result()
+    assert (counts.accepted, counts.resent, counts.skipped) == (2500, 0, 0)
+    found = tally(broker.url, "orders")
+    assert (found.count, found.lost(bodies(2500))) == (2500, 0)
+
+
+def test_nothing_to_send_is_no_failure(broker: RunningBroker) -> None:
+    assert Task(broker.url, 0).result().accepted == 0
+
+
+STOPPED = "policies:\n  - {match: orders, flow_stop_count: 50, flow_resume_count: 20, max_count: 100}\n"
+
+
+def test_no_credit_is_waited_for(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=STOPPED)
+    task = Task(broker.url, 400)
+    wait_until(lambda: task.sender.counts.accepted == 50, 20, "the queue to be full")
+    found = messages(broker.url, "orders")
+    assert task.result().accepted == 400
+    assert len(found) + len(messages(broker.url, "orders")) == 400
+
+
+def test_no_credit_for_too_long_is_a_failure(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=STOPPED)
+    with pytest.raises(CreditTimeoutError, match="has accepted 50, 0 are in flight"):
+        Task(broker.url, 400, creditTimeout="500ms").result()
+    assert len(messages(broker.url, "orders")) == 50
+
+
+REJECTING = "policies:\n  - {match: orders, max_count: 10, flow_stop_count: 10, when_full: reject}\n"
+
+
+def test_a_rejection_fails_the_task(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=REJECTING)
+    with pytest.raises(RefusedError, match="amqp:resource-limit-exceeded: the broker rejected a message"):
+        Task(broker.url, 400).result()
+
+
+def test_a_rejected_message_can_be_skipped(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=REJECTING)
+    counts = Task(broker.url, 400, onReject="skip").result()
+    assert counts.accepted + counts.skipped == 400
+    assert counts.accepted == len(messages(broker.url, "orders")) >= 10
+
+
+def test_a_rejected_message_can_go_elsewhere_with_the_reason(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=REJECTING)
+    counts = Task(broker.url, 400, onReject="deadletter", deadLetterAddress="rejected").result()
+    assert counts.accepted + counts.dead_lettered == 400
+    dead = messages(broker.url, "rejected")
+    assert len(dead) == counts.dead_lettered >= 300
+    noted = {str(key): value for key, value in (dead[0].annotations or {}).items()}
+    assert noted["x-opt-sluice-original-address"] == "orders"
+    assert "amqp:resource-limit-exceeded" in noted["x-opt-sluice-dead-letter-reason"]
+    assert {str(each.id).encode() for each in dead} <= set(bodies(400))
+
+
+def test_a_lost_connection_is_made_again_and_what_is_in_doubt_sent_again(
+    returning_broker: ReturningBroker,
+) -> None:
+    task = Task(returning_broker.url, 20000, maxInFlight="500")
+    wait_until(lambda: task.sender.counts.accepted > 3000, 30, "the task to be at work")
+    returning_broker.kill()
+    accepted = task.sender.counts.accepted
+    returning_broker.start()
+    counts = task.result()
+    assert accepted < 20000
+    assert (counts.accepted, counts.reconnected) == (20000, 1)
+    found = tally(returning_broker.url, "orders")
+    assert (found.lost(bodies(20000)), found.surplus(bodies(20000))) == (0, 0)
+
+
+def test_the_next_broker_of_the_list_is_taken(broker: RunningBroker) -> None:
+    assert Task(f"amqp://127.0.0.1:1,{broker.url}", 10).result().accepted == 10
+
+
+def test_nobody_there_is_given_up_in_time() -> None:
+    with pytest.raises(
+        UnreachableError, match=r"gave up after 0\.3 s: amqp://127\.0\.0\.1:1: Connection refused"
+    ):
+        Task("amqp://127.0.0.1:1", 10, reconnectTimeout="300ms").result()
+
+
+def test_a_refused_address_is_final(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker(settings_for(tmp_path / "people"))
+    (tmp_path / "otto").write_text(PASSWORDS["otto"])
+    with pytest.raises(RefusedError, match="amqp:unauthorized-access"):
+        Task(broker.url, 10, user="otto", passwordFile=str(tmp_path / "otto"), address="other").result()
+
+
+def with_users(start_broker: StartBroker, folder: Path) -> str:
+    """A broker that knows users and takes their passwords as they are, too; its URL."""
+    settings = settings_for(folder / "people", rules="", more="  plain_without_tls: true\n")
+    return start_broker(settings).url
+
+
+@pytest.mark.parametrize("mechanism", [None, "SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"])
+@pytest.mark.parametrize("user", ["alice", "zoë"])
+def test_who_it_is_is_said_and_believed(
+    start_broker: StartBroker, tmp_path: Path, mechanism: str | None, user: str
+) -> None:
+    url = with_users(start_broker, tmp_path)
+    (tmp_path / "password").write_text(PASSWORDS[user] + "\n")
+    more = {} if mechanism is None else {"saslMechanisms": mechanism}
+    task = Task(url, 10, user=user, passwordFile=str(tmp_path / "password"), **more)
+    assert task.result().accepted == 10
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+def test_a_wrong_password_is_final_and_not_shown(
+    start_broker: StartBroker, tmp_path: Path, mechanism: str
+) -> None:
+    url = with_users(start_broker, tmp_path)
+    (tmp_path / "password").write_text("wunderland")
+    with pytest.raises(LoginError, match="user or password is wrong") as refused:
+        Task(
+            url, 10, user="alice", passwordFile=str(tmp_path / "password"), saslMechanisms=mechanism
+        ).result()
+    assert "wunderland" not in str(refused.value)
+
+
+def test_heartbeats_go_on_while_spark_is_slow(start_broker: StartBroker) -> None:
+    """The broker hangs up on peers that are silent for half a second; Spark takes three times as long."""
+    broker = start_broker("limits:\n  idle_timeout: 500ms\n")
+    sender = Sender(parse({"url": broker.url, "address": "orders", "heartbeat": "500ms"}, "sink"), "slow")
+    sender.start()
+    try:
+        sender.put(encoded(10))
+        wait_until(lambda: sender.counts.accepted == 10, 20, "the first rows")
+        time.sleep(1.5)  # the slowness itself
+        sender.put(encoded(10, 10))
+        counts = sender.finish()
+    finally:
+        sender.close()
+    assert (counts.accepted, counts.reconnected) == (20, 0)
