@@ -40,6 +40,9 @@ POLICIES = """policies:
     flow_stop_count: 1000
   - match: "gates.count.#"
     flow_stop_count: 1000
+  - match: "gates.wide.#"
+    flow_stop_count: 1000
+    flow_resume_count: 500
   - match: "gates.strict.#"
     flow_stop_size: 1 MB
     byte_reservation: strict

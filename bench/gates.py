@@ -78,9 +78,8 @@ def shared(running: Running, seconds: float) -> tuple[float, Produced]:
     return jain(done.counts), done
 
 
-def spoken(running: Running, seconds: float) -> dict[str, float]:
+def spoken(running: Running, address: str, seconds: float) -> dict[str, float]:
     """Flow frames of the broker, to ten producers, for each message and each time the gate opens."""
-    address = "gates.count.frames"
     with beside("taker", running.url, address, str(CONSUMER_RATE)), counted(running.url) as (url, frames):
         produce(url, address, 10, 10, "100", seconds, presettled=False)
     flows, transfers = frames.by_broker[FLOW], frames.by_clients[TRANSFER]
@@ -117,7 +116,10 @@ def main() -> int:
                     print(cell, file=sys.stderr)
                     cells.append(cell)
         index, _ = shared(running, args.seconds)
-        frames = spoken(running, args.seconds)
+        frames = {
+            "held full": spoken(running, "gates.count.frames", args.seconds),
+            "resume at half": spoken(running, "gates.wide.frames", args.seconds),
+        }
     if args.json:
         print(
             json.dumps({"overshoot": [asdict(c) for c in cells], "jain": index, "frames": frames}, indent=1)
@@ -128,7 +130,7 @@ def main() -> int:
     return 0 if exact and index >= JAIN else 1
 
 
-def _markdown(cells: Sequence[Overshoot], index: float, frames: dict[str, float]) -> str:
+def _markdown(cells: Sequence[Overshoot], index: float, frames: dict[str, dict[str, float]]) -> str:
     lines = [
         "| producers | threshold | settled | deepest | overshoot | bound | messages | stops |",
         "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |",
@@ -141,10 +143,13 @@ def _markdown(cells: Sequence[Overshoot], index: float, frames: dict[str, float]
             f" {cell.bound:,} | {cell.sent:,} | {cell.stops:,} |"
         )
     lines += ["", f"Jain's index of {EQUALS} equal producers behind one gate: {index:.4f} (at least {JAIN})."]
-    lines.append(
-        f"Ten producers: {frames['flows_per_message']:.4f} flow frames a message,"
-        f" {frames['flows_per_resume']:.1f} each time the gate opened ({int(frames['opened']):,} times)."
-    )
+    lines += ["", "| ten producers, 1,000 messages | flow frames a message | a resume | messages | resumes |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: |")
+    for kind, found in frames.items():
+        lines.append(
+            f"| {kind} | {found['flows_per_message']:.4f} | {found['flows_per_resume']:.1f} |"
+            f" {int(found['transfers']):,} | {int(found['opened']):,} |"
+        )
     return "\n".join(lines)
 
 

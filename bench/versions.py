@@ -2,7 +2,8 @@
 
 TREE is a checkout of the other version, compiled in place. Both brokers run at once, each round loads one
 after the other with the other version's load generator, and medians are compared, so that what drifts on a
-shared machine drifts for both.
+shared machine drifts for both. ``--set SLUICE_NAME=VALUE`` is for this version's broker alone: with TREE this
+very checkout, that is what a setting costs (``--set SLUICE_SECURITY_ACL=bench/acl.yaml .``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
@@ -21,15 +23,15 @@ HERE = Path(__file__).parent.parent
 NOTHING = "policies: []\n"
 
 
-def started(tree: Path, folder: Path) -> tuple[subprocess.Popen[str], str]:
-    """A broker of that tree on a free port, and its URL."""
+def started(tree: Path, folder: Path, settings: Mapping[str, str]) -> tuple[subprocess.Popen[str], str]:
+    """A broker of that tree on a free port, with these variables, and its URL."""
     folder.mkdir()
     (folder / "none.yaml").write_text(NOTHING)
     words = ("serve", "--policies", str(folder / "none.yaml"), "--data", str(folder / "data"))
     process = subprocess.Popen(
         [*_sluice(), *words, "--listen", "amqp://127.0.0.1:0", "--http", "127.0.0.1:0"],
         cwd=tree,
-        env=os.environ | {"PYTHONPATH": str(tree), "PYTHONUNBUFFERED": "1"},
+        env=os.environ | {"PYTHONPATH": str(tree), "PYTHONUNBUFFERED": "1", **settings},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -67,10 +69,15 @@ def main() -> None:
     parser.add_argument("tree", type=Path, help="a compiled checkout of the other version")
     parser.add_argument("--rounds", type=int, default=14)
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--set", action="append", default=[], metavar="SLUICE_NAME=VALUE")
     args = parser.parse_args()
     other = args.tree.resolve()
+    settings = dict(each.split("=", 1) for each in args.set)
     with tempfile.TemporaryDirectory() as folder:
-        brokers = [started(tree, Path(folder, name)) for tree, name in ((other, "other"), (HERE, "here"))]
+        brokers = [
+            started(other, Path(folder, "other"), {}),
+            started(HERE, Path(folder, "here"), settings),
+        ]
         try:
             rounds = [[loaded(other, url, args.seconds) for _, url in brokers] for _ in range(args.rounds)]
         finally:
