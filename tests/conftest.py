@@ -36,7 +36,8 @@ class PureFinder:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What `make clients-matrix` says."""
-    parser.addoption("--write-matrix", action="store_true", help="write docs/clients.md from what is found")
+    said = "write docs/clients.md, and docs/security.md's table of mechanisms"
+    parser.addoption("--write-matrix", action="store_true", help=said)
 
 
 if os.environ.get("SLUICE_PURE"):

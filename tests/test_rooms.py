@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 
 LEAVES = (
     *("errors", "units", "message", "bodyscan", "codes", "yamlsource", "fields", "storage", "records"),
-    "loggers",
+    *("loggers", "saslframes", "tlsstream", "tlssettings", "networks"),
 )
 VIEWS = (
     "manage.views",
@@ -44,6 +44,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "units": (),
     "message": (),
     "codes": (),
+    "saslframes": ("message",),
+    "networks": (),
+    "tlsstream": ("errors",),
+    "tlssettings": ("fields", "units"),
     "bodyscan": ("message",),
     "large": ("flow", "queues.queue", *LEAVES),
     "fields": ("units",),
@@ -71,7 +75,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "recovery": ("engine", "node", "large", "queues.spool", "store", "manage", *LEAVES),
     "store": LEAVES,
     "policy": ("flow.limits", "flow.vocabulary", *LEAVES),
-    "settings": ("flow.limits", "endpoints", "conduits", *LEAVES),
+    "settings": ("flow.limits", "endpoints", "conduits", "security.vocabulary", *LEAVES),
     "security": LEAVES,
     "amqp": (
         *("engine", "node", "manage", "security", "settings", "flow.limits", "flow.window"),
@@ -85,7 +89,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
             *LEAVES,
         ),
     ),
-    "manage": ("engine", "node", "bridge", "conduits", "policy", "flow", "queues", "store", *LEAVES),
+    "manage": (
+        *("engine", "node", "bridge", "conduits", "policy", "flow", "queues", "store", "security", *LEAVES),
+    ),
     "advise": ("engine", "node", "flow", "queues", *LEAVES),
     "http": (
         *(
@@ -96,7 +102,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
             "manage.bridges",
             "manage.policies",
         ),
-        *("manage.entities", "manage.samples", "manage.tracing"),
+        *("manage.entities", "manage.samples", "manage.tracing", "manage.acting", "manage.authority"),
+        "security",
         *VIEWS,
         *LEAVES,
     ),
@@ -107,13 +114,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "conducting": (
         *("amqp.reactor", "routes", "channels", "manage", "conduits", "flow.limits", "node", "settings"),
+        "security",
         *LEAVES,
     ),
     "cli": (
         *("client", "server", "advise", "settings", "policy", "store", "events.schema", *VIEWS, *LEAVES),
-        *("logs", "manage.loglevels", "conduits", "flow.vocabulary"),
+        *("logs", "manage.loglevels", "conduits", "flow.vocabulary", "security"),
     ),
     "spark": (),
+    "jobs": ("advise", "cli.arguments", "cli.advise", "spark", "flow.limits", *LEAVES),
     "server": (
         *("amqp", "http", "manage", "engine", "node", "storing", "flow", "queues", "store", "events"),
         *("machine", "heap", "notify", "recovery", "conducting", "asking", "logs"),
@@ -121,10 +130,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
 }
 # Only these files of the command line may reach the broker itself; all others speak to one over the wire.
-SERVING = {"cli.serve", "cli.schema", "cli.reference"}
+SERVING = {"cli.serve", "cli.schema", "cli.reference", "cli.acl"}
 PROTON_ROOMS = {"amqp", "client", "spark"}
 # These compose rooms that know Proton and import none of it themselves.
-BESIDE_PROTON = {"server", "cli", "conducting", "routes"}
+BESIDE_PROTON = {"server", "cli", "conducting", "routes", "jobs"}
 NO_CLOCK = {
     *(
         "flow",
@@ -266,6 +275,10 @@ FORBIDDEN = [
     ("client", "manage"),
     ("client", "settings"),
     ("server", "cli"),
+    ("security", "engine"),
+    ("security", "amqp"),
+    ("security", "manage"),
+    ("security", "settings"),
     ("spark", "engine"),
     *((leaf, "engine") for leaf in LEAVES),
     *((leaf, "flow") for leaf in LEAVES),

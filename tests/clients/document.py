@@ -43,19 +43,19 @@ def pairs(counts: Mapping[tuple[str, str], tuple[int, int]]) -> str:
     return "\n".join(lines)
 
 
-def part(name: str) -> str:
-    """What the document says between its marks of that name."""
-    text = DOCUMENT.read_text()
+def part(name: str, document: Path = DOCUMENT) -> str:
+    """What a page says between its marks of that name."""
+    text = document.read_text()
     begin, end = _marks(name)
     return text[text.index(begin) + len(begin) : text.index(end)].strip("\n")
 
 
-def write(name: str, text: str) -> None:
+def write(name: str, text: str, document: Path = DOCUMENT) -> None:
     """Say it there."""
-    document = DOCUMENT.read_text()
+    page = document.read_text()
     begin, end = _marks(name)
-    before, after = document[: document.index(begin)], document[document.index(end) :]
-    DOCUMENT.write_text(f"{before}{begin}\n{text}\n{after}")
+    before, after = page[: page.index(begin)], page[page.index(end) :]
+    document.write_text(f"{before}{begin}\n{text}\n{after}")
 
 
 def _marks(name: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.console.world import Api, Clients, Open, Watched, chromium
 from tests.wire.conftest import RunningBroker
@@ -23,6 +23,9 @@ POLICIES = """policies:
   - match: "news.>"
     kind: topic
 """
+
+# For a machine that does other work as well; what comes at once is not waited for.
+expect.set_options(timeout=15_000)
 
 
 @pytest.fixture(scope="package")

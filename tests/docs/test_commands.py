@@ -11,6 +11,7 @@ import pytest
 
 from broker.errors import ConfigError
 from broker.policy.load import parse_policies
+from broker.security.rules import parse_acl
 from broker.settings import load_settings
 from tests.docs.pages import BESIDE, LANGUAGES, ROOT, Block, blocks, missing, pages, with_expected
 from tests.docs.shell import Terminals
@@ -96,6 +97,8 @@ def test_settings_and_policies_on_the_page_are_taken(name: str, tmp_path: Path) 
             try:
                 if block.text.startswith(("policies:", "#")) and "policies:\n" in block.text:
                     parse_policies(block.text, where)
+                elif block.text.startswith(("rules:", "#")) and "rules:\n" in block.text:
+                    parse_acl(block.text, where)
                 else:
                     file = tmp_path / "broker.yaml"
                     file.write_text(block.text)

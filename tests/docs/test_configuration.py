@@ -18,7 +18,12 @@ WORDS = {
     "http": "127.0.0.1:8888",
     "websocket_origins": "https://console.example.org",
     "log_levels": "sluice.amqp=debug",
+    "security.mechanisms": "PLAIN,EXTERNAL",
+    "security.oauth_algorithms": "RS256,ES512",
+    "limits.max_depth": "20",
+    "limits.max_selector_depth": "20",
     "virtual_hosts": "one.example.org,two.example.org",
+    "tls.ciphers": "ECDHE+AESGCM",
 }
 
 

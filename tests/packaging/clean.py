@@ -56,10 +56,12 @@ def checkout(into: Path) -> None:
         capture_output=True,
     ).stdout.decode()
     for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            target = into / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((ROOT / name).read_bytes())
+        source, target = ROOT / name, into / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_symlink():
+            target.symlink_to(source.readlink())
+        elif source.is_file():
+            target.write_bytes(source.read_bytes())
 
 
 def constraints(lock: Path, into: Path) -> Path:

@@ -52,10 +52,16 @@ def test_the_wheel_has_every_module_and_file(distributions: Distributions) -> No
     assert console() - names == set()
 
 
+def test_the_wheel_has_what_spark_looks_for(distributions: Distributions) -> None:
+    names = zipfile.ZipFile(distributions.wheel).namelist()
+    found = {name.removeprefix("pyspark_sluice/") for name in names if name.startswith("pyspark_sluice/")}
+    assert found == {path.name for path in (ROOT / "broker/spark").glob("*.py")}
+
+
 def test_the_wheel_has_every_compiled_module_and_nothing_else(distributions: Distributions) -> None:
     names = zipfile.ZipFile(distributions.wheel).namelist()
     assert {re.sub(r"\.[^/]*\.so$", "", name) for name in names if name.endswith(".so")} == compiled()
-    assert [name for name in names if not name.startswith(("broker/", "sluice_mq-"))] == []
+    assert [name for name in names if not name.startswith(("broker/", "pyspark_sluice/", "sluice_mq-"))] == []
     assert [name for name in names if name.endswith((".c", ".pyc"))] == []
 
 

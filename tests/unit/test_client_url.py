@@ -21,7 +21,10 @@ def test_read(text: str, url: BrokerUrl) -> None:
     assert parse(text) == url
 
 
-@pytest.mark.parametrize("text", ["", "http://h", "amqp://h:x", "amqp://h:99999", "amqp://", "amqp://h/q"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "http://h", "amqp://h:x", "amqp://h:99999", "amqp://", "amqp://h/q", "amqp://a]b", "amqp://a b"],
+)
 def test_refused(text: str) -> None:
     with pytest.raises(OperatorError, match="is no broker address"):
         parse(text)
@@ -29,3 +32,11 @@ def test_refused(text: str) -> None:
 
 def test_a_password_is_never_shown() -> None:
     assert str(parse("amqp://u:secret@[::1]:7")) == "amqp://[::1]:7"
+
+
+@pytest.mark.parametrize("text", ["amqp://u:secret@h:x", "u:secret@h/q", "amqp://u:secret#@h", "u:secret@"])
+def test_nor_is_one_of_what_is_no_address(text: str) -> None:
+    with pytest.raises(OperatorError) as refusal:
+        parse(text)
+    assert "secret" not in str(refusal.value)
+    assert refusal.value.__cause__ is None

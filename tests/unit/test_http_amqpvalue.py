@@ -143,3 +143,13 @@ def test_an_array_that_claims_to_be_endless_takes_no_memory() -> None:
     # Four thousand million items of no bytes each.
     array = b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40"
     assert "encoded" in described(b"\x00\x53\x77" + array)
+
+
+def test_a_list_that_says_it_has_more_than_its_bytes_takes_nothing_from_behind_it() -> None:
+    found = described(b"\x00\x53\x73\xd0\x00\x00\x00\x06\x00\x00\xff\xff\x40\x40" + b"\x40" * 70_000)
+    assert found.keys() == {"encoded"}
+
+
+def test_half_of_a_surrogate_pair_is_no_character() -> None:
+    found = described(b"\x00\x53\x77\x73\x00\x00\xd8\x00")
+    assert found["body"] == "0000d800"

@@ -22,7 +22,12 @@ OUTSIDE = "192.0.2.7"
 
 
 def never(
-    sock: socket.socket, address: str, admitted: Callable[[bool], None], gone: Callable[[], None], /
+    sock: socket.socket,
+    address: str,
+    user: str,
+    admitted: Callable[[bool], None],
+    gone: Callable[[], None],
+    /,
 ) -> None:
     raise AssertionError("the handshake only judges")
 

@@ -27,7 +27,13 @@ class Loop:
         self.gone: Callable[[], None] = lambda: None
 
     def adopt(
-        self, sock: socket.socket, address: str, admitted: Callable[[bool], None], gone: Callable[[], None], /
+        self,
+        sock: socket.socket,
+        address: str,
+        user: str,
+        admitted: Callable[[bool], None],
+        gone: Callable[[], None],
+        /,
     ) -> None:
         sock.settimeout(5)
         self.sockets.append(sock)
@@ -191,7 +197,12 @@ def test_a_client_that_is_gone_before_it_is_admitted(server: HttpServer, loop: L
     late: list[Callable[[bool], None]] = []
 
     def adopt(
-        sock: socket.socket, address: str, admitted: Callable[[bool], None], gone: Callable[[], None], /
+        sock: socket.socket,
+        address: str,
+        user: str,
+        admitted: Callable[[bool], None],
+        gone: Callable[[], None],
+        /,
     ) -> None:
         loop.sockets.append(sock)
         late.append(admitted)

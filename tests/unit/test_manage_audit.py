@@ -8,7 +8,7 @@ import pytest
 
 from broker import codes
 from broker.engine import Engine
-from broker.flow.ledger import Account, Port
+from broker.flow.ledger import UNKNOWN_BYTES, Account, Budget, Port
 from broker.flow.limits import BrokerDefaults, resolve
 from broker.manage.audit import audit
 from broker.node import Node
@@ -16,6 +16,9 @@ from broker.node import Node
 pytestmark = pytest.mark.flow
 
 BODY = b"\x00\x53\x77\xa0\x03abc"
+BUDGET = "connection_memory_limit"
+# What each of the producer's credits takes of its connection's budget.
+HELD = UNKNOWN_BYTES + codes.HELD_BYTES
 
 
 class Silent(Port):
@@ -27,13 +30,14 @@ class Silent(Port):
 
 
 class Scene:
-    """A queue with a producer that has credit and a message of its own in it."""
+    """A queue with a message and its producer, whose credit counts in its connection's budget too."""
 
     def __init__(self) -> None:
         self.engine = Engine()
         self.engine.begin_turn(1_000_000)
         self.node: Node = self.engine.create("orders", resolve({"flow_stop_count": 10}, BrokerDefaults()))
-        self.account: Account = self.engine.open_producer(self.node, Silent(), True)
+        self.budget = Budget(1_000_000)
+        self.account: Account = self.engine.open_producer(self.node, Silent(), True, self.budget)
         self.engine.end_turn()
         assert self.engine.arrive(self.node, self.account, BODY, 0, False) == codes.ACCEPTED
         self.engine.end_turn()
@@ -53,6 +57,14 @@ def miscount(scene: Scene) -> None:
 
 def overshoot(scene: Scene) -> None:
     scene.node.gate.stop_msgs = 3
+
+
+def leak_too(scene: Scene) -> None:
+    scene.budget.gate.promise(1, 0)
+
+
+def overdraw(scene: Scene) -> None:
+    scene.budget.gate.stop_bytes = 500
 
 
 def strand(scene: Scene) -> None:
@@ -75,6 +87,8 @@ def test_a_sound_broker_has_no_breach() -> None:
         (forget, "orders: the ledger promised 9 credits, its links hold 8"),
         (miscount, "orders: depth 2, and 1 messages are there"),
         (overshoot, "orders: 1 there and 9 promised pass 3"),
+        (leak_too, f"{BUDGET}: 10 credits of {9 * HELD} bytes promised, links hold 9 of {9 * HELD}"),
+        (overdraw, f"{BUDGET}: 0 bytes held and {9 * HELD} promised, limit 500"),
         (strand, "orders: a link without credit waits nowhere: nothing would give it any"),
     ],
 )

@@ -362,3 +362,12 @@ def test_maps_are_merged_without_looking_into_them() -> None:
     assert message.list_fields(merged, 0) == [b"\xa3\x01k", b"\x42", b"\xa3\x02\xc3\xa4", b"\x40"]
     assert message.merged_maps(b"", added).endswith(b"\xa3\x01k\x42")
     assert message.merged_maps(b"", b"") == b"\xd1\x00\x00\x00\x04\x00\x00\x00\x00"
+
+
+def test_a_header_of_thousands_of_fields_is_none() -> None:
+    def headed(count: int) -> bytes:
+        size, number = (count + 4).to_bytes(4, "big"), count.to_bytes(4, "big")
+        return b"\x00\x53\x70\xd0" + size + number + b"\x40" * count + b"\x00\x53\x77\x40"
+
+    assert scan(headed(1000)) >= 0
+    assert scan(headed(5000)) == MALFORMED

@@ -23,11 +23,13 @@ from broker.settings import (
     Limits,
     Listener,
     Metrics,
+    Security,
     Settings,
     broker_reference,
     broker_schema,
     load_settings,
 )
+from broker.tlssettings import Identification, NamedIdentification, Tls
 from broker.units import MB
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,12 +103,26 @@ def test_every_setting_can_stand_in_a_file() -> None:
         store: {journal_file_size: 2MB}
         limits: {max_connections: 5, max_sessions: 6, max_links: 7, max_frame_size: 4KB,
                  max_message_size: 1 MB, large_message_size: 64 KB,
-                 handshake_timeout: 2s, idle_timeout: 0, shutdown_timeout: 500 ms}
+                 http_requests: 9, http_writes: 8, http_logins: 7,
+                 handshake_timeout: 2s, idle_timeout: 0, shutdown_timeout: 500 ms,
+                 max_connections_per_address: 8, max_connections_per_user: 9, max_handshakes: 10,
+                 max_nodes_per_user: 11, max_connection_links: 12, max_first_frame_size: 1 KB,
+                 max_depth: 13, max_elements: 140, max_selector_length: 15, max_selector_depth: 16,
+                 max_unsettled: 17, max_request_size: 8 KB, max_waiting_requests: 18,
+                 control_share: 19%, http_share: 22%, listen_backlog: 20, send_timeout: 21s}
         flow: {flow_control: false, default_flow_stop_threshold: 60%, default_flow_resume_threshold: 50,
                max_size: 1GB, producer_window: 9, initial_credit: 8, consumer_flow_limit: 7,
                consumer_flow_threshold: 6%, connection_flow_limit: 5, connection_flow_limit_enabled: true,
                consumer_flow_min: 4, auto_queue_consumer_flow_limit: 3, auto_topic_consumer_flow_limit: 0,
                connection_memory_limit: 3MB}
+        security: {acl: etc/acl.yaml, metrics: open, session_idle: 1m, session_lifetime: 1h,
+                   users: etc/users, allow_anonymous: true, mechanisms: [PLAIN, EXTERNAL],
+                   plain_without_tls: true, oauth_issuer: "https://id.example.org", oauth_audience: [sluice],
+                   oauth_jwks: etc/jwks.json, oauth_algorithms: [ES512], oauth_user_claim: email,
+                   oauth_groups_claim: roles, free_attempts: 2, first_pause: 2 s, longest_pause: 5 s}
+        tls: {certificate: a.pem, key: b.pem, key_password_file: c, client_ca: d.pem, user_from: SAN email,
+              client_certificates: required, min_version: 1.3, ciphers: ECDHE+AESGCM,
+              server_names: [{names: [mq.example.org], certificate: e.pem, key: f.pem}]}
         events: {enabled: false, file: /var/log/flow.jsonl, max_size: 1 MB, keep: 0, sample_interval: 5s}
         """
     )
@@ -124,13 +140,39 @@ def test_every_setting_can_stand_in_a_file() -> None:
     assert settings.channels == (ChannelDefinition("c", "t", "239.1.2.3", 5000, MB, 2),)
     assert (settings.memory_limit, settings.store_limit, settings.temp_limit) == (64 * MB, 1024 * MB, 0)
     assert settings.journal_file_size == 2 * MB
-    assert settings.limits == Limits(5, 6, 7, 4096, MB, 64 << 10, 2000, 0, 500)
+    assert settings.limits == Limits(
+        *(5, 6, 7, 4096, MB, 64 << 10, 2000, 0, 500),
+        *(9, 8, 7),
+        *(8, 9, 10, 11, 12, 1024, 13, 140, 15, 16, 17, 8192, 18, 19, 22, 20, 21_000),
+    )
     assert settings.flow.defaults == BrokerDefaults(False, 60, 50, 1024 * MB, 7, 6, 9, 8, MB, 4, 3, 0)
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (5, True)
     assert settings.flow.connection_memory_limit == 3 * MB
     assert settings.log_levels == (LoggerLevel("sluice.amqp", "warning"),)
     assert (settings.log_format, settings.log_lines_per_peer) == ("json", 7)
     assert settings.metrics == Metrics(True, True)
+    named = NamedIdentification(("mq.example.org",), Identification(Path("e.pem"), Path("f.pem")))
+    paths = Path("a.pem"), Path("b.pem"), Path("c"), (named,), Path("d.pem")
+    assert settings.tls == Tls(*paths, "required", "SAN email", "1.3", "ECDHE+AESGCM")
+    assert settings.security == Security(
+        users=Path("etc/users"),
+        allow_anonymous=True,
+        mechanisms=("PLAIN", "EXTERNAL"),
+        plain_without_tls=True,
+        oauth_issuer="https://id.example.org",
+        oauth_audience=("sluice",),
+        oauth_jwks="etc/jwks.json",
+        oauth_algorithms=("ES512",),
+        oauth_user_claim="email",
+        oauth_groups_claim="roles",
+        free_attempts=2,
+        first_pause_ms=2000,
+        longest_pause_ms=5000,
+        acl=Path("etc/acl.yaml"),
+        metrics="open",
+        session_idle_ms=60_000,
+        session_lifetime_ms=3_600_000,
+    )
     assert set(settings.origins) == set(FIELDS)
 
 
@@ -227,11 +269,58 @@ def test_listeners_allow_no_sasl_only_on_this_machine_or_when_told(url: str, lis
         ("amqp://127.0.0.1:5672?plain=true", "expected amqp://host:port"),
         ("amqp://[fe80]:1", "'fe80' in brackets is no IPv6 address"),
         ("amqp://127.0.0.1:65536", "port 65536 is beyond 65535"),
-        ("amqps://127.0.0.1:5671", "amqps:// is not available yet"),
+        ("amqpx://127.0.0.1:5671", "expected amqp://host:port"),
     ],
 )
 def test_other_listeners_are_refused(url: str, reason: str) -> None:
     assert complaints(listen=[url])[0].startswith(f"--listen: listeners: {reason}")
+
+
+def test_tls_is_refused_without_its_files() -> None:
+    assert complaints(listen=["amqps://127.0.0.1:5671"]) == [
+        "--listen: amqps://127.0.0.1:5671 needs tls.certificate"
+    ]
+    assert complaints(http="https://127.0.0.1:8672")[0] == (
+        "--http: https://127.0.0.1:8672 needs tls.certificate"
+    )
+    assert complaints("tls: {client_certificates: required}\n") == [
+        "broker.yaml:1:7: client_certificates: required needs tls.client_ca"
+    ]
+
+
+def test_listeners_with_tls_have_a_port_of_their_own() -> None:
+    text = """
+listeners: [amqps://mq.example.org, "amqps://[::1]:1"]
+http: https://127.0.0.1:8672
+tls:
+  certificate: a.pem
+  min_version: 1.3
+  client_ca: b.pem
+  server_names:
+    - {names: [Other.Example.org, "*.example.net"], certificate: c.pem, key: d.pem}
+"""
+    found = from_yaml(text)
+    assert [str(each) for each in found.listeners] == ["amqps://mq.example.org:5671", "amqps://[::1]:1"]
+    assert found.http.url == "https://127.0.0.1:8672"
+    assert (found.tls.client_certificates, found.tls.min_version) == ("optional", "1.3")
+    assert found.tls.identification == Identification(Path("a.pem"), Path("a.pem"))
+    assert found.tls.server_names[0].names == ("other.example.org", "*.example.net")
+    jsonschema.validate(yaml.safe_load(text), broker_schema())
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ("server_names: [{names: [a..b], certificate: c}]", "names: expected a name such as mq.example.org"),
+        ("server_names: [{certificate: c}]", "names is missing"),
+        ("server_names: [{names: [a], certificat: c}]", "unknown key 'certificat'"),
+        ("user_from: email", "expected 'CN', 'subject', 'SAN email', 'SAN dns' or 'SAN uri', not 'email'"),
+        ("min_version: 1.1", "expected 1.2 or 1.3, not 1.1"),
+        ('ciphers: "a b;c"', "expected OpenSSL's list of ciphers"),
+    ],
+)
+def test_other_settings_of_tls_are_refused(rows: str, reason: str) -> None:
+    assert reason in complaints(f"tls:\n  certificate: a.pem\n  {rows}\n")[0]
 
 
 def test_addresses_print_as_they_are_written() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,3 +91,11 @@ def test_a_duration_is_shown_in_the_largest_unit_that_divides_it(ms: int, text: 
 def test_what_is_shown_can_be_read_back(number: int) -> None:
     assert parse_size(format_size(number)) == number
     assert parse_duration(format_duration(number)) == number
+
+
+@pytest.mark.parametrize("parse", [parse_size, parse_duration])
+def test_what_could_not_be_written_again_is_too_large(parse: Callable[[object], int]) -> None:
+    assert parse(10**18 - 1) == 10**18 - 1
+    for value in (10**18, "1111111111111111 GB" if parse is parse_size else "1111111111111.111h"):
+        with pytest.raises(ValueError, match="too large"):
+            parse(value)

@@ -30,6 +30,15 @@ def number_of(broker: RunningBroker, name: str, attribute: str, kind: str = "que
     return value
 
 
+def numbers_of(broker: RunningBroker, attribute: str, kind: str = "queue") -> dict[str, int]:
+    """One attribute of every queue (or topic), all of one moment, by name."""
+    with Management(broker.url) as management:
+        wanted = {"attributeNames": ["name", attribute]}
+        body = management.call("QUERY", f"org.sluice.{kind}", body=wanted).body
+    assert isinstance(body, dict)
+    return {str(name): int(value) for name, value in body["results"]}
+
+
 def await_number(broker: RunningBroker, name: str, attribute: str, wanted: int, kind: str = "queue") -> None:
     """Until an attribute has a value."""
     wait_until(

@@ -164,6 +164,8 @@ def test_the_manuals_examples_run(
     monkeypatch.setenv("SLUICE_BROKER", broker.url)
     (tmp_path / "policies.yaml").write_text("policies:\n  - match: 'stock.>'\n    max_count: 5\n")
     (tmp_path / "flights.csv").write_text("carrier,dest\nUA,IAH\nAA,MIA\n")
+    (tmp_path / "etc").mkdir()
+    shutil.copy(Path(__file__).parents[2] / "etc/acl.yaml", tmp_path / "etc")
     ran = 0
     for verb in VERBS:
         for number, (command, _) in enumerate(verb_of(verb)[0].EXAMPLES):

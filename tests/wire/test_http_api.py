@@ -559,14 +559,15 @@ def test_names_of_this_machine_do(api: Api, host: str) -> None:
 
 
 def test_writes_are_refused_where_others_can_reach_the_port(start_broker: StartBroker) -> None:
-    broker = start_broker(args=("--http", "0.0.0.0:0"))
+    everybody = "security: {allow_anonymous: true}\n"
+    broker = start_broker(everybody, args=("--http", "0.0.0.0:0"))
     api = Api(broker)
     assert api.get("/broker")["queues"] == 0
     for method, path, body in (("POST", "/queues", {"name": "q"}), ("DELETE", "/queues/q", None)):
         answered = api.call(method, path, body)
         assert answered.status == 403
         assert "http_allow_writes" in answered.error
-    allowed = start_broker("http_allow_writes: true\n", args=("--http", "0.0.0.0:0"))
+    allowed = start_broker(f"{everybody}http_allow_writes: true\n", args=("--http", "0.0.0.0:0"))
     Api(allowed).post("/queues", {"name": "q"}, 201)
 
 

@@ -105,7 +105,8 @@ def descriptors(broker: RunningBroker) -> int:
 
 
 def idle_descriptors(broker: RunningBroker) -> int:
-    """How many it has once all its threads have begun."""
+    """How many it has once all its threads have begun, that of the HTTP port too, and what it loads."""
+    broker.settle()
     seen: list[int] = []
 
     def is_settled() -> bool:

@@ -190,7 +190,7 @@ def test_levels_are_changed_at_runtime_and_read_again_on_sighup(start_broker: St
     with Management(broker.url) as management:
         management.call("log-levels", BROKER, body={"logger": "sluice.amqp", "level": "info"})
     RawPeer(broker.port).open(container="as-json").socket.close()
-    assert told(broker, "'as-json', user anonymous\",")["level"] == "info"
+    assert told(broker, "'as-json', user anonymous by ANONYMOUS\",")["level"] == "info"
 
 
 # --- frames

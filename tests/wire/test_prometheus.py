@@ -22,6 +22,7 @@ from broker.client import codec
 from broker.client.link import Connection
 from tests.wire.conftest import RunningBroker, wait_until
 from tests.wire.seeing import number_of
+from tests.wire.tlsworld import Pki
 
 pytestmark = pytest.mark.wire
 
@@ -163,7 +164,10 @@ class Load:
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
-    broker = RunningBroker(tmp_path_factory.mktemp("scraped"), CONFIG.format(dead=free_port()), POLICIES, ())
+    # With TLS, so that there are series of it.
+    config = CONFIG.format(dead=free_port()) + Pki.at(tmp_path_factory.mktemp("tls") / "certs").section()
+    args = ("--listen", "amqps://127.0.0.1:0")
+    broker = RunningBroker(tmp_path_factory.mktemp("scraped"), config, POLICIES, args)
     try:
         found = Load(broker)
         yield found

@@ -53,6 +53,27 @@ def test_wildcards_take_from_topics_there_are_and_topics_to_come(news: RunningBr
         assert take(hashed, 1) == ["again"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ((), ["topic"]),
+        (("queue",), ["topic"]),
+        (("topic",), ["topic"]),
+        (("temporary-topic", "shared"), ["temporary-topic", "shared"]),
+        (("shared", "x-other"), ["shared", "x-other", "topic"]),
+    ],
+)
+def test_a_receiver_is_told_that_it_has_a_topic(
+    news: RunningBroker, asked: tuple[str, ...], told: list[str]
+) -> None:
+    """Each of its links is sent everything: who opens several to share the work must know."""
+    with connected(news.url) as connection:
+        offered = connection.create_receiver("news.a", options=Asks(*asked)).link.remote_source.capabilities
+        offered.rewind()
+        assert offered.next() is not None
+        assert [str(each) for each in offered.get_object().elements] == told
+
+
 def test_a_topic_that_is_deleted_leaves_the_pattern_its_others(news: RunningBroker) -> None:
     with connected(news.url) as connection:
         receiver = connection.create_receiver("news.*", credit=10)

@@ -7,6 +7,7 @@ an operator can see of them is compared.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ POLICIES = """policies:
     kind: topic
 """
 NEW_POLICIES = "policies:\n  - match: 'orders.>'\n    max_count: 77\n  - match: 'stock.*'\n    max_count: 5\n"
+DEADLINE_S = 10.0
 # What is the same on every broker that has been through the same.
 NODE = (
     *("name", "kind", *SETTINGS, "depth_msgs", "depth_bytes", "flowStopped", "flowStoppedCount"),
@@ -349,7 +351,18 @@ class Faces:
         return False
 
     def states(self) -> list[dict[str, Any]]:
-        return [_state(management) for management in self.managements]
+        return [_settled(management) for management in self.managements]
+
+
+def _settled(management: Management) -> dict[str, Any]:
+    """The state once what the broker counts in all is what the nodes hold: no answer is on its way."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        found = _state(management)
+        held = sum(row["depth_msgs"] for row in found[QUEUE])
+        if found[BROKER][0]["depth_msgs"] == held:
+            return found
+        assert time.monotonic() < deadline, found
 
 
 def _state(management: Management) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 from threading import Thread
 
@@ -282,6 +283,7 @@ def test_a_page_of_the_brokers_own_and_one_that_is_named_may_connect(start_broke
         (frame(PING) * 2000, 1008),
         (frame(BINARY, b"A", final=False) + frame(0, b"M", final=False) * 2000, 1008),
     ],
+    ids=count(),
 )
 def test_a_bad_frame_ends_the_connection_and_says_why(broker: RunningBroker, bad: bytes, code: int) -> None:
     with good_neighbours(broker), raw(broker) as client:

@@ -13,7 +13,8 @@ import (
 const usage = `usage: client features PREFIX NAME…
        client send-types ADDRESS FILE
        client receive-types ADDRESS COUNT
-       client soak PREFIX SECONDS SEED`
+       client soak PREFIX SECONDS SEED
+       client login MECHANISM [ADDRESS]`
 
 var lines = json.NewEncoder(os.Stdout)
 
@@ -38,6 +39,12 @@ func command(args []string) error {
 			return err
 		}
 		return receiveTypes(args[1], count)
+	case (len(args) == 2 || len(args) == 3) && args[0] == "login":
+		address := ""
+		if len(args) == 3 {
+			address = args[2]
+		}
+		return login(os.Getenv("LOGIN_USER"), os.Getenv("LOGIN_PASSWORD"), args[1], address)
 	case len(args) == 4 && args[0] == "soak":
 		seconds, err := strconv.ParseFloat(args[2], 64)
 		if err != nil {

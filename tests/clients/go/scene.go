@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -79,7 +81,32 @@ func dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if broker.Scheme == "amqps" {
+		secured, err := secure(broker.Hostname())
+		if err != nil {
+			return nil, err
+		}
+		return (&tls.Dialer{Config: secured}).DialContext(ctx, "tcp", broker.Host)
+	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", broker.Host)
+}
+
+// secure is TLS that trusts the authority in the file CA and shows the certificate and key in the file CERT.
+func secure(host string) (*tls.Config, error) {
+	trusted, err := os.ReadFile(os.Getenv("CA"))
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{ServerName: host, RootCAs: x509.NewCertPool()}
+	config.RootCAs.AppendCertsFromPEM(trusted)
+	if file := os.Getenv("CERT"); file != "" {
+		own, err := tls.LoadX509KeyPair(file, file)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	return config, nil
 }
 
 func dialWebsocket(ctx context.Context) (net.Conn, error) {
@@ -104,6 +131,9 @@ func (s *scene) connectWith(way func(context.Context) (net.Conn, error), options
 	socket, err := way(s.ctx)
 	hold(err, "a connection")
 	options.SASLType = amqp.SASLTypeAnonymous()
+	if os.Getenv("CERT") != "" {
+		options.SASLType = amqp.SASLTypeExternal("")
+	}
 	made := &peer{scene: s, socket: socket}
 	s.lock.Lock()
 	s.peers = append(s.peers, made)

@@ -86,6 +86,11 @@ const COMMANDS = {
     await connection.close();
   },
 
+  async login(driver, mechanism, address) {
+    if (!driver.login) throw new Error('this program does not log in');
+    say(await driver.login(mechanism, process.env.LOGIN_USER, process.env.LOGIN_PASSWORD, address));
+  },
+
   async soak(driver, prefix, seconds, seed) {
     say({ done: await soak(driver, prefix, Number(seconds), Number(seed)) });
   },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from proton import Message, symbol, ulong
+from proton import SASL, ConnectionException, Message, ProtonException, SSLDomain, symbol, ulong
+from proton.utils import BlockingConnection
 
 from tests.clients.proton.features import FEATURES
 from tests.clients.proton.notation import python_of, value_of
@@ -38,10 +40,48 @@ def main(make_scene: MakeScene, lacks: dict[str, str]) -> None:
         send_types(make_scene(), words[0], Path(words[1]))
     elif command == "receive-types":
         receive_types(make_scene(), words[0], int(words[1]))
+    elif command == "login":
+        say(**login(os.environ["LOGIN_USER"], os.environ["LOGIN_PASSWORD"], *words))
     elif command == "soak":
         say(done=soak(make_scene, words[0], float(words[1]), int(words[2])))
     else:
         sys.exit(f"unknown command {command}")
+
+
+def login(user: str, password: str, mechanism: str, address: str = "") -> dict[str, str]:
+    """Whether the broker lets us in by that mechanism, and takes a message to an address if one is given."""
+    if mechanism not in ("PLAIN", "ANONYMOUS", "EXTERNAL") and not SASL.extended():
+        return {"login": "n/a", "why": f"Proton without Cyrus has no {mechanism}"}
+    who: dict[str, Any] = (
+        {} if mechanism in ("ANONYMOUS", "EXTERNAL") else {"user": user, "password": password}
+    )
+    try:
+        connection = BlockingConnection(
+            os.environ["URL"], timeout=15, ssl_domain=_trusting(), allowed_mechs=mechanism, **who
+        )
+    except ConnectionException as fault:
+        return {"login": "refused", "why": str(fault)}
+    came = {"login": "accepted", "why": ""}
+    if address:
+        try:
+            connection.create_sender(address).send(Message("hello"))
+            came["send"] = "accepted"
+        except ProtonException as fault:
+            came |= {"send": "refused", "why": str(fault)}
+    connection.close()
+    return came
+
+
+def _trusting() -> SSLDomain | None:
+    """TLS by the environment's CA and, if there is one, CERT, a certificate with its key."""
+    if "CA" not in os.environ:
+        return None
+    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    domain.set_trusted_ca_db(os.environ["CA"])
+    domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
+    if os.environ.get("CERT"):
+        domain.set_credentials(os.environ["CERT"], os.environ["CERT"], None)
+    return domain
 
 
 def _within_time(make_scene: MakeScene, name: str, prefix: str, lacks: dict[str, str]) -> tuple[str, str]:

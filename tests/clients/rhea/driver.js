@@ -1,6 +1,7 @@
 // rhea behind the words that the features are written in.
 'use strict';
 const { EventEmitter } = require('events');
+const { readFileSync } = require('fs');
 const WebSocket = require('ws');
 const rhea = require('rhea');
 const { Refused, within } = require('../javascript/check.js');
@@ -156,9 +157,18 @@ class Connection {
   }
 }
 
+// TLS that trusts the file CA; with a certificate in the file CERT who it is is asked of that.
+function secured(url) {
+  if (url.protocol !== 'amqps:') return {};
+  const trusting = { transport: 'tls', servername: url.hostname, ca: readFileSync(process.env.CA) };
+  const own = process.env.CERT && readFileSync(process.env.CERT);
+  return own ? { ...trusting, cert: own, key: own, enable_sasl_external: true } : trusting;
+}
+
 async function connect({ container, idleMs, websocket }) {
   const url = new URL(process.env.URL);
   const options = { host: url.hostname, port: Number(url.port), reconnect: false, idle_time_out: idleMs };
+  Object.assign(options, secured(url));
   if (websocket) options.connection_details = rhea.websocket_connect(WebSocket)(process.env.WS_URL, ['amqp'], {});
   const connection = rhea.create_container(container ? { id: container } : {}).create_connection(options);
   const failed = new Promise((resolve, reject) => {
@@ -176,4 +186,46 @@ async function connect({ container, idleMs, websocket }) {
   return new Connection(connection);
 }
 
-module.exports = { name: 'rhea', library: rhea, lacks: {}, connect };
+// rhea's own mechanisms; which of those that are offered it takes is told to it by leaving the others out.
+const FACTORIES = {
+  ANONYMOUS: (user) => ({ username: user }),
+  PLAIN: (user, password) => ({ username: user, password }),
+  EXTERNAL: () => ({}),
+  XOAUTH2: (user, password) => ({ username: user, token: password }),
+};
+
+async function login(mechanism, user, password, address) {
+  if (!FACTORIES[mechanism]) return { login: 'n/a', why: `rhea has no ${mechanism}` };
+  const url = new URL(process.env.URL);
+  const where = { host: url.hostname, port: Number(url.port), reconnect: false, ...secured(url) };
+  const connection = rhea.create_container().create_connection({ ...where, ...FACTORIES[mechanism](user, password) });
+  return within(
+    new Promise((resolve) => {
+      const say = (said) => {
+        resolve({ login: 'accepted', why: '', ...said });
+        connection.close();
+      };
+      connection.on('connection_open', () => (address ? sendOne(connection, address, say) : say({})));
+      for (const event of ['connection_error', 'error', 'disconnected']) {
+        connection.on(event, (context) => {
+          const why = String(connection.error ?? context.error ?? event);
+          resolve({ login: 'refused', why });
+        });
+      }
+      connection.on('connection_close', () => {});
+      connection.connect();
+    }),
+    ATTACH_MS,
+    'an answer',
+  );
+}
+
+function sendOne(connection, address, say) {
+  const sender = connection.open_sender(address);
+  sender.once('sendable', () => sender.send({ body: 'hello' }));
+  sender.once('accepted', () => say({ send: 'accepted' }));
+  const told = ({ condition, description }) => say({ send: 'refused', why: `${condition}: ${description}` });
+  sender.once('sender_error', () => told(sender.error));
+}
+
+module.exports = { name: 'rhea', library: rhea, lacks: {}, connect, login };

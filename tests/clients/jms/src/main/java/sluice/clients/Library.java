@@ -3,7 +3,7 @@ package sluice.clients;
 import java.util.List;
 import java.util.Map;
 
-/** A client library and the four commands it answers; C is what holds a feature's open connections. */
+/** A client library and the commands it answers; C is what holds a feature's open connections. */
 public interface Library<C extends AutoCloseable> {
     /** The steps of a feature, on addresses that begin with the prefix. A failure is thrown. */
     interface Feature<C> {
@@ -11,6 +11,9 @@ public interface Library<C extends AutoCloseable> {
     }
 
     C connections();
+
+    /** Let in by that mechanism and no other; a message is sent to the address, if there is one. */
+    Login login(String mechanism, String user, String password, String address);
 
     Map<String, Feature<C>> features();
 

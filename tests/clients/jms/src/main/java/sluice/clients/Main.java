@@ -9,7 +9,8 @@ import sluice.clients.protonj2.Protonj2;
 /** The commands of tests/clients/README.md, spoken by Qpid JMS or, after `--client protonj2`, by Protonj2. */
 public final class Main {
     private static final String USAGE = "[--client jms|protonj2] "
-            + "features PREFIX NAME... | send-types ADDRESS FILE | receive-types ADDRESS COUNT | soak PREFIX SECONDS SEED";
+            + "features PREFIX NAME... | send-types ADDRESS FILE | receive-types ADDRESS COUNT | soak PREFIX SECONDS SEED"
+            + " | login MECHANISM [ADDRESS]";
 
     private Main() {}
 
@@ -38,6 +39,12 @@ public final class Main {
     }
 
     private static <C extends AutoCloseable> void run(Library<C> library, List<String> words) throws Exception {
+        if ((words.size() == 2 || words.size() == 3) && words.get(0).equals("login")) {
+            String user = System.getenv("LOGIN_USER");
+            String address = words.size() == 3 ? words.get(2) : "";
+            Report.login(library.login(words.get(1), user, System.getenv("LOGIN_PASSWORD"), address));
+            return;
+        }
         if (words.size() < 3) {
             throw new IllegalArgumentException(USAGE);
         }

@@ -53,6 +53,17 @@ public final class Report {
         print(line);
     }
 
+    /** Whether it was let in, and its message taken; a refusal says why. */
+    public static void login(Login came) {
+        JsonObject line = new JsonObject();
+        line.addProperty("login", came.entered() ? "accepted" : "refused");
+        if (came.sent()) {
+            line.addProperty("send", came.refusal().isEmpty() ? "accepted" : "refused");
+        }
+        line.addProperty("why", came.refusal());
+        print(line);
+    }
+
     private static synchronized void print(JsonElement line) {
         OUT.println(GSON.toJson(line));
     }

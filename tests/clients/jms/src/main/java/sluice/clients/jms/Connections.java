@@ -2,11 +2,13 @@ package sluice.clients.jms;
 
 import jakarta.jms.Connection;
 import jakarta.jms.JMSException;
+import jakarta.jms.Session;
 import java.net.URI;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.qpid.jms.JmsConnectionFactory;
 import org.apache.qpid.jms.policy.JmsMessageIDPolicy;
+import sluice.clients.Login;
 
 /** The started connections of one feature; all are closed with it. Options are Qpid JMS's URI options. */
 public final class Connections implements AutoCloseable {
@@ -40,6 +42,21 @@ public final class Connections implements AutoCloseable {
     /** Through another port of this machine. */
     public Connection openThrough(int port, String... options) throws JMSException {
         return start(factory("amqp://127.0.0.1:" + port, options));
+    }
+
+    /** Opens a connection by one mechanism, and sends a message to an address, if there is one. */
+    Login login(String mechanism, String user, String password, String address) {
+        JmsConnectionFactory factory = factory(address("URL"), "amqp.saslMechanisms=" + mechanism);
+        return Login.by(
+                () -> {
+                    open.add(factory.createConnection(user, password));
+                    open.get(0).start();
+                },
+                address,
+                () -> {
+                    Session session = open.get(0).createSession();
+                    session.createProducer(session.createQueue(address)).send(session.createTextMessage("hello"));
+                });
     }
 
     private static String address(String variable) {

@@ -1,9 +1,11 @@
 package sluice.clients.jms;
 
+import jakarta.jms.JMSException;
 import java.util.List;
 import java.util.Map;
 import sluice.clients.Case;
 import sluice.clients.Library;
+import sluice.clients.Login;
 
 /** Qpid JMS. */
 public final class Jms implements Library<Connections> {
@@ -44,6 +46,15 @@ public final class Jms implements Library<Connections> {
     @Override
     public Connections connections() {
         return new Connections();
+    }
+
+    @Override
+    public Login login(String mechanism, String user, String password, String address) {
+        try (Connections connections = connections()) {
+            return connections.login(mechanism, user, password, address);
+        } catch (Exception e) {
+            return new Login(false, false, e.toString());
+        }
     }
 
     @Override

@@ -4,6 +4,7 @@ import java.util.List;
 import java.util.Map;
 import sluice.clients.Case;
 import sluice.clients.Library;
+import sluice.clients.Login;
 
 /** Protonj2's imperative client, which has every AMQP type and more of its links than JMS. */
 public final class Protonj2 implements Library<Connections> {
@@ -44,6 +45,16 @@ public final class Protonj2 implements Library<Connections> {
     @Override
     public Connections connections() {
         return new Connections();
+    }
+
+    @Override
+    public Login login(String mechanism, String user, String password, String address) {
+        Connections connections = connections();
+        Login came = connections.login(mechanism, user, password, address);
+        if (came.entered()) {
+            connections.close();
+        }
+        return came;
     }
 
     @Override
