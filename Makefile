@@ -8,7 +8,7 @@ PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py
           selector.py filters.py)
 SOURCES := $(shell find broker -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: run install dev test test-clients test-packaging clients-matrix docs lint bench bench-peers soak clean
+.PHONY: run install dev test test-clients test-packaging clients-matrix docs lint bench bench-peers bench-spark soak clean fuzz asan sbom audit
 
 run: install
 	$(BIN)/sluice serve
@@ -31,8 +31,12 @@ $(VENV)/.dev: $(VENV)/.built requirements-dev.lock
 	$(PIP) install --require-hashes -r requirements-dev.lock
 	touch $@
 
+# Tests mostly wait for brokers they started; files run beside each other. WORKERS=0 for one after another.
+# Those on Spark share one session, so they are one process of their own, behind the others.
+WORKERS ?= 2
 test: dev
-	$(BIN)/python -m pytest tests -m "not soak and not clients and not packaging"
+	$(BIN)/python -m pytest tests -m "not soak and not clients and not packaging and not spark" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest tests/spark -m "spark and not soak"
 	SLUICE_PURE=1 $(BIN)/python -m pytest -q -m "not soak" $(PURE)
 
 # Needs Node.js, Java with Maven, Go and Rust; what is missing is skipped by name.
@@ -50,6 +54,7 @@ docs: install
 	$(BIN)/sluice schema reference > docs/configuration.md
 	$(BIN)/python -m broker.cli.manual > docs/man/sluice.1
 	$(BIN)/python -m broker.cli.manual --markdown > docs/cli.md
+	$(BIN)/python -m tools.sparkoptions
 
 lint: dev
 	$(BIN)/ruff check .
@@ -63,8 +68,35 @@ bench: install
 bench-peers: install
 	$(BIN)/python -m bench.peers
 
+# The Spark sink's and source's rates, and what encoding and decoding a row cost; needs Java.
+bench-spark: dev
+	$(BIN)/python -m bench.spark
+	$(BIN)/python -m bench.sparksource
+
+# The Spark jobs on real flights, each beside a broker of its own: job-capacity, job-pipeline, job-dead-letters. Needs Java.
+job-%: dev
+	$(BIN)/python -m examples.jobs $*
+
 soak: dev
 	$(BIN)/python -m pytest tests -m soak --timeout 3600
+
+# Ten minutes for each target; `make fuzz SECONDS=60 TARGETS="sentry message"` for less. Inputs stay in build/fuzz-inputs.
+SECONDS ?= 600
+fuzz: dev
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(TARGETS)
+
+# The compiled part built with AddressSanitizer and UBSan, under the fuzzers' inputs and the tests that send the oddest bytes.
+asan: dev
+	$(BIN)/python -m tests.fuzz.sanitized
+
+# What a broker is made of, as CycloneDX.
+sbom: install
+	$(BIN)/python -m tools.sbom build/sluice-mq.cdx.json
+	@echo build/sluice-mq.cdx.json
+
+# Known vulnerabilities in it; without a network `make audit DATABASE=FILE` (advisories in the OSV format).
+audit: dev
+	$(BIN)/python -m tools.audit $(if $(DATABASE),--database $(DATABASE)) requirements.lock requirements-dev.lock
 
 clean:
 	rm -rf build $(VENV) *.egg-info
