@@ -10,8 +10,8 @@ and gives the rest back, so that between two fillings no link has any. A filling
 4. Where nothing came at all, one credit stays for ``wait_s``, lest an empty queue is asked all the time.
 
 One link after the other keeps the queue's order. At a topic there is one link alone: every other would be
-sent all of it once more. Messages are held until ``settle``; a lost connection gives
-them back to the queue, whoever has them already.
+sent all of it once more. Messages are held until ``settle``; a lost connection gives them back to the queue,
+whoever has them already.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Receiver(Connection):
     def __init__(self, options: Options, *, copies: bool = False) -> None:
         super().__init__(options, "spark-browse" if copies else "spark-source")
         self.copies = copies
-        self._most_links = 1 if copies else options.links
+        # As the broker of now has said.
         self._is_topic = False
         self._lock = threading.Lock()
         self._filling: Filling | None = None
@@ -147,8 +147,7 @@ class Receiver(Connection):
             return
         if self.options.selector and not _is_filtered(link):
             raise RefusedError("amqp:not-implemented", f"{self.broker} has no selectors")
-        if TOPICS & _capabilities(link):
-            self._is_topic, self._most_links = True, 1
+        self._is_topic = bool(TOPICS & _capabilities(link))
         if link == self._links[-1]:
             self._go_on()
 
@@ -261,7 +260,8 @@ class Receiver(Connection):
 
     def _went_dry(self, filling: Filling) -> None:
         """The link was sent less than it was granted (steps 3 and 4)."""
-        if self._got > 0 and self._at + 1 < self._most_links:
+        most_links = 1 if self.copies or self._is_topic else self.options.links
+        if self._got > 0 and self._at + 1 < most_links:
             self._at += 1
             if self._at == len(self._links):
                 self._attach()

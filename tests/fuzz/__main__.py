@@ -1,9 +1,8 @@
 """`make fuzz`: every target for so many seconds, and a table of what was tried and reached.
 
 `python -m tests.fuzz [--seconds 600] [--jobs 1] [TARGET ...]`. Inputs that reach more than those before them
-are
-kept in build/fuzz-inputs and used again the next time. Exit status 1 if any target showed a fault; the input
-is then in build/fuzz-inputs/fault-….
+are kept in build/fuzz-inputs and used again the next time. Exit status 1 if any target showed a fault; the
+input is then in build/fuzz-inputs/fault-….
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -116,6 +118,17 @@ def test_plain_amqp_where_tls_is_spoken_and_the_reverse_end_in_time(secure: Runn
     assert isinstance(refusal(url=f"amqp://localhost:{port}", connectTimeout="3s"), UnreachableError)
     plain = refusal(url=f"amqps://localhost:{secure.port}", tlsCa=str(pki.ca), connectTimeout="3s")
     assert isinstance(plain, UnreachableError)
+
+
+def test_a_broker_that_takes_the_connection_and_says_nothing_is_given_up_in_time(pki: Pki) -> None:
+    """In the middle of the TLS handshake: the system has accepted, nobody reads the hello."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        began = time.monotonic()
+        found = refusal(url=f"amqps://127.0.0.1:{port}", tlsCa=str(pki.ca), connectTimeout="1s")
+        assert isinstance(found, UnreachableError)
+        assert "did not answer within 1 s" in str(found)
+        assert time.monotonic() - began < PATIENCE_S
 
 
 @pytest.mark.parametrize("wrong", ["expired", "of another authority", "missing"])
