@@ -66,8 +66,7 @@ def _promises(engine: Engine, nodes: Iterable[Node]) -> Iterator[str]:
                 nbytes[gate] += size
             if ledger.memory is not None:
                 msgs[ledger.memory] += account.outstanding
-                held = min(account.reserve_bytes, ledger.most_held) + codes.HELD_BYTES
-                nbytes[ledger.memory] += ledger.copies * account.outstanding * held
+                nbytes[ledger.memory] += ledger.copies * _in_memory(node, account)
     for gate in gates:
         if gate.promised_msgs != msgs[gate]:
             yield f"{gate.name}: {gate.promised_msgs} credits promised, links hold {msgs[gate]}"
@@ -81,10 +80,9 @@ def _budgets(nodes: Iterable[Node]) -> Iterator[str]:
     for node in nodes:
         for account in node.ledger.accounts:
             if account.budget is not None:
-                size = min(account.reserve_bytes, node.ledger.most_held) + codes.HELD_BYTES
                 held = found[account.budget]
                 held[0] += account.outstanding
-                held[1] += account.outstanding * size
+                held[1] += _in_memory(node, account)
     for budget, (msgs, nbytes) in found.items():
         gate = budget.gate
         if (gate.promised_msgs, gate.promised_bytes) != (msgs, nbytes):
@@ -94,6 +92,11 @@ def _budgets(nodes: Iterable[Node]) -> Iterator[str]:
             )
         if msgs > 1 and gate.depth_bytes + nbytes > gate.stop_bytes:
             yield f"{gate.name}: {gate.depth_bytes} bytes held and {nbytes} promised, limit {gate.stop_bytes}"
+
+
+def _in_memory(node: Node, account: Account) -> int:
+    """What a link's credit would take of memory, of one copy."""
+    return account.outstanding * (min(account.reserve_bytes, node.ledger.most_held) + codes.HELD_BYTES)
 
 
 def _of_node(node: Node) -> Iterator[str]:
