@@ -295,7 +295,7 @@ class Server:
             found = replace(found, tls=TlsCounted(*self.tls.counted()))
         if self._output is None:
             return found
-        left_out = self._output.bound.left_out_total
+        left_out = self._output.left_out_total
         return replace(found, log_lines=dict(self._output.lines_total), log_left_out=left_out)
 
     def _adopt(

@@ -5,8 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
+import select
+import time
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +19,7 @@ from hypothesis import strategies as st
 from broker.errors import OperatorError
 from broker.loggers import LOGGERS, LoggerLevel, LoggerLevelType, about
 from broker.logs.bound import HOSTS, WINDOW_S, Bound, host_of
+from broker.logs.descriptor import PATIENCE_S, Descriptor
 from broker.logs.formats import LONGEST, JsonFormatter, TextFormatter
 from broker.logs.output import Output
 from broker.manage.loglevels import LogLevels
@@ -118,7 +123,7 @@ def test_the_host_of_an_address(peer: str, host: str) -> None:
 
 def test_only_lines_about_peers_are_bounded() -> None:
     stream = io.StringIO()
-    output = Output(stream, "text", 2)
+    output = Output(lambda line: stream.write(line) > 0, "text", 2)
     logger = logging.Logger("sluice.amqp")
     logger.addHandler(output)
     for number in range(5):
@@ -133,6 +138,86 @@ def test_only_lines_about_peers_are_bounded() -> None:
     assert (
         stream.getvalue().splitlines()[-1].endswith("3 more lines about 127.0.0.1 were left out within 10 s")
     )
+
+
+class Reader:
+    """A pipe, its descriptor and what comes out of it."""
+
+    def __init__(self) -> None:
+        self.end, self.begin = os.pipe()
+        self.descriptor = Descriptor(self.begin)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.begin)
+        os.close(self.end)
+
+    def fill(self) -> int:
+        """So many lines until there is room for no more."""
+        return next(number for number in count() if not self.descriptor.write(f"{number:04}{'x' * 1000}\n"))
+
+    def read(self) -> list[str]:
+        """What has come so far, by lines."""
+        found = b""
+        while select.select([self.end], [], [], 0)[0]:
+            found += os.read(self.end, 1 << 16)
+        return found.decode().splitlines()
+
+
+def test_a_reader_that_stalls_is_waited_for_once_and_then_not() -> None:
+    with Reader() as reader:
+        began = time.monotonic()
+        written = reader.fill()
+        assert time.monotonic() - began >= PATIENCE_S
+        began = time.monotonic()
+        assert not any(reader.descriptor.write("more\n") for _ in range(1000))
+        assert time.monotonic() - began < PATIENCE_S / 2
+        assert [line[:4] for line in reader.read()[:written]] == [f"{number:04}" for number in range(written)]
+        assert reader.descriptor.write("again\n")
+        assert reader.read()[-1] == "again"
+
+
+def test_a_line_of_which_a_part_was_written_ends_before_the_next() -> None:
+    with Reader() as reader:
+        assert not reader.descriptor.write("y" * 1_000_000 + "\n")
+        assert set("".join(reader.read())) == {"y"}
+        assert reader.descriptor.write("whole\n")
+        assert reader.read() == ["", "whole"]
+
+
+def test_a_reader_that_is_gone_costs_lines_and_nothing_else() -> None:
+    with Reader() as reader:
+        gone, reader.end = reader.end, os.dup(reader.begin)
+        os.close(gone)
+        assert not reader.descriptor.write("to nobody\n")
+
+
+def test_lines_that_nobody_read_are_counted_and_told_of() -> None:
+    found: list[str] = []
+    reads = True
+
+    def write(line: str) -> bool:
+        if reads:
+            found.append(line)
+        return reads
+
+    output = Output(write, "text", 0)
+    logger = logging.Logger("sluice.amqp")
+    logger.addHandler(output)
+    reads = False
+    for number in range(3):
+        logger.info("unread %d", number)
+    assert not found
+    reads = True
+    logger.info("read")
+    assert [line.partition(": ")[2] for line in found] == [
+        "3 lines were left out: nobody read them\n",
+        "read\n",
+    ]
+    assert output.left_out_total == 3
+    assert output.lines_total["info"] == 1
 
 
 # --- from which level on

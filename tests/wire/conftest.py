@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ class RunningBroker:
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
         self._settled = False
+        self._attention = threading.Lock()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self._await_ready()
@@ -63,6 +65,12 @@ class RunningBroker:
     def wait_for_log(self, text: str, seconds: float = 10) -> None:
         """Until the broker has said ``text``."""
         wait_until(lambda: text in self.log, seconds, f"the log to say {text!r}:\n{self.log}")
+
+    @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """Nobody reads what it says while the block runs."""
+        with self._attention:
+            yield
 
     def settle(self) -> None:
         """Until what the HTTP port serves is loaded, a thread of its own: memory is compared from then on."""
@@ -94,7 +102,8 @@ class RunningBroker:
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.lines.append(line.rstrip("\n"))
+            with self._attention:
+                self.lines.append(line.rstrip("\n"))
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS

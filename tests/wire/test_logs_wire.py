@@ -141,6 +141,24 @@ def test_a_flood_of_refused_connections_does_not_fill_the_disk(start_broker: Sta
     assert counted >= 300 - 40
 
 
+def test_a_log_that_nobody_reads_does_not_stop_the_broker(start_broker: StartBroker) -> None:
+    """A pager at its first page, a collector that hangs: lines are left out, messages go on."""
+    broker = start_broker("log_lines_per_peer: 0\n")
+    with broker.unheard(), Connection(broker.url) as connection:
+        sender, receiver = connection.sender("work"), connection.receiver("work")
+        # What the pipe holds, and what a reader keeps for itself, comes to some 600 lines.
+        for number in range(800):
+            RawPeer(broker.port).open(container=f"visitor {number}").socket.close()
+            if number % 100 == 0:
+                sender.send(codec.text_body("on it goes"))
+                assert len(receiver.take(1, 5.0)) == 1
+    wait_until(lambda: "lines were left out: nobody read them" in broker.log, 15, "to hear of it")
+    [said] = lines(broker, "nobody read them")
+    missed = int(said.partition(": ")[2].split()[0])
+    # Each came and went.
+    wait_until(lambda: len(lines(broker, "'visitor")) + missed >= 2 * 800, 5, f"those beside {missed} missed")
+
+
 def test_requests_nobody_can_answer_do_not_fill_it_either(start_broker: StartBroker) -> None:
     broker = start_broker("log_lines_per_peer: 20\n")
     with Connection(broker.url) as connection:
