@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 BEGIN = 0x11
 ATTACH = 0x12
 FLOW = 0x13
+DETACH = 0x16
 UINT32 = 0xFFFFFFFF
 NULL = b"\x40"
 OUTGOING_WINDOW = 0x7FFFFFFF
@@ -31,7 +32,18 @@ class SessionCounts:
         self.first_incoming = first_incoming
         self.local_channel = -1
         self.incoming_limit = 0
+        # Of the links that are attached: their handles by name and role, and the reverse.
         self.handles: dict[tuple[bytes, bool], int] = {}
+        self.links: dict[int, tuple[bytes, bool]] = {}
+
+    def attach(self, key: tuple[bytes, bool], handle: int) -> None:
+        self.handles[key] = handle
+        self.links[handle] = key
+
+    def detach(self, handle: int) -> None:
+        key = self.links.pop(handle, None)
+        if key is not None and self.handles.get(key) == handle:
+            del self.handles[key]
 
 
 class Ledgerbook:
@@ -68,7 +80,9 @@ class Ledgerbook:
             if code == BEGIN and len(fields) > 2:
                 self._began(channel, _uint(fields[0]), _uint(fields[2]))
             elif session is not None and code == ATTACH and len(fields) > 2:
-                session.handles[_text(fields[0]), _is_receiver(fields[2])] = _uint(fields[1])
+                session.attach((_text(fields[0]), _is_receiver(fields[2])), _uint(fields[1]))
+            elif session is not None and code == DETACH and fields:
+                session.detach(_uint(fields[0]))
             elif session is not None and code == FLOW and len(fields) > 1 and fields[0] != NULL:
                 session.incoming_limit = (_uint(fields[0]) + _uint(fields[1])) & UINT32
                 self._allow(session)

@@ -3,7 +3,7 @@
 Proton neither answers a peer that asked for an echo nor offers `available`; to
 answer, one needs numbers it keeps to itself (transfer counts, channels, handles). They all stand in
 the frames, so this file reads them there: a transfer costs a comparison and an increment, the few
-begin, attach and flow frames are kept whole in ``rare`` for Python to read.
+begin, attach, detach and flow frames are kept whole in ``rare`` for Python to read.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -14,6 +14,7 @@ cdef enum:
     ATTACH = 0x12
     FLOW = 0x13
     TRANSFER = 0x14
+    DETACH = 0x16
     # A rare frame larger than this is not kept; its link gets no answers.
     MOST_KEPT = 4096
 
@@ -100,7 +101,7 @@ cdef class Direction:
         if code == TRANSFER:
             if channel < CHANNELS:
                 self.transfers[channel] += 1
-        elif code == BEGIN or code == ATTACH or code == FLOW:
+        elif code == BEGIN or code == ATTACH or code == DETACH or code == FLOW:
             if whole <= MOST_KEPT:
                 self.gathered = bytearray()
                 self.wanted = whole

@@ -49,12 +49,13 @@ from broker.errors import ConflictError, LimitError, NotFoundError, OperatorErro
 from broker.flow.ledger import Budget
 from broker.flow.window import Shared, Window
 from broker.loggers import About, about
-from broker.manage.names import LONGEST, is_own
+from broker.manage.names import LONGEST, is_own, placed
 from broker.manage.subscriptions import Subscription, Wanted, is_pattern
 from broker.node import Node
 from broker.queues.filters import compiled
 from broker.queues.queue import Entry, Extra, Reader
 from broker.security.acl import Action
+from broker.security.exchange import Door
 from broker.security.identity import Identity
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class Peer:
         self.container = container
         self.address = address
         self.user = identity.user
+        # Where it came in: whether it may stay is asked again when the users are read again.
+        self.door = Door()
         self.rights = Rights(container.model, identity)
         # Whether it was refused as a whole: nothing it says is heard then, but that it goes.
         self.barred = False
@@ -124,9 +127,9 @@ class Peer:
         limit = flow.connection_flow_limit if flow.connection_flow_limit_enabled else 0
         self.attached: dict[int, ProducerLink | ConsumerLink] = {}
         # By handle: the session's channel, and what outlives the link; then what waits for its session
-        # or for this connection to end.
+        # or for this connection to end, and the subscription it is about.
         self.kept: dict[int, tuple[int, Kept]] = {}
-        self.left: list[tuple[int, Kept]] = []
+        self.left: dict[Kept, tuple[int, Subscription | None]] = {}
         self.joined: dict[int, Subscription] = {}
         self.host = ""
         self.names: dict[tuple[str, bool], ProducerLink | ConsumerLink] = {}
@@ -150,6 +153,7 @@ class Peer:
             settings.limits.max_sessions,
             settings.limits.max_depth,
             settings.limits.max_elements,
+            settings.limits.max_links,
         )
         self.wire.turns = container.turns
         self.wire.shared = Shared(limit, wanted) if limit else None
@@ -183,7 +187,7 @@ class Peer:
             self.container.quotas.refuse(LIMIT_OF[condition])
         self._gone(link, DETACHED)
         proton_link = Link.wrap(ffi.cast("pn_link_t *", link.handle()))  # type: ignore[no-untyped-call]
-        self._mark_wronged(proton_link)
+        self._mark_wronged(proton_link, refused=False)
         proton_link.condition = Condition(condition, text)
         proton_link.close()
         told = about(self.address, connection=self.id, link=link.name, condition=condition, reason=text)
@@ -293,10 +297,9 @@ class Peer:
         return True
 
     def _expire_left(self) -> None:
-        left, self.left = self.left, []
-        for _, kept in left:
-            if kept.is_over(CONNECTION_CLOSED):
-                self._expire(kept)
+        for kept, (_, subscription) in list(self.left.items()):
+            self._expire(kept, CONNECTION_CLOSED, subscription)
+        self.left.clear()
 
     def free(self) -> None:
         """The socket is closed: let Proton's objects go, once the links have."""
@@ -421,10 +424,10 @@ class Peer:
         for link in self._links_of(session):
             self._drop(link, SESSION_ENDED)
         channel = session.sluice_channel
-        ended = [each for each in self.left if each[0] == channel and each[1].is_over(SESSION_ENDED)]
-        for each in ended:
-            self.left.remove(each)
-            self._expire(each[1])
+        for kept, (its, subscription) in list(self.left.items()):
+            if its == channel and kept.is_over(SESSION_ENDED):
+                del self.left[kept]
+                self._expire(kept, SESSION_ENDED, subscription)
         self.sessions -= 1
         fault = self.wire.incoming.ended.pop(session.sluice_channel, None)
         if fault is not None:
@@ -577,9 +580,10 @@ class Peer:
             lasts=never or source.durability != Terminus.NONDURABLE or source.timeout > 0,
             durable=never and source.durability != Terminus.NONDURABLE,
             user=self.rights.subscriber,
+            stays=source.expiry_policy != Terminus.EXPIRE_WITH_LINK,
         )
         try:
-            subscription = self.container.subscriptions.join(wanted)
+            subscription = self.container.subscriptions.join(wanted, self._may_end)
         except ConflictError as fault:
             raise PeerError("amqp:resource-locked", str(fault)) from fault
         except LimitError as fault:
@@ -591,12 +595,12 @@ class Peer:
     def _come_back(self, link: Link) -> None:
         """No source: the peer asks for what it knows by this link's name, as JMS does to unsubscribe."""
         subscription = self.container.subscriptions.find(self.name, link.name, self.rights.subscriber)
-        if subscription is None:
+        if subscription is None or self._is_elsewhere(subscription.wanted.address):
             raise PeerError("amqp:not-found", f"no subscription is known by '{link.name}'")
         self.rights.require(*self.rights.reading(subscription.wanted.address, False))
         if subscription.receivers:
             raise PeerError("amqp:resource-locked", f"'{subscription.node.name}' has a receiver")
-        subscription.receivers += 1
+        subscription.enter()
         kept = Kept(CLOSED, 0, self._end_of(subscription))
         self._receive_from(link, subscription, kept, Filters())
         if subscription.wanted.durable:
@@ -614,12 +618,30 @@ class Peer:
         self._open_consumer(link, node, address, filters, on_topic=True)
         self.rights.hold(_address_of(link._impl), *self.rights.reading(node.address, False))
 
+    def _may_end(self, wanted: Wanted) -> bool:
+        """Whether a subscription may give way to this user's of the same name: its own may, and what it
+        could take all messages from as well.
+        """
+        if self._is_elsewhere(wanted.address):
+            return False
+        reading = self.rights.reading(wanted.address, False)
+        authority = self.container.model.authority
+        return wanted.user == self.rights.subscriber or authority.allows(self.identity, *reading)
+
+    def _is_elsewhere(self, address: str) -> bool:
+        """Whether a subscription's address is in a virtual host that isn't this connection's."""
+        host, _ = placed(address, self.container.settings.virtual_hosts)
+        return not address.startswith("$") and host != self.host
+
     def _end_of(self, subscription: Subscription) -> Callable[[], None]:
-        """What to do when the time of a subscription that is left now is over: nothing if one came back."""
+        """What to do when the time of a subscription is over. A timer may hold it for years: it knows
+        nothing of this connection.
+        """
+        subscriptions = self.container.subscriptions
 
         def end() -> None:
             if subscription.receivers == 0:
-                self.container.subscriptions.remove(subscription)
+                subscriptions.remove(subscription)
 
         return end
 
@@ -751,7 +773,7 @@ class Peer:
         link.open()
         link.condition = Condition(fault.condition, fault.description)
         link.close()
-        self._mark_wronged(link)
+        self._mark_wronged(link, refused=True)
         # What was made for it goes with it: nothing else will ask for it when the peer has detached.
         _, kept = self.kept.pop(_address_of(link._impl), (0, None))
         if kept is not None:
@@ -793,8 +815,8 @@ class Peer:
         notes.discard(note)
         return True
 
-    def _mark_wronged(self, link: Link) -> None:
-        self.wire.incoming.wrong(link.session.sluice_channel, link.name, link.is_receiver)
+    def _mark_wronged(self, link: Link, *, refused: bool) -> None:
+        self.wire.incoming.wrong(link.session.sluice_channel, link.name, link.is_receiver, refused)
 
     # --- what is said of it
 
@@ -852,22 +874,30 @@ class Peer:
             self.container.subscriptions.leave(subscription)
             subscription.node.not_from = None
         channel, kept = self.kept.pop(handle, (0, None))
-        if kept is not None and kept.is_over(how):
-            self._expire(kept, how)
-        elif kept is not None and how < CONNECTION_CLOSED:
-            self.left.append((channel, kept))
+        # Others are there yet: the last one to leave says how long it stays.
+        ends = kept is not None and (subscription is None or subscription.receivers == 0)
+        if kept is not None and ends and kept.is_over(how):
+            self._expire(kept, how, subscription)
+        elif kept is not None and ends and kept.is_over(CONNECTION_CLOSED):
+            self.left[kept] = channel, subscription
+            if subscription is not None:
+                subscription.ends_later(partial(self.left.pop, kept, None))
         if self.container.orphans:
             self.container.look_after_orphans()
 
     def _keep(self, link: Link, kept: Kept) -> None:
         self.kept[_address_of(link._impl)] = link.session.sluice_channel, kept
 
-    def _expire(self, kept: Kept, how: int = DETACHED) -> None:
+    def _expire(self, kept: Kept, how: int, subscription: Subscription | None) -> None:
+        """Its time begins, or is over already; of a subscription it is called off by whoever comes back."""
         if kept.timeout_s == 0 or how == CLOSED:
             kept.end()
-        else:
-            container = self.container
-            container.at(container.engine.now_ns + kept.timeout_s * SECOND_NS, lambda _: kept.end())
+            return
+        container = self.container
+        when_ns = container.engine.now_ns + kept.timeout_s * SECOND_NS
+        timer = container.timers.at(when_ns, lambda _: kept.end())
+        if subscription is not None:
+            subscription.ends_later(partial(container.timers.drop, timer))
 
     def _links_of(self, session: Session) -> list[Link]:
         links: list[Link] = []

@@ -16,7 +16,9 @@ cdef class Channel:
     cdef dict offered
     # Handles the peer has let go of: what it still says of them crossed its own detach.
     cdef set gone
-    cdef set wronged
+    # Links that we detached with an error, and of these the ones that never came to be, until the peer
+    # has let go of them.
+    cdef set wronged, refused
 
     cdef int state_of(self, uint32_t handle)
     cdef object set_state(self, uint32_t handle, int state)
@@ -38,6 +40,7 @@ cdef class Sentry:
     # The largest frame there may be, before an open and after, and what may nest in one that controls.
     cdef long first_frame, most_frame, most_elements
     cdef int most_depth, most_channels
+    cdef long most_refused
     # The setting whose limit the fault is about; empty for none.
     cdef public str limit
     # How many deliveries the peer was sent on a channel at most.
@@ -72,6 +75,7 @@ cdef class Sentry:
                     bint receives, uint32_t first, uint32_t last, long each) except -1
     cdef bint is_bounded(self, const uint8_t *at, const uint8_t *end) noexcept
     cdef bint on_begin(self, int channel, const uint8_t *frame, long offset, long left) except -1
+    cdef bint holds_too_many(self)
     cdef bint on_attach(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
                         long left) except -1
     cdef object note_termini(self, Fields *fields, tuple link)

@@ -76,6 +76,7 @@ cdef class Channel:
         self.under_way = {}
         self.offered = {}
         self.wronged = set()
+        self.refused = set()
         self.gone = set()
 
     def __dealloc__(self):
@@ -120,6 +121,7 @@ cdef class Channel:
             del self.names[key]
         if key in self.wronged:
             self.wronged.discard(key)
+            self.refused.discard(key)
             self.set_state(handle, ERRANT)
         else:
             self.set_state(handle, UNATTACHED)
@@ -130,8 +132,8 @@ cdef class Sentry:
 
     ``ended`` says with which error a channel's session is to end, ``stolen`` which links are detached
     because another took their name, as (channel, name, whether the peer sends), and ``odd`` which came
-    with a source or target of an unknown type; ``fault`` is the error to close with. Among the ``pieces``, a tuple (name, condition, text) stands where a sender's link is
-    to be detached with an error.
+    with a source or target of an unknown type; ``fault`` is the error to close with. Among the ``pieces``, a
+    tuple (name, condition, text) stands where a sender's link is to be detached with an error.
     ``echo``: a flow asked for a link's state; ``session_echoes``: the channels whose flow asked for the
     session's. ``rare`` keeps begin frames for whoever counts along.
     """
@@ -151,15 +153,20 @@ cdef class Sentry:
         self.most_elements = 1 << 32
         self.most_depth = 32
         self.most_channels = 1 << 16
+        self.most_refused = 1 << 32
         self.limit = ""
 
-    def bound(self, long first_frame, long most_frame, int most_channels, int most_depth, long most_elements):
-        """What a frame may be: its size before an open and after, its channel, and what is in one that controls."""
+    def bound(self, long first_frame, long most_frame, int most_channels, int most_depth, long most_elements,
+              long most_refused):
+        """What a frame may be: its size before an open and after, its channel, and what is in one that controls.
+        And how many links that were refused the peer may still hold.
+        """
         self.first_frame = first_frame
         self.most_frame = most_frame
         self.most_channels = most_channels
         self.most_depth = most_depth
         self.most_elements = most_elements
+        self.most_refused = most_refused
 
     def transfer_count(self, int channel):
         """Transfer frames seen on a channel since its session began."""
@@ -176,12 +183,16 @@ cdef class Sentry:
         if session is not None:
             session.allowed = <uint32_t>transfers
 
-    def wrong(self, int channel, str name, bint peer_sends):
-        """We detach a link with an error: what comes on it behind the peer's own detach is errant."""
+    def wrong(self, int channel, str name, bint peer_sends, bint refused):
+        """We detach a link with an error, or ``refused`` it: what comes on it behind the peer's own detach
+        is errant.
+        """
         cdef Channel session = self.channel_at(channel)
         key = (name.encode(), not peer_sends)
         if session is not None and key in session.names:
             session.wronged.add(key)
+            if refused:
+                session.refused.add(key)
 
     # --- bytes that wait for the rest of their frame's beginning
 
@@ -653,11 +664,23 @@ cdef class Sentry:
         self.rare.append(frame[:left])
         return True
 
+    cdef bint holds_too_many(self):
+        """Whether the peer attaches on and on, and lets go of nothing that it was refused."""
+        cdef Channel session
+        cdef long count = 0
+        for session in self.channels:
+            if session is not None:
+                count += len(session.refused)
+        return count > self.most_refused
+
     cdef bint on_attach(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
                         long left) except -1:
         cdef Fields fields
         cdef uint32_t handle = 0, old
         cdef int receives
+        if session.refused and self.holds_too_many():
+            self.limit = "max_links"
+            return self.fail("amqp:resource-limit-exceeded", f"{self.most_refused} links were refused and not detached")
         begin_fields(&fields, frame, offset, left)
         name = next_text(&fields)
         if name is None or not next_uint(&fields, &handle):
@@ -681,6 +704,7 @@ cdef class Sentry:
             session.set_state(old, STOLEN)
             session.under_way.pop(old, None)
             session.wronged.discard(key)
+            session.refused.discard(key)
             self.stolen.add((channel, text, receives != 1))
             self.instead = [framed(channel, b"\x00\x53\x16\xc0\x07\x02\x70" + old.to_bytes(4, "big") + b"\x41")]
             session.links.pop(old, None)
