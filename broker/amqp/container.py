@@ -17,6 +17,7 @@ from broker.amqp.management import ManagementNode
 from broker.amqp.peer import Peer, new_container_name
 from broker.amqp.quotas import Quotas
 from broker.amqp.roster import Roster
+from broker.amqp.timers import Timers
 from broker.amqp.tracing import Reader, Tap
 from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink, ProducerLink
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sluice.amqp")
 
-# Answers that wait at one place for whoever asked; more are dropped.
+# Answers that wait for one connection that asked, wherever it wants them; more are dropped.
 UNREAD_BYTES = 16 << 20
 # How often connections that wait for each other are dealt to in one turn.
 ROUNDS = 8
@@ -43,7 +44,7 @@ class Container:
     """The AMQP face of a broker. ``peers`` is the roster's set of connections.
 
     ``to_flush``, ``answers`` and ``turns`` are the reactor's: connections with output, consumers that wait
-    for an answer to a drain, connections whose links take turns.
+    for an answer to a drain, connections whose links take turns. ``timers`` are what it looks at.
     """
 
     def __init__(self, engine: Engine, model: Model, roster: Roster, settings: Settings) -> None:
@@ -62,11 +63,10 @@ class Container:
         self.lane = Lane(settings.limits.control_share, time.monotonic_ns())
         self.requests: deque[tuple[Peer, bytes, Callable[[], None]]] = deque()
         self._sampler = Sampler(engine)
-        # Nodes of receivers on `$management`, by the connection and its name for it, which many tools share.
-        self.replies: dict[tuple[Peer, str], Node] = {}
         # Dynamic nodes whose link is gone, and what they still wait for.
         self.orphans: dict[Node, int] = {}
         self.at: Callable[[int, Callable[[int], None]], None] = _no_timers
+        self.timers = Timers()
         self.subscriptions = model.subscriptions
         # Links whose terminus lasts, by user, container-id, link name and whether the peer sends.
         self.names: dict[tuple[str, str, str, bool], tuple[Peer, ProducerLink | ConsumerLink]] = {}
@@ -124,9 +124,6 @@ class Container:
         """The node is gone with its links."""
         if node.name in self.engine.nodes:
             self.model.delete(node.name)
-        for address, reply in list(self.replies.items()):
-            if reply is node:
-                del self.replies[address]
 
     def detach_all(self, node: Node) -> None:
         """A node was deleted: detach its links with `amqp:resource-deleted`."""
@@ -230,19 +227,34 @@ class Container:
             log.info(text, extra=peer.about())
             return
         reply_to, reply = answer
-        node = self.replies.get((peer, reply_to))
-        if node is None and self.model.authority.allows(peer.identity, Action.SEND, reply_to):
+        node = peer.replies.get(reply_to)
+        if node is None and self._may_answer_at(peer, reply_to):
             node = self.engine.nodes.get(reply_to)
         if node is None or node.is_topic:
             text = "the management reply has nowhere to go: no node %a"
             log.info(text, reply_to, extra=peer.about())
             return
-        if node.gate.closed or node.gate.depth_bytes > UNREAD_BYTES:
+        if node.gate.closed or not self._has_room(peer, node):
             text = "a management reply to %a was dropped: those before it are not read"
             log.info(text, reply_to, extra=peer.about())
             return
         # What the answer promises is on disk before anybody can read it.
         self.engine.put_behind(node, reply)
+
+    def _may_answer_at(self, peer: Peer, reply_to: str) -> bool:
+        """Whether who asks may send there, or had the node made for answers."""
+        authority, ownership = self.model.authority, self.model.ownership
+        if authority.allows(peer.identity, Action.SEND, reply_to):
+            return True
+        node = self.engine.nodes.get(reply_to) if reply_to.startswith(f"{TEMPORARY}/") else None
+        return node is not None and bool(peer.rights.maker) and ownership.user(node) == peer.rights.maker
+
+    def _has_room(self, peer: Peer, node: Node) -> bool:
+        """Whether one more answer may wait there. Where memory is used up a first one may: it is then that
+        operators ask.
+        """
+        waiting = sum(each.gate.depth_bytes for each in {node, *peer.replies.values()})
+        return waiting <= UNREAD_BYTES and (node.gate.depth_msgs == 0 or not self.engine.memory.closed)
 
 
 def _may_go(node: Node, policy: int) -> bool:

@@ -174,8 +174,11 @@ class ManagementNode:
             return None
         if not reply_to:
             return None
-        status, reason, body, *more = self._answer(request)
-        return reply_to, _reply(correlation, reply_to, status, reason, body, *more)
+        answer = self._answer(request)
+        try:
+            return reply_to, _reply(correlation, reply_to, *answer)
+        except Exception:  # noqa: BLE001 - as below
+            return reply_to, _reply(correlation, reply_to, *_failed(request))
 
     def _answer(self, request: Request) -> tuple[int, str, Body, Mapping[str, object]]:
         """The status, its description, the body and further properties; a refusal has an empty body."""
@@ -191,11 +194,8 @@ class ManagementNode:
             return CONFLICT, str(refusal), NOTHING, NOTHING
         except OperatorError as refusal:
             return BAD_REQUEST, str(refusal), NOTHING, NOTHING
-        except Exception:
-            # A bug of ours: loud in the log, but it doesn't take the broker down.
-            text = "the management request %r failed"
-            log.exception(text, request.operation, extra=about(SOMEBODY))
-            return FAILED, "internal error; the broker's log has the details", NOTHING, NOTHING
+        except Exception:  # noqa: BLE001 - a bug of ours is one request's end
+            return _failed(request)
         return status, "OK", body, more[0] if more else NOTHING
 
     def _perform(self, request: Request) -> Answer:
@@ -447,6 +447,12 @@ def _correlation(request: Message) -> Correlation:
     correlation: Correlation = request.id if request.correlation_id is None else request.correlation_id
     # Proton reads a binary id as a view and writes a view as null.
     return bytes(correlation) if isinstance(correlation, memoryview) else correlation
+
+
+def _failed(request: Request) -> tuple[int, str, Body, Mapping[str, object]]:
+    """A bug of ours: loud in the log, but it doesn't take the broker down."""
+    log.exception("the management request %r failed", request.operation, extra=about(SOMEBODY))
+    return FAILED, "internal error; the broker's log has the details", NOTHING, NOTHING
 
 
 def _reply(

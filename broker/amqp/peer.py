@@ -49,7 +49,7 @@ from broker.errors import ConflictError, LimitError, NotFoundError, OperatorErro
 from broker.flow.ledger import Budget
 from broker.flow.window import Shared, Window
 from broker.loggers import About, about
-from broker.manage.names import LONGEST, is_own, placed
+from broker.manage.names import LONGEST, is_own
 from broker.manage.subscriptions import Subscription, Wanted, is_pattern
 from broker.node import Node
 from broker.queues.filters import compiled
@@ -131,6 +131,8 @@ class Peer:
         self.kept: dict[int, tuple[int, Kept]] = {}
         self.left: dict[Kept, tuple[int, Subscription | None]] = {}
         self.joined: dict[int, Subscription] = {}
+        # Nodes of its receivers on `$management`, by its names for them, which many tools share.
+        self.replies: dict[str, Node] = {}
         self.host = ""
         self.names: dict[tuple[str, bool], ProducerLink | ConsumerLink] = {}
         self.on_open: Callable[[], None] = _ignore
@@ -525,11 +527,14 @@ class Peer:
         """The peer receives: from a queue, a topic or a node made for it."""
         source = link.remote_source
         if source.address == MANAGEMENT:
-            node = self.container.temporary_node(user=self.user)
-            self._keep(link, Kept(DETACHED, 0, lambda: self.container.forget_temporary(node)))
-            reply_to = link.remote_target.address
+            try:
+                node = self.container.temporary_node(user=self.user)
+            except LimitError as fault:
+                raise OverLimitError("max_nodes_per_user", str(fault)) from fault
+            reply_to = link.remote_target.address or ""
+            self._keep(link, Kept(DETACHED, 0, partial(self._forget_replies, reply_to, node)))
             if reply_to:
-                self.container.replies[self, reply_to] = node
+                self.replies[reply_to] = node
             self._open_consumer(link, node, MANAGEMENT, Filters())
         elif source.type == Terminus.UNSPECIFIED:
             self._come_back(link)
@@ -537,6 +542,11 @@ class Peer:
             raise PeerError("amqp:invalid-field", "a source needs an address, or dynamic")
         else:
             self._attach_to_source(link, source)
+
+    def _forget_replies(self, reply_to: str, node: Node) -> None:
+        if self.replies.get(reply_to) is node:
+            del self.replies[reply_to]
+        self.container.forget_temporary(node)
 
     def _attach_to_source(self, link: Link, source: Terminus) -> None:
         filters = read_filters(source.filter)
@@ -630,8 +640,8 @@ class Peer:
 
     def _is_elsewhere(self, address: str) -> bool:
         """Whether a subscription's address is in a virtual host that isn't this connection's."""
-        host, _ = placed(address, self.container.settings.virtual_hosts)
-        return not address.startswith("$") and host != self.host
+        foreign = is_foreign(self.host, address, self.container.settings.virtual_hosts)
+        return foreign or inside(self.host, outside(self.host, address)) != address
 
     def _end_of(self, subscription: Subscription) -> Callable[[], None]:
         """What to do when the time of a subscription is over. A timer may hold it for years: it knows
@@ -745,7 +755,7 @@ class Peer:
             node = self.container.temporary_node(kind, user=self.rights.maker)
         except LimitError as fault:
             raise OverLimitError("max_nodes_per_user", str(fault)) from fault
-        self._keep(link, Kept.of(terminus, lambda: self.container.abandon(node, policy)))
+        self._keep(link, Kept.of(terminus, partial(self.container.abandon, node, policy)))
         return node
 
     def _refuse(self, link: Link, fault: PeerError) -> None:
@@ -874,11 +884,11 @@ class Peer:
             self.container.subscriptions.leave(subscription)
             subscription.node.not_from = None
         channel, kept = self.kept.pop(handle, (0, None))
-        # Others are there yet: the last one to leave says how long it stays.
-        ends = kept is not None and (subscription is None or subscription.receivers == 0)
-        if kept is not None and ends and kept.is_over(how):
+        if subscription is not None and subscription.receivers:
+            kept = None  # the last one to leave says how long it stays
+        if kept is not None and kept.is_over(how):
             self._expire(kept, how, subscription)
-        elif kept is not None and ends and kept.is_over(CONNECTION_CLOSED):
+        elif kept is not None and kept.is_over(CONNECTION_CLOSED):
             self.left[kept] = channel, subscription
             if subscription is not None:
                 subscription.ends_later(partial(self.left.pop, kept, None))

@@ -95,7 +95,7 @@ class Name:
 
 
 # What the broker calls its own begins with '$'; the rest is checked where nodes are made.
-NAME_PATTERN = r"^[^$\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,254}$"
+NAME_PATTERN = r"^[^$\x00-\x1f\x7f\ud800-\udfff][^\x00-\x1f\x7f\ud800-\udfff]{0,254}$"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from broker.manage.tracing import Trace
 from broker.manage.views import Browsed, ConsumerView, ProducerView
 from broker.manage.why import Why
 from broker.node import Node
+from broker.policy.match import ONE, REST
 from broker.security.acl import Action
 from broker.security.identity import Identity
 
@@ -103,7 +104,7 @@ class Acting:
         source, target = ends_of(name, attributes)
         self._require_ends(source, target)
         self._told |= {source, target}
-        return self._model.bridges.create(name, attributes)
+        return self._model.bridges.create(name, attributes, self._user)
 
     def delete_bridge(self, name: str) -> None:
         """As that of the model's bridges."""
@@ -136,8 +137,12 @@ class Acting:
     # --- operators
 
     def hold(self, target: str | None, held: bool) -> list[str]:
-        """As the model's; of a pattern, they need the right at all that it means."""
-        self._require(Action.MANAGE_WRITE, target or EVERYTHING)
+        """As the model's; of a pattern, they need the right at all that it means, in every virtual host."""
+        wanted = target or EVERYTHING
+        self._require(Action.MANAGE_WRITE, wanted)
+        if wanted.partition(".")[0] in (ONE, *REST):
+            for host in self._authority.hosts:
+                self._require(Action.MANAGE_WRITE, f"{host}/{wanted}")
         return self._model.hold(target, held)
 
     def apply_text(self, text: str, file: str) -> list[str]:
@@ -310,11 +315,12 @@ class Acting:
             self._require_made(end)
 
     def _check_target(self, arguments: Mapping[str, object]) -> None:
-        """Dead letters are sent by whoever says where to."""
+        """Dead letters are sent by whoever says where to, and what takes them is made by the same."""
         given = from_arguments({key: value for key, value in arguments.items() if value is not None})
         target = given.get("dead_letter_address")
         if isinstance(target, str) and target:
             self._require(Action.SEND, target)
+            self._require_made(target)
 
     def _check_type(self, type_: str | None) -> None:
         if type_ in OF_THE_BROKER:

@@ -41,14 +41,14 @@ class Authority:
 
     def __init__(self, acl: Acl = OPEN, virtual_hosts: Sequence[str] = ()) -> None:
         self.acl = acl
-        self._hosts = frozenset(virtual_hosts)
+        self.hosts = frozenset(virtual_hosts)
         self._rights: dict[tuple[Identity, Action, str], Rights] = {}
         self._decisions: dict[tuple[Identity, Action, str, str], Decision] = {}
 
     def replace(self, acl: Acl, virtual_hosts: Sequence[str]) -> None:
         """Other rules, from now on."""
         self.acl = acl
-        self._hosts = frozenset(virtual_hosts)
+        self.hosts = frozenset(virtual_hosts)
         self._rights, self._decisions = {}, {}
 
     @property
@@ -106,7 +106,7 @@ class Authority:
         """Its virtual host, '' for the common one, and what a client there calls it."""
         if address.startswith(f"{TEMPORARY}/"):
             return "", TEMPORARY
-        return placed(address, self._hosts)
+        return placed(address, self.hosts)
 
 
 def is_internal(identity: Identity) -> bool:

@@ -50,16 +50,22 @@ class _Known:
         self.reason = ""
 
 
-class DefinedBridges:
-    """All of them by name. ``resolve`` finds a node, or makes it where a policy allows that."""
+# Finds a node by its name, or makes it, of some kind and for some user, where a policy allows that.
+Find = Callable[[str, str | None, str], Node]
 
-    def __init__(self, engine: Engine, resolve: Callable[[str], Node]) -> None:
+
+class DefinedBridges:
+    """All of them by name. ``resolve`` finds the source, ``destination`` what may be sent to."""
+
+    def __init__(self, engine: Engine, resolve: Find, destination: Find) -> None:
         self._engine = engine
         self._resolve = resolve
+        self._destination = destination
         self._known: dict[str, _Known] = {}
 
-    def create(self, name: str, attributes: Mapping[str, object]) -> str:
+    def create(self, name: str, attributes: Mapping[str, object], user: str = "") -> str:
         """A bridge at runtime: its name. ``durable`` is what its source is, unless that is said too.
+        Ends that aren't there are made for ``user``.
 
         ConflictError if there is one, OperatorError if an end is missing or it would close a cycle.
         """
@@ -68,7 +74,7 @@ class DefinedBridges:
         if name in self._known:
             raise ConflictError(f"'{name}' exists already")
         known = _Known(definition, False)
-        self._open(known)
+        self._open(known, user)
         if definition.durable is None:
             assert known.bridge is not None
             known.definition = _durable(definition, known.bridge.source.shelf is not None)
@@ -129,10 +135,12 @@ class DefinedBridges:
         except OperatorError as fault:
             known.reason = str(fault)
 
-    def _open(self, known: _Known) -> None:
+    def _open(self, known: _Known, user: str = "") -> None:
         definition = known.definition
         keep = _filter(definition.selector)
-        source, target = self._resolve(definition.source), self._resolve(definition.target)
+        # The one that may be refused is looked at first: a refusal makes no node.
+        target = self._destination(definition.target, None, user)
+        source = self._resolve(definition.source, None, user)
         if known.bridge is None:  # else making the second end has opened it
             known.bridge = self._engine.bridging.add(source, target, keep)
             known.reason = ""

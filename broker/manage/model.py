@@ -159,7 +159,7 @@ class Model:
         self.forecasts = Forecasts(engine, self._catch_up)
         engine.watch = self.deadlocks.stir
         self._bindings = Bindings(engine)
-        self.bridges = DefinedBridges(engine, self.resolve)
+        self.bridges = DefinedBridges(engine, self.resolve, self.destination)
         self.routes: Callable[[], Sequence[RouteView]] = tuple
         self.channels: Callable[[], Sequence[ChannelView]] = tuple
         self.authority = Authority()

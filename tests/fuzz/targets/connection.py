@@ -111,7 +111,7 @@ def _heard(sock: socket.socket) -> bytes:
 
 def _nothing_left(world: World) -> None:
     container = world.container
-    expect(not container.peers and not container.replies and not container.names, "a peer or a name is left")
+    expect(not container.peers and not container.names, "a peer or a name is left")
     found = world.model.audit()
     expect(not found.breaches, "the books don't agree:", found.breaches)
     for node in world.engine.every_node():
