@@ -25,7 +25,9 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Failure> {
-    let prefix = std::env::args().nth(1).ok_or("usage: management NAME")?;
+    let usage = "usage: management NAME ROWS-OF-A-PAGE";
+    let prefix = std::env::args().nth(1).ok_or(usage)?;
+    let page: u32 = std::env::args().nth(2).ok_or(usage)?.parse()?;
     let url = std::env::var("URL")?;
     let mut connection = Connection::builder()
         .container_id(format!("management-{prefix}"))
@@ -36,7 +38,7 @@ async fn main() -> Result<(), Failure> {
     // The name every program takes that doesn't care.
     let mut client = MgmtClient::attach(&mut session, "mgmt-client-node").await?;
     describe(&mut client).await?;
-    change(&mut client, &prefix).await?;
+    change(&mut client, &prefix, page).await?;
     refuse(&mut client, &prefix).await?;
     client.close().await?;
     session.end().await?;
@@ -61,7 +63,7 @@ async fn describe(client: &mut MgmtClient) -> Result<(), Failure> {
 }
 
 /// The life of some queues.
-async fn change(client: &mut MgmtClient, prefix: &str) -> Result<(), Failure> {
+async fn change(client: &mut MgmtClient, prefix: &str, rows: u32) -> Result<(), Failure> {
     for number in 0..5 {
         let given = attributes(&[
             ("name", Value::String(name(prefix, number))),
@@ -82,7 +84,7 @@ async fn change(client: &mut MgmtClient, prefix: &str) -> Result<(), Failure> {
     let mut names = Vec::new();
     loop {
         let wanted: [&str; 0] = [];
-        let request = QueryRequest::new(Some(QUEUE.into()), names.len() as u32, 2, wanted, NODE, None);
+        let request = QueryRequest::new(Some(QUEUE.into()), names.len() as u32, rows, wanted, NODE, None);
         let page = client.call(request).await?;
         if page.count == 0 {
             break;
