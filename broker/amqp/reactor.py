@@ -23,7 +23,7 @@ from broker.amqp.greeting import Greeting, Pace, is_client_hello
 from broker.amqp.lane import Debt
 from broker.amqp.peer import Peer
 from broker.amqp.sasl import Handshake
-from broker.amqp.timers import NEVER_NS, Timer, Timers
+from broker.amqp.timers import NEVER_NS, Timer
 from broker.amqp.wire import Connection as Wire
 from broker.errors import OperatorError, PeerError
 from broker.loggers import SOMEBODY, about
@@ -119,7 +119,7 @@ class Reactor:
         # Of whom more has been read than was handled.
         self._hungry: dict[Guest, None] = {}
         self.longest_turn_ns = 0
-        self.timers = Timers()
+        self.timers = container.timers
         self._inbox: deque[Callable[[], None]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.epoll.register(self._bell, select.EPOLLIN)

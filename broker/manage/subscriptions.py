@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from broker.engine import Engine
 from broker.errors import ConflictError, OperatorError
-from broker.manage.names import LONGEST, is_own, placed
+from broker.manage.names import LONGEST, placed
 from broker.manage.ownership import Ownership
 from broker.node import Node
 from broker.policy.effective import Effective
@@ -35,7 +35,8 @@ WILDCARDS = ("*", ">", "#")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a receiver asks for. ``lasts``: it is kept while nobody is there; ``durable``: over a restart too.
+    """What a receiver asks for. ``lasts``: it is kept while nobody is there; ``durable``: over a restart too;
+    ``stays``: it outlives its link, if only until the session or the connection ends.
 
     ``filters`` are descriptors and texts, as in ``queues.filters``. ``user`` is whose it is alone, '' where
     it is anybody's who comes with its names.
@@ -51,6 +52,7 @@ class Wanted:
     lasts: bool = False
     durable: bool = False
     user: str = ""
+    stays: bool = False
 
     @property
     def owner(self) -> str:
@@ -85,6 +87,23 @@ class Subscription:
         self.wanted = wanted
         self.key = key
         self.receivers = 0
+        self._call_off: Callable[[], object] | None = None
+
+    def enter(self) -> None:
+        """A receiver more: whatever was to end it while nobody was there doesn't."""
+        self.receivers += 1
+        self.called_off()
+
+    def ends_later(self, call_off: Callable[[], object]) -> None:
+        """Nobody is there and its end is set, in place of any before: ``call_off`` takes that back."""
+        self.called_off()
+        self._call_off = call_off
+
+    def called_off(self) -> None:
+        """It has no end to come any more, if it had one."""
+        call_off, self._call_off = self._call_off, None
+        if call_off is not None:
+            call_off()
 
 
 class Subscriptions:
@@ -113,23 +132,29 @@ class Subscriptions:
         self.virtual_hosts: Collection[str] = ()
         self.ownership = Ownership()
 
-    def join(self, wanted: Wanted) -> Subscription:
+    def join(self, wanted: Wanted, may_end: Callable[[Wanted], bool] | None = None) -> Subscription:
         """The subscription a receiver asks for, one receiver more than before.
 
         What it had asked for under the same key is forgotten where it asks for other messages now (JMS
-        2.0 §8.3.3). ConflictError where others are attached, SelectorError where its filter is none.
+        2.0 §8.3.3), if it ``may_end`` that one. ConflictError where it may not, or where others are attached;
+        LimitError where it is one too many of the user's; SelectorError where its filter is none.
         """
         known = self._find(wanted.key)
         if known is not None and known.receivers and not wanted.shared and not wanted.lasts:
             # Receivers that never meant to come back; no two of them are one.
             known = None
-            wanted_key = (*wanted.key[:2], f"{wanted.link} {self._next()}", wanted.user)
+            # Of a kind that no name asks for, or it would take the place of one that is called so.
+            wanted_key = ("apart", wanted.container, f"{wanted.link} {self._next()}", wanted.user)
         else:
             wanted_key = wanted.key
         if known is not None:
             if known.receivers and not wanted.shared:
                 raise ConflictError(f"subscription '{known.node.name}' has a receiver already")
             if not known.wanted.is_like(wanted):
+                if may_end is not None and not may_end(known.wanted):
+                    # It doesn't say to what: whoever asks need not have the right to know.
+                    text = f"subscription '{wanted.owner}' is another user's, or of another virtual host"
+                    raise ConflictError(text)
                 if known.receivers:
                     text = f"subscription '{known.node.name}' is in use with another address or filter"
                     raise ConflictError(text)
@@ -137,7 +162,12 @@ class Subscriptions:
                 known = None
         if known is None:
             known = self._make(wanted, wanted_key, self._name(wanted, wanted_key), None)
-        known.receivers += 1
+        elif not self.ownership.user(known.node):
+            # It was to go with its link and counted for nobody; with this receiver it may stay.
+            user = _maker(wanted)
+            self.ownership.check(user)
+            self.ownership.made(known.node, user)
+        known.enter()
         return known
 
     def find(self, container: str, link: str, user: str = "") -> Subscription | None:
@@ -159,9 +189,11 @@ class Subscriptions:
         subscription.receivers -= 1
 
     def remove(self, subscription: Subscription) -> None:
-        """It is gone with its backlog."""
-        if self._known.pop(subscription.key, None) is None:
+        """It is gone with its backlog; nothing if it was, though another has its key by now."""
+        if self._known.get(subscription.key) is not subscription:
             return
+        del self._known[subscription.key]
+        subscription.called_off()
         self._patterns.pop(subscription.node, None)
         self._engine.unsubscribe(subscription.node)
         self._on_remove(subscription.node)
@@ -172,6 +204,7 @@ class Subscriptions:
         for key, known in list(self._known.items()):
             if known.node is node:
                 del self._known[key]
+                known.called_off()
 
     def restore(self, definition: bytes, name: str, shelf: Shelf) -> Node:
         """One that survived a restart, empty. OperatorError if its definition can't be read."""
@@ -179,6 +212,7 @@ class Subscriptions:
             words = json.loads(definition)
             words["filters"] = tuple((str(kind), str(text)) for kind, text in words["filters"])
             words.setdefault("user", "")
+            words.setdefault("stays", True)
             wanted = Wanted(**{key: words[key] for key in Wanted.__slots__})
         except (ValueError, KeyError, TypeError) as fault:
             raise OperatorError(f"the store's definition of '{name}' can't be read: {fault}") from None
@@ -240,8 +274,10 @@ class Subscriptions:
         return [node for node in self._engine.nodes.values() if self._means(pattern, node)]
 
     def _means(self, pattern: Pattern, node: Node) -> bool:
-        """Whether it stands for that topic too; never for one of the broker's own, which has to be named."""
-        if not node.is_topic or is_own(node.name) or not pattern.matches(node.name):
+        """Whether it stands for that topic too; never for the broker's own or one made for a link: who takes
+        from those has to name them, and is asked for the right to that one.
+        """
+        if not node.is_topic or node.name.startswith("$") or not pattern.matches(node.name):
             return False
         hosts = self.virtual_hosts
         return not hosts or placed(pattern.text, hosts)[0] == placed(node.name, hosts)[0]
@@ -262,7 +298,7 @@ class Subscriptions:
 
 def _maker(wanted: Wanted) -> str:
     """Among whose nodes it is counted; one that goes with its link is nobody's."""
-    if not wanted.lasts or wanted.user == OF_THE_BROKER:
+    if not (wanted.lasts or wanted.stays) or wanted.user == OF_THE_BROKER:
         return ""
     return wanted.user or ANONYMOUS.user
 
