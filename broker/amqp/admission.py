@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from broker.amqp.sasl import Handshake
-from broker.security.authentication import BY_PASSWORD, Authentication
+from broker.security.authentication import BY_PASSWORD, BY_TOKEN, Authentication
 from broker.security.exchange import Accepted, Door, Refused
 from broker.security.identity import Identity
 from broker.security.throttle import Attempts, key_of
@@ -21,6 +22,7 @@ from broker.security.worker import Worker
 
 if TYPE_CHECKING:
     from broker.amqp.peer import Peer
+    from broker.security.tokens import TokenRules
 
 SUCCESS, FAILURE = "success", "failure"
 WITHOUT_SASL = "none"
@@ -55,11 +57,15 @@ class Admission:
         # By address, beside the one that is worked on.
         self._queues: dict[str, deque[_Task]] = {}
         self._worker = Worker()
+        # Handshakes whose tokens are checked by the issuer that is believed now.
+        self._believing: WeakSet[Handshake] = WeakSet()
 
     def handshake(self, address: str, allow_plain: bool, door: Door, now: Now) -> Handshake:
         """A new client's."""
         blocked = partial(self._blocked, address, now)
-        return Handshake(allow_plain, self.authentication, door, blocked)
+        handshake = Handshake(allow_plain, self.authentication, door, blocked)
+        self._believing.add(handshake)
+        return handshake
 
     def _blocked(self, address: str, now: Now) -> int:
         return self.attempts.blocked(address, now())
@@ -115,31 +121,61 @@ class Admission:
 
     def reload(self, authentication: Authentication, security: Security, peers: Iterable[Peer]) -> None:
         """Other rules and users hold from now on. Who is there keeps its place with its new groups; who is
-        no user any more has to go.
+        no user any more, or came in by what lets nobody in there any more, has to go.
         """
+        doubted = _believed(self.authentication) != _believed(authentication)
         self.authentication = authentication
+        if doubted:
+            self._believing.clear()
         self.attempts.free = security.free_attempts
         self.attempts.first_ms = security.first_pause_ms
         self.attempts.longest_ms = security.longest_pause_ms
         for peer in list(peers):
-            identity = self.renewed(peer.identity)
+            old = peer.identity
+            identity = None if doubted and old.mechanism in BY_TOKEN else self._renewed(old, peer.door)
             if identity is None:
-                peer.close("amqp:unauthorized-access", f"'{peer.identity.user}' is no user any more")
+                peer.close("amqp:unauthorized-access", why_gone(old))
             else:
                 peer.identity = identity
 
-    def renewed(self, identity: Identity) -> Identity | None:
-        """Whoever came in by earlier rules, as the present ones see them; None if they have to go."""
-        users = self.authentication.known()
+    def arrived(self, handshake: Handshake) -> Identity | None:
+        """Who has come through a handshake, which may have begun by earlier rules, as the present ones see
+        them; None if they may not stay.
+        """
+        if handshake.identity is None:
+            return None
+        if handshake.mechanism in BY_TOKEN and handshake not in self._believing:
+            return None
+        return self._renewed(handshake.identity, handshake.door)
+
+    def _renewed(self, identity: Identity, door: Door) -> Identity | None:
+        users, how = self.authentication.known(), identity.mechanism
         proved = identity.proved or identity.user
-        if identity.mechanism in BY_PASSWORD and proved not in users:
+        # A password's proof is worth what the user is, by whichever mechanism it came.
+        is_in = proved in users if how in BY_PASSWORD else self._lets_in(how, door)
+        if not is_in or not users.may_act_as(proved, identity.user):
             return None
-        if not users.may_act_as(proved, identity.user):
-            return None
-        if identity.mechanism in BY_PASSWORD or identity.mechanism == "EXTERNAL":
+        if how in BY_PASSWORD or how == "EXTERNAL":
             return replace(identity, groups=users.groups(identity.user))
         return identity
+
+    def _lets_in(self, mechanism: str, door: Door) -> bool:
+        """Whether somebody may come in there by that; '' is without SASL."""
+        if not mechanism:
+            return self.authentication.lets_anonymous(door)
+        return mechanism in self.authentication.offered(door)
 
     def stop(self) -> None:
         """Nobody comes any more."""
         self._worker.stop()
+
+
+def why_gone(identity: Identity) -> str:
+    """What somebody is told who was let in by earlier rules and may not stay."""
+    if identity.mechanism in BY_PASSWORD:
+        return f"'{identity.user}' is no user any more"
+    return f"'{identity.user}' is let in no more by {identity.mechanism or 'a connection without SASL'}"
+
+
+def _believed(authentication: Authentication) -> TokenRules | None:
+    return None if authentication.tokens is None else authentication.tokens.rules

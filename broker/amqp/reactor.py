@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker.amqp.admission import Admission
+from broker.amqp.admission import Admission, why_gone
 from broker.amqp.container import Container
 from broker.amqp.greeting import Greeting, Pace, is_client_hello
 from broker.amqp.lane import Debt
@@ -672,14 +672,15 @@ class Reactor:
         handshake = guest.handshake
         if handshake is None or handshake.identity is None:
             return
-        identity = self.admission.renewed(handshake.identity)
+        identity = self.admission.arrived(handshake)
         if identity is None:
-            why = f"'{handshake.user}' is no user any more"
+            why = why_gone(handshake.identity)
             log.info("%s: refused: %s", guest.address, why, extra=about(guest.address, reason=why))
             self._linger(guest)
             return
         tls = None if guest.greeting is None else guest.greeting.stream
         peer = Peer(self.container, guest.fd, guest.address, identity, tls)
+        peer.door = handshake.door
         if handshake.seconds:
             guest.until_ns = time.monotonic_ns() + int(handshake.seconds * 1e9)
         peer.on_open = lambda: self._opened(guest)

@@ -113,7 +113,12 @@ def _verb(
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
     # Suppressed: a default here would undo what stood before the sub-command.
     parser.add_argument(
-        "-b", "--broker", metavar="URL", default=argparse.SUPPRESS, help="as before the command"
+        "-b",
+        "--broker",
+        metavar="URL",
+        type=arguments.with_login,
+        default=argparse.SUPPRESS,
+        help="as before the command",
     )
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
     parser.set_defaults(verb=verb)

@@ -79,7 +79,7 @@ def application(
     if operate is None:
         return _Guarded(found, tally, Pace(0), Turn(shared))
     found.router.routes += files.routes()
-    reception = Reception(operate.access, ask, threads)
+    reception = Reception(operate.access, operate.model.authority, ask, threads)
     desk = Desk(operate.model, ask, operate.ask_in_parts, threads)
     beneath = api.application(desk, Guard(origins=operate.origins), reception)
     tally.sessions = lambda: len(reception.sessions)

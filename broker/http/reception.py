@@ -23,7 +23,9 @@ from broker.http.pace import Pace
 from broker.http.sessions import Session, Sessions
 from broker.http.threads import Threads
 from broker.loggers import about
+from broker.manage.authority import Authority, refusal
 from broker.networks import written
+from broker.security.acl import Action
 from broker.security.bearer import LONGEST_TOKEN
 from broker.security.exchange import TokenError
 from broker.security.identity import ANONYMOUS, Identity
@@ -49,11 +51,13 @@ MILLISECOND_NS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose a request is, and by what that is known; ``lasts`` tells later whether it still is."""
+    """Whose a request is, and by what that is known; ``again`` tells later who it is then, None for nobody
+    who is let in.
+    """
 
     identity: Identity
     by: str = ""
-    lasts: Callable[[], bool] = lambda: True
+    again: Callable[[], Identity | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +73,20 @@ NOBODY = Caller(ANONYMOUS)
 
 
 class Reception:
-    """Who may come in, by ``access``; it holds the sessions, and how often each address asks."""
+    """Who may come in, by ``access``, and may connect, by ``authority``; it holds the sessions, and how often
+    each address asks.
+    """
 
     def __init__(
-        self, access: Access, ask: Ask, threads: Threads, now_ns: Callable[[], int] = time.monotonic_ns
+        self,
+        access: Access,
+        authority: Authority,
+        ask: Ask,
+        threads: Threads,
+        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.access = access
+        self._authority = authority
         self.sessions = Sessions(0, 0)
         self._take_times()
         self._passwords = Passwords(access.attempts, ask, threads, now_ns)
@@ -86,6 +98,17 @@ class Reception:
     async def enter(self, scope: Scope) -> Caller | Turned:
         """Whose the request is; nobody's where nobody needs to say."""
         self._take_times()
+        found = await self._found(scope)
+        if isinstance(found, Turned):
+            return found
+        return self._barred(scope, found.identity, found.by) or found
+
+    def now(self, caller: Caller) -> Identity | None:
+        """Who a caller is by the users, settings and rules that hold by now; None if nobody to be let in."""
+        identity = caller.again()
+        return identity if identity is not None and self._connects(identity) else None
+
+    async def _found(self, scope: Scope) -> Caller | Turned:
         said = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(said) > 1:
             return Turned(400, "more than one Authorization")
@@ -95,12 +118,11 @@ class Reception:
             found = self._by_session(token)
             if found is not None:
                 return found
-        external = scope.get("state", {}).get(EXTERNAL_USER)
-        if external and "EXTERNAL" in self.access.authentication().mechanisms:
-            groups = self.access.authentication().known().groups(external)
-            return Caller(Identity(external, groups, "EXTERNAL"), CERTIFICATE)
-        if self.access.lets_anonymous(own_address_of(scope), _is_tls(scope)):
-            return NOBODY
+        external = self._by_certificate(scope)
+        if external is not None:
+            return Caller(external, CERTIFICATE, partial(self._by_certificate, scope))
+        if self._nobody(scope) is not None:
+            return Caller(ANONYMOUS, again=partial(self._nobody, scope))
         return self._unknown(scope, WHO)
 
     def hold_up(self, scope: Scope) -> Turned | None:
@@ -121,6 +143,9 @@ class Reception:
         found = await self._by_password(scope, users, user, password)
         if isinstance(found, Turned):
             return found
+        barred = self._barred(scope, found, SESSION)
+        if barred is not None:
+            return barred
         self.logout(scope)
         token = self.sessions.begin(found, _proof(users, found.user), self._now_ns())
         peer = peer_of(scope)
@@ -151,7 +176,7 @@ class Reception:
             found = await self._by_password(scope, users, *pair)
             if isinstance(found, Turned):
                 return found
-            return Caller(found, PASSWORD, partial(self._is_known, found.user, _proof(users, found.user)))
+            return Caller(found, PASSWORD, partial(self._known, found, _proof(users, found.user)))
         if how == "bearer" and tokens is not None:
             return await self._by_token(scope, tokens, what.decode("latin-1"))
         return self._unknown(scope, WHO)
@@ -178,27 +203,59 @@ class Reception:
             log.warning("HTTP %s: token refused: %s", peer, fault, extra=about(peer, reason=str(fault)))
             return self._unknown(scope, "this token is not valid here")
         until_ns = self._now_ns() + int(left_s * SECOND_NS)
-        return Caller(identity, TOKEN, lambda: self._now_ns() < until_ns)
+
+        def again() -> Identity | None:
+            believed = self.access.authentication().tokens
+            is_believed = believed is not None and believed.rules == tokens.rules
+            return identity if is_believed and self._now_ns() < until_ns else None
+
+        return Caller(identity, TOKEN, again)
 
     def _by_session(self, token: str) -> Caller | None:
         found = self.sessions.find(token, self._now_ns())
         if found is None:
             return None
-        user, users = found.identity.user, self.access.users()
-        if users is None or not self._is_known(user, found.proof):
+        identity = self._known(found.identity, found.proof)
+        if identity is None:
             self.sessions.end(token)
             return None
-        identity = Identity(user, users.groups(user), found.identity.mechanism)
-        return Caller(identity, SESSION, partial(self._session_lasts, found))
+        return Caller(identity, SESSION, partial(self._of_session, found))
 
-    def _session_lasts(self, session: Session) -> bool:
+    def _of_session(self, session: Session) -> Identity | None:
         lasts = self.sessions.lasts(session, self._now_ns())
-        return lasts and self._is_known(session.identity.user, session.proof)
+        return self._known(session.identity, session.proof) if lasts else None
 
-    def _is_known(self, user: str, proof: object) -> bool:
-        """Whether the user is there and has the same password as when that was asked."""
-        users = self.access.users()
-        return users is not None and user in users and _proof(users, user) == proof
+    def _by_certificate(self, scope: Scope) -> Identity | None:
+        external = scope.get("state", {}).get(EXTERNAL_USER)
+        authentication = self.access.authentication()
+        if not external or "EXTERNAL" not in authentication.mechanisms:
+            return None
+        return Identity(external, authentication.known().groups(external), "EXTERNAL")
+
+    def _nobody(self, scope: Scope) -> Identity | None:
+        return ANONYMOUS if self.access.lets_anonymous(own_address_of(scope), _is_tls(scope)) else None
+
+    def _known(self, identity: Identity, proof: object) -> Identity | None:
+        """A user with the groups of now, if it is there and has the same password as when that was asked."""
+        user, users = identity.user, self.access.users()
+        if users is None or user not in users or _proof(users, user) != proof:
+            return None
+        return Identity(user, users.groups(user), identity.mechanism)
+
+    # --- whether it may be here at all
+
+    def _connects(self, identity: Identity) -> bool:
+        """HTTP is a way to the common virtual host: names are whole there, as for its connections."""
+        return self._authority.is_open or self._authority.connects(identity, "").allowed
+
+    def _barred(self, scope: Scope, identity: Identity, by: str) -> Turned | None:
+        """Why somebody who is known may not come in; who hasn't said so is asked who they are instead."""
+        if self._connects(identity):
+            return None
+        reason = f"{refusal(identity, Action.CONNECT, '')}, the common one"
+        if not by and self.access.authentication().is_configured:
+            return self._unknown(scope, f"{reason}; {WHO}")
+        return Turned(403, reason)
 
     def _may_be_read(self, scope: Scope) -> bool:
         return self.access.may_be_read(own_address_of(scope), _is_tls(scope))

@@ -54,7 +54,8 @@ class Entities:
         count: int,
         only: Callable[[object], bool] | None = None,
     ) -> Page:
-        """Entities ``offset`` to ``offset + count`` of a type, or of every type; no names means all.
+        """Entities ``offset`` to ``offset + count`` of a type, or of every type; no names means all. A name
+        that comes twice is one column.
 
         ``only`` sorts out, by node or view, those that are to be there at all.
         """
@@ -84,7 +85,8 @@ class Entities:
         """Attributes of one of them, None for those it hasn't got; all it has without ``columns``."""
         if not columns:
             return shown(self._view(item), _rows(type_, item), self._epoch_ns)
-        return dict(zip(columns, self._values(type_, item, columns), strict=True))
+        wanted = tuple(dict.fromkeys(columns))
+        return dict(zip(wanted, self._values(type_, item, wanted), strict=True))
 
     def _types(self, type_: str | None) -> Iterable[str]:
         return ROWS if type_ is None else [self._known(type_)]
@@ -99,7 +101,7 @@ class Entities:
         unknown = [name for name in wanted if name not in known]
         if unknown:
             raise OperatorError(f"unknown attribute {unknown[0]!r}")
-        return tuple(wanted) or tuple(known)
+        return tuple(dict.fromkeys(wanted)) or tuple(known)
 
     def _items(self, type_: str) -> Iterator[tuple[str, object]]:
         """Nodes as they are, so that only those of the page become views; links as views."""

@@ -71,7 +71,7 @@ class Listing:
         keys = [_sum(each) for each in zip(*(self.keys(found, name) for name in names), strict=True)]
         pairs = ordered(list(zip(keys, found, strict=True)), lambda pair: pair[0], downwards)
         rows = self.rows([name for _, name in pairs[offset : offset + count]], columns)
-        shown = tuple(columns) or tuple(names_of(kind))
+        shown = tuple(dict.fromkeys(columns)) or tuple(names_of(kind))
         return Page(shown, tuple(tuple(row.get(name) for name in shown) for row in rows), len(found))
 
     def keys(self, found: Sequence[str], attribute: str) -> list[object]:

@@ -22,6 +22,14 @@ def test_a_page_holds_what_was_asked_for_in_that_order() -> None:
     assert world.model.query(QUEUE, ["name"], offset=3).results == ()
 
 
+@pytest.mark.parametrize("sort", ["", "name"])
+def test_an_attribute_that_is_named_twice_is_one_column(sort: str) -> None:
+    world = World()
+    world.queue("a", flow_stop_count=5)
+    page = world.model.query(QUEUE, ["name", "flow_stop_count", "name"], sort=sort)
+    assert (page.attribute_names, page.results) == (("name", "flow_stop_count"), (("a", 5),))
+
+
 @pytest.mark.parametrize("type_", list(ROWS))
 def test_every_attribute_of_every_type_can_be_read(type_: str) -> None:
     world = World("policies: [{match: orders, max_count: 100}]")

@@ -475,6 +475,18 @@ def test_who_acts_as_another_goes_with_its_own_name(start_broker: StartBroker, u
         assert b"is no user any more" in peer.rest()
 
 
+def test_who_never_said_who_it_is_goes_when_there_are_users(start_broker: StartBroker, users: Path) -> None:
+    open_to_all = start_broker("log_lines_per_peer: 0\n")
+    with stranger(open_to_all, AMQP_HEADER + OPEN) as plainly, Connection(open_to_all.url) as by_anonymous:
+        open_to_all.wait_for_log("user anonymous by no SASL")
+        by_anonymous.sender("q")
+        open_to_all.config_file.write_text(settings_of(users))
+        open_to_all.signal(signal.SIGHUP)
+        assert b"let in no more by a connection without SASL" in plainly.rest()
+        with pytest.raises(RefusedError, match="let in no more by ANONYMOUS"):
+            by_anonymous.wait(lambda: False, 10, "the end")
+
+
 def test_a_file_at_fault_changes_nothing(start_broker: StartBroker, users: Path) -> None:
     guarded = start_broker(settings_of(users))
     users.chmod(0o644)
@@ -591,6 +603,13 @@ def test_the_command_line_logs_in_and_shows_no_password(guarded: RunningBroker, 
         assert "hunter2" not in wrong.stdout + wrong.stderr
     assert PASSWORD not in guarded.log
     assert "hunter2" not in guarded.log
+
+
+def test_config_logs_in_wherever_the_broker_is_named(guarded: RunningBroker) -> None:
+    login = {"SLUICE_USER": "alice", "SLUICE_PASSWORD": PASSWORD}
+    behind = cli(guarded, "config", "queues", **login)
+    assert behind.returncode == 0, behind.stderr
+    assert cli(guarded, "config", "queues").returncode == 1
 
 
 def test_a_route_logs_in_to_a_broker_with_users(

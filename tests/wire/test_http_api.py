@@ -205,6 +205,11 @@ def test_a_list_is_filtered(many: Api, text: str, wanted: int) -> None:
     assert many.get(f"/queues?filter={quoted(text)}")["total"] == wanted
 
 
+@pytest.mark.parametrize("path", ["/queues", "/nodes", "/connections"])
+def test_a_field_that_is_named_twice_is_shown_once(api: Api, path: str) -> None:
+    assert api.get(f"{path}?fields=name,identity,name") == api.get(f"{path}?fields=name,identity")
+
+
 def test_all_nodes_in_one_list(many: Api) -> None:
     assert many.get("/nodes")["total"] == 26
     assert names(many.get("/nodes?kind=topic")) == ["t"]

@@ -7,7 +7,8 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from http.client import HTTPConnection
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from broker.http.api.application import build
+from broker.security.users import User
 from broker.security.usersfile import changing
 from tests.wire import people, web
 from tests.wire.apiclient import Answered, Api, quoted
@@ -411,6 +413,96 @@ def test_a_stream_ends_with_its_session(api: Api, served: RunningBroker) -> None
     assert api.call("DELETE", "/session", headers=session).status == 204
     assert b"event: broker" in stream.read()
     connection.close()
+
+
+@contextmanager
+def watching(broker: RunningBroker, headers: dict[str, str]) -> Iterator[HTTPResponse]:
+    """A stream of live figures, once the first are there."""
+    with closing(HTTPConnection("127.0.0.1", broker.http_port, timeout=20)) as connection:
+        connection.request("GET", "/api/v1/live", headers=headers)
+        with connection.getresponse() as stream:
+            assert stream.status == 200
+            assert event(stream) == "broker"
+            yield stream
+
+
+def event(stream: HTTPResponse) -> str:
+    """The next one's kind; empty at the end."""
+    for line in stream:
+        if line.startswith(b"event: "):
+            return line.removeprefix(b"event: ").decode().strip()
+    return ""
+
+
+def until(stream: HTTPResponse, kind: str) -> None:
+    """Some events may have been on their way."""
+    for _ in range(10):
+        if event(stream) == kind:
+            return
+    raise AssertionError(f"ten events, and none is {kind!r}")
+
+
+def test_a_stream_shows_what_its_user_may_see_by_now(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker(people.settings_for(tmp_path, people.RULES + "  - allow: connect\n", FAST))
+    session = cookie(login(Api(broker), "rita"))
+    with watching(broker, basic("rita")) as by_password, watching(broker, session) as by_session:
+        with changing(tmp_path / "users") as file:
+            file.users["rita"] = User("rita", file.users["rita"].verifiers, frozenset())
+        broker.signal(signal.SIGHUP)
+        for stream in (by_password, by_session):
+            until(stream, "silent")
+            assert event(stream) == "silent"
+
+
+def test_a_strangers_stream_ends_when_there_are_users(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker()
+    with watching(broker, {}) as stream:
+        broker.config_file.write_text(people.settings_for(tmp_path, rules=""))
+        broker.signal(signal.SIGHUP)
+        until(stream, "")
+    assert Api(broker).call("GET", "/broker").status == 401
+
+
+def test_who_may_not_connect_may_nothing_over_http(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker(people.settings_for(tmp_path, more=FAST + "  metrics: authenticated\n"))
+    api = Api(broker)
+    session = cookie(login(api, "alice"))
+    with watching(broker, session) as stream:
+        barred = "rules:\n  - deny: connect\n    users: [alice]\n"
+        (tmp_path / "acl.yaml").write_text(barred + people.RULES.removeprefix("rules:\n"))
+        broker.signal(signal.SIGHUP)
+        until(stream, "")
+    for headers in (basic("alice"), session):
+        for method, place, body in (
+            ("GET", "/session", None),
+            ("GET", "/openapi.json", None),
+            ("GET", "/live", None),
+            ("POST", "/queues", {"name": "alices"}),
+        ):
+            refused = api.call(method, place, body, headers)
+            assert (refused.status, refused.body) == (403, BARRED), place
+    assert Api(broker, "").call("GET", "/metrics", headers=basic("alice")).status == 403
+    again = login(api, "alice")
+    assert (again.status, again.body) == (403, BARRED)
+    assert "set-cookie" not in again.headers
+    assert api.call("GET", "/broker", headers=basic("rita")).status == 200
+
+
+BARRED = {"error": "user 'alice' may not connect to this virtual host, the common one"}
+
+
+def test_nobody_may_not_connect_either(start_broker: StartBroker, tmp_path: Path) -> None:
+    rules = "rules:\n  - deny: connect\n    users: [anonymous]\n"
+    (tmp_path / "alone.yaml").write_text(rules)
+    alone = Api(start_broker(f"security: {{acl: {tmp_path / 'alone.yaml'}}}\n"))
+    refused = alone.call("POST", "/queues", {"name": "mine"})
+    assert (refused.status, "'anonymous' may not connect" in refused.error) == (403, True)
+    # Where there are users, whoever hasn't said so may be one.
+    more = "  allow_anonymous: true\n"
+    among = Api(start_broker(people.settings_for(tmp_path, rules + people.RULES[7:], more)))
+    asked = among.call("POST", "/queues", {"name": "mine"})
+    assert (asked.status, "'anonymous' may not connect" in asked.error) == (401, True)
+    assert among.call("POST", "/queues", {"name": "mine"}, basic("alice")).status == 201
 
 
 def test_who_guesses_has_to_wait_and_who_knows_has_not(start_broker: StartBroker, tmp_path: Path) -> None:

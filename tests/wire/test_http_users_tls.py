@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from http.client import HTTPSConnection
+from pathlib import Path
 
 import pytest
 
+from broker.security.users import User
+from broker.security.usersfile import changing
 from tests.wire import people
 from tests.wire.apiclient import Answered
-from tests.wire.conftest import RunningBroker, wait_until
+from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.people import PASSWORDS, basic
 from tests.wire.tlsworld import Pki
 
@@ -87,6 +91,27 @@ def test_a_certificate_says_who_it_is(served: RunningBroker, pki: Pki) -> None:
     assert call(served, alice, "GET", "/session", headers=basic("rita")).body["user"] == "rita"
     assert call(served, alice, "GET", "/session", headers=basic("rita", "no")).status == 401
     assert call(served, pki.context(), "GET", "/session").status == 401
+
+
+def test_a_certificates_stream_goes_by_what_holds_now(
+    start_broker: StartBroker, pki: Pki, tmp_path: Path
+) -> None:
+    tls = pki.section(client_ca=f"{pki.folder}/ca.pem", client_certificates="optional")
+    settings = people.settings_for(tmp_path, people.RULES + "  - allow: connect\n")
+    broker = start_broker(settings + tls, "", ("--http", "https://127.0.0.1:0"))
+    rita = pki.context(pki.client("rita"))
+    with closing(HTTPSConnection("localhost", port_of(broker), timeout=20, context=rita)) as connection:
+        connection.request("GET", "/api/v1/live")
+        with connection.getresponse() as stream:
+            assert b"event: broker\n" in stream
+            with changing(tmp_path / "users") as file:
+                file.users["rita"] = User("rita", file.users["rita"].verifiers, frozenset())
+            broker.signal(signal.SIGHUP)
+            assert b"event: silent\n" in stream
+            broker.config_file.write_text(settings + "  mechanisms: [SCRAM-SHA-256]\n" + tls)
+            broker.signal(signal.SIGHUP)
+            stream.read()
+    assert call(broker, rita, "GET", "/session").status == 401
 
 
 def test_browsers_are_told_to_stay_with_tls(served: RunningBroker, pki: Pki) -> None:

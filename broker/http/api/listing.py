@@ -29,8 +29,8 @@ class Wanted(BaseModel):
 
     @property
     def columns(self) -> list[str]:
-        """The attributes to show; none for all."""
-        return [name for name in (part.strip() for part in self.fields.split(",")) if name]
+        """The attributes to show, each once; none for all."""
+        return list(dict.fromkeys(name for name in map(str.strip, self.fields.split(",")) if name))
 
     @property
     def order(self) -> tuple[str, bool]:

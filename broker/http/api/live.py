@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from broker.errors import ForbiddenError
 from broker.http.api.desk import Desk, TheDesk, Threaded
-from broker.http.reception import CALLER, Caller
+from broker.http.reception import CALLER, Caller, Reception
 from broker.manage.acting import Acting
 
 MOST_WATCHERS = 8
@@ -101,6 +101,7 @@ async def live(
 ) -> Response:
     """Each second a `broker` event and a `node` event for each of these nodes; `gone` for one there isn't."""
     pulse: Pulse = request.app.state.pulse
+    reception: Reception = request.app.state.reception
     caller: Caller = request.scope[CALLER]
     names = [name for name in (*nodes.split(","), *(node or ())) if name]
     if len(names) > MOST_NODES:
@@ -114,9 +115,9 @@ async def live(
         try:
             # A browser that was cut off comes back after so long.
             yield b"retry: 2000\n\n"
-            # Who has logged out, or is no user any more, sees nothing more.
-            while caller.lasts():
-                for event in await _figures(desk, pulse, names):
+            # Who is let in no more sees nothing more; who has other groups by now sees what they may.
+            while (identity := reception.now(caller)) is not None:
+                for event in await _figures(desk.of(identity), pulse, names):
                     yield event
                 await asyncio.sleep(INTERVAL_S)
         finally:
