@@ -23,7 +23,7 @@ from broker.errors import OperatorError
 from broker.jobs import connector, files, page
 from broker.jobs.program import REFUSED, run
 from broker.jobs.session import check_shared, write_text
-from broker.jobs.streams import Batch, watch
+from broker.jobs.streams import Seen, watch
 from broker.jobs.windows import BEGIN, Compared, Summing, compared, summed
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-MOST_BATCHES = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,17 +70,16 @@ def work(spark: SparkSession, args: argparse.Namespace) -> int:
     if args.schema is None:
         args.schema = _schema_of(spark, args)
     begin_s = time.monotonic()
-    batches = watch(_begin(summed(received(spark, args, how), how), args))
+    seen = watch(_begin(summed(received(spark, args, how), how), args))
     seconds = time.monotonic() - begin_s
     found = spark.read.parquet(f"{args.out}/windows")
     comparison = None
     if args.compare:
         comparison = compared(found, summed(files.read(spark, args.compare, args), how))
-    write_text(spark, f"{args.out}/report.html", report(args, found, batches, comparison))
-    rows = sum(batch.rows for batch in batches)
-    late = sum(batch.late_rows for batch in batches)
+    write_text(spark, f"{args.out}/report.html", report(args, found, seen, comparison))
     print(
-        f"{rows:,} rows in {len(batches):,} batches, {seconds:.1f} s; {late:,} too late; {args.out}/windows"
+        f"{seen.rows:,} rows in {seen.batches:,} batches, {seconds:.1f} s; {seen.late_rows:,} too late;"
+        f" {args.out}/windows"
     )
     if comparison is None:
         return 0
@@ -124,26 +121,27 @@ def _begin(windows: DataFrame, args: argparse.Namespace) -> StreamingQuery:
 # --- the report
 
 
-def report(
-    args: argparse.Namespace, found: DataFrame, batches: Sequence[Batch], comparison: Compared | None
-) -> str:
-    """What came, batch by batch, and the fullest windows."""
+def report(args: argparse.Namespace, found: DataFrame, seen: Seen, comparison: Compared | None) -> str:
+    """What came, the last of it batch by batch, and the fullest windows."""
     parts = [
         page.paragraph(f"{args.address}: windows of {args.window} over {args.time}, in {args.out}/windows.")
     ]
     if comparison is not None:
         parts.append(page.paragraph(f"Compared with {args.compare}: {comparison.told}."))
     heads = ("batch", "at", "rows", "s", "rows/s", "watermark", "rows in state", "late")
-    shown = batches[-MOST_BATCHES:]
     cells = [
         (
             *(f"{batch.number:,}", escape(batch.at), f"{batch.rows:,}", f"{batch.seconds:.1f}"),
             f"{batch.rows / batch.seconds:,.0f}" if batch.seconds else "",
             *(escape(batch.watermark), f"{batch.state_rows:,}", f"{batch.late_rows:,}"),
         )
-        for batch in shown
+        for batch in seen.last
     ]
-    parts += ["<h2>Batches</h2>", page.grid(heads, cells)]
+    parts.append("<h2>Batches</h2>")
+    if seen.batches > len(seen.last):
+        earlier = f"{seen.batches - len(seen.last):,} earlier ones are not shown."
+        parts.append(page.paragraph(earlier, "note"))
+    parts.append(page.grid(heads, cells))
     fullest = found.orderBy(f.desc("rows"), BEGIN).limit(25)
     rows = [[escape(str(value)) for value in row] for row in fullest.toLocalIterator()]
     parts += ["<h2>The fullest windows</h2>", page.grid(fullest.columns, rows)]

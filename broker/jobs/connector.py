@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from broker.spark.options import End
 
 DEFAULT_BROKER = "amqp://127.0.0.1:5672"
 
@@ -48,6 +51,15 @@ def _pair(text: str) -> tuple[str, str]:
 def options_of(args: argparse.Namespace, **more: str) -> dict[str, str]:
     """What the connector is to be told."""
     return {"url": args.broker, **more, **dict(args.option)}
+
+
+def of_end(options: Mapping[str, str], end: End) -> dict[str, str]:
+    """Those that one end takes, for jobs that have both: what is the other's alone is left out, what is
+    nobody's stays and is refused."""
+    from broker.spark.options import Options, option_name
+
+    others = {option_name(each.name).lower() for each in fields(Options) if end not in each.metadata["ends"]}
+    return {name: value for name, value in options.items() if name.lower() not in others}
 
 
 def register(spark: SparkSession) -> None:

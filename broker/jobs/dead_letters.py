@@ -62,11 +62,18 @@ def work(spark: SparkSession, args: argparse.Namespace) -> int:
     """Reports, or redrives."""
     check_shared(spark, *filter(None, (args.out,)))
     connector.register(spark)
+    options = connector.options_of(args)
+    if args.verb == "redrive":
+        from broker.jobs import redrive
+
+        # Before anything is looked at: these are for two ends.
+        redrive.check(options)
+        options = connector.of_end(options, "source")
     steps = Steps(spark, 2 if args.verb == "redrive" and args.yes else 1)
     everything = reduce(
         lambda one, other: one.unionByName(other),
         [
-            letters(spark, queue, connector.options_of(args, address=queue), args.producer_property)
+            letters(spark, queue, {**options, "address": queue}, args.producer_property)
             for queue in dict.fromkeys(args.queues)
         ],
     ).persist()
@@ -170,16 +177,16 @@ def back(
 
 def _bring(spark: SparkSession, able: DataFrame, args: argparse.Namespace) -> list[Any]:
     """One action, so that each letter is asked for once; a row for each way."""
-    from broker.jobs.redrive import MOVED, redrive
+    from broker.jobs import redrive
 
     options = connector.options_of(args)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return redrive(batches, options)
+        return redrive.redrive(batches, options)
 
     tasks = spark.sparkContext.defaultParallelism
     chosen = able.select("queue", "target", "message_id").repartition(tasks, "message_id")
-    counted = chosen.mapInArrow(task, tables.ddl(MOVED))
+    counted = chosen.mapInArrow(task, tables.ddl(redrive.MOVED))
     ways = counted.groupBy("queue", "target").agg(
         f.sum("asked").alias("asked"), f.sum("moved").alias("moved")
     )

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("auto", "csv", "json", "parquet")
-_ENDS = {".csv": "csv", ".gz": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+_ENDS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+# What Spark unpacks by itself, going by the path's end too.
+_PACKED = (".gz", ".bz2", ".zst", ".deflate", ".snappy", ".lz4")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,8 +47,10 @@ def read(spark: SparkSession, path: str, args: argparse.Namespace) -> DataFrame:
 
 
 def _kind(path: str) -> str:
+    name = path.rstrip("/")
+    packing = next((end for end in _PACKED if name.endswith(end)), "")
     for end, kind in _ENDS.items():
-        if path.rstrip("/").endswith(end):
+        if name.removesuffix(packing).endswith(end):
             return kind
     raise OperatorError(f"{path}: CSV, JSON or Parquet? Say --format")
 

@@ -25,12 +25,11 @@ from pyspark.sql import functions as f
 from broker.advise.candidates import Grid
 from broker.cli import arguments
 from broker.cli.advise import counts, resumes, size_resumes, sizes
-from broker.errors import SluiceError
 from broker.jobs import capacity_report, connector, events, page, sizing, tables
+from broker.jobs.follow import follow
 from broker.jobs.program import run
 from broker.jobs.progress import Steps
 from broker.jobs.session import check_shared, write_text
-from broker.jobs.streams import watch
 from broker.jobs.trials import Bounds
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-TOPIC = "$sluice/events"
 SHARED_STEPS = sizing.STEPS + 1
 # A page with more nodes than that helps nobody; the tables have all of them.
 MOST_SECTIONS = 50
@@ -109,32 +107,10 @@ def work(spark: SparkSession, args: argparse.Namespace) -> int:
     """Sizes what files hold, or what a broker tells, again and again."""
     check_shared(spark, args.out)
     if args.history.startswith(("amqp://", "amqps://")):
-        return follow(spark, args)
+        follow(spark, args, lambda lines: report(spark, lines, args))
+        return 0
     check_shared(spark, args.history)
     report(spark, events.read(spark, args.history, args.format), args)
-    return 0
-
-
-def follow(spark: SparkSession, args: argparse.Namespace) -> int:
-    """Adds what the topic tells to OUT/history, and sizes the end of it after every batch.
-
-    A batch that is done again after a failure is in the history twice; each event counts once all the same.
-    """
-    connector.register(spark)
-    kinds = ",".join(f"'{each}'" for each in events.EVENTS)
-    options = {"url": args.history, "address": TOPIC, "selector": f"event IN ({kinds})", **dict(args.option)}
-    told = connector.with_options(spark.readStream.schema("body string"), options).load()
-
-    def add(batch: DataFrame, number: int) -> None:
-        batch.select(f.col("body").alias("line")).write.mode("append").parquet(f"{args.out}/history")
-        kept = events.last(spark.read.parquet(f"{args.out}/history"), args.last)
-        try:
-            report(spark, kept, args)
-        except SluiceError as error:
-            print(f"batch {number}: {error}", file=sys.stderr)
-
-    writer = told.writeStream.foreachBatch(add).option("checkpointLocation", f"{args.out}/checkpoint")
-    watch(writer.trigger(processingTime=f"{args.every} seconds").start())
     return 0
 
 

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 JSON = "application/json"
+# Spark's own would cut microseconds to milliseconds.
+TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +92,7 @@ def _observed(args: argparse.Namespace) -> list[Column]:
 def send(rows: DataFrame, args: argparse.Namespace, query_id: str | None) -> None:
     """Each row a message; returns when all of them were accepted."""
     columns = {
-        "body": f.to_json(f.struct("*")).cast("binary"),
+        "body": f.to_json(f.struct("*"), TIMES).cast("binary"),
         "content_type": f.lit(JSON),
         **({"subject": f.col(args.subject).cast("string")} if args.subject in rows.columns else {}),
         **({"group_id": f.col(args.group).cast("string")} if args.group in rows.columns else {}),

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import pyarrow as pa
 
 from broker.errors import OperatorError
-from broker.jobs import tables
-from broker.spark.options import parse
+from broker.jobs import connector, tables
+from broker.spark.errors import OptionError
+from broker.spark.options import Options, parse
 from broker.spark.receiver import Receiver
 from broker.spark.sender import Sender
 
@@ -38,6 +39,25 @@ def redrive(batches: Iterable[pa.RecordBatch], options: Mapping[str, str]) -> It
             moved = sum(_moved(queue, target, some, options) for some in chunks(ids))
             counted = {"queue": queue, "target": target, "asked": len(ids), "moved": moved}
             yield tables.batch(MOVED, [counted])
+
+
+def check(options: Mapping[str, str]) -> None:
+    """OperatorError for options that one of the ends can't have."""
+    try:
+        _source("queue", ["id"], options)
+        _sink("target", options)
+    except OptionError as error:
+        raise OperatorError(str(error)) from error
+
+
+def _source(queue: str, ids: list[str], options: Mapping[str, str]) -> Options:
+    mine = connector.of_end(options, "source")
+    return parse({**mine, "address": queue, "selector": selector(ids)}, "source")
+
+
+def _sink(target: str, options: Mapping[str, str]) -> Options:
+    mine = connector.of_end(options, "sink")
+    return parse({**mine, "address": target, "onReject": "fail"}, "sink")
 
 
 def chunks(ids: Iterable[str]) -> Iterator[list[str]]:
@@ -70,28 +90,29 @@ def _literals(message_id: str) -> list[str]:
 
 def _moved(queue: str, target: str, ids: list[str], options: Mapping[str, str]) -> int:
     """Those of the letters that are still there: taken, accepted by the target, and only then settled."""
-    receiver = Receiver(parse({**options, "address": queue, "selector": selector(ids)}, "source"))
+    to = _sink(target, options)
+    receiver = Receiver(_source(queue, ids, options))
     receiver.start()
     try:
         letters = receiver.take(len(ids), None, wait_s=0.0, patience_s=PATIENCE_S)
         if letters is None:
             raise OperatorError(f"{queue}: the broker has not given its letters within {PATIENCE_S:.0f} s")
         if letters:
-            _send(target, letters, options)
+            _send(to, letters)
             receiver.settle(len(letters))
         return len(letters)
     finally:
         receiver.close()
 
 
-def _send(target: str, letters: list[bytes], options: Mapping[str, str]) -> None:
+def _send(to: Options, letters: list[bytes]) -> None:
     """Returns when the target has accepted all of them; raises why it has not."""
-    sender = Sender(parse({**options, "address": target, "onReject": "fail"}, "sink"), "spark-redrive")
+    sender = Sender(to, "spark-redrive")
     sender.start()
     try:
         sender.put(iter(letters))
         accepted = sender.finish().accepted
         if accepted != len(letters):
-            raise OperatorError(f"{target} has accepted {accepted} of {len(letters)} letters")
+            raise OperatorError(f"{to.address} has accepted {accepted} of {len(letters)} letters")
     finally:
         sender.close()

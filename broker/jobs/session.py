@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from broker.errors import OperatorError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 @contextmanager
@@ -22,8 +22,10 @@ def session(name: str) -> Iterator[SparkSession]:
         yield found
         return
     builder = SparkSession.builder.appName(f"sluice-{name}")
-    # Progress is told by the job itself; rows that carry a whole load travel a few at a time.
+    # Progress is told by the job itself; rows that carry a whole load travel a few at a time; a query and
+    # what is made of it meanwhile each have a pool.
     defaults = {
+        "spark.scheduler.mode": "FAIR",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
@@ -74,3 +76,24 @@ def exists(spark: SparkSession, path: str) -> bool:
     assert jvm is not None
     where = jvm.org.apache.hadoop.fs.Path(path)
     return bool(where.getFileSystem(spark._jsc.hadoopConfiguration()).exists(where))
+
+
+def files_of(spark: SparkSession, path: str) -> list[str]:
+    """The files in a folder that a writer is through with; none where there is no such folder."""
+    if not exists(spark, path):
+        return []
+    jvm = spark._jvm
+    assert jvm is not None
+    where = jvm.org.apache.hadoop.fs.Path(path)
+    found = where.getFileSystem(spark._jsc.hadoopConfiguration()).listStatus(where)
+    names = [(each.getPath().getName(), each) for each in found if each.isFile()]
+    return [each.getPath().toString() for name, each in names if not name.startswith(("_", "."))]
+
+
+def delete(spark: SparkSession, paths: Iterable[str]) -> None:
+    """Files that are done with."""
+    jvm = spark._jvm
+    assert jvm is not None
+    for path in paths:
+        where = jvm.org.apache.hadoop.fs.Path(path)
+        where.getFileSystem(spark._jsc.hadoopConfiguration()).delete(where, False)

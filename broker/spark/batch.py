@@ -17,8 +17,8 @@ from .decode import Decoder
 from .options import Options
 from .receiver import Receiver
 
-# Rows of a record batch, and the credit that stands at a time.
-ROWS = 5000
+# Rows and bytes of a record batch, all of which a worker holds; the receiver says by how much it may be more.
+ROWS, BYTES = 5000, 16 << 20
 
 
 class BrowseReader(DataSourceReader):
@@ -39,10 +39,11 @@ class BrowseReader(DataSourceReader):
         receiver.start()
         try:
             while True:
-                messages = receiver.take(ROWS, None, wait_s=0.0, patience_s=None) or []
+                messages = receiver.take(ROWS, BYTES, wait_s=0.0, patience_s=None) or []
                 if messages:
                     yield decoder.batch(b"".join(messages), [len(message) for message in messages])
-                if len(messages) < ROWS:
+                # Not where a take is empty: with producers that don't pause there might be no such one.
+                if receiver.dry or not messages:
                     return
         finally:
             receiver.close()

@@ -2,8 +2,9 @@
 
 The thread alone touches Proton: heartbeats go on whatever Spark is doing. Others give it work by ``post``
 and learn by ``failure`` that it has given up. A lost connection is made anew, with back-off, over the whole
-list; then ``on_open`` attaches the links again. Subclasses say what links there are and what happens on
-them; all their ``on_`` methods run on the thread.
+list; then ``on_open`` attaches the links again. One that opened but was of no use, since its links were
+refused or ended at once, is an attempt that failed: the pauses grow, and ``reconnectTimeout`` goes on.
+Subclasses say what links there are and what happens on them; all their ``on_`` methods run on the thread.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from .options import Options
 log = logging.getLogger("pyspark_sluice")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+# A link that has stood for so long was not refused, whatever it is ended of.
+_STEADY_S = 1.0
 # A farewell takes a round trip; a broker that is gone gets no more than this.
 _FAREWELL_S = 2.0
 _LINGER_S = 60.0
@@ -67,6 +70,15 @@ class Connection:
         self.engine: Engine | None = None
         self.broker = ""
         self.lost_count = 0
+        # How long it took to open this connection, from the end of the last one's pause.
+        self.away_s = 0.0
+        # What ended the connection before this one, as long as this one is of no use either; else empty.
+        self.useless = ""
+        # None while a connection is of use.
+        self._useless_since: float | None = None
+        self._next_pause_s = FIRST_PAUSE_S
+        self._opened = False
+        self._attached_at: float | None = None
         self._calls: deque[Callable[[], None]] = deque()
         self._closing = False
         self._wake_out, self._wake_in = -1, -1
@@ -156,13 +168,12 @@ class Connection:
     def asks_for_node(self, terminus: Handle) -> None:
         """Says which kind of node the broker should make where the address is unknown to it."""
         if self.options.node_kind is not None:
-            name = self.options.node_kind.encode()
-            held = ffi.from_buffer(name)
-            lib.pn_data_put_symbol(lib.pn_terminus_capabilities(terminus), (len(name), held))
+            ask_for(terminus, self.options.node_kind)
 
     # --- the thread
 
     def _run(self) -> None:
+        self._useless_since = time.monotonic()
         try:
             while not self._closing and self.failure is None:
                 self._connect()
@@ -181,25 +192,29 @@ class Connection:
     def _connect(self) -> None:
         """Tries the list, again and again with longer pauses, until a broker opens the connection."""
         began = time.monotonic()
-        pause_s = FIRST_PAUSE_S
-        limit_s = self.options.reconnect_timeout or float("inf")
         while not self._closing:
             faults = []
             for broker in self.options.url:
                 try:
                     self._open(dial(broker, self.options), self.options.virtual_host or broker.host)
                     self.broker = str(broker)
+                    self.away_s = time.monotonic() - began
                     return
                 except UnreachableError as fault:
                     faults.append(str(fault))
                 if self._closing:
                     return
-            why = "; ".join(faults)
-            if time.monotonic() + pause_s - began > limit_s:
-                raise UnreachableError(f"gave up after {limit_s:g} s: {why}")
-            log.warning("%s; again in %.1f s", why, pause_s)
-            self._pause(pause_s * random.uniform(0.7, 1.0))  # noqa: S311  spreads many tasks, hides nothing
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+            self._back_off("; ".join(faults))
+
+    def _back_off(self, why: str) -> None:
+        """A pause, longer than the last one. UnreachableError if nothing has been of use for too long."""
+        limit_s = self.options.reconnect_timeout or float("inf")
+        assert self._useless_since is not None
+        if time.monotonic() + self._next_pause_s - self._useless_since > limit_s:
+            raise UnreachableError(f"gave up after {limit_s:g} s: {why}")
+        log.warning("%s; again in %.1f s", why, self._next_pause_s)
+        self._pause(self._next_pause_s * random.uniform(0.7, 1.0))  # noqa: S311  spreads many tasks, hides nothing
+        self._next_pause_s = min(self._next_pause_s * 2, LONGEST_PAUSE_S)
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -212,6 +227,7 @@ class Connection:
         engine = Engine(stream, self.container, hostname, self.options.heartbeat)
         self.engine = engine
         self._opened = False
+        self._attached_at = None
         deadline = time.monotonic() + self.options.connect_timeout
         try:
             while not self._opened:
@@ -232,7 +248,8 @@ class Connection:
             self.on_open()
             due: float | None = None
             while not self._closing and self.failure is None:
-                self._turn(engine, due)
+                # Of calls that are due already nothing may come that ends the wait.
+                self._turn(engine, 0.0 if self._calls else due)
                 self._make_calls()
                 due = self.on_turn()
             self._farewell(engine)
@@ -243,8 +260,23 @@ class Connection:
             if not isinstance(error, UnreachableError):
                 raise error from None
             self.lost_count += 1
-            log.warning("%s: %s; connecting again", self.broker, error)
-            self._pause(FIRST_PAUSE_S)
+            why = f"{self.broker}: {error}"
+            attached_at = self._attached_at
+            if attached_at is not None and time.monotonic() - attached_at >= _STEADY_S:
+                self._was_of_use()
+            self.useless = why
+            if self._useless_since is not None:
+                self._back_off(why)
+            else:
+                log.warning("%s; connecting again", why)
+                self._pause(FIRST_PAUSE_S)
+                self._useless_since = time.monotonic()
+
+    def _was_of_use(self) -> None:
+        """Something came of this connection: what follows when it is lost begins anew."""
+        self.useless = ""
+        self._useless_since = None
+        self._next_pause_s = FIRST_PAUSE_S
 
     def _drop(self) -> None:
         engine, self.engine = self.engine, None
@@ -259,8 +291,6 @@ class Connection:
         self._events(engine)
         times = [at for at in (due, tick_at) if at is not None]
         wait_s = max(min(times) - time.monotonic(), 0.0) if times else None
-        if self._calls:
-            wait_s = 0.0
         poll = select.poll()
         poll.register(engine.fileno(), select.POLLIN | (0 if flushed else select.POLLOUT))
         poll.register(self._wake_out, select.POLLIN)
@@ -296,6 +326,8 @@ class Connection:
         while event := peek(collector):
             kind = kind_of(event)
             if kind == DELIVERY:
+                if self._useless_since is not None:
+                    self._was_of_use()
                 on_delivery(delivery_of(event))
             elif kind == LINK_FLOW:
                 self.on_flow(lib.pn_event_link(event))
@@ -309,6 +341,8 @@ class Connection:
             # A refused link is attached with an empty terminus first, and detached with the reason after that
             # (AMQP 1.0 §2.6.3).
             if _is_attached(link):
+                if self._attached_at is None:
+                    self._attached_at = time.monotonic()
                 self.on_attached(link)
         elif kind in _LINK_ENDED:
             link = lib.pn_event_link(event)
@@ -334,6 +368,13 @@ class Connection:
 def _is_attached(link: Handle) -> bool:
     far = lib.pn_link_remote_target if lib.pn_link_is_sender(link) else lib.pn_link_remote_source
     return bool(lib.pn_terminus_get_type(far(link)) != cproton.PN_UNSPECIFIED)
+
+
+def ask_for(terminus: Handle, kind: str) -> None:
+    """Says which kind of node is to be made if there is none."""
+    name = kind.encode()
+    held = ffi.from_buffer(name)
+    lib.pn_data_put_symbol(lib.pn_terminus_capabilities(terminus), (len(name), held))
 
 
 def address_of(terminus: Handle) -> str:

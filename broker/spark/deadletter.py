@@ -1,4 +1,7 @@
-"""What a rejected message takes with it to ``deadLetterAddress``: why it was rejected, and where."""
+"""What a rejected message takes with it to ``deadLetterAddress``: why it was rejected, where, how often.
+
+The broker's own dead letters are the model: whoever reads both need not tell them apart.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,33 @@ from proton import Message, symbol, timestamp, uint
 
 from .errors import RefusedError
 
+_REASON = symbol("x-opt-sluice-dead-letter-reason")
+_ADDRESS = symbol("x-opt-sluice-original-address")
+_TIME = symbol("x-opt-sluice-dead-letter-time")
+_COUNT = symbol("x-opt-sluice-dead-letter-count")
+_MOST = (1 << 32) - 1
+
 
 def annotated(message: bytes, address: str | None, why: RefusedError) -> bytes:
-    """The message, its id kept, with the annotations that the broker's own dead letters have."""
+    """The message, its id kept, with the annotations that the broker's own dead letters have.
+
+    The original address is the first one's, where it was a dead letter before. It has no ttl any more, lest
+    it expires where it is to be looked into, and its deliveries are counted anew.
+    """
     found = Message()
     found.decode(message)
     annotations = dict(found.annotations or {})
-    annotations[symbol("x-opt-sluice-dead-letter-reason")] = str(why)
-    annotations[symbol("x-opt-sluice-original-address")] = address or found.address or ""
-    annotations[symbol("x-opt-sluice-dead-letter-time")] = timestamp(int(time.time() * 1000))
-    annotations[symbol("x-opt-sluice-dead-letter-count")] = uint(1)
+    before = annotations.get(_COUNT)
+    count = before if isinstance(before, uint) else 0
+    first = annotations.get(_ADDRESS)
+    if not count or not isinstance(first, str) or isinstance(first, symbol):
+        first = address or found.address or ""
+    annotations |= {
+        _REASON: str(why),
+        _ADDRESS: first,
+        _TIME: timestamp(int(time.time() * 1000)),
+        _COUNT: uint(min(count + 1, _MOST)),
+    }
     found.annotations = annotations
+    found.ttl, found.first_acquirer, found.delivery_count = 0, False, 0
     return bytes(found.encode())

@@ -62,7 +62,8 @@ class Decoder:
         for row, size in enumerate(sizes):
             end = at + size
             try:
-                filling.message(buffer, at, end, row)
+                # Its own bytes alone: what it says of its sizes reaches into no other's.
+                filling.message(buffer[at:end], 0, size, row)
             except (MalformedError, IndexError) as error:
                 if not self.lenient:
                     raise MalformedError(f"message {row} of {len(sizes)} can't be read: {error}") from error

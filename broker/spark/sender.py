@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import cproton
 from cproton_ffi import ffi, lib
 
-from .connection import Connection
+from .connection import Connection, ask_for
 from .engine import Handle, condition
 from .errors import AmqpError, CreditTimeoutError, RefusedError
 from .options import Options
@@ -52,9 +52,10 @@ class Counts:
 class Outbox:
     """A link and the messages for it."""
 
-    def __init__(self, name: str, address: str | None) -> None:
+    def __init__(self, name: str, address: str | None, node_kind: str | None) -> None:
         self.name = name
         self.address = address
+        self.node_kind = node_kind
         self.link: Handle = None
         self.is_attached = False
         self.in_flight: dict[Handle, bytes] = {}
@@ -65,13 +66,19 @@ class Outbox:
     def is_idle(self) -> bool:
         return not self.in_flight and not self.again
 
-    def attach(self, session: Handle, connection: Sender) -> None:
+    @property
+    def unsettled(self) -> int:
+        """Messages without an outcome, sent or not."""
+        return len(self.in_flight) + len(self.again)
+
+    def attach(self, session: Handle) -> None:
         """Attaches the link of a new connection."""
         link = lib.pn_sender(session, self.name.encode())
         target = lib.pn_link_target(link)
         if self.address is not None:
             lib.pn_terminus_set_address(target, self.address.encode())
-            connection.asks_for_node(target)
+            if self.node_kind is not None:
+                ask_for(target, self.node_kind)
         lib.pn_link_set_snd_settle_mode(link, cproton.PN_SND_UNSETTLED)
         lib.pn_link_set_rcv_settle_mode(link, cproton.PN_RCV_FIRST)
         lib.pn_link_open(link)
@@ -93,8 +100,10 @@ class Sender(Connection):
     def __init__(self, options: Options, container: str) -> None:
         super().__init__(options, container)
         self.counts = Counts()
-        self._out = Outbox("rows", options.address)
-        self._dead = Outbox("dead-letters", options.dead_letter_address)
+        self._out = Outbox("rows", options.address, options.node_kind)
+        # Never a topic: without a subscriber it would accept them and keep none.
+        kind = None if options.node_kind is None else "queue"
+        self._dead = Outbox("dead-letters", options.dead_letter_address, kind)
         self._change = threading.Condition()
         self._waiting: deque[Iterator[bytes]] = deque()
         self._source: Iterator[bytes] = iter(())
@@ -107,7 +116,6 @@ class Sender(Connection):
         self._paused_until = 0.0
         self._progress_at = time.monotonic()
         self._warned_at = self._progress_at
-        self._lost_at = 0.0
         # A tag is a number of four bytes, counted in place: Proton takes a copy.
         self._number = ffi.new("uint32_t *")
         self._tag = ffi.new("pn_bytes_t *", {"size": 4, "start": ffi.cast("char *", self._number)})
@@ -141,17 +149,20 @@ class Sender(Connection):
         self._no_more = True
 
     def on_open(self) -> None:
-        now = time.monotonic()
-        self._progress_at = self._progress_at + now - self._lost_at if self._lost_at else now
-        self._out.attach(self.session(), self)
+        # A broker that can't be reached is no broker that grants nothing; one whose links end at once is, and
+        # then no turn comes to its end.
+        self._progress_at += self.away_s
+        self._warned_at += self.away_s
+        if not self._is_idle():
+            self._blocked_until(time.monotonic())
+        self._out.attach(self.session())
         if self.options.dead_letter_address is not None:
-            self._dead.attach(self.session(), self)
+            self._dead.attach(self.session())
 
     def on_attached(self, link: Handle) -> None:
         self._box(link).is_attached = True
 
     def on_lost(self) -> None:
-        self._lost_at = time.monotonic()
         self.counts.resent += self._out.forget() + self._dead.forget()
 
     def on_end(self) -> None:
@@ -218,10 +229,13 @@ class Sender(Connection):
             self._send(self._dead, iter(()))
         if self._out.is_attached:
             self._send_rows()
-        if self._is_dry and not self._waiting and self._out.is_idle and self._dead.is_idle:
+        if self._is_idle():
             self._rest(now)
             return None
         return self._blocked_until(now)
+
+    def _is_idle(self) -> bool:
+        return self._is_dry and not self._waiting and self._out.is_idle and self._dead.is_idle
 
     def _rest(self, now: float) -> None:
         """There is nothing to do: Spark is slow, or everything has its outcome."""
@@ -252,7 +266,7 @@ class Sender(Connection):
         return min(self._warned_at + _WARN_S, self._progress_at + limit_s)
 
     def _may_send(self) -> bool:
-        more = not self._is_dry or bool(self._waiting)
+        more = (not self._is_dry or bool(self._waiting)) and self._has_room_for_the_dead()
         return any(
             box.is_attached
             and (bool(box.again) or (box is self._out and more))
@@ -262,15 +276,22 @@ class Sender(Connection):
         )
 
     def _shown(self) -> str:
-        box = self._out
-        return (
+        box, dead = self._out, self._dead
+        shown = (
             f"{box.address or 'the anonymous relay'} at {self.broker} has accepted {self.counts.accepted:,},"
             f" {len(box.in_flight):,} are in flight"
         )
+        if not dead.is_idle:
+            shown += f"; {dead.unsettled:,} dead letters are not yet accepted by {dead.address}"
+        return shown if box.is_attached or not self.useless else f"{shown}; {self.useless}"
+
+    def _has_room_for_the_dead(self) -> bool:
+        """Rejected rows are held until they are dead letters: where those get no credit, rows wait too."""
+        return self._dead.unsettled < self.options.max_in_flight
 
     def _send_rows(self) -> None:
         """Sends of this batch, and of the next where this one ends."""
-        while self._send(self._out, self._source):
+        while self._has_room_for_the_dead() and self._send(self._out, self._source):
             self._is_dry = not self._waiting
             if self._is_dry:
                 return
@@ -283,6 +304,14 @@ class Sender(Connection):
         link, in_flight, again = box.link, box.in_flight, box.again
         room = min(lib.pn_link_credit(link), self.options.max_in_flight - len(in_flight), _BURST)
         number, tag = self._number, self._tag[0]
+        if room <= 0 and not in_flight and not again:
+            # Only the source knows that it is dry, and the last credit may have gone to its last row: without
+            # a look that task would wait for credit that it doesn't need.
+            found = next(source, None)
+            if found is None:
+                return True
+            again.append(found)
+            box.sent += 1
         new, send, advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
         for _ in range(room):
             if again:

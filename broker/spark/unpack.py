@@ -131,23 +131,34 @@ def _text32(buffer: bytes, at: int, depth: int) -> tuple[str, int]:
     return found.decode(), after
 
 
-def _items(buffer: bytes, at: int, count: int, depth: int) -> tuple[list[Any], int]:
-    # Each item is a byte at least: a count beyond the buffer is a lie, told to make room for it.
-    if depth >= DEEPEST or count > len(buffer) - at:
+def _check(buffer: bytes, at: int, end: int, count: int, depth: int) -> None:
+    """Before any work: what is announced has to have room in the compound's own bytes. An item takes one at
+    least; an array of nothing but constants (0x40 to 0x45) needs none, and is held to the same."""
+    if depth >= DEEPEST or not count <= end - at <= len(buffer) - at:
         raise MalformedError(f"too deep or too many items at byte {at}")
+
+
+def _items(buffer: bytes, at: int, end: int, count: int, depth: int) -> tuple[list[Any], int]:
+    _check(buffer, at, end, count, depth)
     found = []
     for _ in range(count):
         value, at = read(buffer, at, depth + 1)
         found.append(value)
-    return found, at
+    return found, _ended(at, end)
+
+
+def _ended(at: int, end: int) -> int:
+    if at != end:
+        raise MalformedError(f"a list, map or array ends at byte {end}, its items at {at}")
+    return end
 
 
 def _list8(buffer: bytes, at: int, depth: int) -> tuple[list[Any], int]:
-    return _items(buffer, at + 2, buffer[at + 1], depth)
+    return _items(buffer, at + 2, at + 1 + buffer[at], buffer[at + 1], depth)
 
 
 def _list32(buffer: bytes, at: int, depth: int) -> tuple[list[Any], int]:
-    return _items(buffer, at + 8, _size(buffer, at + 4), depth)
+    return _items(buffer, at + 8, at + 4 + _size(buffer, at), _size(buffer, at + 4), depth)
 
 
 def _map8(buffer: bytes, at: int, depth: int) -> tuple[Pairs, int]:
@@ -160,26 +171,29 @@ def _map32(buffer: bytes, at: int, depth: int) -> tuple[Pairs, int]:
     return Pairs(zip(found[::2], found[1::2], strict=True)), after
 
 
-def _array(buffer: bytes, at: int, count: int, depth: int) -> tuple[list[Any], int]:
+def _array(buffer: bytes, at: int, end: int, count: int, depth: int) -> tuple[list[Any], int]:
     """Its items share one constructor (§1.6.24)."""
-    if depth >= DEEPEST or count > len(buffer):
-        raise MalformedError(f"too deep or too many items at byte {at}")
+    _check(buffer, at, end, count, depth)
     while buffer[at] == 0:
         at = skip(buffer, at + 1)
-    reader, at = READERS[buffer[at]], at + 1
+    code, at = buffer[at], at + 1
+    reader, width = READERS[code], WIDTHS[code >> 4]
+    if width >= 0:
+        # What a count costs is known: in an array of nothing the bytes don't end it.
+        _ended(at + count * width, end)
     found = []
     for _ in range(count):
         value, at = reader(buffer, at, depth + 1)
         found.append(value)
-    return found, at
+    return found, _ended(at, end)
 
 
 def _array8(buffer: bytes, at: int, depth: int) -> tuple[list[Any], int]:
-    return _array(buffer, at + 2, buffer[at + 1], depth)
+    return _array(buffer, at + 2, at + 1 + buffer[at], buffer[at + 1], depth)
 
 
 def _array32(buffer: bytes, at: int, depth: int) -> tuple[list[Any], int]:
-    return _array(buffer, at + 8, _size(buffer, at + 4), depth)
+    return _array(buffer, at + 8, at + 4 + _size(buffer, at), _size(buffer, at + 4), depth)
 
 
 def _described(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:

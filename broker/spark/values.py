@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import json
 import struct
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any
 
 from pyspark.sql import types as t
@@ -138,7 +140,12 @@ def _integer(value: int) -> bytes:
 
 
 def _decimal(value: Decimal) -> bytes:
-    return text(str(value))
+    return text(_digits(value))
+
+
+def _digits(value: Decimal) -> str:
+    """Never with an exponent: Python has one from six zeros on, which SQL reads as a double."""
+    return format(value, "f")
 
 
 def _day(value: datetime.date) -> bytes:
@@ -206,30 +213,39 @@ def json_text(kind: t.DataType) -> Callable[[Any], bytes]:
     if isinstance(kind, t.BinaryType):
         return bytes
     ready = _jsonable(kind)
-    render = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-    return lambda value: render(ready(value)).encode()
+    return lambda value: _render(ready(value)).encode()
+
+
+_render = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def _key(value: Any) -> str:
+    """What JSON knows, as the name of a member: the text that it is as a value."""
+    return value if isinstance(value, str) else _render(value)
 
 
 def _jsonable(kind: t.DataType) -> Callable[[Any], Any]:
-    """What makes of Arrow's value one that JSON knows."""
+    """What makes of Arrow's value one that JSON knows: as Spark's own ``to_json``, bytes are in base 64."""
     found: Callable[[Any], Any]
     if isinstance(kind, t.ArrayType):
         each = _jsonable(kind.elementType)
         found = lambda value: [each(item) for item in value]  # noqa: E731
     elif isinstance(kind, t.MapType):
-        other = _jsonable(kind.valueType)
-        found = lambda value: {str(key): other(item) for key, item in sorted(value)}  # noqa: E731
+        name_of, other = _jsonable(kind.keyType), _jsonable(kind.valueType)
+        found = lambda value: dict(  # noqa: E731
+            sorted(((_key(name_of(key)), other(item)) for key, item in value), key=itemgetter(0))
+        )
     elif isinstance(kind, t.StructType):
         fields = {field.name: _jsonable(field.dataType) for field in kind}
         found = lambda value: {name: ready(value[name]) for name, ready in fields.items()}  # noqa: E731
     elif isinstance(kind, t.VariantType):
         return lambda value: None if value is None else json.loads(_variant_json(value))
     elif isinstance(kind, t.BinaryType):
-        found = lambda value: value.decode("utf-8", "backslashreplace")  # noqa: E731
+        found = lambda value: base64.b64encode(value).decode()  # noqa: E731
     elif isinstance(kind, t.DateType | t.TimestampType | t.TimestampNTZType):
         found = lambda value: value.isoformat()  # noqa: E731
     elif isinstance(kind, t.DecimalType):
-        found = str
+        found = _digits
     else:
         return lambda value: value
     return lambda value: None if value is None else found(value)

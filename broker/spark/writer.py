@@ -53,6 +53,11 @@ def total(messages: list[WriterCommitMessage | None]) -> Counts:
     return Counts(*(sum(column) for column in zip(*found, strict=True))) if found else Counts()
 
 
+def _level(counts: Counts) -> int:
+    """Nobody sees less than a warning of Spark's workers, and of rows that went elsewhere one has to know."""
+    return logging.WARNING if counts.skipped or counts.dead_lettered else logging.INFO
+
+
 class BatchWriter(DataSourceArrowWriter):
     """``df.write.format("amqp")``. Only ``append``: a queue is not replaced."""
 
@@ -69,7 +74,8 @@ class BatchWriter(DataSourceArrowWriter):
         return send(iterator, self.schema, self.options, f"{self.query_id}-0-{_context().partitionId()}")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        log.info("sent to %s: %s", self.options.address, total(messages))
+        counts = total(messages)
+        log.log(_level(counts), "sent to %s: %s", self.options.address, counts)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -89,7 +95,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return send(iterator, self.schema, self.options, f"{query}-{batch}-{context.partitionId()}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        log.info("batch %d sent to %s: %s", batchId, self.options.address, total(messages))
+        counts = total(messages)
+        log.log(_level(counts), "batch %d sent to %s: %s", batchId, self.options.address, counts)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         log.warning("batch %d failed; what was sent of it is sent again under the same ids", batchId)

@@ -124,7 +124,9 @@ def test_redriving_is_only_said_until_yes(
 
 def test_a_filtered_part_goes_back_with_its_ids(spark: SparkSession, letters: RunningBroker) -> None:
     """Types, annotations and all as they lay in the dead-letter queue; the others stay there."""
-    assert run(letters, "redrive", "--reason", "rejected", "--producer", "an%", "--yes") == 0
+    # One option is the source's, one the sink's.
+    given = ("-o", "links=2", "-o", "creditTimeout=60s")
+    assert run(letters, "redrive", "--reason", "rejected", "--producer", "an%", "--yes", *given) == 0
     assert depth(letters, DEAD) == REJECTED // 2 + EXPIRED
     back = taken(letters, "orders.new")
     assert set(back) == {f"orders.new-ana-{number}" for number in range(REJECTED)}

@@ -249,6 +249,52 @@ def test_nesting_is_bounded() -> None:
         skip(b"\x00" * 100_000, 0)
 
 
+WIDE = (2_000_000).to_bytes(4, "big")
+LIES = {
+    "an array of nulls that costs no byte": b"\xf0\x00\x00\x00\x05" + WIDE + b"\x40",
+    "one that says it had room": b"\xf0" + WIDE + WIDE + b"\x40",
+    "one of empty lists": b"\xf0\x00\x00\x00\x05" + WIDE + b"\x45",
+    "one of described nulls": b"\xf0\x00\x00\x00\x08" + WIDE + b"\x00\x53\x01\x40",
+    "one of numbers": b"\xf0\x00\x00\x00\x06" + WIDE + b"\x54\x01",
+    "a short one": b"\xe0\x02\xff\x40",
+    "a list": b"\xd0\x00\x00\x00\x04" + WIDE,
+    "a short list": b"\xc0\x01\xff",
+    "a map": b"\xd1\x00\x00\x00\x04" + WIDE,
+    "a short map": b"\xc1\x01\xfe",
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_more_items_than_a_compound_has_bytes_are_malformed_before_any_is_made(lie: str) -> None:
+    """Whatever else is in the buffer: it holds the messages of a whole partition."""
+    with pytest.raises(MalformedError, match=r"too many items|ends at byte"):
+        read(LIES[lie] + b"\x40" * 2_000_000, 0)
+
+
+def test_a_message_of_nothing_times_two_million_costs_nothing() -> None:
+    items = LIES["an array of nulls that costs no byte"] * 6
+    bomb = b"\x00\x53\x77\xd0" + (len(items) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x06" + items
+    assert len(bomb) == 72
+    good = b"\x00\x53\x75\xb0" + WIDE + b"x" * 2_000_000
+    with pytest.raises(MalformedError, match="message 0 of 2"):
+        rows([bomb, good], schema(body=TEXT))
+    assert [
+        row["body"] and len(row["body"]) for row in rows([bomb, good], schema(body=TEXT), lenient=True)
+    ] == [
+        None,
+        2_000_000,
+    ]
+
+
+def test_a_compound_ends_where_its_size_says() -> None:
+    for bad in (b"\xc0\x04\x01\x54\x01\x40", b"\xe0\x05\x02\x54\x01\x02\x40", b"\xc0\x03\x01\xa1\x02ab"):
+        with pytest.raises(MalformedError, match="ends at byte"):
+            read(bad, 0)
+    assert read(b"\xe0\x02\x01\x41", 0) == ([True], 4)
+    assert read(b"\xe0\x02\x00\x40", 0) == ([], 4)
+    assert read(b"\xe0\x06\x02\xa1\x01a\x01b", 0) == (["a", "b"], 8)
+
+
 def test_arrays_and_maps_with_any_keys() -> None:
     assert read(b"\xe0\x04\x02\x54\x01\x02", 0) == ([1, 2], 6)
     assert read(b"\xc1\x05\x02\x54\x01\x54\x02", 0) == (Pairs([(1, 2)]), 7)

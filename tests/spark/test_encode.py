@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import json
 import random
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +18,7 @@ from proton import Message, symbol
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pyspark_sluice import values
 from pyspark_sluice.encode import Encoder
 from pyspark_sluice.errors import EncodeError
 from pyspark_sluice.occurrences import Occurrences
@@ -22,6 +26,7 @@ from pyspark_sluice.options import Options, parse
 from tests.spark.reading import body_of
 from tests.spark.schemas import schema_of
 
+JSON = {"bodyType": "json"}
 HERE = {"url": "amqp://broker.example.org", "address": "orders"}
 
 
@@ -72,6 +77,52 @@ def test_json_is_data_with_its_content_type() -> None:
     assert body_of(message) == b'{"a":1,"at":"2013-01-01T05:00:00+00:00","tags":{"x":[1]}}'
     assert message.content_type == "application/json"
     assert body_of(decoded("body STRING", ('{"is":"text"}',), bodyType="json")[0]) == b'{"is":"text"}'
+
+
+def test_bytes_in_json_are_in_base_64_as_spark_has_them() -> None:
+    for value in (b"\xff\x00abc", b"\\xff\x00abc", b""):
+        (message,) = decoded(
+            "body STRUCT<b: BINARY, c: ARRAY<BINARY>>", ({"b": value, "c": [value]},), **JSON
+        )
+        found = json.loads(body_of(message))
+        assert base64.b64decode(found["b"], validate=True) == value
+        assert found["c"] == [found["b"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "expected"),
+    [
+        ("STRING", "a", "a"),
+        ("BINARY", b"\xff\x00", "/wA="),
+        ("TIMESTAMP", datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), "2020-01-01T00:00:00+00:00"),
+        ("DATE", datetime.date(2020, 1, 1), "2020-01-01"),
+        ("BOOLEAN", True, "true"),
+        ("INT", 5, "5"),
+        ("DOUBLE", 1.5, "1.5"),
+        ("ARRAY<BINARY>", [b"a"], '["YQ=="]'),
+        ("STRUCT<a: INT>", {"a": 1}, '{"a":1}'),
+    ],
+)
+def test_a_key_in_json_is_the_text_that_it_is_as_a_value(kind: str, key: object, expected: str) -> None:
+    schema = f"body STRUCT<m: MAP<{kind}, {kind}>>"
+    (message,) = decoded(schema, ({"m": [(key, key)]},), **JSON)
+    ((name, value),) = json.loads(body_of(message))["m"].items()
+    assert name == expected
+    assert value == (expected if isinstance(value, str) else json.loads(expected))
+
+
+def test_a_decimal_is_written_out() -> None:
+    kind = t.DecimalType(38, 18)
+    for value, expected in (
+        ("0E-18", "0.000000000000000000"),
+        ("1.00000000000E-7", "0.000000100000000000"),
+        ("-12345678901234567890.5", "-12345678901234567890.5"),
+    ):
+        assert values.encoder(kind, "body")(Decimal(value)) == values.text(expected)
+        assert values.anything(Decimal(value)) == values.text(expected)
+        assert json.loads(values.json_text(kind)(Decimal(value))) == expected
+        pairs = [(Decimal(value), None)]
+        assert json.loads(values.json_text(t.MapType(kind, kind))(pairs)) == {expected: None}
 
 
 def test_every_property_has_its_place() -> None:

@@ -168,6 +168,17 @@ def test_rows_without_an_id_all_count(spark: SparkSession, roomy: RunningBroker,
     assert summed(spark, out) == {(datetime(2013, 1, 1), "JFK"): (50, 50, 50)}
 
 
+def test_a_timestamp_keeps_its_microseconds_and_has_its_offset(
+    spark: SparkSession, roomy: RunningBroker, tmp_path: Path
+) -> None:
+    file = tmp_path / "one.csv"
+    file.write_text("at\n2013-01-01T05:00:00.123456+02:00\n")
+    assert ingest.main([str(file), "flights", "-b", roomy.url, "--schema", "at timestamp"]) == 0
+    with Connection(roomy.url) as connection:
+        (encoded,) = connection.receiver("flights").take(1, 10.0)
+    assert b'{"at":"2013-01-01T03:00:00.123456Z"}' in encoded
+
+
 def test_a_difference_is_told(
     spark: SparkSession,
     roomy: RunningBroker,

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from proton import Message
 
+from broker.jobs import redrive, tables
+from broker.message import dead_lettered
 from pyspark_sluice import values
+from pyspark_sluice.deadletter import annotated
+from pyspark_sluice.engine import Engine
 from pyspark_sluice.errors import AmqpError, CreditTimeoutError, LoginError, RefusedError, UnreachableError
-from pyspark_sluice.options import parse
+from pyspark_sluice.options import Options, parse
 from pyspark_sluice.sender import Counts, Sender
 from tests.spark.conftest import ReturningBroker
 from tests.spark.reading import bodies, messages, tally
@@ -92,6 +99,45 @@ def test_no_credit_for_too_long_is_a_failure(start_broker: StartBroker) -> None:
     assert len(messages(broker.url, "orders")) == 50
 
 
+@pytest.mark.parametrize("others", [0, 30], ids=["alone", "beside-another"])
+def test_rows_that_use_the_last_credit_are_all(start_broker: StartBroker, others: int) -> None:
+    broker = start_broker(policies=STOPPED)
+    Task(broker.url, others, creditTimeout="2s").result()
+    assert Task(broker.url, 50 - others, creditTimeout="2s").result().accepted == 50 - others
+
+
+def test_batches_that_use_the_last_credit_are_all(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=STOPPED)
+    options = {"url": broker.url, "address": "orders", "creditTimeout": "2s"}
+    sender = Sender(parse(options, "sink"), "test")
+    sender.start()
+    try:
+        for at, count in ((0, 20), (20, 30), (50, 0), (50, 0)):
+            sender.put(encoded(count, at))
+        assert sender.finish().accepted == 50
+    finally:
+        sender.close()
+
+
+def test_letters_that_fill_their_target_are_moved(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = start_broker(policies=STOPPED)
+
+    def hurried(given: Mapping[str, str], end: Literal["sink", "source"]) -> Options:
+        return parse({**given, **({"creditTimeout": "2s"} if end == "sink" else {})}, end)
+
+    monkeypatch.setattr(redrive, "parse", hurried)
+    Task(broker.url, 50, address="letters").result()
+    ids = [name.decode() for name in bodies(50)]
+    batch = tables.batch(ASKED, [{"queue": "letters", "target": "orders", "message_id": i} for i in ids])
+    (moved,) = redrive.redrive([batch], {"url": broker.url})
+    assert moved.to_pylist()[0]["moved"] == 50
+    assert tally(broker.url, "letters").count == 0
+    assert tally(broker.url, "orders").lost(bodies(50)) == 0
+
+
+ASKED = {"queue": "string", "target": "string", "message_id": "string"}
 REJECTING = "policies:\n  - {match: orders, max_count: 10, flow_stop_count: 10, when_full: reject}\n"
 
 
@@ -120,6 +166,66 @@ def test_a_rejected_message_can_go_elsewhere_with_the_reason(start_broker: Start
     assert {str(each.id).encode() for each in dead} <= set(bodies(400))
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_dead_letter_is_as_the_brokers_own(count: int) -> None:
+    """Its ttl is gone, the first address stays, and how often it became one is counted."""
+    message = Message(body=b"x", inferred=True, id="m-1", ttl=1.0, durable=True, priority=7)
+    message.annotations = {"x-opt-origin": "test"}
+    ours = theirs = bytes(message.encode())
+    why = RefusedError("amqp:not-allowed", "no")
+    for address in ("first", "second")[:count]:
+        ours = annotated(ours, address, why)
+        theirs = dead_lettered(theirs, str(why), address, 1)
+    found, model = Message(), Message()
+    found.decode(ours)
+    model.decode(theirs)
+    for each in (found, model):
+        assert each.annotations is not None
+        assert each.annotations.pop("x-opt-sluice-dead-letter-time") > 0
+    assert found.annotations == model.annotations
+    assert found.annotations is not None
+    assert found.annotations["x-opt-sluice-original-address"] == "first"
+    assert (found.id, found.durable, found.priority, found.ttl) == ("m-1", True, 7, 0.0)
+    assert (model.ttl, found.body) == (0.0, b"x")
+
+
+def test_rows_wait_where_dead_letters_get_no_credit(start_broker: StartBroker) -> None:
+    broker = start_broker(
+        policies=f"{REJECTING}  - {{match: rejected, flow_stop_count: 10, max_count: 20}}\n"
+    )
+    options = {
+        "url": broker.url,
+        "address": "orders",
+        "onReject": "deadletter",
+        "deadLetterAddress": "rejected",
+        "maxInFlight": "20",
+        "creditTimeout": "1s",
+    }
+    sender = Sender(parse(options, "sink"), "test")
+    rows = encoded(20000)
+    sender.start()
+    try:
+        sender.put(rows)
+        with pytest.raises(CreditTimeoutError, match=r"dead letters are not yet accepted by rejected"):
+            sender.finish()
+    finally:
+        sender.close()
+    # Accepted there and there, and twice maxInFlight: rejected all at once, none of them dead yet.
+    assert 20000 - sum(1 for _ in rows) <= 10 + 20 + 2 * 20 + 1
+
+
+def test_no_topic_is_made_for_dead_letters(broker: RunningBroker) -> None:
+    options = {
+        "address": "news",
+        "nodeKind": "topic",
+        "onReject": "deadletter",
+        "deadLetterAddress": "rejected",
+    }
+    assert Task(broker.url, 10, **options).result().accepted == 10
+    Task(broker.url, 3, address="rejected").result()
+    assert tally(broker.url, "rejected").count == 3
+
+
 def test_a_lost_connection_is_made_again_and_what_is_in_doubt_sent_again(
     returning_broker: ReturningBroker,
 ) -> None:
@@ -144,6 +250,93 @@ def test_nobody_there_is_given_up_in_time() -> None:
         UnreachableError, match=r"gave up after 0\.3 s: amqp://127\.0\.0\.1:1: Connection refused"
     ):
         Task("amqp://127.0.0.1:1", 10, reconnectTimeout="300ms").result()
+
+
+FULL_UP = "limits:\n  max_nodes_per_user: 1\n"
+
+
+def test_a_link_that_is_refused_for_now_is_given_up_in_time(start_broker: StartBroker) -> None:
+    broker = start_broker(FULL_UP)
+    Task(broker.url, 1, address="first").result()
+    task = Task(broker.url, 1, address="second", reconnectTimeout="1s")
+    with pytest.raises(UnreachableError, match=r"gave up after 1 s: amqp://\S+: .*resource-limit-exceeded"):
+        task.result()
+    # 0.1, 0.2 and 0.4 s lie between them, less a random part.
+    assert 3 <= task.sender.lost_count <= 5
+
+
+def test_a_link_that_is_refused_for_ever_grants_no_credit(start_broker: StartBroker) -> None:
+    broker = start_broker(FULL_UP)
+    Task(broker.url, 1, address="first").result()
+    with pytest.raises(CreditTimeoutError, match=r"no credit for .*resource-limit-exceeded"):
+        Task(broker.url, 1, address="second", reconnectTimeout="0", creditTimeout="1s").result()
+
+
+def test_a_connection_that_was_of_use_is_tried_again_for_as_long(broker: RunningBroker) -> None:
+    """It stood idle for longer than reconnectTimeout when it was lost."""
+    options = {"url": broker.url, "address": "orders", "reconnectTimeout": "500ms"}
+    sender = Sender(parse(options, "sink"), "test")
+    sender.start()
+    try:
+        attached_at = await_attached(sender)
+        wait_until(lambda: time.monotonic() > attached_at + 1.2, 20, "the link to have stood for a while")
+        sender.post(lose)
+        wait_until(lambda: sender.lost_count == 1, 20, "the connection to be lost")
+        sender.put(encoded(10))
+        assert sender.finish().accepted == 10
+    finally:
+        sender.close()
+
+
+def await_attached(sender: Sender) -> float:
+    """When the broker had attached the link for rows."""
+    attached = threading.Event()
+    seen: Callable[[object], None] = sender.on_attached
+
+    def see(link: object) -> None:
+        seen(link)
+        attached.set()
+
+    sender.on_attached = see  # type: ignore[method-assign]
+    assert attached.wait(20)
+    return time.monotonic()
+
+
+def lose() -> None:
+    raise UnreachableError("lost")
+
+
+def test_a_broker_silent_behind_the_login_is_waited_for_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = 0
+    tick = Engine.tick
+
+    def counted(engine: Engine) -> float | None:
+        nonlocal turns
+        turns += 1
+        return tick(engine)
+
+    monkeypatch.setattr(Engine, "tick", counted)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        silent = threading.Thread(target=log_in_and_say_nothing, args=(server,))
+        silent.start()
+        url = f"amqp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UnreachableError, match="the broker did not open the connection in time"):
+            Task(url, 10, connectTimeout="2s", reconnectTimeout="1s").result()
+        silent.join(20)
+    assert turns < 20
+
+
+def log_in_and_say_nothing(server: socket.socket) -> None:
+    peer, _ = server.accept()
+    with peer:
+        for said in (
+            b"AMQP\x03\x01\x00\x00",
+            b"\0\0\0\x19\x02\x01\0\0\x00\x53\x40\xc0\x0c\x01\xa3\x09ANONYMOUS",
+            b"\0\0\0\x10\x02\x01\0\0\x00\x53\x44\xc0\x03\x01\x50\x00",
+        ):
+            peer.sendall(said)
+        while peer.recv(4096):
+            pass
 
 
 def test_a_refused_address_is_final(start_broker: StartBroker, tmp_path: Path) -> None:

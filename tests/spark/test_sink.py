@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.types import StructType
 
+from pyspark_sluice.options import parse
+from pyspark_sluice.sender import Counts
+from pyspark_sluice.writer import BatchWriter, Sent, StreamWriter
 from tests.spark.conftest import PASSWORD, PASSWORD_VARIABLE, ReturningBroker
 from tests.spark.reading import bodies, body_of, messages, tally
 from tests.wire.conftest import RunningBroker
@@ -103,6 +107,22 @@ def test_what_makes_no_sense_is_refused_before_it_begins(
 def test_a_queue_is_not_overwritten(spark: SparkSession) -> None:
     with pytest.raises(Exception, match="overw"):
         write(rows(spark, 1), "amqp://127.0.0.1:1", mode="overwrite", address="orders")
+
+
+@pytest.mark.parametrize(
+    ("counts", "level"),
+    [(Counts(5), "INFO"), (Counts(5, skipped=1), "WARNING"), (Counts(5, 0, 1), "WARNING")],
+)
+def test_rows_that_went_elsewhere_are_warned_of(
+    caplog: pytest.LogCaptureFixture, counts: Counts, level: str
+) -> None:
+    schema = StructType().add("body", "string")
+    options = parse({"url": "amqp://127.0.0.1:1", "address": "orders"}, "sink")
+    with caplog.at_level("INFO", "pyspark_sluice"):
+        BatchWriter(options, schema, overwrite=False).commit([Sent(counts)])
+        StreamWriter(options, schema).commit([Sent(counts)], 7)
+    assert [record.levelname for record in caplog.records] == [level] * 2
+    assert all(str(counts) in record.getMessage() for record in caplog.records)
 
 
 def test_no_plan_shows_a_password(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
