@@ -26,6 +26,7 @@ cdef class Engine:
     cdef public Paging paging
     cdef public dict subscriptions
     cdef public list unfinished, stirred
+    cdef public long sharers_turn
 
     @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, Account account, bytes data, long bits, bint settled) except -1
@@ -36,7 +37,7 @@ cdef class Engine:
     cpdef object requeue(self, Node node, Entry entry, bint failed)
     cpdef object touch(self, Node node)
     cpdef object begin_turn(self, long now_ns)
-    @cython.locals(node=Node, nodes=list)
+    @cython.locals(node=Node, nodes=list, sharing=list)
     cpdef object end_turn(self)
     @cython.locals(node=Node, earliest=long, due=long)
     cpdef long next_deadline(self) except -1
@@ -92,6 +93,10 @@ cdef class Engine:
     @cython.locals(owner=Node)
     cpdef object overpromise(self, Node node)
     @cython.locals(ledger=Ledger)
+    cdef list _add_sharer(self, list sharing, Node node)
+    @cython.locals(node=Node, ledger=Ledger, before=long)
+    cdef object _deal_in_turn(self, list sharing)
+    @cython.locals(ledger=Ledger)
     cdef object _deal(self, Node node)
     @cython.locals(node=Node, ledger=Ledger, due=long)
     cdef object _wake_restless(self)
@@ -100,6 +105,8 @@ cdef class Engine:
     @cython.locals(gate=Gate, node=Node, idle=bint)
     cdef object _look_at_budgets(self)
     cdef object _serve_scarce(self, bint idle)
+    @cython.locals(each=Node, gate=Gate, ledger=Ledger, size=long)
+    cdef set _lenders(self, Node node)
     cdef object _refuse_overdue(self, Node node)
     @cython.locals(gate=Gate, owner=Node)
     cpdef object gate_changed(self, Node node)

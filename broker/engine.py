@@ -89,8 +89,9 @@ class Engine:
         self.lend_ns = 1
         # Connections some of whose producers wait for their own budget.
         self.scarce: set[Budget] = set()
-        # Topics whose publishers wait, and which share a subscription with others.
+        # Nodes whose producers wait for room that those of other nodes hold.
         self.borrowing: set[Node] = set()
+        self.sharers_turn = 0
         # The wall clock at monotonic zero, as it was when the broker started: a clock that is set
         # later doesn't make messages expire.
         self.epoch_ns = 0
@@ -261,6 +262,7 @@ class Engine:
         while self.dirty:
             nodes = self.dirty
             self.dirty = []
+            sharing = None
             for node in nodes:
                 node.dirty = False
                 if node.queue.ready > 0 and node.consumers and self._may_serve(node):
@@ -271,7 +273,12 @@ class Engine:
                     self._show(node)
                 if node.spool is not None:
                     self.paging.look(node)
-                self._deal(node)
+                if node.topics or node.shared > 0:
+                    sharing = self._add_sharer(sharing, node)
+                else:
+                    self._deal(node)
+            if sharing is not None:
+                self._deal_in_turn(sharing)
         if self.unfinished:
             # A long search goes on in the next turn.
             for node in self.unfinished:
@@ -655,6 +662,28 @@ class Engine:
                 self.unfinished.append(node)
                 return
 
+    def _add_sharer(self, sharing: list[Node] | None, node: Node) -> list[Node] | None:
+        """Those of a turn that share a gate with others, and for whom there is something to do."""
+        ledger = node.ledger
+        if not (ledger.line or ledger.rest or ledger.overpromised):
+            return sharing
+        if sharing is None:
+            return [node]
+        sharing.append(node)
+        return sharing
+
+    def _deal_in_turn(self, sharing: list[Node]) -> None:
+        """Whoever is dealt first may take all there is: who went longest without is (FLOW §2 rule 4)."""
+        if len(sharing) > 1:
+            sharing.sort(key=_served)
+        for node in sharing:
+            ledger = node.ledger
+            before = ledger.promised_msgs - ledger.parked_msgs
+            self._deal(node)
+            if ledger.promised_msgs - ledger.parked_msgs > before:
+                self.sharers_turn += 1
+                node.served = self.sharers_turn
+
     def _deal(self, node: Node) -> None:
         ledger = node.ledger
         if ledger.line or ledger.rest or ledger.overpromised:
@@ -669,7 +698,8 @@ class Engine:
                 self.restless.add(node)
             if ledger.line:
                 self._want(ledger, ledger.line[0].reserve_bytes + codes.HELD_BYTES)
-                if node.shared > 0 or (self.bridging.all and self.bridging.rivals(node)):
+                # Nothing more than this for a queue of its own (bench: one queue, many blocked producers).
+                if (node.topics or node.shared > 0 or self.bridging.all) and self._lenders(node):
                     self.borrowing.add(node)
 
     def _want(self, ledger: Ledger, size: int) -> None:
@@ -725,16 +755,35 @@ class Engine:
                     self.touch(account.place)
 
     def _borrow(self) -> None:
-        """Topics share the room of a subscription to several of them: what idle publishers of one hold in
-        vain, those of another get (FLOW §2 rule 5 across nodes).
+        """Nodes share the room of a queue, or of a subscription to several topics: what idle producers of one
+        hold in vain, those of another get (FLOW §2 rule 5 across nodes).
         """
         self.lend_ns = self.now_ns + IDLE_NS
         for node in self.borrowing:
-            others = {topic for each in node.subscriptions for topic in each.topics} - {node}
-            for owner in others | self.bridging.rivals(node):
+            for owner in self._lenders(node):
                 self._lend(owner)
             self.touch(node)
         self.borrowing.clear()
+
+    def _lenders(self, node: Node) -> set[Node]:
+        """Whose producers may hold what this node's wait for: those who share a gate that has no room left
+        for the first in line. None while one is closed: borrowing doesn't help, its opening wakes everybody.
+        """
+        found: set[Node] = self.bridging.rivals(node) if self.bridging.all else set()
+        ledger = node.ledger
+        if not ledger.line:
+            return found
+        size = ledger.line[0].reserve_bytes
+        for each in (node, *node.subscriptions):
+            gate = each.gate
+            if each.apart or gate.room(size) > 0:
+                continue
+            if gate.closed:
+                return set()
+            if gate.promised_msgs > ledger.promised_msgs:
+                found.update(each.owners())
+        found.discard(node)
+        return found
 
     def _lend(self, node: Node) -> None:
         """Take back its idle links' credit; they rest, and are asked again from time to time."""
@@ -859,7 +908,11 @@ class Engine:
         return account
 
     def close_producer(self, node: Node, account: Account) -> None:
-        """The link is gone; its promises go to whoever waits."""
+        """The link is gone; its promises go to whoever waits, at this node or where its room is shared."""
+        if account.outstanding > 0 and (node.topics or node.shared > 0):
+            for each in (node, *node.subscriptions):
+                for owner in each.owners():
+                    self.touch(owner)
         account.close()
         self.touch(node)
         self._links_changed(node)
@@ -953,7 +1006,10 @@ class Engine:
 
     def _count_shared(self, node: Node, topic: Node, change: int) -> None:
         """A topic is the newest of the node's, or is about to be none of them."""
-        if len(node.topics) == 2:
+        if not node.is_subscription:
+            # A queue's own producers share it with the first topic already.
+            topic.shared += change
+        elif len(node.topics) == 2:
             for each in node.topics:
                 each.shared += change
         elif len(node.topics) > 2:
@@ -1340,6 +1396,10 @@ class Engine:
 
 def _untold(kind: str, node: Node | None, fields: Mapping[str, object]) -> None:
     """Nobody listens to events."""
+
+
+def _served(node: Node) -> int:
+    return node.served
 
 
 def _is_active(node: Node) -> bool:

@@ -26,7 +26,7 @@ cdef class Node:
     cdef public bint plain, is_topic
     cdef public bint single_active, exclusive
     cdef public bint dirty, stirred, deleted, by_turn, always_enforced, flow_control, apart, heeding
-    cdef public long pending_limit, shared
+    cdef public long pending_limit, shared, served
     cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
     cdef public object deadlines
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified

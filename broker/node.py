@@ -46,8 +46,9 @@ class Node:
     topic's channels hold back, None for a node without any.
     ``apart``: a subscription that never holds publishers, whatever its backlog; ``heeding``: a topic whose
     publishers need room at its other subscriptions (`enforce_flow`); ``shared`` counts those of its
-    subscriptions that belong to other topics too. ``pending_limit`` bounds what waits to be sent, 0 for
-    none.
+    subscriptions whose room others need too: other topics, or a bound queue's own producers;
+    ``served`` says when those of this node last got room, as a running number. ``pending_limit`` bounds
+    what waits to be sent, 0 for none.
     Counters are plain integers since the node came to be, read by whoever looks.
     """
 
@@ -106,6 +107,7 @@ class Node:
         self.apart = False
         self.heeding = True
         self.shared = 0
+        self.served = 0
         self.deadlines: deque[tuple[int, Account, object]] = deque()
         self.received = 0
         self.received_bytes = 0

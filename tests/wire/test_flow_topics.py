@@ -294,6 +294,25 @@ def test_a_bound_queue_inherits_at_once_and_gives_it_back_when_unbound(start_bro
         assert number_of(broker, "inbox", "depth_msgs") == 150
 
 
+@pytest.mark.parametrize(("sits", "waits"), [("inbox", "news"), ("news", "inbox")])
+def test_a_bound_queue_s_producers_and_its_topic_s_publishers_lend_each_other(
+    start_broker: StartBroker, sits: str, waits: str
+) -> None:
+    broker = start_broker(policies=policies())
+    with Connection(broker.url) as idle, Connection(broker.url) as busy:
+        sitting = idle.sender("inbox"), idle.sender("news")
+        assert idle.wait_until(lambda: any(each.may_send() for each in sitting), 5)
+        sluice(broker, "config", "bind", "news", "inbox")
+        for each in sitting:
+            each.close()
+        sender = idle.sender(sits)
+        publish(sender, 1, [])
+        await_number(broker, "inbox", "promised_msgs", 99)
+        assert publish(busy.sender(waits), 50, []) == []
+        assert number_of(broker, "inbox", "depth_msgs") == 51
+        assert number_of(broker, "inbox", "flowStoppedCount") == 0
+
+
 def test_durable_bindings_survive_a_restart_with_what_they_hand_down(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:

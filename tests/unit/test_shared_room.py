@@ -1,0 +1,109 @@
+"""A bound queue's room, which its own producers and its topics' publishers share (FLOW §2 rules 4 and 5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.flow.ledger import IDLE_NS, Account
+from broker.node import Node
+from tests.unit.manage_world import SECOND, World
+
+pytestmark = pytest.mark.flow
+
+SMALL = b"\x00\x53\x75\xa0\x01a"
+
+
+class Bound(World):
+    """Queue ``q``, bound to topic ``t``; time goes by in ``wait``."""
+
+    def __init__(self, stop: int, **settings: object) -> None:
+        super().__init__("policies:\n  - {match: t, kind: topic}\n")
+        self.seconds = 0.0
+        self.q = self.queue("q", flow_stop_count=stop, **settings)
+        self.t = self.model.create("topic", "t")
+        self.engine.bind(self.t, self.q)
+        self.engine.end_turn()
+
+    def wait(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.at(self.seconds)
+        self.engine.end_turn()
+
+    def send(self, node: Node, account: Account, most: int) -> int:
+        sent = 0
+        while sent < most and account.outstanding > 0:
+            self.engine.arrive(node, account, SMALL, 0, False)
+            self.engine.end_turn()
+            sent += 1
+        return sent
+
+    def check(self) -> None:
+        gate = self.q.gate
+        assert gate.promised_msgs == sum(node.ledger.promised_msgs for node in (self.q, self.t))
+        assert gate.depth_msgs + gate.promised_msgs <= gate.stop_msgs
+
+
+@pytest.mark.parametrize(("first", "second"), ["qt", "tq"])
+def test_what_lies_idle_at_one_end_is_lent_to_the_other(first: str, second: str) -> None:
+    world = Bound(stop=100)
+    idle, waiting = world.engine.node(first), world.engine.node(second)
+    sitting = world.producer(idle)
+    assert world.send(idle, sitting, 1) == 1
+    assert world.q.gate.promised_msgs == 99
+    busy = world.producer(waiting, "s2")
+    assert busy.outstanding == 0
+    for _ in range(5):
+        world.wait(0.01)
+    assert world.send(waiting, busy, 50) == 50
+    world.check()
+
+
+@pytest.mark.parametrize(("first", "second"), ["qt", "tq"])
+def test_what_a_link_gives_back_when_it_goes_is_dealt_in_the_same_turn(first: str, second: str) -> None:
+    world = Bound(stop=100)
+    idle, waiting = world.engine.node(first), world.engine.node(second)
+    going, staying = world.producer(idle), world.producer(waiting, "s2")
+    assert (going.outstanding, staying.outstanding) == (100, 0)
+    world.engine.close_producer(idle, going)
+    world.engine.end_turn()
+    assert staying.outstanding == 100
+    world.check()
+
+
+def test_two_busy_ends_both_get_their_part() -> None:
+    """Whoever is first to be dealt what a consumer lets go of changes; neither starves, window or not."""
+    for order in (("q", "t"), ("t", "q")):
+        world = Bound(stop=10)
+        nodes = [world.engine.node(name) for name in order]
+        accounts = [world.producer(node, node.name) for node in nodes]
+        consumer = world.consumer(world.q)
+        sent = [0, 0]
+        for _ in range(1000):
+            for place, (node, account) in enumerate(zip(nodes, accounts, strict=True)):
+                sent[place] += world.send(node, account, 100)
+            for entry in consumer.held[:3]:
+                world.engine.acknowledge(world.q, entry)
+            del consumer.held[:3]
+            world.wait(0.002)
+            world.check()
+        assert min(sent) >= 750, (order, sent)
+
+
+def test_behind_a_stopped_gate_nobody_is_asked_again_and_again() -> None:
+    """Credit can't be lent where there is none: who waits for a full queue costs nothing."""
+    world = Bound(stop=5)
+    own, publisher = world.producer(world.q), world.producer(world.t, "s2")
+    world.send(world.q, own, 5)
+    assert world.q.gate.closed
+    assert publisher.waiting
+    world.wait(1)
+    assert world.engine.next_deadline() == 0
+
+
+def test_a_queue_of_its_own_borrows_from_nobody() -> None:
+    world = World()
+    node = world.queue("q", flow_stop_count=10)
+    world.producer(node)
+    world.producer(node, "s2")
+    assert not world.engine.borrowing
+    assert world.engine.next_deadline() - world.engine.now_ns <= IDLE_NS < SECOND
