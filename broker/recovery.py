@@ -12,8 +12,9 @@ from pathlib import Path
 
 from broker.engine import SEEN, SENT, SENT_ANY, Engine
 from broker.large import noted
-from broker.manage.bindings import BINDINGS
+from broker.manage.bindings import BINDINGS, bound_in
 from broker.manage.bridges import BRIDGE_NOTE
+from broker.manage.definitions import Definition
 from broker.manage.model import HOLDS, Model
 from broker.manage.subscriptions import is_subscription
 from broker.node import Node
@@ -55,15 +56,17 @@ def open_store(directory: Path, file_bytes: int | None) -> DiskStore:
 def restore(engine: Engine, model: Model, store: DiskStore) -> None:
     """Every durable node with its messages, and the operators' holds.
 
-    A gate is stopped from the first instant where the backlog is above its threshold. OperatorError
-    where today's policies contradict a node that survived.
+    Topics come first, then the queues that take settings from them, then subscriptions. A gate is stopped
+    from the first instant where the backlog is above its threshold. A node that today's policies
+    contradict is there all the same (``Model.restore``); OperatorError where a definition can't be read.
     """
     recovered = store.recovered
     model.restore_holds(recovered.notes.get(HOLDS, b""))
     messages = 0
     larges = _larges(recovered)
-    for each in sorted(recovered.shelves, key=lambda each: is_subscription(each.definition)):
-        node = model.restore(each.name, each.definition, each.shelf)
+    bound = bound_in(recovered.notes.get(BINDINGS, b""))
+    for each in sorted(recovered.shelves, key=_rank):
+        node = model.restore(each.name, each.definition, each.shelf, bound.get(each.name, ()))
         node.suspect_seq = _suspect(recovered, each)
         node.queue.next_seq = max(each.last_seq, node.suspect_seq) + 1
         _restore_duplicates(node, recovered)
@@ -74,13 +77,19 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
             else:
                 engine.restore(node, part)
         messages += node.gate.depth_msgs
-    model.restore_bindings(recovered.notes.get(BINDINGS, b""))
+    model.restore_bindings(bound)
     for note in (value for key, value in recovered.notes.items() if key.startswith(BRIDGE_NOTE)):
         model.bridges.restore(note)
     for key in (key for keys in larges.values() for key, _ in keys):
         engine.note(key, b"")
     if messages:
         log.info("restored %d messages", messages)
+
+
+def _rank(shelf: RecoveredShelf) -> int:
+    if is_subscription(shelf.definition):
+        return 2
+    return 0 if Definition.decode(shelf.name, shelf.definition).kind == "topic" else 1
 
 
 def _larges(recovered: Recovered) -> dict[str, list[tuple[str, bytes]]]:
@@ -130,5 +139,10 @@ def _suspect(recovered: Recovered, shelf: RecoveredShelf) -> int:
 def _restore_duplicates(node: Node, recovered: Recovered) -> None:
     if node.duplicates is not None:
         prefix = f"{SEEN}{node.name}/"
-        noted = (value for key, value in recovered.notes.items() if key.startswith(prefix))
+        # What follows is a place in the window; the nodes 'a' and 'a/b' begin alike.
+        noted = (
+            value
+            for key, value in recovered.notes.items()
+            if key.startswith(prefix) and key[len(prefix) :].isdigit()
+        )
         node.duplicates.restore(noted)

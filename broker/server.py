@@ -163,6 +163,8 @@ class Server:
         if settings.events.enabled:
             self.model.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults)
         self.model.on_backup = self.backup
+        # A filter that was taken once is taken again, whatever the limit is now.
+        selector.MAX_LENGTH = sys.maxsize
         restore(self.engine, self.model, self.store)
         self.model.bridges.configure(settings.bridges)
         selector.MAX_LENGTH = settings.limits.max_selector_length

@@ -123,7 +123,7 @@ class Container:
     def forget_temporary(self, node: Node) -> None:
         """The node is gone with its links."""
         if node.name in self.engine.nodes:
-            self.model.delete(node.name)
+            self.model.delete(node.name, anyway=True)
 
     def detach_all(self, node: Node) -> None:
         """A node was deleted: detach its links with `amqp:resource-deleted`."""

@@ -6,7 +6,7 @@ A binding lasts until it is ended or one of its nodes goes; where both are durab
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.engine import Engine
@@ -55,15 +55,14 @@ class Bindings:
         self._engine.unbind(topic, queue)
         self.keep()
 
-    def restore(self, noted: bytes) -> list[Node]:
-        """Those that survived, between nodes that did; the queues that are bound again."""
+    def restore(self, noted: Mapping[str, Sequence[str]]) -> None:
+        """Those that survived, between nodes that did; the topics of each queue."""
         nodes = self._engine.nodes
-        queues: dict[str, Node] = {}
-        for topic, queue in json.loads(noted) if noted else []:
-            if topic in nodes and queue in nodes and nodes[topic] not in nodes[queue].topics:
-                self._engine.bind(nodes[topic], nodes[queue])
-                queues[queue] = nodes[queue]
-        return list(queues.values())
+        for name, topics in noted.items():
+            queue = nodes.get(name)
+            for topic in (nodes[each] for each in topics if each in nodes):
+                if queue is not None and not queue.is_topic and topic.is_topic and topic not in queue.topics:
+                    self._engine.bind(topic, queue)
 
     def keep(self) -> None:
         """Note those that are to be there after a restart."""
@@ -77,12 +76,27 @@ class Bindings:
         self._engine.note(BINDINGS, json.dumps(pairs).encode() if pairs else b"")
 
 
+def bound_in(noted: bytes) -> dict[str, list[str]]:
+    """By queue the topics it was bound to, first bound first, as ``keep`` noted them."""
+    found: dict[str, list[str]] = {}
+    for topic, queue in json.loads(noted) if noted else []:
+        found.setdefault(queue, []).append(topic)
+    return found
+
+
 def check_ends(topic: Node | None, queue: Node | None) -> None:
     """OperatorError if one that is there can't be that end of a binding."""
-    if topic is not None and not topic.is_topic:
-        raise OperatorError(f"'{topic.name}' is a queue: only topics have bindings")
-    if queue is not None and queue.is_topic:
-        raise OperatorError(f"'{queue.name}' is a topic: only queues can be bound")
+    if topic is not None:
+        check_kind(topic.name, topic.kind, "topic")
+    if queue is not None:
+        check_kind(queue.name, queue.kind, "queue")
+
+
+def check_kind(name: str, kind: str, wanted: str) -> None:
+    """OperatorError if a node of that kind can't be that end, the topic's or the queue's."""
+    if kind != wanted:
+        which = "only topics have bindings" if wanted == "topic" else "only queues can be bound"
+        raise OperatorError(f"'{name}' is a {kind}: {which}")
 
 
 def check(topic: Node, queue: Node) -> None:

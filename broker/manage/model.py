@@ -8,22 +8,23 @@ credit given or taken back by a command goes out. A refused command changes noth
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+import logging
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
 from broker.engine import SECOND_NS, Engine
 from broker.errors import ConflictError, NotFoundError, OperatorError
-from broker.flow.limits import BrokerDefaults, NodeSettings, from_arguments
+from broker.flow.limits import BrokerDefaults, NodeSettings, SettingError, from_arguments, normalise
 from broker.flow.vocabulary import ARGUMENTS
 from broker.manage import survey
 from broker.manage import why as reasons
 from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit, audit
 from broker.manage.authority import Authority
-from broker.manage.bindings import Bindings, check, check_ends, parents_of
+from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
 from broker.manage.bridges import DefinedBridges
 from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.deadlocks import Deadlocks
@@ -59,9 +60,12 @@ from broker.manage.views import (
 )
 from broker.manage.why import Why
 from broker.node import Node
-from broker.policy.effective import CAPABILITY, Effective, PolicySet
+from broker.policy.effective import CAPABILITY, Effective, PolicySet, tolerated
+from broker.policy.effective import Setting as Said
 from broker.policy.load import parse_policies
 from broker.storage import WRITING, Shelf
+
+log = logging.getLogger("sluice.store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ MOST_TOLD = 1000
 HOLDS = "holds"
 
 BROKER = PREFIX + "broker"
+# What is said of nodes in files.
+Terms = tuple[PolicySet, BrokerDefaults]
 NO_PARENTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
@@ -155,6 +161,8 @@ class Model:
         self.subscriptions = Subscriptions(
             engine, self._topic, self._of_subscription, self._subscription_gone, self._changed
         )
+        self.subscriptions.standing = self._standing_subscription
+        self.subscriptions.surviving = self._surviving_topic
         self.deadlocks = Deadlocks(engine, self._catch_up)
         self.forecasts = Forecasts(engine, self._catch_up)
         engine.watch = self.deadlocks.stir
@@ -189,14 +197,7 @@ class Model:
             return node
         if address in self.own:
             return self.engine.create(address, self.own[address])
-        if address.startswith("$"):
-            raise NotFoundError(f"no node '{address}': names that start with '$' are the broker's own")
-        _check_new(address)
-        effective = self._effective(address, {}, wanted_kind or "")
-        if not effective.auto_create:
-            why = effective.origins["auto_create"]
-            raise NotFoundError(f"no queue or topic named '{address}', and auto_create is false ({why})")
-        return self._add(address, {}, effective, user=user)
+        return self._add(address, {}, self._of_new(address, wanted_kind or ""), user=user)
 
     def destination(self, address: str, wanted_kind: str | None = None, user: str = "") -> Node:
         """The node that messages to this address go to; OperatorError if nobody may send there."""
@@ -213,7 +214,7 @@ class Model:
     ) -> Node:
         """A new queue or topic; ``arguments`` in our words or Qpid's stand above every policy."""
         _check_new(name)
-        if name in self.engine.nodes:
+        if name in self.engine.nodes or name in self.engine.subscriptions:
             raise ConflictError(f"'{name}' exists already")
         explicit = from_arguments(arguments or {})
         if explicit.setdefault("kind", kind) != kind:
@@ -222,18 +223,25 @@ class Model:
             explicit["durable"] = durable
         return self._add(name, explicit, self._effective(name, explicit), user=user)
 
-    def restore(self, name: str, definition: bytes, shelf: Shelf) -> Node:
-        """A durable node as it was before the restart, empty. OperatorError if policies contradict it."""
+    def restore(self, name: str, definition: bytes, shelf: Shelf, topics: Sequence[str] = ()) -> Node:
+        """A durable node as it was before the restart, empty; ``topics`` are those it was bound to.
+
+        It keeps its kind, and goes without settings that contradict others now: the log has why.
+        OperatorError if its definition can't be read.
+        """
         if is_subscription(definition):
-            return self.subscriptions.restore(definition, name, shelf)
-        known = Definition.decode(name, definition)
-        effective = self._effective(name, known.arguments, known.capability)
-        if effective.settings.kind != known.kind:
-            raise OperatorError(
-                f"'{name}' was a {known.kind} before the restart and can't become a {effective.settings.kind}"
-                f" ({effective.origins['kind']})"
-            )
-        return self._add(name, dict(known.arguments), effective, shelf, known.maker)
+            node, faults = self.subscriptions.restore(definition, name, shelf)
+        else:
+            known = Definition.decode(name, definition)
+            arguments, unknown = _understood(name, known.arguments)
+            nodes = self.engine.nodes
+            parents = {each: nodes[each].arguments for each in topics if each in nodes}
+            effective = self._tolerated(name, known.kind, arguments, known.capability, parents)
+            node = self._add(name, arguments, effective, shelf, known.maker)
+            faults = (*unknown, *effective.faults)
+        for fault in faults:
+            log.error("'%s' survived the restart, but not all that was set: %s", name, fault)
+        return node
 
     def restore_holds(self, rules: bytes) -> None:
         """The operators' holds as they were before the restart."""
@@ -245,19 +253,22 @@ class Model:
         _check_not_own(name, "changed")
         node = self.engine.node(name)
         explicit = _changed_arguments(node, arguments)
-        effective = self._effective(name, explicit, _capability(node), parents_of(node))
-        for heir in node.subscriptions:
-            if not heir.is_subscription:
-                parents = {**parents_of(heir), name: explicit}
-                self._effective(heir.name, heir.arguments, _capability(heir), parents)
+        effective = self._checked(node, explicit)
+        self._check_heirs(node, explicit)
         self._change(node, explicit, effective)
         self._hand_down(node)
         return node
 
-    def delete(self, name: str) -> Node:
-        """Remove a queue, a topic with its subscriptions, or one subscription; with all its messages."""
+    def delete(self, name: str, anyway: bool = False) -> Node:
+        """Remove a queue, a topic with its subscriptions, or one subscription; with all its messages.
+
+        OperatorError where what a queue has from a topic is needed there; with ``anyway`` such a queue goes
+        on without the settings that contradict others then.
+        """
         _check_not_own(name, "deleted")
         node = self.find(name)
+        if not anyway:
+            self._check_heirs(node, None)
         gone = [*(each for each in node.subscriptions if each.is_subscription), node]
         for each in gone:
             self._totals.retire(each)
@@ -317,13 +328,26 @@ class Model:
 
     def bind(self, source: str, target: str, user: str = "") -> None:
         """A queue takes what is sent to a topic, and from now on what it doesn't set itself (FLOW §6)."""
-        # What is there is looked at first: a refusal makes no node.
-        known = self.engine.nodes.get(source), self.engine.nodes.get(target)
-        check_ends(*known)
-        topic, queue = self.resolve(source, "topic", user), self.resolve(target, "queue", user)
-        check(topic, queue)
-        parents = {**parents_of(queue), topic.name: topic.arguments}
-        effective = self._effective(queue.name, queue.arguments, _capability(queue), parents)
+        # All is looked at first, what is there and what would be made: a refusal makes no node.
+        topic, queue = self.engine.nodes.get(source), self.engine.nodes.get(target)
+        check_ends(topic, queue)
+        if topic is not None and queue is not None:
+            check(topic, queue)
+        added = None
+        if topic is None and source not in self.own:
+            added = self._of_new(source, "topic")
+            check_kind(source, added.settings.kind, "topic")
+        above = {source: {} if topic is None else topic.arguments}
+        if queue is None:
+            effective = self._of_new(target, "queue", above)
+            check_kind(target, effective.settings.kind, "queue")
+        else:
+            effective = self._followed(queue, {**parents_of(queue), **above})
+        self.ownership.check(user, made=(added is not None) + (queue is None))
+        if topic is None:
+            topic = self.resolve(source) if added is None else self._add(source, {}, added, user=user)
+        if queue is None:
+            queue = self._add(target, {}, effective, user=user)
         self._bindings.bind(topic, queue)
         self._change(queue, queue.arguments, effective)
         self._bindings.keep()
@@ -332,14 +356,13 @@ class Model:
         """It takes no more of them, and what it had from the topic holds no longer."""
         topic, queue = self.engine.node(source), self.engine.node(target)
         parents = {name: given for name, given in parents_of(queue).items() if name != source}
-        effective = self._effective(queue.name, queue.arguments, _capability(queue), parents)
+        effective = self._followed(queue, parents)
         self._bindings.unbind(topic, queue)
         self._change(queue, queue.arguments, effective)
 
-    def restore_bindings(self, noted: bytes) -> None:
-        """The bindings as they were before the restart."""
-        for queue in self._bindings.restore(noted):
-            self._resettle(queue)
+    def restore_bindings(self, noted: Mapping[str, Sequence[str]]) -> None:
+        """The bindings as they were before the restart: by queue, its topics."""
+        self._bindings.restore(noted)
 
     def find(self, name: str) -> Node:
         """A queue, topic or subscription that exists."""
@@ -412,7 +435,8 @@ class Model:
         _check_not_own(name, "changed")
         node = self.engine.node(name)
         explicit = _changed_arguments(node, arguments)
-        effective = self._effective(name, explicit, _capability(node), parents_of(node))
+        effective = self._checked(node, explicit)
+        self._check_heirs(node, explicit)
         return effect(node, effective.settings, self.engine.flow_control)
 
     def close_connection(self, connection_id: str) -> None:
@@ -478,10 +502,10 @@ class Model:
         wanted = self.subscriptions.wanted(address)
         node = self.engine.nodes.get(address)
         if wanted is not None:
-            effective = self._of_subscription(wanted)
+            effective = self._standing_subscription(wanted)
         else:
             check_name(address)
-            effective = self._effective(address, {}) if node is None else self._now(node)
+            effective = self._effective(address, {}) if node is None else self._standing(node)
         settings = effective.settings
         return Explanation(
             address=address,
@@ -629,16 +653,121 @@ class Model:
         arguments: Mapping[str, object],
         capability: str = "",
         parents: Mapping[str, Mapping[str, object]] = NO_PARENTS,
+        terms: Terms | None = None,
+        without: Collection[Said] = (),
     ) -> Effective:
-        return self.policies.effective(
-            address, arguments, self.defaults, parents, capability, auto_create=self.auto_create
+        policies, defaults = terms or (self.policies, self.defaults)
+        return policies.effective(
+            address, arguments, defaults, parents, capability, auto_create=self.auto_create, without=without
         )
 
-    def _now(self, node: Node) -> Effective:
-        return self._effective(node.name, node.arguments, _capability(node), parents_of(node))
+    def _of_new(
+        self, address: str, kind: str, parents: Mapping[str, Mapping[str, object]] = NO_PARENTS
+    ) -> Effective:
+        """What holds for a node that is to be made because somebody uses it; OperatorError if it may not."""
+        if address.startswith("$"):
+            raise NotFoundError(f"no node '{address}': names that start with '$' are the broker's own")
+        _check_new(address)
+        if address in self.engine.subscriptions:
+            raise ConflictError(
+                f"'{address}' is a subscription: nothing can be sent to it, or taken from it so"
+            )
+        effective = self._effective(address, {}, kind, parents)
+        if not effective.auto_create:
+            why = effective.origins["auto_create"]
+            raise NotFoundError(f"no queue or topic named '{address}', and auto_create is false ({why})")
+        return effective
+
+    def _checked(
+        self,
+        node: Node,
+        arguments: Mapping[str, object],
+        parents: Mapping[str, Mapping[str, object]] | None = None,
+        terms: Terms | None = None,
+    ) -> Effective:
+        """What would hold for a node that is there; OperatorError where it can't."""
+        parents = parents_of(node) if parents is None else parents
+        effective = self._effective(node.name, arguments, _capability(node), parents, terms)
+        if effective.settings.kind != node.kind:
+            kind = effective.settings.kind
+            raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {kind}")
+        return effective
+
+    def _followed(
+        self,
+        node: Node,
+        parents: Mapping[str, Mapping[str, object]] | None = None,
+        terms: Terms | None = None,
+    ) -> Effective:
+        """What would hold for a node by a change that is about others.
+
+        OperatorError where it can't, but for a node that goes without some settings already (``restore``).
+        """
+        try:
+            return self._checked(node, node.arguments, parents, terms)
+        except OperatorError:
+            if not self._standing(node).faults:
+                raise
+        return self._standing(node, parents, terms)
+
+    def _standing(
+        self,
+        node: Node,
+        parents: Mapping[str, Mapping[str, object]] | None = None,
+        terms: Terms | None = None,
+    ) -> Effective:
+        """The same, with whatever it has to go without."""
+        parents = parents_of(node) if parents is None else parents
+        return self._tolerated(node.name, node.kind, node.arguments, _capability(node), parents, terms)
+
+    def _tolerated(
+        self,
+        name: str,
+        kind: str,
+        arguments: Mapping[str, object],
+        capability: str,
+        parents: Mapping[str, Mapping[str, object]],
+        terms: Terms | None = None,
+    ) -> Effective:
+        """What holds for a node that has to be there and to be of this kind, whatever is said of it."""
+
+        def of(capability: str) -> Effective:
+            return tolerated(
+                lambda without: self._effective(name, arguments, capability, parents, terms, without)
+            )
+
+        effective = of(capability)
+        if effective.settings.kind != kind:
+            # What a client asked for, or an operator's policy that isn't kept, where nothing else is said.
+            effective = of(kind)
+        if effective.settings.kind == kind:
+            return effective
+        origin = effective.origins["kind"]
+        return replace(
+            effective,
+            settings=replace(effective.settings, kind=kind),
+            origins=effective.origins | {"kind": f"what it was made as, against {origin}"},
+            faults=(*effective.faults, f"'{name}' is a {kind} and can't become another kind ({origin})"),
+        )
+
+    def _check_heirs(self, topic: Node, arguments: Mapping[str, object] | None) -> None:
+        """OperatorError if those that take from a topic couldn't where it had these arguments, or, with
+        None, where it were gone with its subscriptions.
+        """
+        for heir in topic.subscriptions:
+            if not heir.is_subscription:
+                parents = dict(parents_of(heir))
+                if arguments is None:
+                    del parents[topic.name]
+                else:
+                    parents[topic.name] = arguments
+                self._followed(heir, parents)
+        if arguments is not None and topic.is_topic:
+            for wanted in self.subscriptions.all_wanted(topic.name):
+                self._follow_subscription(wanted, arguments=arguments)
 
     def _resettle(self, node: Node) -> None:
-        self._change(node, node.arguments, self._now(node))
+        self._change(node, node.arguments, self._standing(node))
 
     def _hand_down(self, node: Node) -> None:
         """What a topic has, those that take from it have too."""
@@ -675,14 +804,50 @@ class Model:
             raise OperatorError(f"'{address}' is a queue: only topics have subscriptions")
         return node
 
+    def _surviving_topic(self, address: str) -> Node | None:
+        """The topic of a subscription that survived, made whether or not a client might; None where there
+        can't be one.
+        """
+        node = self.engine.nodes.get(address)
+        if node is None and address in self.own:
+            node = self.resolve(address)
+        if node is None and not address.startswith("$"):
+            effective = self._tolerated(address, "topic", {}, "topic", NO_PARENTS)
+            for fault in effective.faults:
+                log.error("'%s' is there for a subscription that survived: %s", address, fault)
+            node = self._add(address, {}, effective)
+        return node if node is not None and node.is_topic else None
+
     def _of_subscription(
-        self, wanted: Wanted, policies: PolicySet | None = None, defaults: BrokerDefaults | None = None
+        self,
+        wanted: Wanted,
+        terms: Terms | None = None,
+        arguments: Mapping[str, object] | None = None,
+        without: Collection[Said] = (),
     ) -> Effective:
-        """What holds for a subscription; to many topics, what policies say of the pattern's text."""
-        topic = self.engine.nodes.get(wanted.address)
-        arguments = {} if topic is None else topic.arguments
-        known = policies or self.policies
-        return known.of_subscription(wanted.address, wanted.owner, arguments, defaults or self.defaults)
+        """What holds for a subscription; to many topics, what policies say of the pattern's text.
+
+        ``arguments`` are the topic's, where they are to be others than it has.
+        """
+        policies, defaults = terms or (self.policies, self.defaults)
+        if arguments is None:
+            topic = self.engine.nodes.get(wanted.address)
+            arguments = {} if topic is None else topic.arguments
+        return policies.of_subscription(wanted.address, wanted.owner, arguments, defaults, without)
+
+    def _standing_subscription(self, wanted: Wanted) -> Effective:
+        """The same for one that has to be there, whatever is said of it."""
+        return tolerated(lambda without: self._of_subscription(wanted, without=without))
+
+    def _follow_subscription(
+        self, wanted: Wanted, terms: Terms | None = None, arguments: Mapping[str, object] | None = None
+    ) -> None:
+        """OperatorError if it can't follow, but for one that goes without some settings already."""
+        try:
+            self._of_subscription(wanted, terms, arguments)
+        except OperatorError:
+            if not self._standing_subscription(wanted).faults:
+                raise
 
     def _changed(self, node: Node) -> None:
         self.on_change(node)
@@ -713,27 +878,17 @@ class Model:
     ) -> tuple[list[tuple[Node, Effective]], list[str]]:
         effective: list[tuple[Node, Effective]] = []
         problems: list[str] = []
+        terms = policies, defaults
         for node in self.engine.nodes.values():
             if _is_own(node):
                 continue
             try:
-                each = policies.effective(
-                    node.name,
-                    node.arguments,
-                    defaults,
-                    parents_of(node),
-                    capability=_capability(node),
-                    auto_create=self.auto_create,
-                )
+                effective.append((node, self._followed(node, terms=terms)))
             except OperatorError as refusal:
                 problems.append(str(refusal))
-                continue
-            if each.settings.kind != node.kind:
-                problems.append(f"'{node.name}' is a {node.kind} and can't become a {each.settings.kind}")
-            effective.append((node, each))
         for wanted in self.subscriptions.all_wanted():
             try:
-                self._of_subscription(wanted, policies, defaults)
+                self._follow_subscription(wanted, terms)
             except OperatorError as refusal:
                 problems.append(str(refusal))
         return effective, problems
@@ -831,6 +986,20 @@ def _changed_arguments(node: Node, arguments: Mapping[str, object]) -> dict[str,
         if explicit.pop(ARGUMENTS.get(key, key), None) is None:
             raise OperatorError(f"'{node.name}' has no argument {key!r} to take back")
     return explicit
+
+
+def _understood(name: str, arguments: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
+    """Stored arguments without those this version doesn't know, and what is wrong with each of these."""
+    found: dict[str, object] = {}
+    faults = []
+    for key, value in arguments.items():
+        try:
+            normalise(from_arguments({**found, key: value}))
+        except SettingError as fault:
+            faults.append(f"{name}: {fault}")
+        else:
+            found[key] = value
+    return found, faults
 
 
 def _capability(node: Node) -> str:

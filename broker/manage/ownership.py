@@ -24,9 +24,9 @@ class Ownership:
         self._users: dict[Node, str] = {}
         self._counts: Counter[tuple[str, bool]] = Counter()
 
-    def check(self, user: str, for_a_link: bool = False) -> None:
-        """LimitError if the user, who is '' where it is the broker, may make no more."""
-        if self.most and user and self._counts[user, for_a_link] >= self.most:
+    def check(self, user: str, for_a_link: bool = False, made: int = 1) -> None:
+        """LimitError if the user, who is '' where it is the broker, may not make so many more."""
+        if self.most and user and made and self._counts[user, for_a_link] + made > self.most:
             self.refused += 1
             raise LimitError(f"you have made {self.most} nodes and may make no more")
 

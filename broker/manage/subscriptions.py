@@ -128,6 +128,11 @@ class Subscriptions:
         self._known: dict[Key, Subscription] = {}
         self._patterns: dict[Node, Pattern] = {}
         self._number = 0
+        # Those that survived a restart while their topic didn't.
+        self._alone: set[Node] = set()
+        # What holds for one that has to be there, and its topic: whatever is said of them now.
+        self.standing = settings
+        self.surviving: Callable[[str], Node | None] = topic
         # No pattern of one virtual host means a topic of another.
         self.virtual_hosts: Collection[str] = ()
         self.ownership = Ownership()
@@ -206,8 +211,11 @@ class Subscriptions:
                 del self._known[key]
                 known.called_off()
 
-    def restore(self, definition: bytes, name: str, shelf: Shelf) -> Node:
-        """One that survived a restart, empty. OperatorError if its definition can't be read."""
+    def restore(self, definition: bytes, name: str, shelf: Shelf) -> tuple[Node, tuple[str, ...]]:
+        """One that survived a restart, empty, and what of its settings it goes without and why.
+
+        OperatorError if its definition can't be read.
+        """
         try:
             words = json.loads(definition)
             words["filters"] = tuple((str(kind), str(text)) for kind, text in words["filters"])
@@ -216,13 +224,24 @@ class Subscriptions:
             wanted = Wanted(**{key: words[key] for key in Wanted.__slots__})
         except (ValueError, KeyError, TypeError) as fault:
             raise OperatorError(f"the store's definition of '{name}' can't be read: {fault}") from None
-        return self._make(wanted, wanted.key, name, shelf).node
+        node = self._make(wanted, wanted.key, name, shelf).node
+        faults = self.standing(wanted).faults
+        if node in self._alone:
+            faults += (f"there is no topic '{wanted.address}' to take from",)
+        return node, faults
 
     def topic_made(self, topic: Node) -> None:
         """A new topic: patterns that fit its name take from it too."""
         for node, pattern in self._patterns.items():
             if self._means(pattern, topic):
                 self._engine.bind(topic, node)
+        found = [node for node in self._alone if node.address == topic.name]
+        self._alone.difference_update(found)
+        for node in found:
+            if not node.deleted:
+                self._engine.bind(topic, node)
+        if found:
+            self.resettle(topic.name)
 
     def resettle(self, address: str = "") -> None:
         """What holds has changed, for all of them or for those of one address: they take it over.
@@ -232,7 +251,7 @@ class Subscriptions:
         for known in list(self._known.values()):
             if address and known.wanted.address != address:
                 continue
-            effective = self._settings(known.wanted)
+            effective = self.standing(known.wanted)
             settings = replace(effective.settings, durable=known.wanted.durable)
             if settings != known.node.settings:
                 self._engine.change(known.node, settings)
@@ -243,9 +262,9 @@ class Subscriptions:
         """What the receiver of a subscription asked for; None if there is none of that name."""
         return next((each.wanted for each in self._known.values() if each.node.name == name), None)
 
-    def all_wanted(self) -> list[Wanted]:
-        """What the receivers of all of them asked for."""
-        return [known.wanted for known in self._known.values()]
+    def all_wanted(self, address: str = "") -> list[Wanted]:
+        """What the receivers of all of them asked for, or of those of one address."""
+        return [known.wanted for known in self._known.values() if address in ("", known.wanted.address)]
 
     def _make(self, wanted: Wanted, key: Key, name: str, shelf: Shelf | None) -> Subscription:
         engine = self._engine
@@ -254,8 +273,13 @@ class Subscriptions:
             self.ownership.check(user)
         keep = compiled(wanted.filters)
         pattern = parse_pattern(wanted.address) if is_pattern(wanted.address) else None
-        topics = [self._topic(wanted.address)] if pattern is None else self._fitting(pattern)
-        effective = self._settings(wanted)
+        if pattern is not None:
+            topics = self._fitting(pattern)
+        elif shelf is None:
+            topics = [self._topic(wanted.address)]
+        else:
+            topics = [each for each in [self.surviving(wanted.address)] if each is not None]
+        effective = self._settings(wanted) if shelf is None else self.standing(wanted)
         settings = replace(effective.settings, durable=wanted.durable)
         node = engine.subscribe(
             name, wanted.address, settings, wanted.encode() if wanted.durable else b"", shelf
@@ -267,6 +291,8 @@ class Subscriptions:
             engine.bind(topic, node)
         if pattern is not None:
             self._patterns[node] = pattern
+        elif not topics:
+            self._alone.add(node)
         known = self._known[key] = Subscription(node, wanted, key)
         return known
 

@@ -17,8 +17,8 @@ that a wider pattern names as the place of dead letters takes nothing from there
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 from broker.flow.limits import (
@@ -65,13 +65,25 @@ class Policy:
         return self.of_subscriptions, self.pattern.text
 
 
+class ContradictionError(SettingError):
+    """Settings that don't go together; without those of ``dispensable`` the others do."""
+
+    def __init__(self, reason: str, names: Sequence[str], dispensable: Sequence[Setting]) -> None:
+        super().__init__(reason, *names)
+        self.dispensable = tuple(dispensable)
+
+
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The settings of one node. ``origins`` has a word on each of them, and on ``auto_create``."""
+    """The settings of one node. ``origins`` has a word on each of them, and on ``auto_create``.
+
+    ``faults`` says what was left out because it contradicted the rest (``tolerated``).
+    """
 
     settings: NodeSettings
     origins: dict[str, str]
     auto_create: bool
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +116,20 @@ class PolicySet:
         parents: Sequence[str] | Mapping[str, Mapping[str, object]] = (),
         capability: str = "",
         auto_create: bool = True,
+        without: Collection[Setting] = (),
     ) -> Effective:
         """What holds for a node of this name, created with these arguments and bound to these topics.
 
         ``parents`` are the topics' names, in the order they were bound, or with the arguments of each.
         ``capability`` is the kind a client's terminus asks for, where no policy has a word on it;
-        ``auto_create`` the broker's own setting. SettingError, naming both origins, on a contradiction.
+        ``auto_create`` the broker's own setting; settings in ``without`` are as if nobody had set them.
+        ContradictionError, naming both origins, where two don't go together.
         """
         matching = self.matching(address)
         own: list[Sequence[Setting]] = [_from_arguments(arguments)]
         own += [each.settings for each in matching if each.pattern.literal]
-        chosen = _chosen([*own, *self._inherited(matching, address, parents)])
-        notes = _keep_letters(address, chosen, _chosen(own))
+        chosen = _chosen([*own, *self._inherited(matching, address, parents)], without)
+        notes = _keep_letters(address, chosen, _chosen(own, without))
         if capability in ("queue", "topic"):
             chosen.setdefault("kind", Setting("kind", capability, CAPABILITY))
         held = defaults or BrokerDefaults()
@@ -133,16 +147,17 @@ class PolicySet:
         owner: str,
         arguments: Mapping[str, object] = _NONE,
         defaults: BrokerDefaults | None = None,
+        without: Collection[Setting] = (),
     ) -> Effective:
         """What holds for a subscription to a topic, or a pattern, that has these arguments.
 
-        SettingError, naming both origins, on a contradiction.
+        ``without`` and ContradictionError as for nodes.
         """
         layers: list[Iterable[Setting]] = []
         layers += [policy.settings for policy in self.matching_subscription(address, owner)]
         layers += [_by_topic(_from_arguments(arguments), address)]
         layers += [_by_topic(policy.settings, address) for policy in self.matching(address)]
-        chosen = _chosen(layers)
+        chosen = _chosen(layers, without)
         if _never_holds(chosen):
             chosen = {name: each for name, each in chosen.items() if name not in _HELD_BY}
         held = defaults or BrokerDefaults()
@@ -167,6 +182,25 @@ class PolicySet:
             yield policy.settings
 
 
+def tolerated(settle: Callable[[Collection[Setting]], Effective]) -> Effective:
+    """What holds for a node that has to be there, whatever is said of it.
+
+    ``settle`` is told what to do without: of two settings that don't go together, the one that asks for
+    less by itself. No message is lost by that, and ``faults`` has the reasons.
+    """
+    without: list[Setting] = []
+    faults: list[str] = []
+    while True:
+        try:
+            return replace(settle(without), faults=tuple(faults))
+        except ContradictionError as fault:
+            if not fault.dispensable:
+                raise
+            without += fault.dispensable
+            names = " and ".join(each.name for each in fault.dispensable)
+            faults.append(f"{fault}; it goes on without that {names}")
+
+
 def _from_arguments(arguments: Mapping[str, object]) -> list[Setting]:
     given = normalise(from_arguments(arguments))
     return [Setting(name, item.value, ARGUMENT) for name, item in given.items()]
@@ -180,11 +214,12 @@ def _by_topic(settings: Iterable[Setting], topic: str) -> list[Setting]:
     ]
 
 
-def _chosen(layers: Iterable[Iterable[Setting]]) -> dict[str, Setting]:
+def _chosen(layers: Iterable[Iterable[Setting]], without: Collection[Setting] = ()) -> dict[str, Setting]:
     chosen: dict[str, Setting] = {}
     for layer in layers:
         for setting in layer:
-            chosen.setdefault(setting.name, setting)
+            if setting not in without:
+                chosen.setdefault(setting.name, setting)
     return chosen
 
 
@@ -208,14 +243,15 @@ def _keep_letters(address: str, chosen: dict[str, Setting], own: Mapping[str, Se
     """Take from ``chosen`` what would have a node send dead letters to itself; the origins to show instead.
 
     One pattern may name the place for all that it matches, the place included: dead letters stay there.
-    SettingError where the node's own settings say so.
+    ContradictionError where the node's own settings say so.
     """
     target = chosen.get("dead_letter_address")
     if target is None or target.value != address:
         return {}
     if target.name in own:
         reason = f"{address}: dead_letter_address is the node itself (from {target.origin})"
-        raise SettingError(reason, target.name)
+        buried = [chosen[name] for name in _LETTERS if name in chosen and _buries(chosen[name])]
+        raise ContradictionError(reason, (target.name,), buried)
     dropped = [
         chosen.pop(name) for name in _LETTERS if name in chosen and name not in own and _buries(chosen[name])
     ]
@@ -246,9 +282,10 @@ def _origin(setting: Setting | None, note: str) -> str:
     return f"{setting.origin} ({note})" if note else setting.origin
 
 
-def _with_origins(address: str, error: SettingError, chosen: Mapping[str, Setting]) -> SettingError:
-    places = [f"{name} from {chosen[name].origin}" for name in error.names if name in chosen]
-    return SettingError(f"{address}: {error.reason} ({', '.join(places)})", *error.names)
+def _with_origins(address: str, error: SettingError, chosen: Mapping[str, Setting]) -> ContradictionError:
+    found = [chosen[name] for name in error.names if name in chosen]
+    places = ", ".join(f"{each.name} from {each.origin}" for each in found)
+    return ContradictionError(f"{address}: {error.reason} ({places})", error.names, found[:1])
 
 
 def _auto_create(matching: list[Policy], default: bool) -> tuple[bool, str]:
