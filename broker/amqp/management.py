@@ -22,6 +22,7 @@ from broker.loggers import SOMEBODY, about
 from broker.manage.acting import Acting
 from broker.manage.attributes import PREFIX, ROWS, names
 from broker.manage.authority import INTERNAL
+from broker.manage.bindings import Binding
 from broker.manage.model import Model
 from broker.manage.tracing import FRAMES, SECONDS, Trace
 from broker.security.identity import Identity
@@ -86,6 +87,15 @@ class Request:
             return default
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise OperatorError(f"{self.operation}: '{key}' must be a whole number, 0 or more")
+        return value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """An argument that is true or false; nothing else, so that no slip makes a trial the real thing."""
+        value = self.argument(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise OperatorError(f"{self.operation}: '{key}' must be true or false, a boolean")
         return value
 
     def attributes(self) -> dict[str, object]:
@@ -215,7 +225,7 @@ class ManagementNode:
             if request.argument("key") is not None:
                 raise OperatorError("a binding has no key: the queue takes all that is sent to the topic")
             request.model.bind(source, target)
-            return CREATED, request.model.read(BINDING, f"{source}/{target}")
+            return CREATED, request.model.read(BINDING, Binding(source, target).name)
         name = request.text("name")
         if type_ == BRIDGE:
             name = request.model.create_bridge(name, request.attributes())
@@ -238,8 +248,7 @@ class ManagementNode:
     def _delete(self, request: Request) -> Answer:
         type_ = _entity_type(request, REMOVABLE)
         if type_ == BINDING:
-            found = request.model.read(BINDING, _identity(request))
-            request.model.unbind(str(found["source"]), str(found["target"]))
+            request.model.unbind(*_ends(request))
             return NO_CONTENT, NOTHING
         if type_ == BRIDGE:
             request.model.delete_bridge(_identity(request))
@@ -318,11 +327,11 @@ class ManagementNode:
         return OK, {"answers": [asdict(why) for why in request.model.why(address)[:MOST_ROWS]]}
 
     def _purge(self, request: Request) -> Answer:
-        dry_run = request.argument("dry_run") is True
+        dry_run = request.flag("dry_run")
         return OK, {"purged": request.model.purge(request.text("name"), dry_run)}
 
     def _move(self, request: Request) -> Answer:
-        dry_run = request.argument("dry_run") is True
+        dry_run = request.flag("dry_run")
         given = (request.text("source"), request.text("target"), request.number("count", 0), dry_run)
         return OK, {"moved": request.model.move(*given)}
 
@@ -341,7 +350,7 @@ class ManagementNode:
 
     def _events(self, request: Request) -> Answer:
         count = min(request.number("count", 20), MOST_ROWS)
-        found = request.model.events(count, request.argument("samples") is not False)
+        found = request.model.events(count, request.flag("samples", default=True))
         return OK, {"events": [line.decode().rstrip() for line in found]}
 
     def _audit(self, request: Request) -> Answer:
@@ -365,10 +374,14 @@ class ManagementNode:
         return OK, asdict(request.model.trace(Trace(*given)))
 
     def _apply(self, request: Request) -> Answer:
-        if request.argument("text") is None:
+        dry_run, text = request.flag("dry_run"), request.argument("text")
+        if text is None:
+            if dry_run:
+                raise OperatorError("apply: 'dry_run' needs a 'text'; the broker's own files can't be tried")
             return OK, {"changed": request.model.reload()}
-        given = request.text("text"), str(request.argument("file") or "request")
-        if request.argument("dry_run") is True:
+        # A file with nothing in it is a text too.
+        given = text if text == "" else request.text("text"), str(request.argument("file") or "request")
+        if dry_run:
             return OK, {"changed": request.model.try_text(*given)}
         return OK, {"changed": request.model.apply_text(*given)}
 
@@ -399,10 +412,11 @@ def _plain(value: object) -> object:
         if isinstance(value, plain):
             return plain(value)
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(_plain(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return str(value)
+    # What is no text stays none, so that whatever wants a text refuses it.
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def _entity_type(request: Request, allowed: Mapping[str, object] | tuple[str, ...]) -> str:
@@ -429,6 +443,14 @@ def _identity(request: Request) -> str:
     if request.name not in (None, identity):
         raise OperatorError(f"{request.operation} takes a 'name' or an 'identity', not both")
     return identity
+
+
+def _ends(request: Request) -> tuple[str, str]:
+    """A binding's: as they are given, else those of the one that is named."""
+    if request.argument("source") is not None or request.argument("target") is not None:
+        return request.text("source"), request.text("target")
+    found = request.model.read(BINDING, _identity(request))
+    return str(found["source"]), str(found["target"])
 
 
 def _selected(request: Request, known: Collection[str] = tuple(ROWS)) -> list[str]:

@@ -18,7 +18,7 @@ Operations = Mapping[str, list[str]]
 
 READ: Operations = {"READ": []}
 REMOVE: Operations = {**READ, "DELETE": []}
-PAIR: Operations = {**REMOVE, "CREATE": ["source", "target"]}
+PAIR: Operations = {**READ, "CREATE": ["source", "target"], "DELETE": ["source", "target"]}
 WHOLE: Operations = {**REMOVE, "CREATE": [], "UPDATE": [], "purge": ["dry_run"]}
 
 OPERATIONS: dict[str, Operations] = {

@@ -129,9 +129,10 @@ def bind(args: argparse.Namespace) -> int:
 
 def unbind(args: argparse.Namespace) -> int:
     """And takes it no longer."""
-    with ask.connect(args) as management:
-        ask.entity(management, "DELETE", "binding", f"{args.topic}/{args.queue}")
     pair = {"source": args.topic, "target": args.queue}
+    with ask.connect(args) as management:
+        # The name alone could be another's: both ends may hold slashes.
+        ask.entity(management, "DELETE", "binding", f"{args.topic}/{args.queue}", pair)
     told = f"unbound queue {printable(args.queue)} from topic {printable(args.topic)}"
     print(table.as_json(pair) if args.json else told)
     return 0

@@ -168,9 +168,9 @@ def _definition(name: str, attributes: Mapping[str, object]) -> BridgeDefinition
     selector, durable = attributes.get("selector") or "", attributes.get("durable")
     if not isinstance(selector, str):
         raise OperatorError("'selector' must be a text")
-    if durable not in (None, True, False):
+    if durable is not None and not isinstance(durable, bool):
         raise OperatorError("'durable' must be true or false")
-    return BridgeDefinition(source, target, selector, None if durable is None else bool(durable))
+    return BridgeDefinition(source, target, selector, durable)
 
 
 def _filter(selector: str) -> Filter | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -93,6 +94,13 @@ def test_a_queue_is_created_read_changed_and_deleted(world: World, client: Clien
         (400, "QUERY", {"entityType": QUEUE, "offset": -1}),
         (400, "QUERY", {"entityType": QUEUE, "count": "ten"}),
         (400, "apply", {"type": BROKER}),
+        (400, "CREATE", {"type": QUEUE, "name": b"x"}),
+        (400, "CREATE", {"type": QUEUE, "name": UUID(int=7)}),
+        (400, "READ", {"type": QUEUE, "identity": b"orders"}),
+        (400, "CREATE", {"type": QUEUE, "name": ".."}),
+        (400, "purge", {"type": BROKER, "name": b"orders"}),
+        (400, "events", {"type": BROKER, "samples": "false"}),
+        (400, "DELETE", {"type": "org.sluice.binding", "source": "x"}),
     ],
 )
 def test_a_refusal_has_its_status_and_a_reason(
@@ -103,6 +111,68 @@ def test_a_refusal_has_its_status_and_a_reason(
     assert (found, body) == (status, {})
     assert reason
     assert list(world.engine.nodes) == ["orders"]
+
+
+@pytest.mark.parametrize("slip", ["true", "yes", 1, 0, 1.0, b"true", [True], "", "false"])
+def test_what_is_nearly_a_trial_is_not_the_real_thing(world: World, client: Client, slip: object) -> None:
+    """A boolean that isn't one is refused, in the body and as a property; what was to be tried isn't done."""
+    queue = world.queue("orders", max_count=10)
+    world.put(queue, 3)
+    text = "policies: [{match: orders, max_count: 5}]"
+    asked: list[tuple[str, dict[str, object]]] = [
+        ("purge", {"name": "orders"}),
+        ("move", {"source": "orders", "target": "other"}),
+        ("apply", {"text": text}),
+        ("apply", {}),
+    ]
+    for operation, arguments in asked:
+        found = [client.call(operation, {**arguments, "dry_run": slip}, type=BROKER)]
+        if not isinstance(slip, list):
+            found.append(client.call(operation, {}, type=BROKER, dry_run=slip, **arguments))
+        for status, reason, _ in found:
+            assert (status, reason) == (400, f"{operation}: 'dry_run' must be true or false, a boolean")
+    assert (queue.gate.depth_msgs, list(world.engine.nodes)) == (3, ["orders"])
+    assert client.call("purge", {"name": "orders", "dry_run": True}, type=BROKER)[2] == {"purged": 3}
+    assert client.call("purge", {"name": "orders", "dry_run": None}, type=BROKER)[2] == {"purged": 3}
+    assert queue.gate.depth_msgs == 0
+
+
+def test_files_of_the_brokers_own_cannot_be_tried(client: Client) -> None:
+    assert client.call("apply", {"dry_run": True}, type=BROKER)[:2] == (
+        400,
+        "apply: 'dry_run' needs a 'text'; the broker's own files can't be tried",
+    )
+
+
+def test_policies_that_are_an_empty_text_are_applied(world: World, client: Client) -> None:
+    world.queue("orders")
+    for more in ({}, {"dry_run": True}):
+        assert client.call("apply", {"text": "", **more}, type=BROKER)[::2] == (200, {"changed": []})
+
+
+def test_a_binding_is_ended_by_its_ends_or_by_its_name_and_no_other_is(world: World, client: Client) -> None:
+    binding = "org.sluice.binding"
+    ends = [("x", "b/c"), ("x/b", "c")]
+    for source, target in ends:
+        assert client.call("CREATE", {"source": source, "target": target}, type=binding)[0] == 201
+    assert client.call("DELETE", {}, type=binding, name="x/b/c")[0] == 404
+
+    def bound() -> list[tuple[str, str]]:
+        rows = client.call("QUERY", {"attributeNames": ["source", "target"]}, type=binding)[2]["results"]
+        return sorted((str(source), str(target)) for source, target in rows)
+
+    assert bound() == ends
+    answer = client.call("DELETE", {"source": "x", "target": "b/c"}, type=binding, name="x/b/c")
+    assert (answer[0], bound()) == (204, ends[1:])
+    assert client.call("DELETE", {"source": "x", "target": "b/c"}, type=binding, name="x/b/c")[0] == 404
+    assert (client.call("DELETE", type=binding, identity="x%2Fb/c")[0], bound()) == (204, [])
+
+
+def test_what_is_no_text_stays_none(world: World, client: Client) -> None:
+    assert client.call("CREATE", {"dead_letter_address": b"dlq"}, type=QUEUE, name="x")[0] == 400
+    assert client.call("CREATE", {"selector": b"1 = 1"}, type="org.sluice.bridge", name="a->b")[0] == 400
+    assert client.call("CREATE", {"durable": 1}, type="org.sluice.bridge", name="a->b")[0] == 400
+    assert [name for name in world.engine.nodes if "memory" in name] == []
 
 
 def test_a_body_that_is_no_map_is_refused(client: Client) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from broker.http.api.desk import TheDesk, Threaded, answer
@@ -12,9 +12,11 @@ from broker.http.api.listing import List, others
 from broker.http.api.shapes import BindingShape, Bridge, Channel, Route, page_of
 from broker.manage.acting import Acting
 from broker.manage.attributes import PREFIX
+from broker.manage.bindings import Binding
 
 router = APIRouter(route_class=Threaded, tags=["conduits"])
 
+Topic = Annotated[str, Query(max_length=255, description="of that topic only")]
 NodeName = Annotated[str, Field(min_length=1, max_length=255)]
 
 
@@ -40,9 +42,9 @@ class NewBridge(BridgeEnds, extra="forbid"):
 
 
 @router.get("/bindings", response_model=page_of(BindingShape))
-def bindings(desk: TheDesk, wanted: List) -> Response:
+def bindings(desk: TheDesk, wanted: List, topic: Topic = "") -> Response:
     """Which queues take what is sent to which topics."""
-    return answer(others(desk, "binding", wanted))
+    return answer(others(desk, "binding", wanted, lambda row: topic in ("", row["source"])))
 
 
 @router.post("/bindings", response_model=BindingShape, status_code=201)
@@ -51,7 +53,7 @@ def bind(desk: TheDesk, body: Ends) -> Response:
 
     def made(model: Acting) -> dict[str, object]:
         model.bind(body.source, body.target)
-        return model.read(PREFIX + "binding", f"{body.source}/{body.target}")
+        return model.read(PREFIX + "binding", Binding(body.source, body.target).name)
 
     return answer(desk.ask(made), 201)
 
