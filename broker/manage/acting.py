@@ -275,6 +275,11 @@ class Acting:
         """As the listing's."""
         return self._model.listing.nodes(kinds, self._only())
 
+    def of_topic(self, topic: str) -> list[str]:
+        """As the listing's."""
+        self._require(Action.MANAGE_READ, topic)
+        return self._model.listing.of_topic(topic, self._only())
+
     def keys(self, found: Sequence[str], attribute: str) -> list[object]:
         """As the listing's, for names from ``nodes``; None for those they may not see."""
         keys = self._model.listing.keys(found, attribute)

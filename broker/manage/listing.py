@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 
 from broker.engine import Engine
-from broker.errors import OperatorError
+from broker.errors import NotFoundError, OperatorError
 from broker.manage.attributes import PREFIX, names
 from broker.manage.entities import NODE_KINDS, Entities, Page
 from broker.manage.ordering import matcher, ordered
@@ -33,6 +33,15 @@ class Listing:
         self._engine = engine
         self._links = links
         self._entities = entities
+
+    def of_topic(self, topic: str, only: Only = None) -> list[str]:
+        """The names of the subscriptions that take from a topic, by its name or by a pattern."""
+        node = self._engine.nodes.get(topic)
+        if node is None or not node.is_topic:
+            raise NotFoundError(f"no topic named '{topic}'")
+        return [
+            each.name for each in node.subscriptions if each.is_subscription and (only is None or only(each))
+        ]
 
     def nodes(self, kinds: Sequence[str], only: Only = None) -> list[str]:
         """The names of all nodes of these kinds, those of the broker's own left out; ``only`` sorts out."""

@@ -47,7 +47,7 @@ def running(served: RunningBroker) -> Iterator[RunningBroker]:
     """With no node, hold, bridge or policy but those of its file."""
     yield served
     api = Api(served)
-    api.post("/producers/start", {})
+    api.post("/producers/start", {"target": None})
     for row in api.get("/bridges?limit=1000")["items"]:
         api.delete("/bridges", {"from": row["from"], "to": row["to"]})
     for row in api.get("/nodes?limit=1000&fields=name,kind")["items"]:
@@ -252,6 +252,38 @@ def test_bindings(running: RunningBroker) -> None:
     assert "is not bound" in api.delete("/bindings", ends, 404)["error"]
 
 
+def test_bindings_whose_names_hold_slashes_are_told_apart(running: RunningBroker) -> None:
+    api = Api(running)
+    ends = [{"source": "x", "target": "b/c"}, {"source": "x/b", "target": "c"}, {"source": "x%2Fb", "target": "c"}]
+    for each in ends:
+        api.post("/topics", {"name": each["source"]}, 201)
+    made = [api.post("/bindings", each, 201) for each in ends]
+    assert [{key: row[key] for key in each} for row, each in zip(made, ends, strict=True)] == ends
+    assert [row["identity"] for row in made] == ["x/b%2Fc", "x%2Fb/c", "x%252Fb/c"]
+    assert names(api.get("/bindings?topic=x%2Fb")) == ["x%2Fb/c"]
+    api.delete("/bindings", ends[0])
+    assert sorted(names(api.get("/bindings"))) == ["x%252Fb/c", "x%2Fb/c"]
+
+
+def test_a_topic_s_subscriptions_by_its_name_or_by_a_pattern(running: RunningBroker) -> None:
+    api = Api(running)
+    for topic in ("news.eu", "news.us"):
+        api.post("/topics", {"name": topic}, 201)
+    api.post("/queues", {"name": "inbox"}, 201)
+    api.post("/bindings", {"source": "news.eu", "target": "inbox"}, 201)
+    with Connection(running.url) as connection:
+        for address in ("news.eu", "news.us", "news.>", "other.>"):
+            connection.receiver(address)
+        wait_until(lambda: api.get("/subscriptions?limit=1")["total"] == 4, 10, "four subscriptions")
+        found = api.get("/subscriptions?topic=news.eu")["items"]
+        assert [row["topic"] for row in found] == ["news.>", "news.eu"]
+        page = api.get("/subscriptions?topic=news.eu&limit=1&sort=-name&fields=topic")
+        assert (page["items"], page["total"]) == ([{"topic": "news.eu"}], 2)
+        assert api.get("/subscriptions?topic=news.eu&filter=news.eu*")["total"] == 1
+        assert "no topic" in api.get("/subscriptions?topic=nobody", 404)["error"]
+        assert "no topic" in api.get("/subscriptions?topic=inbox", 404)["error"]
+
+
 def test_bridges(running: RunningBroker) -> None:
     api = Api(running)
     ends = {"from": "orders.eu", "to": "copies"}
@@ -349,7 +381,11 @@ def test_producers_are_stopped_and_started(running: RunningBroker) -> None:
     assert api.get("/holds") == {"holds": ["orders.>"]}
     assert api.get("/queues/orders.eu")["heldBy"] == "orders.>"
     assert api.post("/producers/start", {"target": "orders.>"}) == {"nodes": ["orders.eu"]}
-    assert api.post("/producers/stop", {}) == {"nodes": ["orders.eu"]}
+    for nobody in ({}, {"target": ""}, {"targets": None}):
+        assert api.post("/producers/stop", nobody, 422)["error"]
+        assert api.post("/producers/start", nobody, 422)["error"]
+    assert api.get("/holds") == {"holds": []}
+    assert api.post("/producers/stop", {"target": None}) == {"nodes": ["orders.eu"]}
     assert api.get("/holds") == {"holds": [">"]}
     assert api.post("/producers/start", {"target": None}) == {"nodes": ["orders.eu"]}
     assert api.get("/holds") == {"holds": []}

@@ -41,13 +41,14 @@ class Wanted(BaseModel):
 List = Annotated[Wanted, Query()]
 
 
-def nodes(desk: Desk, kinds: Sequence[str], wanted: Wanted) -> dict[str, object]:
-    """A page of nodes: only those shown are looked at as a whole."""
+def nodes(desk: Desk, kinds: Sequence[str], wanted: Wanted, topic: str = "") -> dict[str, object]:
+    """A page of nodes, or of a topic's subscriptions: only those shown are looked at as a whole."""
     attribute, downwards = wanted.order
     types = [PREFIX + kind for kind in kinds]
     check_columns(types, [attribute, *wanted.columns])
     matches = matcher(wanted.filter)
-    found = [name for name in desk.ask(lambda model: model.nodes(kinds)) if matches(name)]
+    known = desk.ask(lambda model: model.of_topic(topic) if topic else model.nodes(kinds))
+    found = [name for name in known if matches(name)]
     keys: list[object] = []
     if attribute == "name":
         keys = [*found]

@@ -14,7 +14,8 @@ router = APIRouter(route_class=Threaded, tags=["producers"])
 class Target(BaseModel, extra="forbid"):
     """Whose producers."""
 
-    target: str | None = Field(None, max_length=255, description="a name or a pattern; null for all")
+    # Nothing stands for all by being left out.
+    target: str | None = Field(min_length=1, max_length=255, description="a name or a pattern; null for all")
 
 
 class Concerned(TypedDict):

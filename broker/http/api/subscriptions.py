@@ -17,12 +17,16 @@ router = APIRouter(route_class=Threaded, tags=["subscriptions"])
 Kind = Annotated[
     Literal["queue", "topic", "subscription"] | None, Query(description="of one kind only; all of them")
 ]
+Topic = Annotated[
+    str,
+    Query(max_length=255, description="of that topic only, those by a pattern that means it included"),
+]
 
 
 @router.get("/subscriptions", response_model=page_of(Subscription))
-def many(desk: TheDesk, wanted: List) -> Response:
+def many(desk: TheDesk, wanted: List, topic: Topic = "") -> Response:
     """A page of them."""
-    return answer(nodes(desk, ("subscription",), wanted))
+    return answer(nodes(desk, ("subscription",), wanted, topic))
 
 
 @router.get("/subscriptions/{name}", response_model=Subscription)

@@ -16,6 +16,8 @@ import { thresholds } from "./thresholds.js";
 
 const MOST_LINKS = 50;
 const MOST_HEIRS = 200;
+// Rights may hide who takes, and the number tells of them all the same.
+const UNSEEN = "What takes from here isn't shown to you, or has just come or gone.";
 
 export async function show(root, { kind, name }, signal) {
   if (kind === "node") {
@@ -135,14 +137,15 @@ class View {
   heirs(signal) {
     const list = h("div", {});
     const asked = () => Promise.all([
-      get("/subscriptions", { limit: MOST_HEIRS, filter: this.name, fields: "name,topic,depth_msgs,consumers,flowStopped" }, signal),
-      get("/bindings", { limit: MOST_HEIRS, filter: this.name }, signal),
+      get("/subscriptions", { limit: MOST_HEIRS, topic: this.name, fields: "name,depth_msgs,consumers,flowStopped" }, signal),
+      get("/bindings", { limit: MOST_HEIRS, topic: this.name }, signal),
     ]);
     load(list, asked, ([subscriptions, bindings]) => {
-      const own = subscriptions.items.filter((row) => row.topic === this.name).map((row) => ({ ...row, kind: "subscription" }));
-      const bound = bindings.items.filter((row) => row.source === this.name).map((row) => ({ name: row.target, kind: "queue" }));
-      if (!own.length && !bound.length) return empty("Nobody takes what is sent here: messages to it are dropped.");
-      return table("Subscriptions and bound queues", HEIR, [...own, ...bound]);
+      const own = subscriptions.items.map((row) => ({ ...row, kind: "subscription" }));
+      const bound = bindings.items.map((row) => ({ name: row.target, kind: "queue" }));
+      const rest = subscriptions.total + bindings.total - own.length - bound.length;
+      if (!own.length && !bound.length) return empty(this.node.subscriptions ? UNSEEN : "Nobody takes what is sent here: messages to it are dropped.");
+      return [table("Subscriptions and bound queues", HEIR, [...own, ...bound]), rest > 0 && h("p", { class: "hint" }, `and ${count(rest)} more`)];
     });
     return list;
   }
