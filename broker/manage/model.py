@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
@@ -459,13 +460,12 @@ class Model:
         """Begin to copy the data directory to a new one; ``backup_done`` says when it is there."""
         if self.on_backup is None:
             raise OperatorError("this broker keeps nothing on disk")
-        path = Path(target)
-        if path.exists():
-            raise OperatorError(f"{target} exists already")
+        path = _new_path(target)
         if self._backup is not None and not self._backup.done:
             raise ConflictError("a backup is under way")
-        self._backup = backup = Backup()
+        backup = Backup()
         self.on_backup(path, backup.finish)
+        self._backup = backup
 
     def backup_done(self) -> bool:
         """Whether the last backup is complete; OperatorError with the reason if it failed."""
@@ -961,6 +961,19 @@ def _check_new(name: str) -> None:
     check_name(name)
     if is_pattern(name):
         raise OperatorError(f"'{name}' stands for many topics: it can be subscribed, and be no node's name")
+
+
+def _new_path(target: str) -> Path:
+    """OperatorError if nothing can be made there."""
+    try:
+        if "\0" in target:
+            raise ValueError("it holds a NUL")
+        os.fsencode(target)
+    except ValueError as fault:
+        raise OperatorError(f"{target!a} is no path of a directory: {fault}") from None
+    if os.path.lexists(target):
+        raise OperatorError(f"{target} exists already")
+    return Path(target)
 
 
 def _check_not_own(name: str, what: str) -> None:
