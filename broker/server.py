@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from logging import LogRecord
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
@@ -29,7 +30,7 @@ from broker.amqp.roster import Roster
 from broker.conducting import Conducting
 from broker.endpoints import is_loopback
 from broker.engine import Engine
-from broker.errors import ConfigError, OperatorError
+from broker.errors import ConfigError, OperatorError, Problem
 from broker.events.history import BACKLOG, Clockwork, History
 from broker.events.watch import TOPIC
 from broker.flow.limits import resolve
@@ -38,6 +39,8 @@ from broker.http.access import Access, Rates
 from broker.http.entrance import Entrance
 from broker.http.server import HttpServer, Operate, Secured
 from broker.http.share import Share
+from broker.loggers import ROOT
+from broker.logs.formats import JsonFormatter
 from broker.logs.output import Output
 from broker.machine import (
     MEMORY_PERCENT,
@@ -424,6 +427,13 @@ class Server:
         signal.signal(signal.SIGINT, on_stop)
         signal.signal(signal.SIGHUP, on_reload)
 
+    def say(self, text: str) -> None:
+        """What whoever started the broker waits for, whatever the log level; an object, where all lines are."""
+        if self._output is not None and isinstance(self._output.formatter, JsonFormatter):
+            text = self._output.format(LogRecord(ROOT, logging.INFO, "", 0, text, None, None))
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
     def _reload_and_say(self) -> None:
         try:
             changed = self.reload()
@@ -453,11 +463,23 @@ def check(settings: Settings) -> list[str]:
     operator is only warned of is returned.
     """
     check_exposure(settings.security, _listening(settings))
+    _check_ports(settings)
     authentication_of(settings.security)
     load_acl(settings.security.acl)
     if settings.tls.certificate is not None:
         Contexts.of(settings.tls)
     return warnings(settings.tls, datetime.now(UTC))
+
+
+def _check_ports(settings: Settings) -> None:
+    """ConfigError if two of ours are to listen at one place; port 0 is another one each time."""
+    taken: set[tuple[str, int]] = set()
+    named = [("listeners", str(each), each.host, each.port) for each in settings.listeners]
+    for name, url, host, port in (*named, ("http", settings.http.url, settings.http.host, settings.http.port)):
+        if port and (host, port) in taken:
+            where = settings.origins.get(name) or url
+            raise ConfigError((Problem(where, 0, 0, f"{name}: {url}: another listener has that port already"),))
+        taken.add((host, port))
 
 
 def _listening(settings: Settings) -> list[Listening]:
@@ -480,24 +502,19 @@ def serve(
     """Run a broker in this process until it is told to stop; says on stderr what it listens on."""
     _raise_descriptor_limit()
     server = Server(settings, reload, output)
-    _say(f"limits {server.budgets}")
+    say = server.say
+    say(f"limits {server.budgets}")
     try:
         opened = server.start()
     except OperatorError:
         server.close()
         raise
     for url in opened:
-        _say(f"listening {url}")
-    _say(f"sluice {__version__} ready")
+        say(f"listening {url}")
+    say(f"sluice {__version__} ready")
     notify("READY=1")
     server.run()
-    _say("sluice stopped")
-
-
-def _say(text: str) -> None:
-    """What whoever started the broker waits for, whatever the log level."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    say("sluice stopped")
 
 
 def _raise_descriptor_limit() -> None:

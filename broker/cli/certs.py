@@ -11,6 +11,7 @@ EXAMPLES = (
     ("sluice certs dev certs", "for localhost, into ./certs"),
     ("sluice certs dev --host mq.example.org --user alice certs", "for another host and another user"),
 )
+MOST_DAYS = 36_500
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -26,8 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a name or address of the broker; may repeat (default: localhost, 127.0.0.1 and ::1)",
     )
     dev.add_argument("--user", default="dev", metavar="NAME", help="whom the client's is for (default: dev)")
-    dev.add_argument("--days", type=count, default=365, metavar="N", help="how long they hold (default: 365)")
+    dev.add_argument("--days", type=_days, default=365, metavar="N", help="how long they hold (default: 365)")
     dev.add_argument("folder", type=Path, metavar="DIR", help="where they are written; a CA there is kept")
+
+
+def _days(text: str) -> int:
+    days = count(text)
+    if days > MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{text!r} are too many days: {MOST_DAYS}, a hundred years, at most")
+    return days
 
 
 def run(args: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -70,8 +71,33 @@ def overview() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one verb and returns the exit status."""
+    """Runs one verb and returns the exit status; what it printed is written by then."""
     words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _perform(words)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone.
+        _let_go()
+        return REFUSED
+    except OSError as fault:
+        _let_go()
+        if words[:1] == ["serve"]:  # a broker says so itself where the system is at fault: this is ours
+            raise
+        where = f"{fault.filename}: " if fault.filename else ""
+        print(f"sluice {' '.join(words[:1])}: {where}{fault.strerror or fault}", file=sys.stderr)
+        return REFUSED
+    return status
+
+
+def _let_go() -> None:
+    """What is left in the buffer goes nowhere; Python would complain once more while flushing at exit."""
+    with suppress(OSError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _perform(words: list[str]) -> int:
     if words[0:1] == ["help"] and len(words) > 1:
         words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
@@ -133,10 +159,6 @@ def _run(verb: str, words: Sequence[str]) -> int:
         return _say(verb, error, REFUSED)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more while flushing at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return REFUSED
 
 
 def _say(verb: str, error: Exception, status: int) -> int:

@@ -19,7 +19,8 @@ from broker.cli.main import UsageError
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[TextIO]:
+def opened(name: str) -> Iterator[TextIO]:
+    """The file of that name while it is read; UsageError if there is none."""
     if name == "-":
         yield sys.stdin
         return
@@ -31,20 +32,19 @@ def _opened(name: str) -> Iterator[TextIO]:
         yield file
 
 
-def csv_rows(name: str) -> Iterator[str]:
+def csv_rows(name: str, file: TextIO) -> Iterator[str]:
     """One JSON object a row. Raises UsageError at the first row that doesn't fit its header."""
-    with _opened(name) as file:
-        reader = csv.reader(file, strict=True)
-        try:
-            header = next(reader, None)
-            if not header:
-                raise UsageError(f"{name}:1: no header line")
-            _refuse_repeats(name, header)
-            for row in reader:
-                if row:
-                    yield _row(name, reader.line_num, header, row)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise UsageError(f"{name}:{reader.line_num + 1}: {error}") from error
+    reader = csv.reader(file, strict=True)
+    try:
+        header = next(reader, None)
+        if not header:
+            raise UsageError(f"{name}:1: no header line")
+        _refuse_repeats(name, header)
+        for row in reader:
+            if row:
+                yield _row(name, reader.line_num, header, row)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UsageError(f"{name}:{reader.line_num + 1}: {error}") from error
 
 
 def _refuse_repeats(name: str, header: list[str]) -> None:
@@ -59,17 +59,16 @@ def _row(name: str, line: int, header: list[str], row: list[str]) -> str:
     return json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False)
 
 
-def json_lines(name: str) -> Iterator[str]:
+def json_lines(name: str, file: TextIO) -> Iterator[str]:
     """Each line that is not empty, checked to be JSON. Raises UsageError at the first that is not."""
     line = 0
-    with _opened(name) as file:
-        try:
-            for line, raw in enumerate(file, 1):  # noqa: B007 - read by the handler below
-                text = raw.strip()
-                if text:
-                    json.loads(text)
-                    yield text
-        except json.JSONDecodeError as error:
-            raise UsageError(f"{name}:{line}:{error.colno}: no JSON: {error.msg}") from error
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{name}:{line + 1}: {error}") from error
+    try:
+        for line, raw in enumerate(file, 1):  # noqa: B007 - read by the handler below
+            text = raw.strip()
+            if text:
+                json.loads(text)
+                yield text
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{name}:{line}:{error.colno}: no JSON: {error.msg}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name}:{line + 1}: {error}") from error

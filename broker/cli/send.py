@@ -12,8 +12,9 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import islice, repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from broker.cli import arguments, rows
 from broker.cli.main import INTERRUPTED, REFUSED, USAGE, UsageError
@@ -62,10 +63,12 @@ def run(args: argparse.Namespace) -> int:
     """Sends them all; what was sent before a fault is reported with it."""
     from broker.client.link import Connection
 
-    with Connection(args.broker) as connection:
+    name = args.csv or args.jsonl
+    # Whoever named a file that isn't there is told before a broker is asked for anything.
+    with rows.opened(name) if name else nullcontext() as file, Connection(args.broker) as connection:
         sender = connection.sender(args.address, window=args.window, presettled=args.presettled)
         begin_s = time.monotonic()
-        status, fault = _send(args, connection, sender)
+        status, fault = _send(args, file, connection, sender)
         summary = _summary(sender, time.monotonic() - begin_s, fault)
     print(json.dumps(summary) if args.json else _told(sender, summary), flush=True)
     if fault:
@@ -73,13 +76,15 @@ def run(args: argparse.Namespace) -> int:
     return status
 
 
-def _send(args: argparse.Namespace, connection: Connection, sender: Sender) -> tuple[int, str | None]:
+def _send(
+    args: argparse.Namespace, file: TextIO | None, connection: Connection, sender: Sender
+) -> tuple[int, str | None]:
     """The exit status and what went wrong; outcomes of what was sent are waited for either way."""
     from broker.client.errors import ClientError
 
     fault: BaseException | None = None
     try:
-        _send_all(args, connection, sender)
+        _send_all(args, file, connection, sender)
     except (UsageError, ClientError, KeyboardInterrupt) as error:
         fault = error
     patience_s = LAST_WORDS_S if fault else args.timeout or FOREVER_S
@@ -98,7 +103,9 @@ def _judged(sender: Sender, fault: BaseException | None) -> tuple[int, str | Non
     return (USAGE if isinstance(fault, UsageError) else REFUSED), str(fault)
 
 
-def _send_all(args: argparse.Namespace, connection: Connection, sender: Sender) -> None:
+def _send_all(
+    args: argparse.Namespace, file: TextIO | None, connection: Connection, sender: Sender
+) -> None:
     from broker.client import codec
 
     head = codec.header(durable=args.durable) + codec.application_properties(dict(args.property))
@@ -107,7 +114,7 @@ def _send_all(args: argparse.Namespace, connection: Connection, sender: Sender) 
     every = 1 if "-" in (args.csv, args.jsonl) else PUMP_EVERY
     begin_s = time.monotonic()
     with Bar(f"to {printable(args.address)}", total, wanted=not args.json) as bar:
-        for number, body in enumerate(_bodies(args)):
+        for number, body in enumerate(_bodies(args, file)):
             if args.rate:
                 connection.wait_until(lambda: False, begin_s + number / args.rate - time.monotonic())
             sender.send(head + body, args.timeout)
@@ -118,12 +125,12 @@ def _send_all(args: argparse.Namespace, connection: Connection, sender: Sender) 
             )
 
 
-def _bodies(args: argparse.Namespace) -> Iterator[bytes]:
+def _bodies(args: argparse.Namespace, file: TextIO | None) -> Iterator[bytes]:
     """Encoded bodies, read as they are sent: a file may be longer than memory."""
     from broker.client import codec
 
-    if args.csv or args.jsonl:
-        texts = rows.csv_rows(args.csv) if args.csv else rows.json_lines(args.jsonl)
+    if file is not None:
+        texts = rows.csv_rows(args.csv, file) if args.csv else rows.json_lines(args.jsonl, file)
         return (codec.text_body(text) for text in islice(texts, args.count))
     body = codec.text_body(args.body) if args.size is None else codec.binary_body(bytes(args.size))
     return repeat(body, args.count or 1)

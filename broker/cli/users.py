@@ -104,6 +104,9 @@ def _add(args: argparse.Namespace) -> int:
     from broker.security.usersfile import changing, check_groups, check_name
 
     name = check_name(args.name)
+    if ":" in name:
+        # One that is in a file already stays: over AMQP it can come in.
+        raise OperatorError(f"{name!r} holds a colon: HTTP Basic ends the user's name there (RFC 7617 §2)")
     groups, others = (check_groups((args.groups or "").split(",")), _names(args.acts_as))
     password = "" if args.no_password else _password(args, name)
     with changing(args.file) as file:

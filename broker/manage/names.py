@@ -22,6 +22,8 @@ def check_name(name: str) -> str:
         raise OperatorError(f"a name may have at most {LONGEST} characters, not {len(name)}")
     if any(unicodedata.category(character) in UNPRINTABLE for character in name):
         raise OperatorError(f"a name may not hold control characters: {name!a}")
+    if name in (".", ".."):
+        raise OperatorError(f"'{name}' can't be a name: in the path of a URL it means another place")
     if name.startswith("$"):
         raise OperatorError(f"names that start with '$' are the broker's own: '{name}'")
     return name

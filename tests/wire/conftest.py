@@ -107,7 +107,7 @@ class RunningBroker:
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while not any(re.search(r"\bready$", line) for line in self.lines):
+        while not any(re.search(r"\bready(\"})?$", line) for line in self.lines):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.process.kill()
                 self.process.wait()
