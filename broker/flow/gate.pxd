@@ -7,7 +7,7 @@ cdef class Gate:
     cdef public str name
     cdef public bint enforced, held, full, closed
     cdef public long stop_msgs, resume_msgs, stop_bytes, resume_bytes, strict_bytes
-    cdef public long depth_msgs, depth_bytes, promised_msgs, promised_bytes
+    cdef public long depth_msgs, depth_bytes, promised_msgs, promised_bytes, parked_bytes
     cdef public long typical_bytes, peak_msgs, peak_bytes
     cdef public long closed_count, closed_since_ns, closed_total_ns
 
@@ -20,6 +20,9 @@ cdef class Gate:
     cpdef bint leave(self, long size, long now_ns)
     cpdef bint look(self, long now_ns)
     cpdef void promise(self, long msgs, long size)
+    cpdef void park(self, long size)
+    @cython.locals(entered=long)
+    cpdef bint takes_parked(self, long size)
     @cython.locals(room=long)
     cpdef long room(self, long reserve_bytes)
     @cython.locals(excess=long, over_bytes=long, each=long)

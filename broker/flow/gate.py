@@ -38,6 +38,8 @@ class Gate:
         self.depth_bytes = 0
         self.promised_msgs = 0
         self.promised_bytes = 0
+        # Of the depth of a budget: what waits to enter a node.
+        self.parked_bytes = 0
         self.typical_bytes = 0
         self.peak_msgs = 0
         self.peak_bytes = 0
@@ -114,6 +116,18 @@ class Gate:
         """Reserve room for ``msgs`` credits of ``size`` bytes in all; negative numbers give it back."""
         self.promised_msgs += msgs
         self.promised_bytes += size
+
+    def park(self, size: int) -> None:
+        """A message of so many bytes waits outside its node; a negative number: it does no more."""
+        self.depth_bytes += size
+        self.parked_bytes += size
+
+    def takes_parked(self, size: int) -> bool:
+        """Whether a message that waits may enter its node, where it takes so many bytes: what else waits
+        is not in its way.
+        """
+        entered = self.depth_bytes - self.parked_bytes + self.promised_bytes
+        return not self.enforced or self.stop_bytes == 0 or entered == 0 or entered + size <= self.stop_bytes
 
     def room(self, reserve_bytes: int) -> int:
         """How many more credits of ``reserve_bytes`` each may be promised now.

@@ -79,6 +79,8 @@ cdef class Ledger:
     cpdef object misjudged(self, Account account)
     @cython.locals(account=Account, budget=long)
     cdef object _deal(self, long now_ns)
+    cdef object _admit_in_line(self)
+    cdef bint _fits(self, long size) except -1
     cdef long _admit_parked(self, Account account, long budget) except -1
     @cython.locals(account=Account, room=long, msgs=long, left=long, held_back=bint)
     cdef object _deal_credit(self, list askers, long now_ns)
@@ -86,6 +88,7 @@ cdef class Ledger:
     cdef long _line_room_for(self, list askers)
     @cython.locals(size=long, change=long, held=long, gate=Gate)
     cdef object _learn(self, Account account)
+    cdef long _strict(self) except -1
     @cython.locals(size=long, gate=Gate)
     cdef object _grant(self, Account account, long msgs)
     cdef object _pinch(self, Account account)

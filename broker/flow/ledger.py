@@ -143,7 +143,7 @@ class Account:
         self.held = 0
         self.used = 0
         self.used_mark = 0
-        self.reserve_bytes = ledger.gate.strict_bytes or ledger.gate.typical_bytes or UNKNOWN_BYTES
+        self.reserve_bytes = self.ledger._strict() or ledger.gate.typical_bytes or UNKNOWN_BYTES
         self.learned_bytes = self.reserve_bytes
         self.passed_over = 0
         self.last_used_ns = 0
@@ -194,7 +194,7 @@ class Account:
         self.ledger.parked_msgs += 1
         self.ledger.parked_bytes += size
         if self.ledger.memory is not None:
-            self.ledger.memory.depth_bytes += self.ledger._held(size)
+            self.ledger.memory.park(self.ledger._held(size))
         if self.budget is not None:
             self.budget.hold(1, self.ledger._held(size))
             self.budget.trim(now_ns)
@@ -236,7 +236,7 @@ class Account:
         self.ledger.parked_msgs -= 1
         self.ledger.parked_bytes -= size
         if self.ledger.memory is not None:
-            self.ledger.memory.depth_bytes -= self.ledger._held(size)
+            self.ledger.memory.park(-self.ledger._held(size))
         if self.budget is not None:
             self.budget.hold(-1, -self.ledger._held(size))
 
@@ -360,6 +360,7 @@ class Ledger:
         self.others.append(gate)
         for account in self.accounts:
             gate.promise(account.outstanding, account.outstanding * account.reserve_bytes)
+            self._learn(account)
         self.trim(now_ns)
 
     def detach_gate(self, gate: Gate) -> None:
@@ -390,6 +391,7 @@ class Ledger:
             for account in self.accounts:
                 held = account.outstanding * self._held(account.reserve_bytes)
                 self.memory.promise(0, (self.copies - before) * held)
+            self.overpromised = self.overpromised or self.copies > before
 
     def lend(self, now_ns: int) -> int:
         """Take back what idle accounts hold, for others than ours; how much credit that was."""
@@ -544,6 +546,8 @@ class Ledger:
         excess = self.gate.excess_msgs()
         for gate in self.others:
             excess = max(excess, gate.excess_msgs())
+        if self.memory is not None:
+            excess = max(excess, self.memory.excess_msgs())
         return min(excess, self.promised_msgs)
 
     def _deal(self, now_ns: int) -> None:
@@ -552,6 +556,8 @@ class Ledger:
             return
         askers: list[Account] = []
         budget = self.room(1)
+        if budget == 0 and self.parked_msgs > 0:
+            self._admit_in_line()
         # As who is first would use it; who sends smaller messages may find more.
         room = max(self.room(self.line[0].reserve_bytes), 1)
         batch = self._batch(room)
@@ -580,9 +586,28 @@ class Ledger:
         most = stop_msgs // BATCH if room < len(self.line) else stop_msgs // (2 * len(self.accounts))
         return max(min(BATCH, most), 1)
 
+    def _admit_in_line(self) -> None:
+        """Parked messages alone, where memory has no room for more: they are in it already."""
+        for account in self.line:
+            self._admit_parked(account, len(account.parked))
+            if account.parked:
+                return
+
+    def _fits(self, size: int) -> bool:
+        """Whether a parked message may enter the node. Memory has it already: what is parked doesn't keep
+        out what is parked.
+        """
+        if self.gate.room(size) == 0:
+            return False
+        # One of them per subscription of a topic: a plain loop, typed when compiled.
+        for gate in self.others:
+            if gate.room(size) == 0:
+                return False
+        return self.memory is None or self.memory.takes_parked(self.copies * self._held(size))
+
     def _admit_parked(self, account: Account, budget: int) -> int:
         admitted = 0
-        while account.parked and admitted < budget and self.room(account.parked[0][1]) > 0:
+        while account.parked and admitted < budget and self._fits(account.parked[0][1]):
             message, size = account.next_parked()
             account.port.admit(message, size)
             admitted += 1
@@ -627,7 +652,7 @@ class Ledger:
 
     def _learn(self, account: Account) -> None:
         """Adopt the size the link's messages turned out to have; what it holds is reserved anew."""
-        size: int = self.gate.strict_bytes or account.learned_bytes
+        size: int = self._strict() or account.learned_bytes
         if size == account.reserve_bytes:
             return
         change = (size - account.reserve_bytes) * account.outstanding
@@ -641,6 +666,13 @@ class Ledger:
                 self.memory.promise(0, held * self.copies)
             if account.budget is not None:
                 account.budget.gate.promise(0, held)
+
+    def _strict(self) -> int:
+        """The size each credit reserves, where this gate or another reckons with the largest; else 0."""
+        size = self.gate.strict_bytes
+        for gate in self.others:
+            size = max(size, gate.strict_bytes)
+        return size
 
     def _pinch(self, account: Account) -> None:
         """It waits for its connection's budget, not for room here."""

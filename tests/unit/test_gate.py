@@ -88,6 +88,21 @@ def test_lowered_thresholds_say_what_to_take_back() -> None:
     assert (subject.state, subject.excess_msgs()) == (STOPPED, 80)
 
 
+def test_what_waits_outside_keeps_none_of_its_own_out() -> None:
+    subject = gate(stop_bytes=100, resume_bytes=95)
+    subject.park(90)
+    assert subject.takes_parked(1000), "where nothing else is there is room for one, however large"
+    enter(subject, 1)
+    assert (subject.state, subject.room(1)) == (STOPPED, 0)
+    assert (subject.takes_parked(90), subject.takes_parked(91)) == (True, False)
+    subject.promise(1, 60)
+    assert (subject.takes_parked(30), subject.takes_parked(31)) == (True, False)
+    subject.park(-90)
+    assert (subject.depth_bytes, subject.takes_parked(31)) == (10, False)
+    subject.enforce(False, NOW)
+    assert subject.takes_parked(1000)
+
+
 def test_an_operators_hand_is_above_every_threshold() -> None:
     subject = gate()
     assert subject.hold(True, NOW)

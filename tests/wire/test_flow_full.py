@@ -7,12 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
+from proton import Message
 
 from broker.client import codec
 from broker.client.errors import ClientTimeoutError
 from broker.client.link import Connection, Sender
+from broker.client.request import Management
 from broker.message import header_end
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.seeing import await_number, number_of, numbers_of, queue_of
@@ -174,6 +177,84 @@ def test_a_send_fails_where_a_budget_has_no_space(
         assert sender.accepted + sender.rejected == 100
         assert {condition for _, condition, _ in sender.rejections} == {FULL}
         assert number_of(broker, "q", "depth_msgs") == sender.accepted
+
+
+def test_messages_that_wait_do_not_keep_each_other_out(start_broker: StartBroker) -> None:
+    """A relay has credit whatever is full: what it sent fills all memory, and goes on as there is room."""
+    limits = "flow_stop_count: 5, flow_resume_count: 3"
+    broker = start_broker("memory_limit: 1MB\n", f"policies:\n  - {{match: q, {limits}}}\n")
+    with Connection(broker.url) as connection, Connection(broker.url) as other:
+        relay = connection.sender(None)
+        for number in range(480):
+            relay.send(addressed("q", number, 4 * KB), timeout_s=10)
+        with suppress(ClientTimeoutError):
+            relay.flush(0.5)
+        await_number(broker, "q", "parked_msgs", 475)
+        receiver, taken = other.receiver("q"), []
+        while len(taken) < 480:
+            more = receiver.take(100, timeout_s=10)
+            assert more, f"{len(taken)} came, and no more"
+            taken += more
+        relay.flush(10)
+        assert relay.accepted == 480
+
+
+def test_memory_is_not_overdrawn_by_who_sends_larger_ones_than_before(start_broker: StartBroker) -> None:
+    broker = start_broker("memory_limit: 4MB\n")
+    with Connection(broker.url) as connection, Connection(broker.url) as other:
+        sender, receiver = connection.sender("q"), other.receiver("q")
+        taken = 0
+        for number in range(3000):
+            sender.send(numbered(number, 50), timeout_s=10)
+            if number % 100 == 99:
+                sender.flush(10)
+                while taken <= number:
+                    taken += len(receiver.take(100, timeout_s=10))
+        receiver.close()
+        sent_until_blocked(sender, 40 * KB)
+        assert 3 << 20 < broker_number(broker, "held_bytes") <= 4 << 20
+
+
+def test_memory_is_not_overdrawn_where_more_come_to_want_a_copy(start_broker: StartBroker) -> None:
+    broker = start_broker("memory_limit: 4MB\n", "policies:\n  - {match: t, kind: topic}\n")
+    with Connection(broker.url) as connection:
+        sender = connection.sender("t")
+        for number in range(50):
+            sender.send(numbered(number, 5 * KB), timeout_s=5)
+            sender.flush(5)
+        with Management(broker.url) as management:
+            for number in range(20):
+                ends = {"source": "t", "target": f"q{number}"}
+                management.call("CREATE", "org.sluice.queue", f"q{number}", {})
+                management.call("CREATE", "org.sluice.binding", f"t/q{number}", ends)
+        sent_until_blocked(sender, 5 * KB)
+        assert 3 << 20 < broker_number(broker, "held_bytes") <= 4 << 20
+
+
+def test_strict_bytes_are_exact_whatever_the_topic_reckons_with(start_broker: StartBroker) -> None:
+    strict = "flow_stop_size: 100KB, byte_reservation: strict, max_message_size: 10KB"
+    broker = start_broker(
+        policies=f"policies:\n  - {{match: t, kind: topic}}\n  - {{match: q, max_size: 10MB, {strict}}}\n"
+    )
+    with Management(broker.url) as management:
+        management.call("CREATE", "org.sluice.queue", "q", {})
+        management.call("CREATE", "org.sluice.topic", "t", {})
+        management.call("CREATE", "org.sluice.binding", "t/q", {"source": "t", "target": "q"})
+    with Connection(broker.url) as connection:
+        sent_until_blocked(connection.sender("t"), 10_000)
+    assert 90 * KB < number_of(broker, "q", "peak_bytes") <= 100 * KB
+
+
+def addressed(to: str, number: int, size: int) -> bytes:
+    """For a relay."""
+    return bytes(Message(address=to, body=str(number).encode().ljust(size, b".")).encode())
+
+
+def broker_number(broker: RunningBroker, attribute: str) -> int:
+    with Management(broker.url) as management:
+        body: Any = management.call("READ", "org.sluice.broker").body
+    value: int = body[attribute]
+    return value
 
 
 # --- one connection's own budget
