@@ -30,6 +30,8 @@ cdef class Engine:
 
     @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, Account account, bytes data, long bits, bint settled) except -1
+    @cython.locals(each=Node)
+    cdef bint _fits(self, Node node, bytes data, long size, bint crossing) except -1
     @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint, expires_ms=long, code=long)
     cpdef long put(self, Node node, bytes data, long bits) except -1
     cpdef object acknowledge(self, Node node, Entry entry)

@@ -120,6 +120,9 @@ class Engine:
             return self._arrive_unpromised(node, account, data, bits, settled, size)
         verdict = account.use(size, self.now_ns)
         if verdict == codes.TAKEN:
+            if not self._fits(node, data, size, True) and account.ledger.room(size) == 0:
+                # Larger than what its credit reserved: it waits, rather than be lost (FLOW §2 rule 7).
+                return codes.PARK
             code = self.put(node, data, bits)
             if node.awaiting is not None and self._must_wait(node, code, settled):
                 return codes.HOLD
@@ -136,6 +139,31 @@ class Engine:
                 node.overrun += 1
             return codes.PARK
         return codes.OVERSENT
+
+    def _fits(self, node: Node, data: bytes, size: int, crossing: bool) -> bool:
+        """Whether no hard limit is in the way where a message comes to lie, below which it may fit later.
+
+        ``crossing``: bridges take it further. Where `overflow` knows what to do at the limit, it fits.
+        """
+        if node.is_topic or node.subscriptions:
+            for each in node.subscriptions:
+                if not each.apart and not self._fits(each, data, size, crossing) and self._wants(each, data):
+                    return False
+        elif (
+            (node.gate.depth_bytes + size > node.hard_bytes or node.gate.depth_msgs >= node.hard_msgs)
+            and size <= node.hard_bytes
+            and node.overflow == codes.OVERFLOW_REJECT
+        ):
+            return False
+        if crossing and node.bridges:
+            for bridge in node.bridges:
+                if (
+                    bridge.crosses
+                    and not self._fits(bridge.target, data, size, False)
+                    and (bridge.filter is None or bridge.filter.matches(data))
+                ):
+                    return False
+        return True
 
     def put(self, node: Node, data: bytes, bits: int) -> int:
         """Enqueue a message that has room; ACCEPTED, STORING (not on disk yet) or REFUSED (hard limit)."""

@@ -188,7 +188,13 @@ class Account:
         return codes.VIOLATION
 
     def park(self, message: object, size: int, now_ns: int) -> None:
-        """Keep a message outside the node until there is room; it is admitted in its turn."""
+        """Keep a message outside the node until there is room; it is admitted in its turn.
+
+        Credit that stands is taken back: it holds the room that is waited for, and what is sent on it has to
+        come later.
+        """
+        if self.outstanding > 0:
+            self.ledger._withdraw(self, self.outstanding, now_ns)
         self.parked.append((message, size))
         self.parked_bytes += size
         self.ledger.parked_msgs += 1

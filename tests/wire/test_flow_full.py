@@ -103,6 +103,41 @@ def test_overflow_at_the_hard_limit(
         assert number_of(broker, "dead", "depth_msgs") == 20
 
 
+@pytest.mark.parametrize("address", ["q", "t"])
+@pytest.mark.parametrize("presettled", [False, True], ids=["unsettled", "pre-settled"])
+def test_messages_larger_than_their_credit_foresaw_wait_at_the_hard_limit(
+    start_broker: StartBroker, address: str, presettled: bool
+) -> None:
+    """A new link's credit reserves little; what doesn't fit below the limit is parked, told and kept."""
+    policies = "policies:\n  - {match: t, kind: topic}\n  - {match: q, max_size: 100KB}\n"
+    broker = start_broker(policies=policies)
+    kind = "topic" if address == "t" else "queue"
+    with Connection(broker.url) as connection:
+        connection.sender("q").close()
+        connection.sender("t").close()
+        with Management(broker.url) as management:
+            management.call("CREATE", "org.sluice.binding", "t/q", {"source": "t", "target": "q"})
+        sender = connection.sender(address, presettled=presettled, window=1000)
+        for number in range(60):
+            sender.send(numbered(number, 10_000), timeout_s=5)
+        wait_until(
+            lambda: (
+                number_of(broker, address, "parked_msgs", kind) + number_of(broker, "q", "depth_msgs") == 60
+            ),
+            10,
+            "all of them to be queued or parked",
+        )
+        assert number_of(broker, "q", "depth_bytes") <= 100 * KB
+        receiver = connection.receiver("q")
+        found: list[int] = []
+        while len(found) < 60:
+            found += [number_in(each) for each in receiver.take(100, timeout_s=10)]
+        sender.flush(10)
+        assert found == list(range(60))
+        assert (sender.accepted, sender.rejected) == (0 if presettled else 60, 0)
+        assert (number_of(broker, "q", "dropped"), number_of(broker, "q", "refused")) == (0, 0)
+
+
 @pytest.mark.parametrize("control", ["true", "false"])
 def test_overflow_page_keeps_everything_and_stops_nobody(start_broker: StartBroker, control: str) -> None:
     policy = f"{{match: q, overflow: page, memory_limit: 64KB, max_count: 10, flow_control: {control}}}"
