@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.flow.limits import BrokerDefaults, NodeSettings, SettingError
-from broker.policy.effective import Policy, PolicySet, Setting
+from broker.policy.effective import Policy, PolicySet, Setting, tolerated
 from broker.policy.load import parse_policies
 from broker.policy.match import parse_pattern
 from broker.units import MB
@@ -235,3 +235,40 @@ def test_the_first_match_by_rank_wins_whatever_the_order_of_the_files(texts: lis
     matching = [p.pattern for p in made if p.pattern.matches(address)]
     best = min(matching, key=lambda pattern: pattern.rank).text if matching else "default (none)"
     assert origin == best
+
+
+def test_who_has_to_be_there_goes_without_what_contradicts_and_says_so() -> None:
+    wanted = {"max_count": 800, "flow_resume_count": 850, "consumer_flow_min": 9, "consumer_flow_limit": 5}
+    found = tolerated(lambda without: POLICIES.effective("orders.eu", wanted, without=without))
+    settings = found.settings
+    assert (settings.max_count, settings.flow_stop_count, settings.consumer_flow_limit) == (800, 640, 5)
+    assert settings.flow_resume_count <= settings.flow_stop_count
+    assert [fault.rpartition("without that ")[2] for fault in found.faults] == [
+        "flow_stop_count",
+        "flow_resume_count",
+        "consumer_flow_min",
+    ]
+    assert "flow_stop_count from p.yaml:7:5" in found.faults[0]
+
+
+def test_what_is_left_out_is_as_if_nobody_had_set_it_there() -> None:
+    policies = parse_policies(
+        "policies: [{match: a, flow_stop_count: 50, flow_resume_count: 30, max_count: 90}]", "p.yaml"
+    )
+    found = tolerated(lambda without: policies.effective("a", {"flow_resume_count": 70}, without=without))
+    assert (found.settings.flow_resume_count, found.origins["flow_resume_count"]) == (30, "p.yaml:1:44")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"dead_letter_address": "a", "max_delivery_count": 3, "overflow": "dead_letter"},
+        {"overflow": "dead_letter", "max_count": 5},
+        {"when_full": "reject_after", "flow_resume_size": "9MB", "flow_stop_size": "5MB"},
+    ],
+)
+def test_no_message_is_lost_by_what_is_left_out(arguments: dict[str, object]) -> None:
+    found = tolerated(lambda without: PolicySet().effective("a", arguments, without=without))
+    settings = found.settings
+    assert found.faults
+    assert (settings.max_delivery_count, settings.overflow, settings.when_full) == (0, "reject", "block")
