@@ -332,6 +332,8 @@ class Model:
         # All is looked at first, what is there and what would be made: a refusal makes no node.
         topic, queue = self.engine.nodes.get(source), self.engine.nodes.get(target)
         check_ends(topic, queue)
+        if source == target:
+            raise OperatorError(f"'{source}' can't be bound to itself")
         if topic is not None and queue is not None:
             check(topic, queue)
         added = None

@@ -113,6 +113,7 @@ policies:
         ("BT", "$other", "the broker's own"),
         ("new", "BT", "only queues can be bound"),
         ("new.*", "new", "stands for many topics"),
+        ("new", "new", "bound to itself"),
     ],
 )
 def test_a_refused_binding_makes_no_node(source: str, target: str, reason: str) -> None:
