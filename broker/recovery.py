@@ -65,7 +65,7 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
     messages = 0
     larges = _larges(recovered)
     bound = bound_in(recovered.notes.get(BINDINGS, b""))
-    for each in sorted(recovered.shelves, key=_rank):
+    for each in _ordered(recovered.shelves):
         node = model.restore(each.name, each.definition, each.shelf, bound.get(each.name, ()))
         node.suspect_seq = _suspect(recovered, each)
         node.queue.next_seq = max(each.last_seq, node.suspect_seq) + 1
@@ -86,10 +86,20 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
         log.info("restored %d messages", messages)
 
 
-def _rank(shelf: RecoveredShelf) -> int:
-    if is_subscription(shelf.definition):
-        return 2
-    return 0 if Definition.decode(shelf.name, shelf.definition).kind == "topic" else 1
+def _ordered(shelves: list[RecoveredShelf]) -> list[RecoveredShelf]:
+    """Topics, queues, subscriptions; last the queues that were given the name of a subscription there was:
+    the other way round the name is taken.
+    """
+    subscriptions = {each.name for each in shelves if is_subscription(each.definition)}
+
+    def rank(shelf: RecoveredShelf) -> int:
+        if is_subscription(shelf.definition):
+            return 2
+        if Definition.decode(shelf.name, shelf.definition).kind == "topic":
+            return 0
+        return 3 if shelf.name in subscriptions else 1
+
+    return sorted(shelves, key=rank)
 
 
 def _larges(recovered: Recovered) -> dict[str, list[tuple[str, bytes]]]:

@@ -215,7 +215,7 @@ class Model:
     ) -> Node:
         """A new queue or topic; ``arguments`` in our words or Qpid's stand above every policy."""
         _check_new(name)
-        if name in self.engine.nodes or name in self.engine.subscriptions:
+        if name in self.engine.nodes:
             raise ConflictError(f"'{name}' exists already")
         explicit = from_arguments(arguments or {})
         if explicit.setdefault("kind", kind) != kind:
@@ -670,10 +670,6 @@ class Model:
         if address.startswith("$"):
             raise NotFoundError(f"no node '{address}': names that start with '$' are the broker's own")
         _check_new(address)
-        if address in self.engine.subscriptions:
-            raise ConflictError(
-                f"'{address}' is a subscription: nothing can be sent to it, or taken from it so"
-            )
         effective = self._effective(address, {}, kind, parents)
         if not effective.auto_create:
             why = effective.origins["auto_create"]

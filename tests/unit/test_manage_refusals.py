@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import ConflictError, LimitError, NotFoundError, OperatorError
+from broker.errors import LimitError, NotFoundError, OperatorError
 from broker.flow.limits import SettingError
 from broker.manage.subscriptions import Wanted
 from broker.node import Node
@@ -142,12 +142,3 @@ def test_a_binding_makes_both_its_ends_or_none() -> None:
     world.model.resolve("Q")
     world.model.bind("T", "Q", "ann")
     assert world.engine.nodes["Q"].topics == [world.engine.nodes["T"]]
-
-
-def test_no_node_has_the_name_of_a_subscription() -> None:
-    world = World()
-    name = world.model.subscriptions.join(LASTING).node.name
-    with pytest.raises(ConflictError):
-        world.model.create("queue", name)
-    with pytest.raises(ConflictError, match="is a subscription"):
-        world.model.resolve(name)

@@ -214,6 +214,18 @@ def test_a_subscription_to_events_survives_a_broker_without_them(again: Again) -
         assert receiver.receive(timeout=5).body
 
 
+def test_a_queue_that_has_the_name_of_a_subscription_survives(again: Again) -> None:
+    broker = again()
+    with connected(broker.url, "app") as connection:
+        detach(connection.create_receiver("topic://t", name="sub", options=LASTING, credit=0))
+    create(Api(broker), "queue", "t/app.sub")
+    publish(broker, "t", "a", "b")
+    publish(broker, "t/app.sub", "c")
+    api = Api(again())
+    found = [depth(api, kind, "t/app.sub") for kind in ("queue", "subscription")]
+    assert found == [1, 2]
+
+
 def test_a_long_filter_survives(again: Again) -> None:
     long = "n = 7 OR n = '" + "x" * 20_000 + "'"
     broker = again(config="limits: {max_selector_length: 100000}\n")
