@@ -110,8 +110,14 @@ cdef class ProducerLink(Port):
     cdef long look_again
     cdef Unwritten unwritten
     cdef long group
+    # Those whose deliveries point to them: they live until the delivery has its outcome, whoever forgets them.
+    cdef set holding
 
     cdef object on_delivery(self, void *delivery)
+    cdef object heard(self)
+    cdef object hold(self, Held held, void *delivery)
+    cdef object let_go(self, Held held)
+    cdef object turn_down(self, void *delivery, bytes name, bytes text)
     cdef object take(self, void *delivery, bytes data, long bits, bint settled)
     cdef object verdict(self, void *delivery, long code, bytes data, long bits, bint settled,
                         Node node, Account account)

@@ -364,7 +364,7 @@ cdef class Connection:
         if context == NULL:
             return
         if not pn_link_is_sender(link):
-            (<ProducerLink>context).offered_at = (<ProducerLink>context).received
+            (<ProducerLink>context).heard()
             if self.incoming.echo:
                 self.repeat_flow(link)
             return
@@ -564,6 +564,7 @@ cdef class ProducerLink(Port):
         self.max_size = max_size
         self.most_held = self.look_again = engine.large.most
         self.unwritten = Unwritten()
+        self.holding = set()
         self.most_unconfirmed = 1 << 60
         connection.numbered += 1
         self.id = f"{connection.owner.id}.{connection.numbered}"
@@ -574,9 +575,28 @@ cdef class ProducerLink(Port):
         pn_link_flow(self.link, msgs)
         self.connection.touch()
 
+    cdef object heard(self):
+        """A flow came: how many messages the peer has, and perhaps that it gave up credit unasked (§2.6.7)."""
+        cdef long lost
+        self.offered_at = self.received
+        if self.dead:
+            return
+        if self.open_credit > 0:
+            self.renew_open()
+        elif self.account is not None:
+            lost = self.account.outstanding - pn_link_credit(self.link)
+            if lost > 0:
+                self.account.forgo(lost, self.engine.now_ns)
+                if pn_link_credit(self.link) < 0:
+                    pn_link_flow(self.link, -pn_link_credit(self.link))
+                self.engine.touch(self.node)
+
     cpdef object revoke(self, long msgs):
-        pn_link_flow(self.link, -msgs)
-        self.connection.touch()
+        # Never below 0, which a flow frame would tell the peer as 4,294,967,295.
+        msgs = min(msgs, pn_link_credit(self.link))
+        if msgs > 0:
+            pn_link_flow(self.link, -msgs)
+            self.connection.touch()
 
     cpdef object admit(self, object parked, long size):
         cdef Held held = parked
@@ -630,10 +650,26 @@ cdef class ProducerLink(Port):
         self.fail("amqp:resource-limit-exceeded", f"{self.unconfirmed} deliveries wait for their settlement")
         return True
 
+    cdef object hold(self, Held held, void *delivery):
+        """Its outcome is told later."""
+        held.delivery = delivery
+        pn_delivery_set_context(delivery, <void *>held)
+        self.holding.add(held)
+
+    cdef object let_go(self, Held held):
+        """Its delivery has its outcome, or needs none any more."""
+        pn_delivery_set_context(held.delivery, NULL)
+        held.delivery = NULL
+        self.holding.discard(held)
+
     cdef object release_held(self, Held held, long code):
-        if held.delivery != NULL:
-            pn_delivery_set_context(held.delivery, NULL)
-            self.outcome(held.delivery, code)
+        cdef void *delivery = held.delivery
+        if delivery != NULL:
+            self.let_go(held)
+            if code == codes.REFUSED and held.node.deleted and not pn_delivery_settled(delivery):
+                self.turn_down(delivery, b"amqp:resource-deleted", f"'{held.node.name}' was deleted".encode())
+            else:
+                self.outcome(delivery, code)
             self.connection.touch()
         self.kept -= 1
         self.renew_open()
@@ -903,8 +939,7 @@ cdef class ProducerLink(Port):
             held.bits = bits
             held.node = node
             held.account = account
-            held.delivery = delivery
-            pn_delivery_set_context(delivery, <void *>held)
+            self.hold(held, delivery)
             self.kept += 1
             self.engine.hold_settlement(node, account, held)
         elif code == codes.PARK:
@@ -920,8 +955,7 @@ cdef class ProducerLink(Port):
             if settled:
                 pn_delivery_settle(delivery)
             else:
-                held.delivery = delivery
-                pn_delivery_set_context(delivery, <void *>held)
+                self.hold(held, delivery)
             self.engine.park(node, account, held, len(data) + self.engine.large.size_of(bits), settled)
         elif settled:
             # Nothing can be told of a pre-settled message, so the link ends rather than lose it silently.
@@ -938,20 +972,26 @@ cdef class ProducerLink(Port):
             pn_link_flow(self.link, 1)
 
     cdef object outcome(self, void *delivery, long code):
-        cdef void *condition
         if pn_delivery_settled(delivery):
             pn_delivery_settle(delivery)
             return
         if code == codes.STORING:
             self.until_stored(delivery)
             return
-        if code == codes.ACCEPTED:
-            pn_delivery_update(delivery, STATE_ACCEPTED)
+        if code != codes.ACCEPTED:
+            self.turn_down(delivery, REFUSED_NAME, b"the queue is full")
+            return
+        pn_delivery_update(delivery, STATE_ACCEPTED)
+        if not self.second:
+            pn_delivery_settle(delivery)
         else:
-            condition = pn_disposition_condition(pn_delivery_local(delivery))
-            pn_condition_set_name(condition, REFUSED_NAME)
-            pn_condition_set_description(condition, b"the queue is full")
-            pn_delivery_update(delivery, STATE_REJECTED)
+            self.await_settlement()
+
+    cdef object turn_down(self, void *delivery, bytes name, bytes text):
+        cdef void *condition = pn_disposition_condition(pn_delivery_local(delivery))
+        pn_condition_set_name(condition, name)
+        pn_condition_set_description(condition, text)
+        pn_delivery_update(delivery, STATE_REJECTED)
         if not self.second:
             pn_delivery_settle(delivery)
         else:
@@ -959,26 +999,18 @@ cdef class ProducerLink(Port):
 
     cdef object malformed(self, void *delivery, long size, bint settled):
         """The delivery is refused, the smallest scope; a pre-settled one can't be, so the link ends."""
-        cdef void *condition
         pn_link_advance(self.link)
         if self.account is not None:
             if self.account.use(size, self.engine.now_ns) == codes.VIOLATION and self.open_credit == 0:
                 pn_delivery_settle(delivery)
                 self.oversent()
                 return
-            self.after_unused()
+        self.after_unused()
         if settled:
             pn_delivery_settle(delivery)
             self.fail("amqp:decode-error", "the message's sections are malformed")
             return
-        condition = pn_disposition_condition(pn_delivery_local(delivery))
-        pn_condition_set_name(condition, b"amqp:decode-error")
-        pn_condition_set_description(condition, b"the message's sections are malformed")
-        pn_delivery_update(delivery, STATE_REJECTED)
-        if not self.second:
-            pn_delivery_settle(delivery)
-        else:
-            self.await_settlement()
+        self.turn_down(delivery, b"amqp:decode-error", b"the message's sections are malformed")
 
     cdef object forget_pieces(self):
         """What came of a message so far is not held any more, or held as a whole."""
@@ -996,7 +1028,7 @@ cdef class ProducerLink(Port):
         pn_delivery_settle(delivery)
         if self.account is not None:
             self.account.use(0, self.engine.now_ns)
-            self.after_unused()
+        self.after_unused()
 
     cdef object after_unused(self):
         """Credit was used up by something that is no message of the node's: renew it."""
@@ -1004,7 +1036,7 @@ cdef class ProducerLink(Port):
             pn_link_flow(self.link, 1)
         if self.open_credit > 0:
             self.renew_open()
-        elif self.account.outstanding <= self.account.low:
+        elif self.account is not None and self.account.outstanding <= self.account.low:
             self.account.ledger.renew(self.account, self.engine.now_ns)
         if self.node is not None:
             self.engine.touch(self.node)
@@ -1013,8 +1045,7 @@ cdef class ProducerLink(Port):
         cdef void *context = pn_delivery_get_context(delivery)
         if context != NULL:
             # Held: the peer no longer asks for the outcome, the message is still taken in its turn.
-            (<Held>context).delivery = NULL
-            pn_delivery_set_context(delivery, NULL)
+            self.let_go(<Held>context)
         else:
             self.unwritten.strike(delivery)
             if self.unconfirmed > 0:
@@ -1036,6 +1067,8 @@ cdef class ProducerLink(Port):
         self.dead = True
         self.forget_pieces()
         self.unwritten.clear()
+        for held in list(self.holding):
+            self.let_go(held)
         pn_link_set_context(self.link, NULL)
         self.connection.links.discard(self)
         self.close_accounts()
@@ -1164,8 +1197,7 @@ cdef class SinkLink(ProducerLink):
         if settled:
             pn_delivery_settle(delivery)
         else:
-            held.delivery = delivery
-            pn_delivery_set_context(delivery, <void *>held)
+            self.hold(held, delivery)
         self.kept += 1
         if not self.sink(data, lambda: self.handled(held)):
             self.fail("amqp:resource-limit-exceeded", "too many requests wait already")

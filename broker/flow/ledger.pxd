@@ -34,6 +34,7 @@ cdef class Account:
     cdef public object parked, origin
 
     cpdef long use(self, long size, long now_ns)
+    cpdef object forgo(self, long msgs, long now_ns)
     cpdef bint unpark(self, object message) except -1
     cpdef object park(self, object message, long size, long now_ns)
     cpdef long wants(self)

@@ -187,6 +187,16 @@ class Account:
             return codes.LATE
         return codes.VIOLATION
 
+    def forgo(self, msgs: int, now_ns: int) -> None:
+        """The peer counts so much of its credit as used and sent nothing for it: it asks for new."""
+        given = min(msgs, self.outstanding)
+        late = min(msgs - given, self.withdrawn)
+        self.ledger._return(self, given)
+        self.withdrawn -= late
+        self.used += given + late
+        if self.outstanding <= self.low:
+            self.ledger.wait(self, now_ns)
+
     def park(self, message: object, size: int, now_ns: int) -> None:
         """Keep a message outside the node until there is room; it is admitted in its turn.
 
