@@ -54,6 +54,13 @@ class Awaiting:
                 account.ledger.renew(account, self._engine.now_ns)
         self._engine.touch(self._topic)
 
+    def end(self) -> None:
+        """The topic is gone, and all that was in its channels with it: nothing is waited for any more."""
+        while self._held:
+            _, account, held = self._held.popleft()
+            account.held -= 1
+            account.port.confirm(held)
+
     def forget(self, account: Account) -> None:
         """Nobody is there any more to be told."""
         if account.held:

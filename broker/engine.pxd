@@ -25,7 +25,7 @@ cdef class Engine:
     cdef public object find, large, origin, bridging
     cdef public Paging paging
     cdef public dict subscriptions
-    cdef public list unfinished, stirred
+    cdef public list unfinished, stirred, overdue
     cdef public long sharers_turn
 
     @cython.locals(size=long, verdict=long, code=long)
@@ -62,6 +62,9 @@ cdef class Engine:
     cdef object _strip(self, Node node, Entry entry)
     cdef object _have_body(self, Node node, Entry entry, object body, bint keep)
     cpdef object let_go(self, Node node, long seq)
+    cpdef object put_back(self, Node node, Entry entry)
+    cpdef object give_up(self, Node node, Entry entry)
+    cdef object _bury_overdue(self)
     cdef object _way_of_letters(self, Node node)
     cdef bytes _letter(self, Node node, bytes data, str reason)
     cdef long _wall_ms(self)

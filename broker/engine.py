@@ -18,7 +18,7 @@ from broker.flow.ledger import IDLE_NS, Account, Budget, Ledger, Port
 from broker.large import Body, Larges, Parting, dress, note_key, note_value
 from broker.node import Node
 from broker.paging import Paging
-from broker.passage import EXPIRED, OVERFLOW, REJECTED, UNDELIVERABLE, Mover, Passage
+from broker.passage import EXPIRED, OVERFLOW, REJECTED, UNDELIVERABLE, Letters, Move, Passage
 from broker.queues.dispatch import Consumer, fair, fill, only
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
@@ -96,7 +96,9 @@ class Engine:
         # later doesn't make messages expire.
         self.epoch_ns = 0
         self.expiring: set[Node] = set()
-        self.moves: list[Mover] = []
+        self.moves: list[Move] = []
+        # What expired while it was on its way to another node that didn't take it.
+        self.overdue: list[tuple[Node, Entry]] = []
         self.temp = Gate("temp_limit")
         self.paging = Paging(self)
         self.find: Callable[[str], Node] = self.node
@@ -262,6 +264,25 @@ class Engine:
             data = message.with_annotations(data, entry.extra.annotations)
         way.send(entry, self._letter(node, data, reason))
 
+    def put_back(self, node: Node, entry: Entry) -> None:
+        """What was on its way to another node stays here: in its place again, as it was."""
+        if node.deleted:
+            return
+        if entry.extra is not None and 0 < entry.extra.expires_ns <= self.now_ns:
+            # Its letter may need a node made for it, which is no matter for whoever is deleting one.
+            self.overdue.append((node, entry))
+            return
+        if entry.redelivered and entry.durable and node.shelf is not None:
+            node.shelf.update(entry.seq, REDELIVERED, entry.delivery_count)
+        node.queue.release(entry)
+        self.touch(node)
+
+    def give_up(self, node: Node, entry: Entry) -> None:
+        """An acquired message goes nowhere: it is dropped, and counted."""
+        if not node.deleted:
+            node.dropped += 1
+            self._remove(node, entry)
+
     def passed_on(self, node: Node, entry: Entry, way: Passage) -> None:
         """A message that was on its way to another node is there."""
         if way is node.letters:
@@ -281,6 +302,8 @@ class Engine:
             self._wake_restless()
         if self.expiring:
             self._expire()
+        if self.overdue:
+            self._bury_overdue()
         if (self.wanted_bytes or self.borrowing or self.scarce) and now_ns >= self.lend_ns:
             self._look_at_budgets()
 
@@ -321,6 +344,8 @@ class Engine:
 
     def next_deadline(self) -> int:
         """When a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
+        if self.overdue:
+            return 1
         earliest = self.lend_ns if self.wanted_bytes or self.borrowing or self.scarce else 0
         for node in self.expiring:
             due = _expiry_of(node).next_deadline()
@@ -543,7 +568,7 @@ class Engine:
         node.refused += 1
         return codes.REFUSED
 
-    def _way_of_letters(self, node: Node) -> Passage | None:
+    def _way_of_letters(self, node: Node) -> Letters | None:
         """The way to the dead-letter node, which is made by policy if need be; None without one."""
         address = node.dead_letter_address
         way = node.letters
@@ -555,10 +580,17 @@ class Engine:
             target = self.find(address)
         except OperatorError:
             return None
-        if way is not None:
-            way.close()
-        node.letters = Passage(self, node, target)
+        waiting = [] if way is None else way.leave()
+        node.letters = Letters(self, node, target)
+        for each in waiting:
+            node.letters.send(each.entry, each.data)
         return node.letters
+
+    def _look_after_letters(self, node: Node) -> None:
+        """What waits goes to where letters go now, and what was refused is offered again."""
+        if node.letters is not None and node.letters.waiting_msgs() > 0:
+            self._way_of_letters(node)
+            node.letters.retry()
 
     def _letter(self, node: Node, data: bytes, reason: str) -> bytes:
         return message.dead_lettered(data, reason, node.address, self._wall_ms())
@@ -599,6 +631,11 @@ class Engine:
                 self.bury(node, entry, EXPIRED)
             if not len(expiry) or node.deleted:
                 self.expiring.discard(node)
+
+    def _bury_overdue(self) -> None:
+        overdue, self.overdue = self.overdue, []
+        for node, entry in overdue:
+            self.bury(node, entry, EXPIRED)
 
     def _is_duplicate(self, node: Node, data: bytes) -> bool:
         """Whether the message came before, within the node's window; else it is remembered."""
@@ -1188,8 +1225,7 @@ class Engine:
         node = self.node(name)
         del self.nodes[name]
         node.deleted = True
-        for account in list(node.ledger.accounts):
-            account.close()
+        self._close_accounts(node)
         for subscription in list(node.subscriptions):
             if subscription.is_subscription and subscription.address == node.name:
                 self.unsubscribe(subscription)
@@ -1206,13 +1242,29 @@ class Engine:
         self._links_changed(node)
         return node
 
+    def _close_accounts(self, node: Node) -> None:
+        """What was parked here has its answer, or is where it came from; so has what channels hold back."""
+        for account in list(node.ledger.accounts):
+            if isinstance(account.port, Passage):
+                account.port.close(f"'{node.name}' was deleted")
+                continue
+            while account.parked:
+                parked, _ = account.next_parked()
+                account.port.refuse(parked)
+            account.close()
+        node.deadlines.clear()
+        if node.awaiting is not None:
+            node.awaiting.end()
+            node.awaiting = None
+
     def _end_passages(self, node: Node) -> None:
         self.expiring.discard(node)
         self.paging.nodes.discard(node)
+        reason = f"'{node.name}' was deleted"
         if node.letters is not None:
-            node.letters.close()
-        for mover in [each for each in self.moves if node in (each.passage.source, each.passage.target)]:
-            self.end_move(mover)
+            node.letters.close(reason)
+        for move in [each for each in self.moves if each.source is node]:
+            move.close(reason)
 
     def _release_memory(self, node: Node) -> None:
         """A node is gone with all it held."""
@@ -1269,17 +1321,10 @@ class Engine:
         spooled = 0 if source.spool is None else source.spool.count
         count = min(count, source.queue.ready + source.queue.behind + spooled)
         if count > 0:
-            mover = Mover(self, Passage(self, source, target), count)
-            self.moves.append(mover)
-            self.add_consumer(source, mover)
+            move = Move(self, source, target, count)
+            self.moves.append(move)
+            self.add_consumer(source, move.mover)
         return count
-
-    def end_move(self, mover: Mover) -> None:
-        """It has taken all it was to take."""
-        if mover in self.moves:
-            self.moves.remove(mover)
-            self.remove_consumer(mover.passage.source, mover)
-            mover.passage.end()
 
     def hold(self, node: Node, held: bool) -> None:
         """An operator's gate: stop or start this node's producers."""
@@ -1336,6 +1381,8 @@ class Engine:
         for node in self.every_node():
             if node.spool is not None:
                 self.paging.retry(node, node.spool)
+            if node.letters is not None:
+                self._look_after_letters(node)
             out = node.accepted + node.rejected + node.dropped
             moved += node.received - node.sampled_in + out - node.sampled_out
             node.rate_in = (node.received - node.sampled_in) / seconds

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from broker.awaiting import Awaiting
     from broker.bridge import Bridge
     from broker.flow.limits import NodeSettings
-    from broker.passage import Passage
+    from broker.passage import Letters
 
 
 class Node:
@@ -80,7 +80,7 @@ class Node:
         self.suspect_seq = 0
         self.expiry: Expiry | None = None
         self.duplicates: Duplicates | None = None
-        self.letters: Passage | None = None
+        self.letters: Letters | None = None
         self.dead_letter_address = ""
         self.max_delivery_count = 0
         self.plain = True

@@ -224,4 +224,4 @@ def memory_of(node: Node) -> int:
 
 def _letters_wait(node: Node) -> bool:
     """Whether so many dead letters wait for room that no more should be read to become one."""
-    return node.letters is not None and len(node.letters.account.parked) >= MOVE_WINDOW
+    return node.letters is not None and node.letters.waiting_msgs() >= MOVE_WINDOW

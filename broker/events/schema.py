@@ -160,6 +160,14 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
         "A node copied into another has no room for the copies: the first of them is refused",
         (Field("bridge", TEXT, "Its name"), Field("refused", NATURAL, "How many were refused so far")),
     ),
+    "move_stopped": (
+        "An operator's move ended before all had gone: what had not is where it was",
+        (
+            Field("target", TEXT, "Where they went"),
+            Field("moved", NATURAL, "How many had gone over"),
+            Field("reason", TEXT, "What ended it"),
+        ),
+    ),
     "route_up": (
         "A route to another broker is connected",
         (Field("route", TEXT, "Its name"), Field("url", TEXT, "The other broker, without user and password")),
