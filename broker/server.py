@@ -428,7 +428,7 @@ class Server:
         signal.signal(signal.SIGHUP, on_reload)
 
     def say(self, text: str) -> None:
-        """What whoever started the broker waits for, whatever the log level; an object, where all lines are."""
+        """What whoever started the broker waits for, whatever the log level; an object where all lines are."""
         if self._output is not None and isinstance(self._output.formatter, JsonFormatter):
             text = self._output.format(LogRecord(ROOT, logging.INFO, "", 0, text, None, None))
         sys.stderr.write(f"{text}\n")
@@ -475,10 +475,12 @@ def _check_ports(settings: Settings) -> None:
     """ConfigError if two of ours are to listen at one place; port 0 is another one each time."""
     taken: set[tuple[str, int]] = set()
     named = [("listeners", str(each), each.host, each.port) for each in settings.listeners]
-    for name, url, host, port in (*named, ("http", settings.http.url, settings.http.host, settings.http.port)):
+    http = settings.http
+    for name, url, host, port in (*named, ("http", http.url, http.host, http.port)):
         if port and (host, port) in taken:
             where = settings.origins.get(name) or url
-            raise ConfigError((Problem(where, 0, 0, f"{name}: {url}: another listener has that port already"),))
+            text = f"{name}: {url}: another listener has that port already"
+            raise ConfigError((Problem(where, 0, 0, text),))
         taken.add((host, port))
 
 

@@ -103,9 +103,7 @@ def _judged(sender: Sender, fault: BaseException | None) -> tuple[int, str | Non
     return (USAGE if isinstance(fault, UsageError) else REFUSED), str(fault)
 
 
-def _send_all(
-    args: argparse.Namespace, file: TextIO | None, connection: Connection, sender: Sender
-) -> None:
+def _send_all(args: argparse.Namespace, file: TextIO | None, connection: Connection, sender: Sender) -> None:
     from broker.client import codec
 
     head = codec.header(durable=args.durable) + codec.application_properties(dict(args.property))

@@ -225,7 +225,8 @@ def test_messages_that_wait_do_not_keep_each_other_out(start_broker: StartBroker
         with suppress(ClientTimeoutError):
             relay.flush(0.5)
         await_number(broker, "q", "parked_msgs", 475)
-        receiver, taken = other.receiver("q"), []
+        receiver = other.receiver("q")
+        taken: list[bytes] = []
         while len(taken) < 480:
             more = receiver.take(100, timeout_s=10)
             assert more, f"{len(taken)} came, and no more"

@@ -254,7 +254,8 @@ def test_bindings(running: RunningBroker) -> None:
 
 def test_bindings_whose_names_hold_slashes_are_told_apart(running: RunningBroker) -> None:
     api = Api(running)
-    ends = [{"source": "x", "target": "b/c"}, {"source": "x/b", "target": "c"}, {"source": "x%2Fb", "target": "c"}]
+    pairs = [("x", "b/c"), ("x/b", "c"), ("x%2Fb", "c")]
+    ends = [{"source": source, "target": target} for source, target in pairs]
     for each in ends:
         api.post("/topics", {"name": each["source"]}, 201)
     made = [api.post("/bindings", each, 201) for each in ends]
