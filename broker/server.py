@@ -428,7 +428,7 @@ class Server:
         signal.signal(signal.SIGHUP, on_reload)
 
     def say(self, text: str) -> None:
-        """What whoever started the broker waits for, whatever the log level; an object where all lines are."""
+        """What whoever started the broker waits for, at any log level; an object where all lines are."""
         if self._output is not None and isinstance(self._output.formatter, JsonFormatter):
             text = self._output.format(LogRecord(ROOT, logging.INFO, "", 0, text, None, None))
         sys.stderr.write(f"{text}\n")

@@ -110,7 +110,10 @@ def test_qpid_configs_flags_become_settings(fake: FakeBroker, capsys: pytest.Cap
             "bind news orders",
             ("CREATE", "org.sluice.binding", "news/orders", {"source": "news", "target": "orders"}),
         ),
-        ("unbind news orders", ("DELETE", "org.sluice.binding", "news/orders", {})),
+        (
+            "unbind news orders",
+            ("DELETE", "org.sluice.binding", "news/orders", {"source": "news", "target": "orders"}),
+        ),
     ],
 )
 def test_each_command_asks_one_thing(fake: FakeBroker, words: str, call: Call) -> None:
