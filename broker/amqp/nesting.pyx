@@ -88,6 +88,7 @@ cdef const uint8_t *content(uint8_t code, const uint8_t *at, const uint8_t *end,
 cdef const uint8_t *array(const uint8_t *at, const uint8_t *behind, long count, int depth, long *elements) noexcept nogil:
     """Its elements have one constructor, which may be described; elements of no size are counted all the same."""
     cdef uint8_t code
+    cdef int kind
     if depth < 0 or count > elements[0] or at >= behind:
         return NULL
     while at[0] == 0:
@@ -99,6 +100,11 @@ cdef const uint8_t *array(const uint8_t *at, const uint8_t *behind, long count, 
             return NULL
     code = at[0]
     at += 1
+    kind = code >> 4
+    if kind >= 4 and kind <= 9:
+        # All of one size: nobody has to look at each, of which a few bytes may claim thousands of millions.
+        elements[0] -= count
+        return behind if count * (0 if kind == 4 else 1 << (kind - 5)) == behind - at else NULL
     while count > 0:
         at = content(code, at, behind, depth, elements)
         if at == NULL:

@@ -83,3 +83,14 @@ def test_elements_are_counted_also_those_of_no_size() -> None:
     assert is_bounded(b"\xe0\x02\x63\x40", 8, 100)
     assert not is_bounded(b"\xe0\x02\x64\x40", 8, 100)
     assert not is_bounded(b"\x40" * 101, 8, 100)
+
+
+def test_elements_of_one_size_are_counted_and_not_walked() -> None:
+    """However many: a minute would not be enough to look at each."""
+    most = 1 << 32
+    nothing = b"\xf0" + (5).to_bytes(4, "big") + (3_000_000_000).to_bytes(4, "big") + b"\x40"
+    assert is_bounded(nothing, 8, most)
+    assert not is_bounded(nothing + nothing, 8, most)
+    four_bytes = b"\xe0\x0a\x02\x70"
+    assert is_bounded(four_bytes + bytes(8), 8, most)
+    assert not is_bounded(four_bytes + bytes(7), 8, most)
