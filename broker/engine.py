@@ -44,6 +44,9 @@ _WHEN_FULL = {"block": codes.FULL_BLOCK, "reject": codes.FULL_REJECT, "reject_af
 _APART = (codes.OVERFLOW_RING, codes.OVERFLOW_DROP_NEWEST, codes.OVERFLOW_PAGE)
 
 SECOND_NS = 1_000_000_000
+# How long a message waits at a node that rejects where only others' credit is in its way: until what they
+# used last is idle, and once more for the look at it.
+LENDING_NS = 2 * IDLE_NS
 
 # The store's note of a node whose messages may have been sent: any of them, or those up to a number.
 SENT = "sent/"
@@ -353,8 +356,8 @@ class Engine:
                 earliest = due
         for node in self.restless:
             due = node.ledger.next_deadline()
-            if node.deadlines and (due == 0 or node.deadlines[0][0] < due):
-                due = node.deadlines[0][0]
+            if node.refuse_ns and (due == 0 or node.refuse_ns < due):
+                due = node.refuse_ns
             if due and (earliest == 0 or due < earliest):
                 earliest = due
         return earliest
@@ -376,7 +379,7 @@ class Engine:
             account.overrun_count += 1
             node.overrun += 1
             return codes.PARK
-        if node.when_full == codes.FULL_REJECT:
+        if node.when_full == codes.FULL_REJECT and not ledger.is_only_promised(size):
             node.refused += 1
             return codes.REFUSED
         return codes.PARK
@@ -407,16 +410,20 @@ class Engine:
         return codes.ACCEPTED
 
     def park(self, node: Node, account: Account, message: object, size: int, settled: bool) -> None:
-        """Keep what arrive() answered PARK to, until there is room or `reject_after` is over.
+        """Keep what arrive() answered PARK to, until there is room or the time `when_full` gives it is over.
 
         A pre-settled message has no deadline: nobody could be told that it was refused.
         """
-        account.park(message, size, self.now_ns)
+        patient = settled or account.window_max > 0
+        account.park(message, size, self.now_ns, patient)
         node.parked += 1
         if account.budget is not None:
             self.scarce.add(account.budget)
-        if node.when_full == codes.FULL_REJECT_AFTER and account.window_max == 0 and not settled:
-            node.deadlines.append((self.now_ns + node.reject_after_ns, account, message))
+        if node.patience_ns and not patient:
+            node.impatient.add(account)
+            due_ns = self.now_ns + node.patience_ns
+            if node.refuse_ns == 0 or due_ns < node.refuse_ns:
+                node.refuse_ns = due_ns
         self.restless.add(node)
         self.touch(node)
 
@@ -858,9 +865,9 @@ class Engine:
     def _wake_restless(self) -> None:
         for node in list(self.restless):
             ledger = node.ledger
-            if node.deadlines:
+            if node.refuse_ns and node.refuse_ns <= self.now_ns:
                 self._refuse_overdue(node)
-            if not ledger.line and not ledger.rest and not node.deadlines:
+            if not ledger.line and not ledger.rest and not node.refuse_ns:
                 self.restless.discard(node)
                 continue
             due = ledger.next_deadline()
@@ -868,11 +875,32 @@ class Engine:
                 self.touch(node)
 
     def _refuse_overdue(self, node: Node) -> None:
-        while node.deadlines and node.deadlines[0][0] <= self.now_ns:
-            _, account, message = node.deadlines.popleft()
-            if account.unpark(message):
-                node.refused += 1
-                account.port.refuse(message)
+        node.refuse_ns = 0
+        for account in list(node.impatient):
+            before = len(account.parked)
+            oldest_ns = account.refuse_until(self.now_ns - node.patience_ns)
+            node.refused += before - len(account.parked)
+            if oldest_ns == 0:
+                node.impatient.discard(account)
+            elif node.refuse_ns == 0 or oldest_ns + node.patience_ns < node.refuse_ns:
+                node.refuse_ns = oldest_ns + node.patience_ns
+
+    def _set_patience(self, node: Node) -> None:
+        """How long a parked message may wait now, those that do already included."""
+        patience_ns = 0
+        if node.when_full == codes.FULL_REJECT:
+            patience_ns = LENDING_NS
+        elif node.when_full == codes.FULL_REJECT_AFTER:
+            patience_ns = node.reject_after_ns
+        if patience_ns == node.patience_ns:
+            return
+        node.patience_ns = patience_ns
+        node.impatient.clear()
+        node.refuse_ns = 0
+        if patience_ns:
+            node.impatient.update(account for account in node.ledger.accounts if account.parked)
+            # The next turn finds out when each is due.
+            node.refuse_ns = 1 if node.impatient else 0
 
     def gate_changed(self, node: Node) -> None:
         gate = node.gate
@@ -979,6 +1007,7 @@ class Engine:
                 for owner in each.owners():
                     self.touch(owner)
         account.close()
+        node.impatient.discard(account)
         self.touch(node)
         self._links_changed(node)
 
@@ -1403,6 +1432,7 @@ class Engine:
             self.paging.set(node, node.overflow == codes.OVERFLOW_PAGE)
         node.when_full = _WHEN_FULL[settings.when_full]
         node.reject_after_ns = settings.reject_after_ms * 1_000_000
+        self._set_patience(node)
         node.by_turn = settings.dispatch == "fill"
         node.single_active = settings.consumers == "single_active"
         node.exclusive = settings.consumers == "exclusive"

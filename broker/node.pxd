@@ -28,7 +28,8 @@ cdef class Node:
     cdef public bint dirty, stirred, deleted, by_turn, always_enforced, flow_control, apart, heeding
     cdef public long pending_limit, shared, served
     cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
-    cdef public object deadlines
+    cdef public long patience_ns, refuse_ns
+    cdef public set impatient
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified
     cdef public long expired, dead_lettered, duplicated
     cdef public long refused, dropped, unrouted, overrun, parked, sampled_in, sampled_out

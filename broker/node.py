@@ -5,7 +5,6 @@ Plain state; the engine alone changes it.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from broker import codes
@@ -48,7 +47,8 @@ class Node:
     publishers need room at its other subscriptions (`enforce_flow`); ``shared`` counts those of its
     subscriptions whose room others need too: other topics, or a bound queue's own producers;
     ``served`` says when those of this node last got room, as a running number. ``pending_limit`` bounds
-    what waits to be sent, 0 for none.
+    what waits to be sent, 0 for none. What the accounts in ``impatient`` have parked is refused when it is
+    ``patience_ns`` old (`when_full`; 0 for never), which is looked at when it is ``refuse_ns``; 0 for never.
     Counters are plain integers since the node came to be, read by whoever looks.
     """
 
@@ -108,7 +108,9 @@ class Node:
         self.heeding = True
         self.shared = 0
         self.served = 0
-        self.deadlines: deque[tuple[int, Account, object]] = deque()
+        self.patience_ns = 0
+        self.refuse_ns = 0
+        self.impatient: set[Account] = set()
         self.received = 0
         self.received_bytes = 0
         self.delivered = 0

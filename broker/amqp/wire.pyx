@@ -1081,7 +1081,7 @@ cdef class ProducerLink(Port):
         """Pre-settled messages are the broker's since they came: parked ones keep their place in line."""
         cdef Held held
         self.engine.forget_held(node, account)
-        for parked, _ in list(account.parked):
+        for parked, _, _ in list(account.parked):
             held = parked
             if not held.settled:
                 account.unpark(held)

@@ -26,6 +26,7 @@ cdef class Gate:
     @cython.locals(room=long)
     cpdef long room(self, long reserve_bytes)
     @cython.locals(excess=long, over_bytes=long, each=long)
+    cpdef bint could_hold(self, long msgs, long size)
     cpdef long excess_msgs(self)
     cpdef long unit_bytes(self)
     @cython.locals(room=long)

@@ -148,6 +148,17 @@ class Gate:
             room = min(room, self._room_by_bytes(reserve_bytes))
         return max(room, 0)
 
+    def could_hold(self, msgs: int, size: int) -> bool:
+        """Whether so many more messages, of ``size`` bytes in all, would have room if no credit stood."""
+        if self.held:
+            return False
+        if not self.enforced:
+            return True
+        if self.full or (self.stop_msgs and self.depth_msgs + msgs > self.stop_msgs):
+            return False
+        alone = self.depth_msgs == 0 and msgs == 1
+        return alone or not self.stop_bytes or self.depth_bytes + size <= self.stop_bytes
+
     def excess_msgs(self) -> int:
         """Credits promised beyond what the thresholds still cover: those to take back."""
         if self.promised_msgs == 0:

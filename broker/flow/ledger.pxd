@@ -36,7 +36,7 @@ cdef class Account:
     cpdef long use(self, long size, long now_ns)
     cpdef object forgo(self, long msgs, long now_ns)
     cpdef bint unpark(self, object message) except -1
-    cpdef object park(self, object message, long size, long now_ns)
+    cpdef object park(self, object message, long size, long now_ns, bint patient=*)
     cpdef long wants(self)
     cdef object _count_out(self, long size)
 
@@ -66,6 +66,8 @@ cdef class Ledger:
     cpdef void release(self, long msgs, long reserve_bytes)
     @cython.locals(room=long, gate=Gate)
     cpdef long room(self, long reserve_bytes)
+    @cython.locals(msgs=long, nbytes=long, gate=Gate)
+    cpdef bint is_only_promised(self, long size) except -1
     @cython.locals(want=long)
     cpdef bint renew(self, Account account, long now_ns) except -1
     cpdef object wait(self, Account account, long now_ns)

@@ -153,7 +153,8 @@ class Account:
         self.closed = False
         self.late_count = 0
         self.overrun_count = 0
-        self.parked: deque[tuple[object, int]] = deque()
+        # Each with its size and when it came; 0 where it may not be refused any more.
+        self.parked: deque[tuple[object, int, int]] = deque()
         self.parked_bytes = 0
         # Who sends here, for whoever wants nothing from them; opaque.
         self.origin: object = None
@@ -197,15 +198,15 @@ class Account:
         if self.outstanding <= self.low:
             self.ledger.wait(self, now_ns)
 
-    def park(self, message: object, size: int, now_ns: int) -> None:
+    def park(self, message: object, size: int, now_ns: int, patient: bool = False) -> None:
         """Keep a message outside the node until there is room; it is admitted in its turn.
 
         Credit that stands is taken back: it holds the room that is waited for, and what is sent on it has to
-        come later.
+        come later. A ``patient`` one waits as long as it takes (``refuse_until``).
         """
         if self.outstanding > 0:
             self.ledger._withdraw(self, self.outstanding, now_ns)
-        self.parked.append((message, size))
+        self.parked.append((message, size, 0 if patient else now_ns))
         self.parked_bytes += size
         self.ledger.parked_msgs += 1
         self.ledger.parked_bytes += size
@@ -225,6 +226,20 @@ class Account:
                 return True
         return False
 
+    def refuse_until(self, since_ns: int) -> int:
+        """Refuse what was parked by then; when the oldest was that may be refused later, 0 for none."""
+        while True:
+            oldest = next((item for item in self.parked if item[2] > 0), None)
+            if oldest is None or oldest[2] > since_ns:
+                break
+            self.parked.remove(oldest)
+            self._count_out(oldest[1])
+            self.port.refuse(oldest[0])
+        if not self.parked and self.window_max == 0 and self.waiting:
+            self.waiting = False
+            self.ledger.line.remove(self)
+        return 0 if oldest is None else oldest[2]
+
     def resize(self, window_max: int) -> None:
         """A new bound on the window; credit beyond it runs out by being used."""
         if self.window_max == 0:
@@ -243,7 +258,7 @@ class Account:
 
     def next_parked(self) -> tuple[object, int]:
         """The oldest parked message and its size, taken out."""
-        message, size = self.parked.popleft()
+        message, size, _ = self.parked.popleft()
         self._count_out(size)
         return message, size
 
@@ -445,6 +460,18 @@ class Ledger:
             for gate in self.others:
                 room = min(room, gate.room(reserve_bytes))
         return room
+
+    def is_only_promised(self, size: int) -> bool:
+        """Whether credit that stands is all that one more message would wait for, behind those parked."""
+        if self.memory is not None and not self.memory.could_hold(1, self.copies * self._held(size)):
+            return False
+        msgs, nbytes = self.parked_msgs + 1, self.parked_bytes + size
+        if not self.gate.could_hold(msgs, nbytes):
+            return False
+        for gate in self.others:  # noqa: SIM110
+            if not gate.could_hold(msgs, nbytes):
+                return False
+        return True
 
     def renew(self, account: Account, now_ns: int) -> bool:
         """The link used half of what it had: it has earned more; true if it has to wait for it."""
