@@ -7,8 +7,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from broker.client.link import Connection
 from tests.console.world import Api, Clients, Open, blocked, confirm, filled
-from tests.wire.conftest import wait_until
+from tests.wire.conftest import RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire
 
@@ -132,6 +133,36 @@ def test_a_topic_shows_who_takes_from_it(look: Open, api: Api, clients: Clients)
     expect(page.locator(".crumbs")).to_contain_text("subscriptions")
     page.get_by_role("button", name="Browse").click()
     expect(page.get_by_text("The queue holds no message.")).to_be_visible()
+
+
+def test_a_topic_shows_who_takes_by_a_pattern_and_not_whose_name_is_like_it(
+    look: Open, api: Api, live: RunningBroker
+) -> None:
+    """More than 200 subscriptions bear the topic's name as part of theirs, and stand before its own."""
+    for name in ("a.news.one", "news.one"):
+        api("/topics", {"name": name})
+    with Connection(live.url) as connection:
+        for _ in range(201):
+            connection.receiver("a.news.one")
+        connection.receiver("news.>")
+        wait_until(lambda: bool(api.queue("news.one", "topic")["subscriptions"] == 1), 10, "a subscription")
+        page = look().node("topic", "news.one")
+        rows = page.get_by_role("region", name="Subscriptions and bound queues").locator("tbody tr")
+        expect(rows).to_have_count(1)
+        expect(rows).to_contain_text("news.>/")
+        connection.receiver("news.one")
+        page.reload()
+        expect(rows).to_have_count(2)
+        page = look().node("topic", "a.news.one")
+        rows = page.get_by_role("region", name="Subscriptions and bound queues").locator("tbody tr")
+        expect(rows).to_have_count(200)
+        expect(page.get_by_text("and 1 more", exact=True)).to_be_visible()
+
+
+def test_a_topic_nobody_takes_from_says_so(look: Open, api: Api) -> None:
+    api("/topics", {"name": "news.unheard"})
+    page = look().node("topic", "news.unheard")
+    expect(page.get_by_text("Nobody takes what is sent here: messages to it are dropped.")).to_be_visible()
 
 
 def test_a_queue_is_deleted_once_its_name_is_typed(look: Open, api: Api) -> None:

@@ -145,6 +145,22 @@ def test_a_backup_of_a_running_store_is_whole(tmp_path: Path) -> None:
     restored.store.close()
 
 
+@pytest.mark.parametrize("target", ["x\0y", "\ud800", "a" * 300])
+def test_a_backup_that_fails_for_any_reason_is_told_of(tmp_path: Path, target: str) -> None:
+    kept = Kept("disk", tmp_path / "data")
+    assert isinstance(kept.store, DiskStore)
+    done: list[Exception | None] = []
+    for place in (tmp_path / target, tmp_path / "backup"):
+        kept.store.backup(place, done.append)
+    deadline = time.monotonic() + 10
+    while len(done) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert isinstance(done[0], OSError | ValueError)
+    assert done[1] is None
+    kept.store.close()
+
+
 def test_a_sound_record_of_an_older_group_makes_no_torn_one_whole(tmp_path: Path) -> None:
     """Journal files are written more than once: behind a torn write stands what was there before."""
     kept = Kept("disk", tmp_path)

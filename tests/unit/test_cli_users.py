@@ -92,6 +92,7 @@ def test_without_a_password_and_with_old_clients(run: Run, path: Path) -> None:
         (("add", "alice"), "secret\n", 2, "no terminal to ask for a password on"),
         (("add", "there", *STDIN), "x", 1, "there is a user 'there'"),
         (("add", "a b", *STDIN), "x", 1, "can't be a user's name"),
+        (("add", "a:b", *STDIN), "x", 1, "'a:b' holds a colon: HTTP Basic ends the user's name there"),
         (("add", "anonymous", *STDIN), "x", 1, "who has not said who it is"),
         (("add", "bob", *STDIN), "\n", 1, "the password is empty"),
         (("add", "bob", *STDIN, "--groups", "a b"), "x", 1, "no name of a group"),

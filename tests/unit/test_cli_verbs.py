@@ -114,6 +114,7 @@ def test_qpid_configs_flags_become_settings(fake: FakeBroker, capsys: pytest.Cap
             "unbind news orders",
             ("DELETE", "org.sluice.binding", "news/orders", {"source": "news", "target": "orders"}),
         ),
+        ("unbind x b/c", ("DELETE", "org.sluice.binding", "x/b/c", {"source": "x", "target": "b/c"})),
     ],
 )
 def test_each_command_asks_one_thing(fake: FakeBroker, words: str, call: Call) -> None:
@@ -191,6 +192,27 @@ def test_a_file_that_is_no_text_is_refused(fake: FakeBroker, tmp_path: Path) -> 
     for raw in (b"\xff\xfe", bytes(1 << 21)):
         file.write_bytes(raw)
         assert cli.main(["config", "apply", str(file)]) == 2
+
+
+def test_certificates_hold_a_hundred_years_at_most(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for days in ("36501", "99999999", "9" * 30):
+        assert cli.main(["certs", "dev", str(tmp_path / "certs"), "--days", days]) == 2
+        assert "a hundred years, at most" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_not_there_is_said_before_anybody_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import broker.client.link
+
+    monkeypatch.setattr(broker.client.link, "Connection", lambda url: pytest.fail(f"asked {url}"))
+    file = tmp_path / "nosuch"
+    for flag in ("--csv", "--jsonl"):
+        assert cli.main(["send", "a", flag, str(file)]) == 2
+        assert capsys.readouterr() == ("", f"sluice send: {file}: No such file or directory\n")
 
 
 # --- stat

@@ -523,6 +523,21 @@ def test_strangers_are_let_in_only_if_somebody_says_so(
     assert serve(tmp_path, "security: {allow_anonymous: false}\n", flag, where, "--check").returncode == 0
 
 
+def test_check_refuses_two_listeners_at_one_place(tmp_path: Path) -> None:
+    one, free = "amqp://127.0.0.1:45999", ("--http", "127.0.0.1:0")
+    config = f"listeners: [{one}, '{one}?allow_plain=false']\n"
+    done = serve(tmp_path, config, "--check", *free)
+    where = f"{tmp_path / 'serve.yaml'}:1:1: listeners: "
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"{where}{one}: another listener has that port already\n",
+    )
+    done = serve(tmp_path, f"listeners: [{one}]\n", "--check", "--http", "127.0.0.1:45999")
+    assert done.stderr == "--http: http: http://127.0.0.1:45999: another listener has that port already\n"
+    anything = ("--listen", "amqp://127.0.0.1:0")
+    assert serve(tmp_path, "{}\n", "--check", *anything, *anything, *free).returncode == 0
+
+
 def test_check_says_what_is_wrong_with_users_and_keys(tmp_path: Path) -> None:
     missing = tmp_path / "users"
     done = serve(tmp_path, f"security: {{users: {missing}}}\n", "--check")

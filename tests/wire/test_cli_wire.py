@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.wire.conftest import RunningBroker
+from broker.client.request import Management
+from broker.errors import OperatorError
+from tests.wire.conftest import RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire
 
@@ -48,6 +50,42 @@ def test_a_queue_from_creation_to_deletion(broker: RunningBroker) -> None:
     assert settings["flow_stop_count"] == {"name": "flow_stop_count", "value": 5, "origin": "argument"}
     assert sluice(broker, "config", "del", "queue", "orders") == "deleted queue orders\n"
     assert parsed(broker, "config", "queues") == []
+
+
+def test_a_binding_is_ended_by_its_two_names(broker: RunningBroker) -> None:
+    """Of names with slashes too: topic x and queue b/c are not topic x/b and queue c."""
+    for topic, queue in (("x", "b/c"), ("x/b", "c")):
+        sluice(broker, "config", "add", "topic", topic)
+        sluice(broker, "config", "bind", topic, queue)
+    assert sluice(broker, "config", "unbind", "x", "b/c") == "unbound queue b/c from topic x\n"
+    assert parsed(broker, "config", "bindings") == [{"source": "x/b", "target": "c"}]
+    assert "'b/c' is not bound to 'x'" in sluice(broker, "config", "unbind", "x", "b/c", status=1)
+    assert parsed(broker, "config", "bindings") == [{"source": "x/b", "target": "c"}]
+
+
+def test_an_empty_file_of_policies_is_one(broker: RunningBroker) -> None:
+    assert sluice(broker, "config", "apply", "/dev/null") == "applied; changed: nothing that exists\n"
+
+
+def test_a_backup_that_can_not_be_made_blocks_no_other(broker: RunningBroker, tmp_path: Path) -> None:
+    with Management(broker.url) as management:
+        for target in ("/tmp/x\0b", "a" * 300, "/proc/nowhere/backup"):
+            with pytest.raises(OperatorError, match=r"no path of a directory|the backup failed"):
+                failing_backup(management, target)
+    sluice(broker, "store", "backup", str(tmp_path / "copy"))
+    assert (tmp_path / "copy").is_dir()
+
+
+def failing_backup(management: Management, target: str) -> None:
+    """OperatorError with the reason, at once or once it has failed."""
+
+    def done() -> bool:
+        body = management.call("backup-done", "org.sluice.broker", body={}).body
+        assert isinstance(body, dict)
+        return bool(body["done"])
+
+    management.call("backup", "org.sluice.broker", body={"target": target})
+    wait_until(done, 10, "the backup to fail")
 
 
 def test_refusals_exit_1_with_the_reason(broker: RunningBroker) -> None:

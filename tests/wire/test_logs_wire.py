@@ -53,6 +53,16 @@ def test_one_line_for_an_opening_and_one_for_its_end(start_broker: StartBroker) 
     peer.socket.close()
 
 
+def test_what_a_start_is_known_by_is_an_object_too(start_broker: StartBroker) -> None:
+    broker = start_broker(JSON)
+    said = [told(broker, text) for text in ("limits ", "listening amqp://", "listening http://", " ready")]
+    assert {(line["level"], line["logger"]) for line in said} == {("info", "sluice")}
+    assert said[1]["message"] == f"listening {broker.url}"
+    assert broker.stop() == 0
+    assert told(broker, "sluice stopped")["message"] == "sluice stopped"
+    assert all(isinstance(json.loads(line), dict) for line in broker.lines)
+
+
 def test_an_end_says_why(start_broker: StartBroker) -> None:
     broker = start_broker(JSON + "limits: {idle_timeout: 300 ms}\n")
     silent = RawPeer(broker.port).open(container="silent")
