@@ -1281,7 +1281,7 @@ class Engine:
                 parked, _ = account.next_parked()
                 account.port.refuse(parked)
             account.close()
-        node.deadlines.clear()
+        node.impatient.clear()
         if node.awaiting is not None:
             node.awaiting.end()
             node.awaiting = None
