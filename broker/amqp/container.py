@@ -36,6 +36,8 @@ log = logging.getLogger("sluice.amqp")
 
 # Answers that wait for one connection that asked, wherever it wants them; more are dropped.
 UNREAD_BYTES = 16 << 20
+# The same where the broker's memory is used up: it is then that operators ask.
+UNREAD_TIGHT_BYTES = 1 << 20
 # How often connections that wait for each other are dealt to in one turn.
 ROUNDS = 8
 
@@ -250,11 +252,9 @@ class Container:
         return node is not None and bool(peer.rights.maker) and ownership.user(node) == peer.rights.maker
 
     def _has_room(self, peer: Peer, node: Node) -> bool:
-        """Whether one more answer may wait there. Where memory is used up a first one may: it is then that
-        operators ask.
-        """
+        """Whether one more answer may wait there."""
         waiting = sum(each.gate.depth_bytes for each in {node, *peer.replies.values()})
-        return waiting <= UNREAD_BYTES and (node.gate.depth_msgs == 0 or not self.engine.memory.closed)
+        return waiting <= (UNREAD_TIGHT_BYTES if self.engine.memory.closed else UNREAD_BYTES)
 
 
 def _may_go(node: Node, policy: int) -> bool:

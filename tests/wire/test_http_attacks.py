@@ -393,7 +393,7 @@ def test_no_path_leads_to_another_file(attacked: RunningBroker, path: str) -> No
 
 @pytest.mark.parametrize(
     "name",
-    ['a"b', "a;b", "a\\b", "ä", "‮", "a%0d%0aSet-Cookie: x=y", "a, b", "<b>", "a b", "W/", "..", "a?b#c"],
+    ['a"b', "a;b", "a\\b", "ä", "‮", "a%0d%0aSet-Cookie: x=y", "a, b", "<b>", "a b", "W/", "...", "a?b#c"],
 )
 def test_a_name_stays_within_its_header(attacked: RunningBroker, name: str) -> None:
     api = Api(attacked)

@@ -248,6 +248,8 @@ def test_who_has_no_right_gets_nothing_of_any_request(api: Api, path: str, verb:
         "/effect": {"name": "orders.a"},
         "/log-levels": {"levels": {}},
         "/trace": {"connection": "c1"},
+        "/producers/stop": {"target": "orders.a"},
+        "/producers/start": {"target": "orders.a"},
     }
     body = bodies.get(path.removeprefix("/api/v1"), {}) if verb != "get" else None
     answered = api.call(verb.upper(), place.replace("{id}", "c1"), body, basic("zoë"))
