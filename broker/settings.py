@@ -275,7 +275,7 @@ FIELDS = fields.table(
         "limits.max_nodes_per_user",
         Count(),
         "100000",
-        "Most queues, topics and lasting subscriptions that one user has made and that are still there; 0: no"
+        "Most queues, topics and subscriptions that outlive their link, of one user and still there; 0: no"
         " bound",
     ),
     Field("limits.handshake_timeout", Duration(1), "10 s", "How long a client may take until it has opened"),
