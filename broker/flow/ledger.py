@@ -601,6 +601,8 @@ class Ledger:
         budget = self.room(1)
         if budget == 0 and self.parked_msgs > 0:
             self._admit_in_line()
+            if not self.line:
+                return
         # As who is first would use it; who sends smaller messages may find more.
         room = max(self.room(self.line[0].reserve_bytes), 1)
         batch = self._batch(room)
@@ -631,7 +633,8 @@ class Ledger:
 
     def _admit_in_line(self) -> None:
         """Parked messages alone, where memory has no room for more: they are in it already."""
-        for account in self.line:
+        # A way that is refused closes, and leaves the line.
+        for account in list(self.line):
             self._admit_parked(account, len(account.parked))
             if account.parked:
                 return
