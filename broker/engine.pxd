@@ -74,6 +74,7 @@ cdef class Engine:
     @cython.locals(node=Node, entry=Entry)
     cdef object _expire(self)
     cdef bint _is_duplicate(self, Node node, bytes data) except -1
+    cdef object _remember(self, Node node, bytes data)
     cdef long _answer_behind(self, Node node, long bits) except -1
     cdef object _keep(self, Node node, Entry entry, long expires_ms)
     cpdef object count_kept(self, Node node, long msgs, long nbytes)

@@ -184,7 +184,12 @@ class Engine:
         if (
             gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes
         ) and not self._make_room(node, size):
-            return self._overflow(node, data, bits)
+            code = self._overflow(node, data, bits)
+            if not node.plain and code != codes.REFUSED:
+                self._remember(node, data)
+            return code
+        if not node.plain:
+            self._remember(node, data)
         keep = bits & codes.IS_DURABLE != 0 and node.shelf is not None
         entry = node.queue.append(data, keep)
         node.received += 1
@@ -645,20 +650,24 @@ class Engine:
             self.bury(node, entry, EXPIRED)
 
     def _is_duplicate(self, node: Node, data: bytes) -> bool:
-        """Whether the message came before, within the node's window; else it is remembered."""
+        """Whether the message came before, within the node's window."""
         if node.duplicates is None:
             return False
         message_id = message.message_id(data)
-        if not message_id:
+        if not message_id or not node.duplicates.knows(message_id, self._wall_ms()):
             return False
-        now_ms = self._wall_ms()
-        if node.duplicates.knows(message_id, now_ms):
-            node.duplicated += 1
-            return True
-        place, note = node.duplicates.remember(message_id, now_ms)
-        if node.shelf is not None:
-            self.note(f"{SEEN}{node.name}/{place}", note)
-        return False
+        node.duplicated += 1
+        return True
+
+    def _remember(self, node: Node, data: bytes) -> None:
+        """The node takes it: one that is refused may come again."""
+        if node.duplicates is None:
+            return
+        message_id = message.message_id(data)
+        if message_id:
+            place, note = node.duplicates.remember(message_id, self._wall_ms())
+            if node.shelf is not None:
+                self.note(f"{SEEN}{node.name}/{place}", note)
 
     def _answer_behind(self, node: Node, bits: int) -> int:
         """What to answer where a message is kept already, perhaps in a group that isn't on disk yet."""

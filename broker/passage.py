@@ -118,8 +118,8 @@ class Passage(Port):
         """What waits here has no deadline."""
 
     def _is_refusing(self, size: int) -> bool:
-        """Whether the hard limit leaves no room and none is made. Asked beforehand: what is refused is in the
-        node's window of duplicates, and would pass for one when it is offered again.
+        """Whether the hard limit leaves no room and none is made: asked beforehand, since the node counts
+        what it refuses, and this may be offered many times.
         """
         target = self.target
         if target.is_topic or target.overflow not in (codes.OVERFLOW_REJECT, codes.OVERFLOW_DEAD_LETTER):

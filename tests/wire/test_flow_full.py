@@ -104,6 +104,28 @@ def test_overflow_at_the_hard_limit(
         assert number_of(broker, "dead", "depth_msgs") == 20
 
 
+def test_what_was_refused_is_no_duplicate_when_it_comes_again(start_broker: StartBroker) -> None:
+    limits = "max_count: 1, flow_control: false, duplicate_window: 100"
+    broker = start_broker(policies=f"policies:\n  - {{match: q, {limits}}}\n")
+    first, second = (bytes(Message(id=name, body=name).encode()) for name in ("first", "second"))
+    with Connection(broker.url) as connection:
+        sender = connection.sender("q")
+        for each in (first, second, second):
+            sender.send(each, timeout_s=5)
+        sender.flush(5)
+        assert (sender.accepted, sender.rejected) == (1, 2)
+        receiver = connection.receiver("q")
+        assert len(receiver.take(1, timeout_s=5)) == 1
+        connection.pump()
+        await_number(broker, "q", "depth_msgs", 0)
+        for _ in range(2):
+            sender.send(second, timeout_s=5)
+        sender.flush(5)
+        assert (sender.accepted, sender.rejected) == (3, 2)
+        assert [bytes(each)[-6:] for each in receiver.take(1, timeout_s=5)] == [b"second"]
+        assert (number_of(broker, "q", "received"), number_of(broker, "q", "duplicated")) == (2, 1)
+
+
 @pytest.mark.parametrize("address", ["q", "t"])
 @pytest.mark.parametrize("presettled", [False, True], ids=["unsettled", "pre-settled"])
 def test_messages_larger_than_their_credit_foresaw_wait_at_the_hard_limit(
