@@ -273,7 +273,8 @@ cdef class Sentry:
             code = -1
             if left >= min(whole, offset + 10):
                 code = performative(at, offset, whole)
-                if code != TRANSFER and code != FLOW and whole <= self.most_frame:
+                # A flow is looked at all of it: in part, whoever pads it could hide whose it is.
+                if code != TRANSFER and whole <= self.most_frame and (code != FLOW or whole > wanted):
                     wanted = whole
             if left < 8 or left < wanted:
                 self.kept = at[:left]
