@@ -449,6 +449,15 @@ class Engine:
                 answer = codes.STORING
             elif code != codes.ACCEPTED:
                 subscription.dropped += 1
+        if (
+            answer == codes.ACCEPTED
+            and bits & codes.IS_DURABLE
+            and topic.shelf is not None
+            and self.storing is not None
+            and topic.group > self.storing.store.synced
+        ):
+            # No copy waits for the disk, but the topic itself does: what it answers says that it is there.
+            answer = codes.STORING
         if not topic.dirty:
             self.touch(topic)
         if topic.bridges:
@@ -1209,6 +1218,7 @@ class Engine:
             self.storing.store.redefine(node.shelf, definition)
         elif node.settings.durable:
             self._set_on(node, self.storing.store.shelve(node.name, definition))
+            self.storing.watch(node)
             if node.consumers:
                 self._mark(node, SENT_ANY)
 

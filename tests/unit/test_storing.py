@@ -126,6 +126,20 @@ def test_nothing_overtakes_what_waits_for_the_disk() -> None:
     assert [entry.durable for entry in taker.got] == [1, 0]
 
 
+def test_a_new_topic_answers_nothing_before_it_is_on_disk_itself() -> None:
+    world = World()
+    world.node = world.create("news", kind="topic", durable=True)
+    told = Told()
+    assert world.put(durable=False) == codes.ACCEPTED
+    assert world.put() == codes.STORING, "nobody subscribes, so no copy waits"
+    group = world.engine.wait_for_disk(told)
+    world.turn()
+    assert (world.put(), told.groups) == (codes.STORING, [])
+    world.settle()
+    assert told.groups == [group]
+    assert world.put() == codes.ACCEPTED
+
+
 def test_what_is_consumed_leaves_the_shelf() -> None:
     world = World()
     taker = world.consumer()
