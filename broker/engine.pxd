@@ -19,8 +19,9 @@ cdef class Engine:
     cdef public object on_gate, watch, tell
     cdef public Storing storing
     cdef public Gate disk, memory, temp
-    cdef public long wanted_bytes, lend_ns, epoch_ns
-    cdef public set expiring, spent, borrowing, scarce
+    cdef public long lend_ns, epoch_ns
+    cdef public set expiring, borrowing, scarce
+    cdef public dict wanted
     cdef public list moves
     cdef public object find, large, origin, bridging
     cdef public Paging paging
@@ -106,8 +107,8 @@ cdef class Engine:
     cdef object _deal(self, Node node)
     @cython.locals(node=Node, ledger=Ledger, due=long)
     cdef object _wake_restless(self)
-    @cython.locals(gate=Gate)
-    cdef object _want(self, Ledger ledger, long size)
+    @cython.locals(account=Account, size=long, taken=long, gate=Gate)
+    cdef object _want(self, Ledger ledger)
     @cython.locals(gate=Gate, node=Node, idle=bint)
     cdef object _look_at_budgets(self)
     cdef object _serve_scarce(self, bint idle)

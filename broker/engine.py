@@ -86,8 +86,8 @@ class Engine:
         self.disk = Gate("store_limit")
         self.memory = Gate("memory_limit")
         # Somebody waits for room in one of these budgets, of so many bytes at least; 0 for none.
-        self.spent: set[Gate] = set()
-        self.wanted_bytes = 0
+        # Budgets somebody waits for, with the least room that would serve one who does.
+        self.wanted: dict[Gate, int] = {}
         # When idle credit is next looked for over several nodes; 0 would be never.
         self.lend_ns = 1
         # Connections some of whose producers wait for their own budget.
@@ -312,7 +312,7 @@ class Engine:
             self._expire()
         if self.overdue:
             self._bury_overdue()
-        if (self.wanted_bytes or self.borrowing or self.scarce) and now_ns >= self.lend_ns:
+        if (self.wanted or self.borrowing or self.scarce) and now_ns >= self.lend_ns:
             self._look_at_budgets()
 
     def end_turn(self) -> None:
@@ -354,7 +354,7 @@ class Engine:
         """When a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
         if self.overdue:
             return 1
-        earliest = self.lend_ns if self.wanted_bytes or self.borrowing or self.scarce else 0
+        earliest = self.lend_ns if self.wanted or self.borrowing or self.scarce else 0
         for node in self.expiring:
             due = _expiry_of(node).next_deadline()
             if due and (earliest == 0 or due < earliest):
@@ -787,17 +787,19 @@ class Engine:
             if ledger.line or ledger.rest:
                 self.restless.add(node)
             if ledger.line:
-                self._want(ledger, ledger.line[0].reserve_bytes + codes.HELD_BYTES)
+                self._want(ledger)
                 # Nothing more than this for a queue of its own (bench: one queue, many blocked producers).
                 if (node.topics or node.shared > 0 or self.bridging.all) and self._lenders(node):
                     self.borrowing.add(node)
 
-    def _want(self, ledger: Ledger, size: int) -> None:
-        """Somebody waits for so much room: where a budget has none, it is looked at in every turn."""
+    def _want(self, ledger: Ledger) -> None:
+        """Somebody waits: where a budget has no room for what comes next, it is looked at in every turn."""
+        account = ledger.line[0]
+        size = account.parked[0][1] if account.parked else account.reserve_bytes
         for gate in (self.memory, self.disk, self.temp):
-            if gate.room(size) == 0 and (gate is ledger.memory or gate in ledger.others):
-                self.spent.add(gate)
-                self.wanted_bytes = size if self.wanted_bytes == 0 else min(size, self.wanted_bytes)
+            taken = ledger.takes(gate, size)
+            if taken > 0 and gate.room(taken) == 0:
+                self.wanted[gate] = min(taken, self.wanted.get(gate, taken))
 
     def _look_at_budgets(self) -> None:
         """Budgets are shared by nodes that don't know of each other: who waits for one is woken here.
@@ -819,11 +821,10 @@ class Engine:
             self._serve_scarce(idle)
         if self.borrowing and idle:
             self._borrow()
-        if self.wanted_bytes == 0:
+        if not self.wanted:
             return
-        if any(gate.room(self.wanted_bytes) > 0 for gate in self.spent):
-            self.wanted_bytes = 0
-            self.spent.clear()
+        if any(gate.room(size) > 0 for gate, size in self.wanted.items()):
+            self.wanted.clear()
             for node in self.restless:
                 self.touch(node)
         elif idle:
@@ -999,7 +1000,7 @@ class Engine:
             self.budget_changed(self.disk)
         for node in self.nodes.values():
             self.regate(node)
-            if self.disk in node.ledger.others:
+            if node.ledger.takes(self.disk, 1) > 0:
                 node.ledger.overpromised = True
                 self.touch(node)
 
@@ -1172,14 +1173,14 @@ class Engine:
         """Have a message to this address need room on disk too where it, or who gets it, is kept there."""
         failed = self.storing is not None and self.storing.store.state == FAILED
         takers = list(self.bridging.takers(node)) if self.bridging.all else [node, *node.subscriptions]
-        stored = failed or any(each.shelf is not None for each in takers)
-        paged = any(each in self.paging.nodes for each in takers)
-        for gate, wanted in ((self.disk, stored), (self.temp, paged)):
-            attached = gate in node.ledger.others
-            if wanted and not attached:
-                node.ledger.attach_gate(gate, self.now_ns)
-            elif attached and not wanted:
-                node.ledger.detach_gate(gate)
+        stored = sum(each.shelf is not None and not each.is_topic for each in takers)
+        if stored == 0 and (failed or any(each.shelf is not None for each in takers)):
+            # Nothing is kept, yet what is sent here is to wait while nothing can be.
+            stored = 1
+        node.ledger.claim(self.disk, stored)
+        node.ledger.claim(self.temp, sum(each in self.paging.nodes for each in takers))
+        if node.ledger.overpromised:
+            self.touch(node)
 
     # --- nodes come, change and go
 
@@ -1395,8 +1396,7 @@ class Engine:
         for gate, limit in limits:
             # Who waits for a budget goes on when a twentieth is free, not at every message that leaves.
             gate.configure(0, 0, limit, limit - limit // 20, 0, self.now_ns)
-        self.spent.update((self.memory, self.disk, self.temp))
-        self.wanted_bytes = self.wanted_bytes or 1
+        self.wanted = dict.fromkeys((self.memory, self.disk, self.temp), 1)
 
     def note(self, key: str, value: bytes) -> None:
         """Keep a small fact across restarts; empty bytes take it away. Nothing without a store."""

@@ -10,6 +10,13 @@ cdef class Port:
     cpdef object confirm(self, object held)
 
 @cython.final
+cdef class Claim:
+    cdef public Gate gate
+    cdef public long copies
+
+    cpdef object promise(self, long msgs, long size)
+
+@cython.final
 cdef class Budget:
     cdef public Gate gate
     cdef public list accounts, short
@@ -43,7 +50,7 @@ cdef class Account:
 @cython.final
 cdef class Ledger:
     cdef public Gate gate
-    cdef public list others
+    cdef public list others, claims
     cdef public list accounts
     cdef public object line, rest
     cdef public long promised_msgs, parked_msgs, parked_bytes
@@ -55,18 +62,25 @@ cdef class Ledger:
 
     cdef long _held(self, long size)
     cpdef bint is_shut_by_other(self, Gate gate)
-    @cython.locals(gate=Gate)
+    @cython.locals(gate=Gate, claim=Claim)
     cdef bint _may_open(self)
     cdef bint _is_shut(self)
-    @cython.locals(gate=Gate)
+    @cython.locals(gate=Gate, claim=Claim)
     cdef Gate _find_tight(self)
+    @cython.locals(gate=Gate, claim=Claim)
+    cdef long _excess(self) except -1
 
-    @cython.locals(gate=Gate)
     cpdef object orphan(self, Account account, long now_ns)
+    @cython.locals(gate=Gate, claim=Claim)
     cpdef void release(self, long msgs, long reserve_bytes)
-    @cython.locals(room=long, gate=Gate)
+    @cython.locals(claim=Claim, account=Account)
+    cpdef object claim(self, Gate gate, long copies)
+    cpdef long takes(self, Gate gate, long size) except -1
+    @cython.locals(claim=Claim)
+    cdef Claim _claim_on(self, Gate gate)
+    @cython.locals(room=long, gate=Gate, claim=Claim)
     cpdef long room(self, long reserve_bytes)
-    @cython.locals(msgs=long, nbytes=long, gate=Gate)
+    @cython.locals(msgs=long, nbytes=long, gate=Gate, claim=Claim)
     cpdef bint is_only_promised(self, long size) except -1
     @cython.locals(want=long)
     cpdef bint renew(self, Account account, long now_ns) except -1
@@ -83,16 +97,17 @@ cdef class Ledger:
     @cython.locals(account=Account, budget=long)
     cdef object _deal(self, long now_ns)
     cdef object _admit_in_line(self)
+    @cython.locals(gate=Gate, claim=Claim)
     cdef bint _fits(self, long size) except -1
     cdef long _admit_parked(self, Account account, long budget) except -1
     @cython.locals(account=Account, room=long, msgs=long, left=long, held_back=bint)
     cdef object _deal_credit(self, list askers, long now_ns)
     @cython.locals(account=Account, total=long)
     cdef long _line_room_for(self, list askers)
-    @cython.locals(size=long, change=long, held=long, gate=Gate)
+    @cython.locals(size=long, change=long, held=long, gate=Gate, claim=Claim)
     cdef object _learn(self, Account account)
     cdef long _strict(self) except -1
-    @cython.locals(size=long, gate=Gate)
+    @cython.locals(size=long, gate=Gate, claim=Claim)
     cdef object _grant(self, Account account, long msgs)
     cdef object _pinch(self, Account account)
     cdef object _unpinch(self, Account account)

@@ -59,6 +59,18 @@ class Port:
         raise NotImplementedError
 
 
+class Claim:
+    """What a message to an address takes of a budget on disk: its size, as often as it is kept there."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.copies = 0
+
+    def promise(self, msgs: int, size: int) -> None:
+        """Reserve for ``msgs`` credits of ``size`` bytes in all, or give back."""
+        self.gate.promise(msgs, self.copies * size)
+
+
 class Budget:
     """What all producers of one connection may have promised and parked together, in bytes (FLOW §4).
 
@@ -280,9 +292,10 @@ class Account:
 class Ledger:
     """All accounts of one address, dealing out the room of its gates.
 
-    ``gate`` is the node's own; ``others`` are those a message to this address needs room in as well
-    (subscriptions of a topic, the disk). Room is the least of all of them, each reserved. ``memory``
-    is the whole broker's budget of message bytes; a message at a topic is held ``copies`` times.
+    ``gate`` is the node's own; ``others`` are those of nodes a message to this address needs room in as
+    well (subscriptions of a topic). Room is the least of all of them, each reserved. ``memory`` is the
+    whole broker's budget of message bytes, ``claims`` are those on disk; a message at a topic is held
+    ``copies`` times, and has in each claim the copies that are kept there.
 
     How room is dealt, once a turn at most (``settle_turn``):
 
@@ -301,6 +314,7 @@ class Ledger:
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
         self.others: list[Gate] = []
+        self.claims: list[Claim] = []
         self.accounts: list[Account] = []
         self.line: deque[Account] = deque()
         self.rest: deque[Account] = deque()
@@ -375,6 +389,9 @@ class Ledger:
         if self.others:
             for gate in self.others:
                 gate.promise(-msgs, -msgs * reserve_bytes)
+        if self.claims:
+            for claim in self.claims:
+                claim.promise(-msgs, -msgs * reserve_bytes)
         if self.memory is not None:
             self.memory.promise(-msgs, -msgs * self.copies * self._held(reserve_bytes))
 
@@ -424,6 +441,40 @@ class Ledger:
                 self.memory.promise(0, (self.copies - before) * held)
             self.overpromised = self.overpromised or self.copies > before
 
+    def claim(self, gate: Gate, copies: int) -> None:
+        """Of a message to this address so many copies are kept where ``gate`` is the budget, from now on."""
+        claim = self._claim_on(gate)
+        if claim is None:
+            if copies == 0:
+                return
+            claim = Claim(gate)
+            self.claims.append(claim)
+            gate.promise(self.promised_msgs, 0)
+        elif copies == claim.copies:
+            return
+        for account in self.accounts:
+            gate.promise(0, (copies - claim.copies) * account.outstanding * account.reserve_bytes)
+        self.overpromised = self.overpromised or copies > claim.copies
+        claim.copies = copies
+        if copies == 0:
+            gate.promise(-self.promised_msgs, 0)
+            self.claims.remove(claim)
+            if self.tight is gate:
+                self.tight = None
+
+    def takes(self, gate: Gate, size: int) -> int:
+        """What a message of ``size`` bytes takes of a broker's budget, in all its copies; 0 for nothing."""
+        if gate is self.memory:
+            return self.copies * self._held(size)
+        claim = self._claim_on(gate)
+        return 0 if claim is None else claim.copies * size
+
+    def _claim_on(self, gate: Gate) -> Claim | None:
+        for claim in self.claims:
+            if claim.gate is gate:
+                return claim
+        return None
+
     def lend(self, now_ns: int) -> int:
         """Take back what idle accounts hold, for others than ours; how much credit that was."""
         freed = 0
@@ -459,6 +510,9 @@ class Ledger:
         if self.others:
             for gate in self.others:
                 room = min(room, gate.room(reserve_bytes))
+        if self.claims:
+            for claim in self.claims:
+                room = min(room, claim.gate.room(claim.copies * reserve_bytes))
         return room
 
     def is_only_promised(self, size: int) -> bool:
@@ -468,8 +522,11 @@ class Ledger:
         msgs, nbytes = self.parked_msgs + 1, self.parked_bytes + size
         if not self.gate.could_hold(msgs, nbytes):
             return False
-        for gate in self.others:  # noqa: SIM110
+        for gate in self.others:
             if not gate.could_hold(msgs, nbytes):
+                return False
+        for claim in self.claims:  # noqa: SIM110
+            if not claim.gate.could_hold(msgs, claim.copies * nbytes):
                 return False
         return True
 
@@ -523,7 +580,7 @@ class Ledger:
                 self._deal(now_ns)
         if self.rest and now_ns >= self.probe_ns:
             self._probe(now_ns)
-        self.tight = self._find_tight() if self.line and self.others else None
+        self.tight = self._find_tight() if self.line and (self.others or self.claims) else None
 
     def is_shut_by_other(self, gate: Gate) -> bool:
         """Whether room that came free in this gate is of no use, because another has none."""
@@ -570,8 +627,11 @@ class Ledger:
         if self.tight is not None and self.tight.closed:
             return False
         # One of them per subscription of a topic: a plain loop, typed when compiled.
-        for gate in self.others:  # noqa: SIM110
+        for gate in self.others:
             if gate.closed:
+                return False
+        for claim in self.claims:  # noqa: SIM110
+            if claim.gate.closed:
                 return False
         return True
 
@@ -583,12 +643,17 @@ class Ledger:
         for gate in self.others:
             if gate.room(1) == 0:
                 return gate
+        for claim in self.claims:
+            if claim.gate.room(1) == 0:
+                return claim.gate
         return None
 
     def _excess(self) -> int:
         excess = self.gate.excess_msgs()
         for gate in self.others:
             excess = max(excess, gate.excess_msgs())
+        for claim in self.claims:
+            excess = max(excess, claim.gate.excess_msgs())
         if self.memory is not None:
             excess = max(excess, self.memory.excess_msgs())
         return min(excess, self.promised_msgs)
@@ -649,6 +714,9 @@ class Ledger:
         for gate in self.others:
             if gate.room(size) == 0:
                 return False
+        for claim in self.claims:
+            if claim.gate.room(claim.copies * size) == 0:
+                return False
         return self.memory is None or self.memory.takes_parked(self.copies * self._held(size))
 
     def _admit_parked(self, account: Account, budget: int) -> int:
@@ -708,6 +776,8 @@ class Ledger:
             self.gate.promise(0, change)
             for gate in self.others:
                 gate.promise(0, change)
+            for claim in self.claims:
+                claim.promise(0, change)
             if self.memory is not None:
                 self.memory.promise(0, held * self.copies)
             if account.budget is not None:
@@ -743,6 +813,9 @@ class Ledger:
         if self.others:
             for gate in self.others:
                 gate.promise(msgs, size)
+        if self.claims:
+            for claim in self.claims:
+                claim.promise(msgs, size)
         if self.memory is not None:
             self.memory.promise(msgs, self.copies * msgs * self._held(account.reserve_bytes))
         if account.budget is not None:

@@ -64,6 +64,9 @@ def _promises(engine: Engine, nodes: Iterable[Node]) -> Iterator[str]:
             for gate in (ledger.gate, *ledger.others):
                 msgs[gate] += account.outstanding
                 nbytes[gate] += size
+            for claim in ledger.claims:
+                msgs[claim.gate] += account.outstanding
+                nbytes[claim.gate] += claim.copies * size
             if ledger.memory is not None:
                 msgs[ledger.memory] += account.outstanding
                 nbytes[ledger.memory] += ledger.copies * _in_memory(node, account)

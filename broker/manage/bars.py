@@ -31,9 +31,8 @@ def budgets(node: Node) -> list[Gate]:
     """The gates above the node that its producers' credit reserves from too: memory, and what is on disk."""
     above: dict[int, Gate] = {}
     for owner in node.owners():
-        own = {id(part.gate) for part in owner.subscriptions}
         ledger = owner.ledger
-        found = [gate for gate in ledger.others if id(gate) not in own and gate.name.endswith("_limit")]
+        found = [claim.gate for claim in ledger.claims]
         above |= {id(gate): gate for gate in (*found, ledger.memory) if gate is not None}
     return list(above.values())
 

@@ -13,11 +13,12 @@ import pytest
 from broker import codes
 from broker.engine import Engine
 from broker.flow.gate import Gate
-from broker.flow.ledger import Account, Budget, Port
+from broker.flow.ledger import Account, Budget, Ledger, Port
 from broker.flow.limits import BrokerDefaults, resolve
 from broker.node import Node
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
+from broker.store.memory import MemoryStore
 
 pytestmark = pytest.mark.flow
 
@@ -58,7 +59,7 @@ class Sender(Port):
 
     def admit(self, parked: object, size: int) -> None:
         assert isinstance(parked, bytes)
-        self.engine.put(self.node, parked, 0)
+        self.engine.put(self.node, parked, codes.IS_DURABLE)
 
     def send(self) -> None:
         if self.credit > 0:
@@ -68,7 +69,7 @@ class Sender(Port):
         else:
             return
         self.sent += 1
-        code = self.engine.arrive(self.node, self.account, BODY, 0, False)
+        code = self.engine.arrive(self.node, self.account, BODY, codes.IS_DURABLE, False)
         assert code != codes.OVERSENT
         if code == codes.PARK:
             self.engine.park(self.node, self.account, BODY, SIZE, False)
@@ -90,19 +91,23 @@ class Taker(Consumer):
 
 
 class Tree:
-    """Two queues, two topics with subscriptions of every kind, three connections, and one broker."""
+    """Two queues, two topics with subscriptions of every kind, three connections, and one broker.
 
-    def __init__(self, seed: int, late: bool) -> None:
+    With ``store_msgs`` one of the queues and most subscriptions are durable, and so many messages have room
+    on disk.
+    """
+
+    def __init__(self, seed: int, late: bool, store_msgs: int = 0) -> None:
         self.random = random.Random(seed)
         self.late = late
         self.now_ns = MS
-        self.engine = Engine()
+        self.engine = Engine(True, MemoryStore() if store_msgs else None)
         self.engine.begin_turn(self.now_ns)
-        self.engine.limit(150 * HELD, 0)
+        self.engine.limit(150 * HELD, store_msgs * SIZE)
         strict = {"byte_reservation": "strict", "max_message_size": SIZE, "flow_stop_size": 90 * SIZE}
         queue = resolve({**strict, "flow_stop_count": 60}, DEFAULTS)
         topic = resolve({**strict, "kind": "topic", "flow_stop_count": 30, "max_count": 100}, DEFAULTS)
-        self.queues = [self.engine.create(name, queue) for name in ("a", "b")]
+        self.queues = [self.engine.create("a", replace(queue, durable=True)), self.engine.create("b", queue)]
         self.topics = [self.engine.create(name, topic) for name in ("t", "u")]
         kinds = {
             "holds": topic,
@@ -120,7 +125,8 @@ class Tree:
         self.takers: list[tuple[Node, Taker]] = []
 
     def subscribe(self, name: str, topics: list[Node], settings: object) -> Node:
-        node = self.engine.subscribe(name, "#", settings)  # type: ignore[arg-type]
+        durable = b"{}" if self.engine.storing is not None and not name.endswith("sheds") else b""
+        node = self.engine.subscribe(name, "#", settings, durable)  # type: ignore[arg-type]
         for topic in topics:
             self.engine.bind(topic, node)
         return node
@@ -131,6 +137,9 @@ class Tree:
         verb()
         self.engine.end_turn()
         self.check()
+        if self.engine.storing is not None and self.random.random() < 0.7:
+            self.engine.seal()
+            self.engine.attend_store()
         self.now_ns += self.random.choice([0, MS, 11 * MS])
         self.engine.begin_turn(self.now_ns)
         self.engine.end_turn()
@@ -187,6 +196,9 @@ class Tree:
                     assert (part.gate.promised_msgs, part.gate.closed) == (0, False)
         if not self.late:
             self.fits(self.engine.memory)
+            self.fits(self.engine.disk)
+        disk = sum(a.outstanding * a.reserve_bytes * self.kept(a.ledger) for a in accounts)
+        assert self.engine.disk.promised_bytes == disk
         memory = sum(a.outstanding * a.ledger.copies * held(a) for a in accounts)
         assert self.engine.memory.promised_bytes == memory
         for budget in self.budgets:
@@ -203,6 +215,12 @@ class Tree:
         for account in accounts:
             assert account.granted == account.used + account.withdrawn + account.outstanding
             assert not (account.pinched and account.waiting)
+
+    def kept(self, ledger: Ledger) -> int:
+        """How often a message to that address is written to disk."""
+        node = next(each for each in self.engine.nodes.values() if each.ledger is ledger)
+        places = node.subscriptions if node.is_topic else [node]
+        return sum(each.shelf is not None for each in places)
 
     @staticmethod
     def fits(gate: Gate) -> None:
@@ -222,6 +240,17 @@ def test_the_sum_of_all_promises_fits_everywhere(seed: int, late: bool) -> None:
     for _ in range(400):
         tree.step()
     assert sum(sender.sent for sender in tree.senders) > 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("late", [False, True])
+def test_each_copy_that_is_kept_has_room_on_disk(seed: int, late: bool) -> None:
+    tree = Tree(seed, late, store_msgs=70)
+    deepest = 0
+    for _ in range(400):
+        tree.step()
+        deepest = max(deepest, tree.engine.disk.depth_bytes)
+    assert deepest > 40 * SIZE
 
 
 @pytest.mark.parametrize("seed", range(6))

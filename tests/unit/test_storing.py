@@ -140,6 +140,63 @@ def test_a_new_topic_answers_nothing_before_it_is_on_disk_itself() -> None:
     assert world.put() == codes.ACCEPTED
 
 
+def test_a_topic_s_publishers_wait_until_all_copies_have_room_on_disk() -> None:
+    world = World()
+    engine = world.engine
+    data = bytes(Message(body="x" * 100, durable=True).encode())
+    size = len(data)
+    settings = resolve({"kind": "topic"}, BrokerDefaults())
+    topic = engine.create("news", settings)
+    kept = [engine.subscribe(f"news/{n}", "news", settings, b"{}") for n in range(4)]
+    for each in kept:
+        engine.bind(topic, each)
+        each.gate.typical_bytes = size
+    topic.gate.typical_bytes = size
+    engine.limit(0, 10 * size)
+    sender = Sender()
+    account = engine.open_producer(topic, sender, True)
+    world.settle()
+    assert sender.credit == 2, "four copies each"
+    for _ in range(2):
+        assert engine.arrive(topic, account, data, message.scan(data), False) == codes.STORING
+    sender.credit = 0
+    world.settle()
+    assert (engine.disk.depth_bytes, sender.credit) == (8 * size, 0)
+
+    takers = []
+    for each in kept:
+        takers.append(Taker())
+        engine.add_consumer(each, takers[-1])
+    world.settle()
+    for each, taker in zip(kept[:2], takers, strict=False):
+        engine.acknowledge(each, taker.got[0])
+        world.turn(100)
+    assert sender.credit == 1, "room for four copies, though two stayed where they were"
+
+
+def test_a_topic_s_publishers_hear_of_room_in_memory_for_all_copies() -> None:
+    world = World()
+    engine = world.engine
+    data = bytes(Message(body="x" * 100).encode())
+    settings = resolve({"kind": "topic"}, BrokerDefaults())
+    topic = engine.create("news", settings)
+    for n in range(4):
+        engine.bind(topic, engine.subscribe(f"news/{n}", "news", settings))
+    topic.gate.typical_bytes = len(data)
+    engine.limit(10 * (len(data) + codes.HELD_BYTES), 0)
+    taker = world.consumer()
+    for _ in range(8):
+        assert engine.put(world.node, data, message.scan(data)) == codes.ACCEPTED
+    sender = Sender()
+    engine.open_producer(topic, sender, True)
+    world.settle()
+    assert sender.credit == 0, "there is room for two of four copies"
+    for entry in taker.got[:2]:
+        engine.acknowledge(world.node, entry)
+    world.turn(100)
+    assert sender.credit == 1, "what left was another's"
+
+
 def test_what_is_consumed_leaves_the_shelf() -> None:
     world = World()
     taker = world.consumer()
