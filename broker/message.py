@@ -43,6 +43,8 @@ _SYMBOLS = {
     b"amqp:footer:map": 0x78,
 }
 MAX_UINT = 0xFFFFFFFF
+# Nanoseconds in 63 bits end in the year 2262.
+FURTHEST_MS = (2**63 - 1) // 1_000_000
 # How deep described values may nest in an amqp-value before a message is refused.
 MAX_DEPTH = 32
 # A header is rewritten field by field whenever its message is sent again: one of millions of fields would
@@ -218,11 +220,14 @@ def ttl_ms(data: bytes) -> int:
 
 
 def absolute_expiry_at(data: bytes, start: int) -> int:
-    """The absolute-expiry-time of the properties at ``start``, milliseconds since the epoch; 0 for none."""
+    """The absolute-expiry-time of the properties at ``start``, milliseconds since the epoch; 0 for none, and
+    for one that clocks don't reach: some clients write the largest number for "never".
+    """
     at = _field_at(data, start, EXPIRY_FIELD)
     if at < 0 or data[at] != 0x83 or at + 9 > len(data):
         return 0
-    return max(int.from_bytes(data[at + 1 : at + 9], "big", signed=True), 0)
+    expiry_ms = int.from_bytes(data[at + 1 : at + 9], "big", signed=True)
+    return expiry_ms if 0 < expiry_ms <= FURTHEST_MS else 0
 
 
 def absolute_expiry_ms(data: bytes) -> int:
@@ -302,8 +307,10 @@ def with_delivery(
         fields.append(_NULL)
     # A sender may have put any number there; the field can't say more than its last one.
     count = min(delivery_count + (incoming_count or _uint(fields[4])), MAX_UINT)
-    if left_ms >= 0 and fields[TTL_FIELD] != _NULL:
-        fields[TTL_FIELD] = _encode_uint(left_ms)
+    ttl_ms = _uint(fields[TTL_FIELD])
+    if left_ms >= 0 and ttl_ms > 0:
+        # An absolute-expiry-time may leave more than any ttl can say, and clocks are set back.
+        fields[TTL_FIELD] = _encode_uint(min(left_ms, ttl_ms))
     if redelivered:
         fields[3] = _FALSE
     fields[4] = _encode_uint(count)

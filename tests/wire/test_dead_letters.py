@@ -11,6 +11,7 @@ import pytest
 from proton import Delivery, Message, symbol
 from proton.utils import BlockingConnection, BlockingReceiver
 
+from broker.client.link import Connection
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.seeing import await_number, number_of
 
@@ -124,6 +125,22 @@ def test_a_ttl_reads_what_is_left_of_it(start_broker: StartBroker) -> None:
         time_passes(0.2)
         message = taken(connection.create_receiver("orders", credit=1))
     assert 50 < message.ttl <= 59.8
+
+
+@pytest.mark.parametrize("expiry_ms", [2**42, 2**50, 2**62, 2**63 - 1])
+def test_what_expires_far_away_is_delivered(start_broker: StartBroker, expiry_ms: int) -> None:
+    """Some clients write the largest number for "never", and 0 for no ttl."""
+    header = b"\x00\x53\x70\xc0\x04\x03\x41\x40\x43"
+    properties = b"\x00\x53\x73\xc0\x12\x09" + 8 * b"\x40" + b"\x83" + expiry_ms.to_bytes(8, "big")
+    data = header + properties + b"\x00\x53\x77\xa1\x01x"
+    broker = start_broker(policies=POLICIES)
+    with Connection(broker.url) as connection:
+        sender = connection.sender("orders")
+        sender.send(data, timeout_s=10)
+        sender.flush(10)
+        (delivered,) = connection.receiver("orders", credit=1).take(1, timeout_s=10)
+    assert delivered.endswith(data[len(header) :])
+    assert "Traceback" not in broker.log
 
 
 def time_passes(seconds: float) -> None:
