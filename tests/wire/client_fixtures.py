@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.contenders import BARE, Running, free_port
+from bench.contenders import BARE, Running
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +22,9 @@ def bare() -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def peer() -> Iterator[str]:
     """The URL of a peer that answers by address; see client_peer.py."""
-    port = free_port()
     script = Path(__file__).with_name("client_peer.py")
-    command = [sys.executable, str(script), str(port)]
+    command = [sys.executable, str(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        yield f"amqp://127.0.0.1:{port}"
+        yield f"amqp://127.0.0.1:{int(process.stdout.readline())}"
         process.terminate()

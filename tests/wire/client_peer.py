@@ -1,4 +1,5 @@
-"""A peer that misbehaves by address: what the client's tests talk to. Run as ``python client_peer.py PORT``.
+"""A peer that misbehaves by address: what the client's tests talk to. Run as ``python client_peer.py``;
+it prints its port once it listens.
 
 ``forbidden`` refuses the link, ``picky`` rejects every second message, ``released`` and ``modified`` give
 those outcomes, ``dry`` gives no credit, ``hangup`` closes the connection at the first message,
@@ -8,7 +9,8 @@ accepts and forgets.
 
 from __future__ import annotations
 
-import sys
+import os
+import socket
 from typing import Any
 
 from proton import Condition, Delivery, Endpoint, Message
@@ -26,17 +28,17 @@ ANSWERS: dict[tuple[str, str | None], tuple[int, str]] = {
 class Peer(MessagingHandler):
     """Proton's own server side, so that the client is tested against another implementation."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self) -> None:
         super().__init__(prefetch=0, auto_accept=False)
-        self.port = port
         self.seen = 0
         self.replies: dict[str, Any] = {}
         self.consumers: dict[str, Any] = {}
         self.kept: list[Any] = []
 
     def on_start(self, event: Any) -> None:
-        event.container.listen(f"127.0.0.1:{self.port}")
-        print("ready", flush=True)
+        acceptor = event.container.acceptor("127.0.0.1", 0)
+        with socket.socket(fileno=os.dup(acceptor._selectable.fileno())) as listening:
+            print(listening.getsockname()[1], flush=True)
 
     def on_link_opening(self, event: Any) -> None:
         link = event.link
@@ -113,4 +115,4 @@ class Peer(MessagingHandler):
 
 
 if __name__ == "__main__":
-    Container(Peer(int(sys.argv[1]))).run()
+    Container(Peer()).run()
