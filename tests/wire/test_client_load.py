@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.contenders import Running, free_port
+from bench.contenders import Running
 from broker.client import codec
 from broker.client.link import Connection
 from broker.client.load import Job, Run
@@ -41,7 +41,8 @@ def test_a_count_arrives_once_and_in_order(bare: Running, shape: tuple[int, int]
 
 
 def test_a_rate_is_kept(bare: Running) -> None:
-    result = Run(Job(bare.url, "paced", senders=2, rate=1000, seconds=1, warmup=0.2, pid=bare.pid)).run()
+    """Over seconds: a machine that stands still for a tenth of one is caught up with."""
+    result = Run(Job(bare.url, "paced", senders=2, rate=1000, seconds=4, warmup=0.2, pid=bare.pid)).run()
     assert isinstance(result["out_s"], int)
     assert 900 <= result["out_s"] <= 1100
     latency = result["latency_us"]
@@ -92,7 +93,7 @@ def test_a_drain_finds_out_what_came_twice_or_too_late(bare: Running) -> None:
     [("twice", "duplicated", 10), ("lossy", "lost", 10), ("swapped", "unordered", 10)],
 )
 def test_a_broken_broker_is_found_out(peer: str, address: str, fault: str, number: int) -> None:
-    result = Run(Job(peer, address, count=100, max_backlog=0, stall=1)).run()
+    result = Run(Job(peer, address, count=100, max_backlog=0, stall=5)).run()
     found = {name: result[name] for name in ("duplicated", "lost", "unordered", "foreign")}
     assert found == dict.fromkeys(found, 0) | {fault: number}
 
@@ -108,7 +109,7 @@ def test_the_process_speaks_json_lines(bare: Running) -> None:
         "address": "lines-%d",
         "senders": 2,
         "receivers": 2,
-        "seconds": 1.5,
+        "seconds": 1.9,
         "warmup": 0.1,
     }
     lines = _process(job, 0)
@@ -122,7 +123,7 @@ def test_the_process_speaks_json_lines(bare: Running) -> None:
     [
         ({"url": "127.0.0.1:1", "bdoy": 3}, "unknown in the job: bdoy"),
         ({"url": "127.0.0.1:1", "body": 3}, "body must be at least 32 bytes"),
-        ({"url": f"127.0.0.1:{free_port()}"}, "Connection refused"),
+        ({"url": "127.0.0.1:1"}, "Connection refused"),
     ],
 )
 def test_the_process_says_why_it_can_not(job: dict[str, object], reason: str) -> None:
