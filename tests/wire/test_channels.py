@@ -91,16 +91,17 @@ def test_with_flow_control_a_settlement_waits_until_the_backlog_is_cleared(
 ) -> None:
     """The topic's thresholds play no part: all of it is taken, and none of it is settled before it is out."""
     broker = start_broker(
-        channel(listener, max_rate=10_000),
+        channel(listener, max_rate=2_500),
         "policies:\n  - {match: ticks, kind: topic, flow_stop_count: 2, flow_resume_count: 1}\n",
     )
     with Connection(broker.url) as connection:
         sender = connection.sender("ticks")
         for _ in range(10):
             sender.send(large(1000), 5)
-        wait_until(lambda: connection.pump() and show(broker)["backlog"] != 0, 5, "the backlog")
+        # It takes the channel some four seconds: long enough to be seen.
+        wait_until(lambda: connection.pump() and show(broker)["backlog"] != 0, 10, "the backlog")
         assert sender.accepted < 10
-        sender.flush(10)
+        sender.flush(30)
         assert sender.accepted == 10
     assert show(broker)["sent"] == 10
 
