@@ -72,6 +72,10 @@ class Screen:
         """What was drawn, without the sequences that place and colour it."""
         return SEQUENCE.sub("", self.drawn)
 
+    def above(self, foot: str) -> str:
+        """What stands above a foot on its screen: one drawn before the key was heard isn't meant."""
+        return self.text.partition(foot)[0].rpartition("sluice top ")[2]
+
     def wait_for(self, text: str) -> None:
         deadline = time.monotonic() + SECONDS
         while text not in self.text:
@@ -122,10 +126,12 @@ def test_top_sorts_filters_and_leaves(broker: RunningBroker, lines: Lines) -> No
         top.wait_for("by rate")
         top.press("s")
         top.wait_for("by stopped")
-        assert top.text.index("news") < top.text.index("orders")
+        rows = top.above("by stopped")
+        assert rows.index("news") < rows.index("orders")
         top.press("d")
         top.wait_for("by depth")
-        assert top.text.index("stock") < top.text.index("orders")
+        rows = top.above("by depth")
+        assert rows.index("stock") < rows.index("orders")
         top.press("/ord\r")
         top.wait_for("1-1 of 1, by depth, only ord")
         top.press("\x1b")
