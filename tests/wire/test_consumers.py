@@ -64,15 +64,16 @@ def stuck_until_told(connection: Connection, receiver: Receiver) -> None:
     connection.wait_until(lambda: not receiver.is_attached(), 15)
 
 
+# Who is thrown out must be seen with its messages before that.
 POLICIES = """policies:
   - match: adaptive
     dispatch: adaptive
     consumer_flow_min: 5
     consumer_flow_limit: 2000
   - match: told
-    slow_consumer: {rate: 5, for: 1s, action: notify}
+    slow_consumer: {rate: 5, for: 3s, action: notify}
   - match: thrown
-    slow_consumer: 5/s for 1s detach
+    slow_consumer: 5/s for 3s detach
 """
 
 
@@ -114,7 +115,7 @@ def test_a_slow_consumer_is_told_of_until_it_keeps_up(start_broker: StartBroker)
     produce(broker, "told", 100)
     with Connection(broker.url) as connection:
         receiver = connection.receiver("told", credit=10)
-        wait_until(lambda: consumers(broker, "told")[0]["slow"] is True, 10, "it to be slow")
+        wait_until(lambda: consumers(broker, "told")[0]["slow"] is True, 15, "it to be slow")
         assert number_of(broker, "told", "slow_consumers") == 1
         metrics = urlopen(f"http://127.0.0.1:{broker.http_port}/metrics", timeout=10).read().decode()
         assert 'sluice_queue_slow_consumers{queue="told"} 1' in metrics
@@ -131,7 +132,7 @@ def test_an_idle_consumer_is_not_slow(start_broker: StartBroker) -> None:
         busy.receiver("told", credit=10)
         produce(broker, "told", 5)
         # The other one shows that so much time has passed.
-        wait_until(lambda: consumers(broker, "told")[0]["slow"] is True, 10, "the other to be slow")
+        wait_until(lambda: consumers(broker, "told")[0]["slow"] is True, 15, "the other to be slow")
         assert consumers(broker, "thrown")[0]["slow"] is False
 
 
