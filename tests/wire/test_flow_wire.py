@@ -18,7 +18,16 @@ from broker.client import codec
 from broker.client.link import Connection, Sender
 from broker.client.request import Management
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
-from tests.wire.frames import ACCEPTED, DISPOSITION, FLOW, Described, RawPeer, performative, transfer
+from tests.wire.frames import (
+    ACCEPTED,
+    DISPOSITION,
+    FLOW,
+    TRANSFER,
+    Described,
+    RawPeer,
+    performative,
+    transfer,
+)
 from tests.wire.seeing import await_number, number_of, queue_of, update
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
@@ -82,10 +91,10 @@ def take_all(broker: RunningBroker, count: int) -> int:
 
 
 def fill(connection: Connection, sender: Sender) -> int:
-    """Send for as long as there is credit, and half a second beyond; how many went in."""
-    while connection.wait_until(sender.may_send, 0.5):
+    """Send for as long as there is credit, and a second and a half beyond; how many went in."""
+    while connection.wait_until(sender.may_send, 1.5):
         sender.send(BODY)
-    sender.flush(5)
+    sender.flush(10)
     return sender.accepted
 
 
@@ -140,10 +149,14 @@ class Taker(RawPeer):
         super().__init__(broker.port)
         self.open().begin().attach_receiver("orders")
         self.give_credit(credit)
-        self.settled = 0
+        self.received = self.settled = 0
 
     def settle(self, count: int) -> None:
+        """Once they have come: an outcome that is read together with the credit names nothing yet."""
         last = self.settled + count - 1
+        while self.received <= last:
+            self.expect(TRANSFER)
+            self.received += 1
         self.send(performative(DISPOSITION, True, self.settled, last, True, Described(ACCEPTED)))
         self.settled += count
 
@@ -422,10 +435,15 @@ def test_a_ring_keeps_the_newest(queue: StartQueue) -> None:
     with Connection(broker.url) as connection:
         sender = connection.sender("orders")
         for number in range(25):
-            sender.send(codec.text_body(str(number)), 5)
-        sender.flush(5)
+            sender.send(codec.text_body(str(number)), 20)
+        sender.flush(20)
         assert sender.accepted == 25
-        kept = connection.receiver("orders").take(10, 5)
+        receiver = connection.receiver("orders")
+        kept: list[bytes] = []
+        while len(kept) < 10:
+            taken = receiver.take(10, 10)
+            assert taken, f"{len(kept)} of 10 came"
+            kept += taken
         assert kept == [codec.text_body(str(number)) for number in range(15, 25)]
     assert number_of(broker, "orders", "dropped") == 15
     assert number_of(broker, "orders", "peak_msgs") == 10
@@ -465,7 +483,7 @@ def test_a_publisher_waits_for_the_slowest_subscription(start_broker: StartBroke
         assert fill(publishing, sender) == 10
         got = 0
         while got < 10:
-            got += len(quick.take(10, 5))
+            got += len(quick.take(10, 20))
         reading.pump()
         assert not publishing.wait_until(sender.may_send, 0.2)
         slow.close()
