@@ -59,9 +59,10 @@ from tests.wire.seeing import (
 pytestmark = pytest.mark.wire
 
 MEGABYTE = 1 << 20
+EMPTY = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 CONFIG = """
 limits:
-  handshake_timeout: 1s
+  handshake_timeout: 2s
   max_message_size: 1 MB
   max_frame_size: 16 KB
 """
@@ -154,8 +155,8 @@ def test_amqp_before_sasl_has_finished_reaches_nobody(broker: RunningBroker, pee
     """The hole of Proton 0.40: open, begin and attach right behind the SASL header."""
     with Connection(broker.url) as owner:
         sender = owner.sender("secrets")
-        sender.send(codec.text_body("for friends"), 5)
-        sender.flush(5)
+        sender.send(codec.text_body("for friends"), 20)
+        sender.flush(20)
         await_number(broker, "secrets", "depth_msgs", 1)
         peer.send(
             SASL_HEADER,
@@ -183,14 +184,14 @@ def test_amqp_frames_between_outcome_and_header_end_the_connection(peer: RawPeer
 @pytest.mark.parametrize("said", [b"", SASL_HEADER, b"AMQ"], ids=["nothing", "header", "half a header"])
 def test_silence_before_authentication_has_a_deadline(peer: RawPeer, said: bytes) -> None:
     peer.send(said)
-    peer.socket.settimeout(5)
+    peer.socket.settimeout(8)
     while peer.socket.recv(100):
         pass
 
 
 def test_an_authenticated_peer_that_never_opens_has_a_deadline(peer: RawPeer) -> None:
     peer.authenticate()
-    peer.await_end(5)
+    peer.await_end(8)
 
 
 def test_an_oversized_sasl_frame(peer: RawPeer) -> None:
@@ -291,8 +292,8 @@ def test_a_transfer_without_credit(broker: RunningBroker, session: RawPeer, sett
     with Connection(broker.url) as filler:
         sender = filler.sender("hundred")
         for _ in range(100):
-            sender.send(codec.text_body("full"), 5)
-        sender.flush(5)
+            sender.send(codec.text_body("full"), 20)
+        sender.flush(20)
         session.attach_sender("hundred")
         session.send(transfer(0, settled=settled))
         assert detached(session) == "amqp:link:transfer-limit-exceeded"
@@ -305,8 +306,8 @@ def test_pieces_without_credit_are_not_kept(broker: RunningBroker, session: RawP
     with Connection(broker.url) as filler:
         sender = filler.sender("hundred")
         for _ in range(100):
-            sender.send(codec.text_body("full"), 5)
-        sender.flush(5)
+            sender.send(codec.text_body("full"), 20)
+        sender.flush(20)
         session.attach_sender("hundred")
         session.send(transfer(0, BODY, more=True))
         assert detached(session) == "amqp:link:transfer-limit-exceeded"
@@ -531,16 +532,16 @@ def test_a_peer_that_never_reads(broker: RunningBroker, session: RawPeer) -> Non
         session.give_credit(1_000_000)
         before = memory_kb(broker)
         for _ in range(3000):
-            sender.send(body, 5)
-        sender.flush(5)
+            sender.send(body, 20)
+        sender.flush(20)
         assert number_of(broker, "orders", "depth_msgs") > 1000
         receiver = good.receiver("orders")
         left = number_of(broker, "orders", "depth_msgs")
-        assert left == 0 or receiver.take(1, 5)
+        assert left == 0 or receiver.take(1, 20)
         await_number(broker, "orders", "depth_msgs", 0) if left == 0 else None
         got = 1
         while number_of(broker, "orders", "ready_msgs") or receiver.has_message():
-            got += len(receiver.take(1000, 5))
+            got += len(receiver.take(1000, 20))
         assert got > 1000
         assert memory_kb(broker) - before < 60_000
 
@@ -556,15 +557,17 @@ def test_a_silent_peer_is_cut_off(start_broker: StartBroker) -> None:
 
 def test_a_peer_with_an_idle_timeout_is_kept_from_silence(peer: RawPeer) -> None:
     peer.open(idle_ms=200)
-    heard: list[int] = []
+    heard = b""
 
     def listen() -> bool:
-        peer.socket.settimeout(2)
-        heard.append(len(peer.socket.recv(100)))
-        return sum(heard) >= 3 * 8
+        nonlocal heard
+        peer.socket.settimeout(10)
+        heard += peer.socket.recv(4096)
+        return len(heard) >= 3 * 8
 
     wait_until(listen, 10, "three empty frames")
-    assert set(heard) <= {8, 16}
+    # However many of them one read brings.
+    assert heard.replace(EMPTY, b"") == b""
 
 
 # --- the broker's own beginning and end
