@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.wire, pytest.mark.flow]
 
 POLICIES = "policies:\n  - match: '>'\n    flow_stop_count: 10\n    flow_resume_count: 5\n"
 # What the graph may take, and what a busy machine may add to it.
-WITHIN_S = 1.0 + 1.0
+WITHIN_S = 1.0 + 4.0
 
 
 def deadlocks(broker: RunningBroker) -> list[dict[str, object]]:
@@ -216,7 +216,8 @@ def test_a_consumer_that_settles_now_and_then_is_not_stuck(
     for number in range(5):
         # Of a full queue, so that nobody goes on.
         ring[2].send(performative(DISPOSITION, True, number, number, True, Described(ACCEPTED)))
-        assert not occurs_within(broker, "deadlock", 0.3)
+        # Half a second without any would be enough to be stuck.
+        assert not occurs_within(broker, "deadlock", 0.2)
 
 
 def test_a_sender_that_never_had_credit_says_what_it_has(broker: RunningBroker) -> None:
