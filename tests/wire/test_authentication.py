@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import time
@@ -298,12 +297,12 @@ def test_sasl_behind_the_outcome_ends_the_connection(guarded: RunningBroker, ear
 
 
 def test_who_only_begins_is_cut_off_in_time(start_broker: StartBroker, users: Path) -> None:
-    broker = start_broker(f"security: {{users: {users}}}\nlimits: {{handshake_timeout: 300 ms}}\n")
+    broker = start_broker(f"security: {{users: {users}}}\nlimits: {{handshake_timeout: 1s}}\n")
     began = time.monotonic()
     with stranger(broker) as one:
         one.send(saslframes.init("SCRAM-SHA-256", ScramSide("alice").first()))
         assert one.rest().startswith(SASL_HEADER)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8
 
 
 def test_slow_attempts_hold_nobody_up(start_broker: StartBroker, tmp_path: Path) -> None:
@@ -373,7 +372,10 @@ def test_a_fleet_that_logs_in_at_once_gets_in(guarded: RunningBroker) -> None:
 
 
 def test_unknown_users_take_as_long(start_broker: StartBroker, tmp_path: Path) -> None:
-    """The same class of time: within half of each other, where a shortcut would be a hundredth."""
+    """The same class of time: within half of each other, where a shortcut would be a hundredth.
+
+    The shortest of each is compared: what else runs here can only make one longer.
+    """
     path = tmp_path / "users"
     subprocess.run(
         [
@@ -403,7 +405,7 @@ def test_unknown_users_take_as_long(start_broker: StartBroker, tmp_path: Path) -
     for n in range(9):
         known.append(took("alice"))
         unknown.append(took(f"nobody{n}"))
-    ratio = statistics.median(known) / statistics.median(unknown)
+    ratio = min(known) / min(unknown)
     assert 0.5 < ratio < 2
 
 
