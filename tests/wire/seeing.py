@@ -63,11 +63,11 @@ def good_neighbours(broker: RunningBroker) -> Iterator[None]:
         for number in range(2):
             bodies = [codec.text_body(f"{number}.{i}") for i in range(50)]
             for body in bodies:
-                sender.send(body, 5)
-            sender.flush(5)
+                sender.send(body, 20)
+            sender.flush(20)
             got: list[bytes] = []
             while len(got) < len(bodies):
-                got += receiver.take(len(bodies), 5)
+                got += receiver.take(len(bodies), 20)
             assert got == bodies
             if number == 0:
                 yield

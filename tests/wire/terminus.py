@@ -83,7 +83,7 @@ def take(receiver: BlockingReceiver, count: int) -> list[Any]:
     """The bodies of so many messages, each accepted."""
     bodies = []
     for _ in range(count):
-        bodies.append(receiver.receive(timeout=5).body)
+        bodies.append(receiver.receive(timeout=20).body)
         receiver.accept()
     flush(receiver.connection)
     return bodies

@@ -296,8 +296,8 @@ def test_a_reply_is_sent_by_whoever_asked_for_it(secured: Secured) -> None:
         secured.broker.wait_for_log("has nowhere to go: no node 'b.one'")
         assert is_silent(root.create_receiver("b.one"))
         send(requests, None, reply_to="a.two", properties=ask, correlation_id="2")
-        wait_until(lambda: _depth(secured, "a.two") == 1, 5, "the answer")
-        alice.create_receiver("a.two").receive(timeout=5)
+        wait_until(lambda: _depth(secured, "a.two") == 1, 15, "the answer")
+        alice.create_receiver("a.two").receive(timeout=20)
 
 
 def _depth(secured: Secured, name: str) -> int:

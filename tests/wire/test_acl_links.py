@@ -122,7 +122,7 @@ def test_looking_is_another_right_than_taking(secured: Secured) -> None:
         send(alice.create_sender("alice.open"), "one")
         refusal(lambda: bob.create_receiver("alice.open"))
         receiver = bob.create_receiver("alice.open", options=COPY)
-        assert receiver.receive(timeout=5).body == "one"
+        assert receiver.receive(timeout=20).body == "one"
         assert take(alice.create_receiver("alice.open"), 1) == ["one"]
 
 
@@ -268,7 +268,7 @@ def test_events_are_the_operators(secured: Secured) -> None:
         refusal(lambda: alice.create_receiver("$sluice/events"))
         receiver = operator.create_receiver("$sluice/events")
         operator.create_sender("root.new")
-        assert receiver.receive(timeout=5) is not None
+        assert receiver.receive(timeout=20) is not None
 
 
 # --- virtual hosts

@@ -64,7 +64,7 @@ def rows(management: Management, kind: str, *names: str) -> list[list[Any]]:
 def is_detached(link: Any, connection: BlockingConnection) -> bool:
     """Whether the broker takes it away, by the right condition."""
     with pytest.raises(LinkDetached) as told:
-        connection.wait(lambda: False, timeout=5)
+        connection.wait(lambda: False, timeout=20)
     return told.value.link.name == link.link.name and told.value.condition == "amqp:unauthorized-access"
 
 
@@ -140,7 +140,7 @@ def test_who_may_not_connect_any_more_is_sent_away(secured: Secured) -> None:
         send(sender, "before")
         secured.change(f"rules:\n  - deny: connect\n    users: [alice]\n{BEFORE.removeprefix('rules:')[1:]}")
         with pytest.raises(ConnectionException, match=r"unauthorized-access.*may not connect"):
-            alice.wait(lambda: False, timeout=5)
+            alice.wait(lambda: False, timeout=20)
         assert take(receiver, 1) == ["before"]
 
 
@@ -164,7 +164,7 @@ def test_rules_with_a_fault_change_nothing(secured: Secured) -> None:
         ):
             management.call("apply", "org.sluice.broker", body={})
         secured.change("")
-        wait_until(lambda: "reload refused" in secured.broker.log, 5, "the refusal to be told")
+        wait_until(lambda: "reload refused" in secured.broker.log, 15, "the refusal to be told")
         assert "has no rules" in secured.broker.log
         send(sender, "still")
 
@@ -183,7 +183,7 @@ def test_messages_under_way_come_back(secured: Secured) -> None:
     with secured.connected("alice") as alice, secured.connected("bob") as bob:
         send(bob.create_sender("orders"), "one")
         receiver = alice.create_receiver("orders")
-        assert receiver.receive(timeout=5).body == "one"
+        assert receiver.receive(timeout=20).body == "one"
         rule = "  - deny: receive\n    users: [alice]\n"
         secured.change(f"rules:\n{rule}{BEFORE.removeprefix('rules:')[1:]}")
         assert is_detached(receiver, alice)

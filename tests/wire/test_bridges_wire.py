@@ -35,8 +35,8 @@ def send(broker: RunningBroker, address: str, *texts: str, durable: bool = False
     with Connection(broker.url) as connection:
         sender = connection.sender(address)
         for text in texts:
-            sender.send(body(text, durable), 5)
-        sender.flush(5)
+            sender.send(body(text, durable), 20)
+        sender.flush(20)
 
 
 def receive(broker: RunningBroker, address: str, count: int) -> list[str]:
@@ -44,7 +44,7 @@ def receive(broker: RunningBroker, address: str, count: int) -> list[str]:
         receiver = connection.receiver(address, limit=count)
         got: list[bytes] = []
         while len(got) < count:
-            taken = receiver.take(count, 5)
+            taken = receiver.take(count, 20)
             assert taken, f"{len(got)} of {count} messages came"
             got += taken
         return [text_of(each) for each in got]
@@ -104,7 +104,7 @@ def test_a_durable_bridge_and_its_copies_survive_a_kill(
 
 
 def blocked(check: Callable[[], bool]) -> None:
-    wait_until(check, 5, "the credit")
+    wait_until(check, 15, "the credit")
 
 
 def test_credit_is_the_least_room_of_both_ends(start_broker: StartBroker) -> None:
@@ -135,7 +135,7 @@ def test_a_relay_is_answered_once_the_target_has_room(start_broker: StartBroker)
     with Connection(broker.url) as connection:
         relay = connection.sender(None)
         for _ in range(5):
-            relay.send(to_orders + body("x"), 5)
+            relay.send(to_orders + body("x"), 20)
         connection.wait(lambda: relay.accepted == 3, 10)
         assert not connection.wait_until(lambda: relay.accepted > 3, 0.2)
         receive(broker, "audit", 2)

@@ -63,8 +63,8 @@ def test_every_message_is_one_datagram(
     with Connection(broker.url) as connection:
         sender = connection.sender("ticks")
         for text in wanted:
-            sender.send(body(text), 5)
-        sender.flush(5)
+            sender.send(body(text), 20)
+        sender.flush(20)
     assert [text_of(listener.recv(65_536)) for _ in wanted] == wanted
     shown = show(broker)
     assert (shown["sent"], shown["backlog"], shown["waiting"], shown["state"]) == (200, 0, 0, "open")
@@ -97,7 +97,7 @@ def test_with_flow_control_a_settlement_waits_until_the_backlog_is_cleared(
     with Connection(broker.url) as connection:
         sender = connection.sender("ticks")
         for _ in range(10):
-            sender.send(large(1000), 5)
+            sender.send(large(1000), 20)
         # It takes the channel some four seconds: long enough to be seen.
         wait_until(lambda: connection.pump() and show(broker)["backlog"] != 0, 10, "the backlog")
         assert sender.accepted < 10
@@ -113,8 +113,8 @@ def test_without_flow_control_the_backlog_is_buffered_and_shown(
     with Connection(broker.url) as connection:
         sender = connection.sender("ticks")
         for _ in range(50):
-            sender.send(large(1000), 5)
-        sender.flush(5)
+            sender.send(large(1000), 20)
+        sender.flush(20)
         assert sender.accepted == 50
     shown = show(broker)
     assert shown["flow_control"] is False
@@ -129,7 +129,7 @@ def test_what_fits_no_datagram_is_counted_and_nothing_waits_for_it(
     with Connection(broker.url) as connection:
         sender = connection.sender("ticks")
         for size in (65_507, 65_508, 3_000_000, 100):
-            sender.send(large(size), 5)
+            sender.send(large(size), 20)
         sender.flush(10)
         assert sender.accepted == 4
     assert [len(listener.recv(70_000)) for _ in range(2)] == [65_507, 100]
@@ -143,13 +143,13 @@ def test_a_producer_that_goes_away_leaves_nothing_behind(
     connection = Connection(broker.url)
     sender = connection.sender("ticks")
     for _ in range(20):
-        sender.send(large(1000), 5)
-    wait_until(lambda: connection.pump() and int(str(show(broker)["waiting"])) > 5, 5, "held settlements")
+        sender.send(large(1000), 20)
+    wait_until(lambda: connection.pump() and int(str(show(broker)["waiting"])) > 5, 15, "held settlements")
     connection.close()
-    wait_until(lambda: show(broker)["waiting"] == 0, 5, "nobody to wait")
+    wait_until(lambda: show(broker)["waiting"] == 0, 15, "nobody to wait")
     with Connection(broker.url) as other:
         second = other.sender("ticks")
-        second.send(large(100), 5)
+        second.send(large(100), 20)
 
 
 def test_a_deleted_topic_comes_back_with_its_channel(
@@ -159,8 +159,8 @@ def test_a_deleted_topic_comes_back_with_its_channel(
     assert main.main(["config", "del", "topic", "ticks", "-b", broker.url]) == 0
     with Connection(broker.url) as connection:
         sender = connection.sender("ticks")
-        sender.send(body("again"), 5)
-        sender.flush(5)
+        sender.send(body("again"), 20)
+        sender.flush(20)
     assert text_of(listener.recv(65_536)) == "again"
     assert show(broker)["sent"] == 1
 
@@ -178,6 +178,6 @@ def test_a_multicast_group_on_the_loopback(start_broker: StartBroker, listener: 
         broker = start_broker(channel(listener, to=f"239.7.7.7:{port}", interface="127.0.0.1", ttl=0), TOPIC)
         with Connection(broker.url) as connection:
             sender = connection.sender("ticks")
-            sender.send(body("all"), 5)
-            sender.flush(5)
+            sender.send(body("all"), 20)
+            sender.flush(20)
         assert text_of(group.recv(65_536)) == "all"

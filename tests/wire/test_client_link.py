@@ -29,7 +29,7 @@ def test_every_outcome_is_counted(peer: str) -> None:
             sender = connection.sender(address)
             for _ in range(10):
                 sender.send(BODY)
-            sender.flush(5)
+            sender.flush(20)
             assert (sender.sent, getattr(sender, name)) == (10, 10)
 
 
@@ -38,7 +38,7 @@ def test_a_rejection_says_which_message_and_why(peer: str) -> None:
         sender = connection.sender("picky")
         for _ in range(10):
             sender.send(BODY)
-        sender.flush(5)
+        sender.flush(20)
         assert (sender.accepted, sender.rejected) == (5, 5)
         numbers = [number for number, _, _ in sender.rejections]
         assert numbers in ([1, 3, 5, 7, 9], [2, 4, 6, 8, 10])
@@ -68,7 +68,7 @@ def test_a_connection_closed_by_the_broker_raises_its_reason(peer: str) -> None:
         sender = connection.sender("hangup")
         sender.send(BODY)
         with pytest.raises(RefusedError, match="out of order"):
-            sender.flush(5)
+            sender.flush(20)
         with pytest.raises(RefusedError, match="out of order"):
             connection.sender("any")
 
@@ -105,25 +105,25 @@ def test_messages_arrive_in_order_and_no_more_than_asked_for(bare: Running) -> N
         sender = connection.sender("ordered")
         for number in range(100):
             sender.send(codec.text_body(str(number)))
-        sender.flush(5)
+        sender.flush(20)
         first = connection.receiver("ordered", credit=50, limit=10)
-        taken = [codec.shown(message) for message in first.take(100, 5)]
+        taken = [codec.shown(message) for message in first.take(100, 20)]
         while len(taken) < 10:
-            taken += [codec.shown(message) for message in first.take(100, 5)]
+            taken += [codec.shown(message) for message in first.take(100, 20)]
         assert taken == [str(number) for number in range(10)]
         assert first.take(1, 0.05) == []
         first.close()
         second = connection.receiver("ordered")
-        assert codec.shown(second.take(1, 5)[0]) == "10"
+        assert codec.shown(second.take(1, 20)[0]) == "10"
 
 
 def test_a_window_bounds_what_is_unsettled(peer: str) -> None:
     with Connection(peer) as connection:
         sender = connection.sender("any", window=3)
         for _ in range(50):
-            sender.send(BODY, 5)
+            sender.send(BODY, 20)
             assert sender.sent - sender.settled <= 3
-        sender.flush(5)
+        sender.flush(20)
         assert sender.accepted == 50
 
 
@@ -132,11 +132,11 @@ def test_presettled_messages_arrive(bare: Running) -> None:
         sender = connection.sender("presettled", presettled=True)
         for _ in range(5000):
             sender.send(BODY)
-        sender.flush(5)
+        sender.flush(20)
         receiver = connection.receiver("presettled", limit=5000)
         got = 0
         while got < 5000:
-            batch = receiver.take(1000, 5)
+            batch = receiver.take(1000, 20)
             assert batch
             got += len(batch)
 

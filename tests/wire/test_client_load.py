@@ -62,7 +62,7 @@ def test_what_another_run_left_behind_is_foreign(bare: Running) -> None:
         sender = connection.sender("left")
         for size in (3, 200):
             sender.send(codec.binary_body(bytes(size)))
-        sender.flush(5)
+        sender.flush(20)
     result = Run(Job(bare.url, "left", count=100)).run()
     assert (result["received"], result["foreign"], result["lost"]) == (100, 2, 0)
 
@@ -73,7 +73,7 @@ def test_without_senders_it_drains_what_others_left(bare: Running) -> None:
     with Connection(bare.url) as connection:
         sender = connection.sender("drained")
         sender.send(codec.binary_body(bytes(3)))
-        sender.flush(5)
+        sender.flush(20)
     result = Run(Job(bare.url, "drained", senders=0, count=5001)).run()
     assert (result["received"], result["lost"], result["unordered"], result["foreign"]) == (5001, 0, 0, 0)
 
@@ -83,7 +83,7 @@ def test_a_drain_finds_out_what_came_twice_or_too_late(bare: Running) -> None:
         sender = connection.sender("disordered")
         for seq in (1, 3, 2, 4, 4, 5):
             sender.send(codec.binary_body(struct.pack("=4Q", 7, 0, seq, 0).ljust(100)))
-        sender.flush(5)
+        sender.flush(20)
     result = Run(Job(bare.url, "disordered", senders=0, count=6)).run()
     assert (result["received"], result["unordered"]) == (6, 2)
 

@@ -54,8 +54,8 @@ def fill(broker: RunningBroker, address: str, count: int) -> None:
     with Connection(broker.url) as connection:
         sender = connection.sender(address)
         for number in range(count):
-            sender.send(codec.binary_body(b"%d" % number), 5)
-        sender.flush(5)
+            sender.send(codec.binary_body(b"%d" % number), 20)
+        sender.flush(20)
 
 
 def drained(broker: RunningBroker, address: str, count: int) -> list[int]:
@@ -65,7 +65,7 @@ def drained(broker: RunningBroker, address: str, count: int) -> list[int]:
         receiver = connection.receiver(address, credit=count)
         with suppress(ClientTimeoutError):
             while len(got) < count:
-                got += receiver.take(count, 5)
+                got += receiver.take(count, 20)
     decoded = [Message() for _ in got]
     for message, data in zip(decoded, got, strict=True):
         message.decode(data)
@@ -82,7 +82,7 @@ def reject(broker: RunningBroker, address: str, count: int) -> None:
         receiver.grant(count)
         rejected = 0
         while rejected < count:
-            connection.wait_until(lambda: receiver.has_message(), 5)
+            connection.wait_until(lambda: receiver.has_message(), 20)
             for delivery, _ in receiver.hand_over():
                 receiver.settle(delivery, "rejected")
                 rejected += 1
@@ -97,7 +97,7 @@ def outcomes(peer: RawPeer, kind: int, count: int) -> set[int]:
     """The deliveries that had this outcome, once it is so many."""
     found: set[int] = set()
     while len(found) < count:
-        said = peer.expect(DISPOSITION, 5)
+        said = peer.expect(DISPOSITION, 20)
         state = said.field(4)
         if getattr(state, "descriptor", None) == kind:
             first, last = said.field(1), said.field(2)
@@ -110,14 +110,14 @@ def spend(peer: RawPeer, pieces: Callable[[int], list[bytes]], count: int) -> No
     """So many deliveries, no more than there is credit for at a time."""
     for number in range(count):
         while number >= peer.may_send():
-            peer.expect(FLOW, 5)
+            peer.expect(FLOW, 20)
         peer.send(*pieces(number))
 
 
 def assert_all_comes_back(peer: RawPeer, limit: int) -> None:
     """None of the 105 that were sent costs the link credit for ever; the last isn't worth a flow frame."""
     while peer.may_send() < 105 + limit - 1:
-        peer.expect(FLOW, 5)
+        peer.expect(FLOW, 20)
 
 
 # --- a node goes under a relay
@@ -255,8 +255,8 @@ def test_letters_that_are_refused_wait_for_room(start_broker: StartBroker, windo
     with Connection(broker.url) as connection:
         sender = connection.sender("work")
         for number in range(12):
-            sender.send(bytes(Message(id=str(number), body=b"%d" % number).encode()), 5)
-        sender.flush(5)
+            sender.send(bytes(Message(id=str(number), body=b"%d" % number).encode()), 20)
+        sender.flush(20)
     reject(broker, "work", 12)
     await_number(broker, "dead", "depth_msgs", 5)
     await_number(broker, "work", "unsettled_msgs", 7)
@@ -271,8 +271,8 @@ def test_a_letter_that_will_never_fit_is_dropped_and_counted(start_broker: Start
     broker = start_broker(policies=f"policies:\n  - {{match: work, dead_letter_address: dead}}\n  - {dead}\n")
     with Connection(broker.url) as connection:
         sender = connection.sender("work")
-        sender.send(codec.binary_body(bytes(2000)), 5)
-        sender.flush(5)
+        sender.send(codec.binary_body(bytes(2000)), 20)
+        sender.flush(20)
     reject(broker, "work", 1)
     await_number(broker, "work", "depth_msgs", 0)
     assert number_of(broker, "work", "dropped") == 1

@@ -297,7 +297,7 @@ def test_who_sends_slowly_keeps_nobody_out(attacked: RunningBroker, what: str) -
             told = answers(attacked, request(attacked, "GET /healthz HTTP/1.1", CLOSING))
             return statuses(told) == [200]
 
-        wait_until(answered, 5, "a place for somebody who asks")
+        wait_until(answered, 15, "a place for somebody who asks")
         assert answered()
 
 
