@@ -576,7 +576,7 @@ def test_a_peer_with_an_idle_timeout_is_kept_from_silence(peer: RawPeer) -> None
 def test_a_port_that_is_taken(broker: RunningBroker, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "broker.cli.main", "serve", "--data", str(tmp_path / "other")]
     listen = ["--listen", broker.url, "--http", "127.0.0.1:0"]
-    done = subprocess.run([*command, *listen], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([*command, *listen], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1:{broker.port}: Address already in use" in done.stderr
     assert "Traceback" not in done.stderr
