@@ -20,6 +20,7 @@ from broker.client import codec
 from broker.client.errors import ClientError, ClientTimeoutError
 from broker.client.link import Connection
 from tests.wire import web
+from tests.wire.apiclient import Api
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
     AMQP_HEADER,
@@ -126,21 +127,22 @@ def test_the_sasl_layer_is_the_same(broker: RunningBroker) -> None:
 
 
 def test_who_does_not_open_is_cut_off(start_broker: StartBroker) -> None:
-    broker = start_broker("limits: {handshake_timeout: 300ms}\n")
+    # Long enough to get as far as that on a machine that is busy, and far from the usual ten seconds.
+    broker = start_broker("limits: {handshake_timeout: 1s}\n")
     with WebPeer(broker) as peer:
         peer.authenticate()
         begin = time.monotonic()
-        peer.await_end(5)
-        assert time.monotonic() - begin < 3
+        peer.await_end()
+        assert time.monotonic() - begin < 6
         assert peer.close_code == 1000
 
 
 def test_the_idle_timeout_holds(start_broker: StartBroker) -> None:
-    broker = start_broker("limits: {idle_timeout: 500ms}\n")
+    broker = start_broker("limits: {idle_timeout: 1500ms}\n")
     with WebPeer(broker) as peer:
         peer.open()
-        assert peer.expect(CLOSE, 5).condition == "amqp:resource-limit-exceeded"
-        peer.await_end(5)
+        assert peer.expect(CLOSE, 20).condition == "amqp:resource-limit-exceeded"
+        peer.await_end()
         assert peer.close_code == 1000
 
 
@@ -180,13 +182,16 @@ def test_a_stopped_queue_stops_a_producer(start_broker: StartBroker) -> None:
         sent = 0
         with suppress(ClientTimeoutError):
             while True:
-                sender.send(codec.text_body("x"), 0.5)
+                # Up to the line credit comes, however late; beyond it none does.
+                sender.send(codec.text_body("x"), 20 if sent < 50 else 0.5)
                 sent += 1
         assert sent == 50
-        assert number_of(broker, "full", "depth_msgs") == 50
+        await_number(broker, "full", "depth_msgs", 50)
         receiver = connection.receiver("full", credit=45)
-        assert sum(len(receiver.take(45, 5)) for _ in range(1)) > 0
-        sender.send(codec.text_body("x"), 5)
+        taken = 0
+        while taken < 45:
+            taken += len(receiver.take(45 - taken, 10))
+        sender.send(codec.text_body("x"), 10)
 
 
 def test_a_client_that_reads_late_gets_everything(broker: RunningBroker) -> None:
@@ -354,6 +359,8 @@ def test_it_counts_as_a_connection(start_broker: StartBroker) -> None:
             dial(broker)
         with pytest.raises(Exception, match=r"lost|closed|reset"):
             Connection(broker.url)
+    # A WebSocket has said goodbye to the HTTP port before the broker has heard of it.
+    wait_until(lambda: Api(broker).get("/broker")["connections"] == 0, 20, "room for others")
     with good_neighbours(broker):
         pass
 
@@ -377,7 +384,7 @@ def test_a_shutdown_says_amqp_close_and_then_1001(start_broker: StartBroker) -> 
         with pytest.raises(ConnectionClosed):
             silent.recv(10)
         assert silent.protocol.close_code == 1001
-        assert broker.process.wait(5) == 0
+        assert broker.process.wait(20) == 0
 
 
 def test_a_shutdown_does_not_wait_for_one_that_never_answers(start_broker: StartBroker) -> None:
