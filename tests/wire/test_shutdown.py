@@ -16,7 +16,7 @@ pytestmark = pytest.mark.wire
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stops_on_a_signal_with_nobody_there(broker: RunningBroker, number: signal.Signals) -> None:
     broker.signal(number)
-    assert broker.process.wait(10) == 0
+    assert broker.process.wait(20) == 0
 
 
 def test_what_is_in_flight_may_settle_and_nothing_more_is_sent(start_broker: StartBroker) -> None:
@@ -32,5 +32,5 @@ def test_what_is_in_flight_may_settle_and_nothing_more_is_sent(start_broker: Sta
     receiver.accept()
     assert first.body == 0
     with pytest.raises(ConnectionClosed, match="amqp:connection:forced"):
-        connection.wait(lambda: False, timeout=5)
-    assert broker.process.wait(5) == 0
+        connection.wait(lambda: False, timeout=20)
+    assert broker.process.wait(20) == 0

@@ -83,7 +83,9 @@ def test_who_leaves_again_has_the_whole_time_again(news: RunningBroker) -> None:
         left = time.monotonic()
         detach(again)
         time.sleep(max(0.0, first_over + 0.3 - time.monotonic()))
-        assert subscriptions(news.url) == ["news.a/app.sub"]
+        found = subscriptions(news.url)
+        # Who asks too late, on a machine that is busy, finds the second time over as well.
+        assert found == ["news.a/app.sub"] or time.monotonic() - left >= 2
         wait_until(lambda: not subscriptions(news.url), 10, "its second time to be over")
         assert time.monotonic() - left > 1.9
 
