@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import sys
@@ -126,9 +127,19 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """A port that was free a moment ago, and isn't one of those the system gives out by itself.
+
+    Nobody is given it who binds port 0 or connects, before it is listened on or between two lives of who
+    listens; and who tries it until somebody listens isn't connected to itself, as TCP may.
+    """
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(10_000, max(lowest, 20_000))
+        try:
+            with socket.create_server(("127.0.0.1", port)) as probe:
+                return int(probe.getsockname()[1])
+        except OSError:
+            continue
 
 
 def _ours(port: int, directory: Path) -> list[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
+
+from bench.contenders import free_port
 
 BIN = Path("/usr/lib/rabbitmq/bin")
 START_S = 90
@@ -18,14 +19,6 @@ def missing() -> list[str]:
     """What isn't installed."""
     found = [] if (BIN / "rabbitmq-server").exists() else ["rabbitmq-server"]
     return found + ([] if shutil.which("epmd") else ["epmd"])
-
-
-def free_port() -> int:
-    """A port nobody has."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class Rabbit:

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bench.contenders import free_port
 from tests.wire.conftest import RunningBroker, StartBroker, broker, start_broker
 
 if TYPE_CHECKING:
@@ -206,11 +206,3 @@ def returning_broker(tmp_path: Path) -> Iterator[ReturningBroker]:
     broker = ReturningBroker(tmp_path / "returning", POLICIES, "")
     yield broker
     broker.stop()
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listened on just now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
