@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from bench.contenders import free_port
 from broker.client import codec
 from broker.client.link import Connection
 from tests.wire.conftest import RunningBroker, wait_until
@@ -47,7 +47,7 @@ policies:
   - {match: small, max_count: 2, flow_control: false}
 """
 SCRAPED = """
-global: {{scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}}
+global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 500ms}}
 rule_files: [{rules}]
 scrape_configs:
   - {{job_name: sluice, static_configs: [{{targets: ["127.0.0.1:{port}"]}}]}}
@@ -64,14 +64,8 @@ def tool(name: str) -> str:
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 class Prometheus:
-    """A server of its own that scrapes one broker twice a second."""
+    """A server of its own that scrapes one broker once a second."""
 
     def __init__(self, folder: Path, broker: RunningBroker) -> None:
         folder.mkdir()
@@ -113,6 +107,8 @@ class Prometheus:
         return found
 
     def value(self, text: str) -> float:
+        """The one there is; none while the last scrape came too late, as on a machine that is busy."""
+        wait_until(lambda: self.query(text) != [], 30, f"a value of {text}")
         [found] = self.query(text)
         return float(found["value"][1])
 
