@@ -80,7 +80,8 @@ class Secured:
     def is_called(self) -> bool:
         """Whether the loop has a reason to turn again, soon: a socket, or what it knows of itself."""
         reactor = self.world.reactor
-        return 0 <= reactor._timeout() <= LANE_S or bool(reactor.epoll.poll(0))
+        # What the client's socket still holds comes when the kernel gets to it.
+        return 0 <= reactor._timeout() <= LANE_S or bool(reactor.epoll.poll(0.1))
 
     def close(self) -> None:
         self.peer.close()
