@@ -19,6 +19,7 @@ from broker.store.faults import DamagedStore
 from tests.crash.conftest import Broker
 from tests.crash.contents import contents
 from tests.crash.peers import Books, Consumer, Id, Producer, turn_all
+from tests.crash.watching import until
 
 CONFIG = "store: {journal_file_size: 1MB}\n"
 POLICIES = "policies:\n  - {match: '>', durable: true, flow_control: false, max_size: 1GB}\n"
@@ -56,11 +57,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     producer = Producer(books, "q", 1, filler=900)
     producer.limit = 4000
     producer.connect(broker.port)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 40
     while len(books.accepted) < producer.limit:
         assert time.monotonic() < deadline, str(books)
         turn_all([producer], 0.02)
-    # The checkpoint that moves closed files to pages has time to end.
+    # The checkpoint that moves closed files to pages has begun to, and has time to end.
+    until([producer], lambda: any((broker.data / "pages").read_bytes()), what="pages to be written")
     turn_all([producer], 1.2)
     producer.drop()
     assert broker.stop() == 0
@@ -169,7 +171,7 @@ def outcome(broker: Broker, accepted: set[Id]) -> str:
     books.accepted = accepted
     consumer = Consumer(books, "q", second=False, name="c")
     consumer.connect(broker.port)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 40
     while books.lost and "checksum" not in broker.read_log() and time.monotonic() < deadline:
         turn_all([consumer], 0.02)
     consumer.drop()

@@ -10,7 +10,7 @@ import pytest
 from tests.crash.conftest import Broker
 from tests.crash.peers import Books, Consumer, Peer, Producer, turn_all
 from tests.crash.shim import Shim
-from tests.crash.watching import ready, stat, until
+from tests.crash.watching import ready, stalled, stat, until
 
 SMALL = "store: {journal_file_size: 1MB}\n"
 DURABLE = "policies:\n  - {match: '>', durable: true, max_size: 1GB, flow_stop_size: 0, flow_stop_count: 0}\n"
@@ -38,7 +38,7 @@ def test_a_sync_that_fails_confirms_nothing_any_more(broker: Broker, tmp_path: P
     until([producer], lambda: len(books.accepted) > 500)
     shim.on("sync")
     until([producer], lambda: ready(broker)[0] == 503, what="the broker to notice")
-    turn_all([producer], 0.3)
+    until([producer], lambda: stalled(producer, books), what="what was on its way to be told")
     accepted = len(books.accepted)
     # The sync would work again now; what the kernel dropped meanwhile it would not say.
     shim.off("sync")

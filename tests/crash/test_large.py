@@ -89,7 +89,7 @@ def test_a_slow_disk_bounds_what_memory_holds(tmp_path: Path) -> None:
                 other.send(small, f"w{number}", codec.binary_body(bytes(1 << 14)))
             other.until(lambda: "w399" in other.outcomes, "the last outcome")
             before = resident(broker.process.pid)
-            slowest = 0.0
+            slow = 0
             for turn in range(3 * 1024):
                 # Three messages of 64 MB, one behind the other.
                 if turn % 1024 == 0:
@@ -102,11 +102,12 @@ def test_a_slow_disk_bounds_what_memory_holds(tmp_path: Path) -> None:
                     begun = time.monotonic()
                     other.send(small, f"s{turn}", codec.binary_body(b"small"))
                     other.until(lambda turn=turn: f"s{turn}" in other.outcomes, "it")  # type: ignore[misc]
-                    slowest = max(slowest, time.monotonic() - begun)
+                    slow += time.monotonic() - begun >= 0.4
             link.advance()
             client.until(lambda: "big2048" in client.outcomes, "the outcome")
             assert resident(broker.process.pid) - before < 24 * MB
-            assert slowest < 0.4
+            # Who waited for the disk would do so again and again; a busy machine stalls now and then.
+            assert slow <= 2, f"{slow} of 48 took as long as the disk does"
     finally:
         broker.kill()
 
