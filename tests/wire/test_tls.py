@@ -85,6 +85,7 @@ def test_tls_1_2_and_1_3_carry_messages_and_the_log_says_which(
         peer.await_credit()
         peer.send(transfer(0, settled=True))
         wait_until(lambda: number_of(secure, "versions", "depth_msgs") >= 1, 10, "the message")
+    secure.wait_for_log(f"container 'v{version.name}'")
     line = next(line for line in secure.lines if f"container 'v{version.name}'" in line)
     assert {OLD: "TLSv1.2 ECDHE-", NEW: "TLSv1.3 TLS_"}[version] in line
 
@@ -250,7 +251,7 @@ def test_a_renegotiation_is_refused(secure: RunningBroker, pki: Pki) -> None:
 
 
 def test_a_handshake_has_a_time(pki: Pki, start_broker: StartBroker) -> None:
-    broker = start_broker(pki.section() + "limits: {handshake_timeout: 700 ms}\n", args=TLS)
+    broker = start_broker(pki.section() + "limits: {handshake_timeout: 2s}\n", args=TLS)
     silent = socket.create_connection(("127.0.0.1", port_of(broker)), timeout=10)
     slow = ByHand(port_of(broker), pki.context())
     with pytest.raises(ssl.SSLWantReadError):
