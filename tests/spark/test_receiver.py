@@ -352,7 +352,12 @@ def test_a_reader_that_is_told_to_go_closes_its_links(broker: RunningBroker, how
     await_number(broker, "q", "ready_msgs", 50)
     broker.wait_for_log("container 'spark-source")
     wait_until(lambda: consumers(broker.url, "q") == [], 10, "the links to be gone")
-    assert any("spark-source" in line and "by the client" in line for line in broker.lines), broker.log
+    # Its links go first, the connection says so behind them.
+    wait_until(
+        lambda: any("spark-source" in line and "by the client" in line for line in broker.lines),
+        20,
+        "the log to say who closed it",
+    )
 
 
 def test_a_deleted_queue_ends_it_with_the_brokers_reason(broker: RunningBroker) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.contenders import free_port
 from pyspark_sluice.errors import AmqpError, LoginError, UnreachableError
 from pyspark_sluice.options import parse
 from pyspark_sluice.receiver import Receiver
 from pyspark_sluice.sender import Counts, Sender
-from tests.spark.conftest import ReturningBroker, free_port
+from tests.spark.conftest import ReturningBroker
 from tests.spark.feeding import id_of, message, names
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.people import PASSWORDS, settings_for
@@ -144,7 +145,7 @@ def test_who_shows_no_certificate_that_holds_is_refused(
     assert not opened(secure)
     # Whoever shows one that holds is seen there.
     assert sent(1, {"url": url_of(secure), **known(pki, tmp_path, "EXTERNAL")}).accepted == 1
-    assert opened(secure)
+    wait_until(lambda: opened(secure) != [], PATIENCE_S, "the log to say so")
 
 
 def opened(broker: RunningBroker) -> list[str]:
