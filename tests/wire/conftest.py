@@ -20,6 +20,7 @@ from broker.errors import NotFoundError
 
 # A busy machine takes seconds for it; a sanitized broker takes longer still.
 START_SECONDS = float(os.environ.get("SLUICE_START_SECONDS", "60"))
+# A stop waits ten seconds for clients that stay, and needs the processor after that.
 STOP_SECONDS = 30
 
 
@@ -62,7 +63,7 @@ class RunningBroker:
         """What the broker has said so far."""
         return "\n".join(self.lines)
 
-    def wait_for_log(self, text: str, seconds: float = 10) -> None:
+    def wait_for_log(self, text: str, seconds: float = 30) -> None:
         """Until the broker has said ``text``."""
         wait_until(lambda: text in self.log, seconds, f"the log to say {text!r}:\n{self.log}")
 

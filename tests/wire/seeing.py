@@ -43,7 +43,7 @@ def await_number(broker: RunningBroker, name: str, attribute: str, wanted: int, 
     """Until an attribute has a value."""
     wait_until(
         lambda: number_of(broker, name, attribute, kind) == wanted,
-        10,
+        30,
         f"{attribute} of {name} to be {wanted}",
     )
 
@@ -86,7 +86,7 @@ def sockets_in(state: str, port: int) -> int:
 
 def await_no_half_closed(broker: RunningBroker) -> None:
     """Until no socket of the broker's is left that its peer has closed and it has not."""
-    wait_until(lambda: sockets_in("08", broker.port) == 0, 10, "no socket in CLOSE_WAIT")
+    wait_until(lambda: sockets_in("08", broker.port) == 0, 30, "no socket in CLOSE_WAIT")
 
 
 def memory_kb(broker: RunningBroker) -> int:

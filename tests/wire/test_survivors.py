@@ -211,7 +211,7 @@ def test_a_subscription_to_events_survives_a_broker_without_them(again: Again) -
     assert errors(broker) == []
     with connected(broker.url, "app") as connection:
         receiver = connection.create_receiver("$sluice/events", name="sub", options=LASTING, credit=10)
-        assert receiver.receive(timeout=5).body
+        assert receiver.receive(timeout=20).body
 
 
 def test_a_queue_that_has_the_name_of_a_subscription_survives(again: Again) -> None:
