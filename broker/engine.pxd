@@ -19,7 +19,7 @@ cdef class Engine:
     cdef public object on_gate, watch, tell
     cdef public Storing storing
     cdef public Gate disk, memory, temp
-    cdef public long lend_ns, epoch_ns
+    cdef public long lend_ns, epoch_ns, entering_bytes
     cdef public set expiring, borrowing, scarce
     cdef public dict wanted
     cdef public list moves
@@ -109,6 +109,10 @@ cdef class Engine:
     cdef object _wake_restless(self)
     @cython.locals(account=Account, size=long, taken=long, gate=Gate)
     cdef object _want(self, Ledger ledger)
+    @cython.locals(account=Account, taken=long)
+    cdef object _want_entry(self, Ledger ledger)
+    cdef bint _is_looking(self) except -1
+    cdef bint _has_room(self) except -1
     @cython.locals(gate=Gate, node=Node, idle=bint)
     cdef object _look_at_budgets(self)
     cdef object _serve_scarce(self, bint idle)

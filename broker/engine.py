@@ -85,9 +85,10 @@ class Engine:
         self.storing = None if store is None else Storing(store)
         self.disk = Gate("store_limit")
         self.memory = Gate("memory_limit")
-        # Somebody waits for room in one of these budgets, of so many bytes at least; 0 for none.
         # Budgets somebody waits for, with the least room that would serve one who does.
         self.wanted: dict[Gate, int] = {}
+        # The least that a parked message would take in memory, where memory alone keeps it out; 0 for none.
+        self.entering_bytes = 0
         # When idle credit is next looked for over several nodes; 0 would be never.
         self.lend_ns = 1
         # Connections some of whose producers wait for their own budget.
@@ -312,7 +313,7 @@ class Engine:
             self._expire()
         if self.overdue:
             self._bury_overdue()
-        if (self.wanted or self.borrowing or self.scarce) and now_ns >= self.lend_ns:
+        if self._is_looking() and now_ns >= self.lend_ns:
             self._look_at_budgets()
 
     def end_turn(self) -> None:
@@ -354,7 +355,7 @@ class Engine:
         """When a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
         if self.overdue:
             return 1
-        earliest = self.lend_ns if self.wanted or self.borrowing or self.scarce else 0
+        earliest = self.lend_ns if self._is_looking() else 0
         for node in self.expiring:
             due = _expiry_of(node).next_deadline()
             if due and (earliest == 0 or due < earliest):
@@ -366,6 +367,10 @@ class Engine:
             if due and (earliest == 0 or due < earliest):
                 earliest = due
         return earliest
+
+    def _is_looking(self) -> bool:
+        """Whether somebody waits for room that producers of other nodes may hold in vain."""
+        return bool(self.wanted or self.entering_bytes or self.borrowing or self.scarce)
 
     def _arrive_unpromised(
         self, node: Node, account: Account, data: bytes, bits: int, settled: bool, size: int
@@ -797,9 +802,22 @@ class Engine:
         account = ledger.line[0]
         size = account.parked[0][1] if account.parked else account.reserve_bytes
         for gate in (self.memory, self.disk, self.temp):
+            if account.parked and gate is self.memory:
+                continue
             taken = ledger.takes(gate, size)
             if taken > 0 and gate.room(taken) == 0:
                 self.wanted[gate] = min(taken, self.wanted.get(gate, taken))
+        if ledger.parked_msgs > 0:
+            self._want_entry(ledger)
+
+    def _want_entry(self, ledger: Ledger) -> None:
+        """What is parked is in memory already, and may be all there is room for: that isn't in its way."""
+        for account in ledger.line:
+            if account.parked:
+                taken = ledger.takes(self.memory, account.parked[0][1])
+                if taken > 0 and not self.memory.takes_parked(taken):
+                    self.entering_bytes = min(taken, self.entering_bytes or taken)
+                return
 
     def _look_at_budgets(self) -> None:
         """Budgets are shared by nodes that don't know of each other: who waits for one is woken here.
@@ -821,16 +839,23 @@ class Engine:
             self._serve_scarce(idle)
         if self.borrowing and idle:
             self._borrow()
-        if not self.wanted:
+        if not self.wanted and not self.entering_bytes:
             return
-        if any(gate.room(size) > 0 for gate, size in self.wanted.items()):
+        if self._has_room():
             self.wanted.clear()
+            self.entering_bytes = 0
             for node in self.restless:
                 self.touch(node)
         elif idle:
             self.lend_ns = self.now_ns + IDLE_NS
             for node in self.nodes.values():
                 self._lend(node)
+
+    def _has_room(self) -> bool:
+        """Whether a budget that is waited for has room for the smallest message."""
+        if self.entering_bytes and self.memory.takes_parked(self.entering_bytes):
+            return True
+        return any(gate.room(size) > 0 for gate, size in self.wanted.items())
 
     def _serve_scarce(self, idle: bool) -> None:
         """Connections whose own budget was used up: who waits for it goes on, or borrows from idle links."""

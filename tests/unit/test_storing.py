@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from proton import Message
 
 from broker import codes, message
@@ -406,3 +407,45 @@ def test_what_is_on_disk_before_its_turn_ends_is_told_at_its_end() -> None:
     world.turn()
     assert told.groups == [group]
     assert bodies(taker.got) == ["x"]
+
+
+class Way(Sender):
+    """A link that reserves nothing: what it parks is let in here."""
+
+    def __init__(self, engine: Engine, node: Node) -> None:
+        Sender.__init__(self)
+        self.engine = engine
+        self.node = node
+        self.admitted = 0
+
+    def admit(self, parked: object, size: int) -> None:
+        assert isinstance(parked, bytes)
+        assert self.engine.put(self.node, parked, 0) == codes.ACCEPTED
+        self.admitted += 1
+
+
+@pytest.mark.parametrize(("parked", "left"), [(6, 5), (12, 0)])
+def test_what_is_parked_goes_in_once_what_others_hold_leaves_room(parked: int, left: int) -> None:
+    """Its own bytes may be all that memory has room for, and more: it doesn't wait for itself."""
+    world = World()
+    engine = world.engine
+    data = bytes(Message(body="x" * 100).encode())
+    size = len(data)
+    target = world.create("target")
+    engine.limit(10 * (size + codes.HELD_BYTES), 0)
+    taker = world.consumer()
+    for _ in range(10):
+        engine.put(world.node, data, 0)
+    world.settle()
+    way = Way(engine, target)
+    account = engine.open_producer(target, way, False)
+    for _ in range(parked):
+        assert engine.arrive(target, account, data, 0, False) == codes.PARK
+        engine.park(target, account, data, size, False)
+    world.settle()
+    assert way.admitted == 0
+    for entry in taker.got[left:]:
+        engine.acknowledge(world.node, entry)
+    world.turn()
+    assert way.admitted == min(10 - left, parked)
+    assert engine.next_deadline() == 0 or engine.next_deadline() > engine.now_ns
