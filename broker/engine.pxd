@@ -42,7 +42,7 @@ cdef class Engine:
     cpdef object begin_turn(self, long now_ns)
     @cython.locals(node=Node, nodes=list, sharing=list)
     cpdef object end_turn(self)
-    @cython.locals(node=Node, earliest=long, due=long)
+    @cython.locals(node=Node, earliest=long, due=long, behind=bint)
     cpdef long next_deadline(self) except -1
     @cython.locals(ledger=Ledger, code=long)
     cdef long _arrive_unpromised(self, Node node, Account account, bytes data, long bits, bint settled,
@@ -105,7 +105,7 @@ cdef class Engine:
     cdef object _deal_in_turn(self, list sharing)
     @cython.locals(ledger=Ledger)
     cdef object _deal(self, Node node)
-    @cython.locals(node=Node, ledger=Ledger, due=long)
+    @cython.locals(node=Node, ledger=Ledger, due=long, behind=bint)
     cdef object _wake_restless(self)
     @cython.locals(account=Account, size=long, taken=long, gate=Gate)
     cdef object _want(self, Ledger ledger)

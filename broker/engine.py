@@ -360,8 +360,10 @@ class Engine:
             due = _expiry_of(node).next_deadline()
             if due and (earliest == 0 or due < earliest):
                 earliest = due
+        behind = self.storing is not None and self.storing.behind
         for node in self.restless:
-            due = node.ledger.next_deadline()
+            # Nothing is dealt while too much waits for the disk; attend_store says when it is over.
+            due = 0 if behind and node.shelf is not None else node.ledger.next_deadline()
             if node.refuse_ns and (due == 0 or node.refuse_ns < due):
                 due = node.refuse_ns
             if due and (earliest == 0 or due < earliest):
@@ -907,6 +909,7 @@ class Engine:
             self.restless.add(node)
 
     def _wake_restless(self) -> None:
+        behind = self.storing is not None and self.storing.behind
         for node in list(self.restless):
             ledger = node.ledger
             if node.refuse_ns and node.refuse_ns <= self.now_ns:
@@ -914,7 +917,7 @@ class Engine:
             if not ledger.line and not ledger.rest and not node.refuse_ns:
                 self.restless.discard(node)
                 continue
-            due = ledger.next_deadline()
+            due = 0 if behind and node.shelf is not None else ledger.next_deadline()
             if due and due <= self.now_ns:
                 self.touch(node)
 

@@ -14,6 +14,7 @@ from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 from broker.storage import FAILED, WRITING
 from broker.store.memory import MemoryStore
+from broker.storing import BEHIND_BYTES
 
 MS = 1_000_000
 
@@ -407,6 +408,24 @@ def test_what_is_on_disk_before_its_turn_ends_is_told_at_its_end() -> None:
     world.turn()
     assert told.groups == [group]
     assert bodies(taker.got) == ["x"]
+
+
+def test_while_the_disk_is_behind_nobody_is_looked_at_again_and_again() -> None:
+    world = World()
+    engine = world.engine
+    accounts = [engine.open_producer(world.node, Sender(), True) for _ in range(2)]
+    world.settle()
+    account = accounts[0]
+    data = bytes(Message(body="x", durable=True).encode())
+    while account.outstanding > account.low:
+        engine.arrive(world.node, account, data, message.scan(data), False)
+        world.store.behind_bytes = BEHIND_BYTES + 1
+    engine.touch(world.node)
+    world.turn(100)
+    assert account.waiting
+    assert engine.next_deadline() == 0, "the store's bell tells"
+    world.settle()
+    assert not account.waiting
 
 
 class Way(Sender):
