@@ -18,6 +18,7 @@ cdef class Engine:
     cdef public set restless
     cdef public object on_gate, watch, tell
     cdef public Storing storing
+    cdef public str store_state
     cdef public Gate disk, memory, temp
     cdef public long lend_ns, epoch_ns, entering_bytes
     cdef public set expiring, borrowing, scarce

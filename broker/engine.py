@@ -83,6 +83,7 @@ class Engine:
         self.sampled_ns = 0
         self.winding_down = False
         self.storing = None if store is None else Storing(store)
+        self.store_state = WRITING
         self.disk = Gate("store_limit")
         self.memory = Gate("memory_limit")
         # Budgets somebody waits for, with the least room that would serve one who does.
@@ -1019,7 +1020,8 @@ class Engine:
             for node in self.restless:
                 self.touch(node)
         store = self.storing.store
-        if self.disk.held != (store.state != WRITING):
+        if self.store_state != store.state:
+            self.store_state = store.state
             self._hold_disk(store.state)
 
     def _hold_disk(self, state: str) -> None:

@@ -12,7 +12,7 @@ from broker.flow.limits import BrokerDefaults, resolve
 from broker.node import Node
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
-from broker.storage import FAILED, WRITING
+from broker.storage import FAILED, FULL, WRITING
 from broker.store.memory import MemoryStore
 from broker.storing import BEHIND_BYTES
 
@@ -426,6 +426,20 @@ def test_while_the_disk_is_behind_nobody_is_looked_at_again_and_again() -> None:
     assert engine.next_deadline() == 0, "the store's bell tells"
     world.settle()
     assert not account.waiting
+
+
+def test_a_full_store_that_fails_stops_everybody() -> None:
+    world = World()
+    fleeting = world.create("fleeting")
+    sender = Sender()
+    world.engine.open_producer(fleeting, sender, True)
+    world.settle()
+    world.store.state = FULL
+    world.settle()
+    assert sender.credit > 0, "nothing of this is kept"
+    world.store.state = FAILED
+    world.settle()
+    assert sender.credit == 0
 
 
 class Way(Sender):
