@@ -55,6 +55,7 @@ cdef class Engine:
     cpdef object park(self, Node node, Account account, object message, long size, bint settled)
     @cython.locals(subscription=Node, code=long, answer=long)
     cdef long _publish(self, Node topic, bytes data, long bits) except -1
+    cdef bint _is_unstored(self, Node topic, long bits) except -1
     cdef bint _wants(self, Node subscription, bytes data) except -1
     @cython.locals(gate=Gate, oldest=Entry)
     cdef bint _make_room(self, Node node, long size) except -1

@@ -420,7 +420,16 @@ class Engine:
         for subscription in topic.subscriptions:
             if subscription.shelf is not None:
                 return self._answer_behind(subscription, bits)
-        return codes.ACCEPTED
+        return codes.STORING if self._is_unstored(topic, bits) else codes.ACCEPTED
+
+    def _is_unstored(self, topic: Node, bits: int) -> bool:
+        """Whether a topic isn't on disk itself yet, which an answer to a durable message says it is."""
+        return (
+            bits & codes.IS_DURABLE != 0
+            and topic.shelf is not None
+            and self.storing is not None
+            and topic.group > self.storing.store.synced
+        )
 
     def park(self, node: Node, account: Account, message: object, size: int, settled: bool) -> None:
         """Keep what arrive() answered PARK to, until there is room or the time `when_full` gives it is over.
@@ -457,14 +466,8 @@ class Engine:
                 answer = codes.STORING
             elif code != codes.ACCEPTED:
                 subscription.dropped += 1
-        if (
-            answer == codes.ACCEPTED
-            and bits & codes.IS_DURABLE
-            and topic.shelf is not None
-            and self.storing is not None
-            and topic.group > self.storing.store.synced
-        ):
-            # No copy waits for the disk, but the topic itself does: what it answers says that it is there.
+        if answer == codes.ACCEPTED and self._is_unstored(topic, bits):
+            # No copy waits for the disk, but the topic itself does.
             answer = codes.STORING
         if not topic.dirty:
             self.touch(topic)

@@ -442,6 +442,16 @@ def test_a_full_store_that_fails_stops_everybody() -> None:
     assert sender.credit == 0
 
 
+def test_what_a_channel_held_back_waits_for_a_new_topic_too() -> None:
+    world = World()
+    topic = world.create("news", kind="topic", durable=True)
+    bits = message.scan(bytes(Message(body="x", durable=True).encode()))
+    assert world.engine.confirmed(topic, bits) == codes.STORING
+    assert world.engine.confirmed(topic, 0) == codes.ACCEPTED
+    world.settle()
+    assert world.engine.confirmed(topic, bits) == codes.ACCEPTED
+
+
 class Way(Sender):
     """A link that reserves nothing: what it parks is let in here."""
 
