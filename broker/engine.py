@@ -1142,7 +1142,7 @@ class Engine:
         topic.subscriptions.remove(node)
         node.topics.remove(topic)
         topic.ledger.copy(len(topic.subscriptions))
-        if node.gate in topic.ledger.others:
+        if self._is_attached(topic, node):
             topic.ledger.detach_gate(node.gate)
         self._heed(topic)
         self.regate(topic)
@@ -1176,13 +1176,17 @@ class Engine:
         self._enforce(node)
         for topic in node.topics:
             wanted = topic.heeding and not node.apart
-            attached = node.gate in topic.ledger.others
+            attached = self._is_attached(topic, node)
             if wanted and not attached:
                 topic.ledger.attach_gate(node.gate, self.now_ns)
             elif attached and not wanted:
                 topic.ledger.detach_gate(node.gate)
             if wanted != attached:
                 self.touch(topic)
+
+    def _is_attached(self, topic: Node, node: Node) -> bool:
+        """Whether the topic's publishers need room at the node as it is bound, whatever bridges do."""
+        return topic.ledger.others.count(node.gate) > node.feeders.count(topic)
 
     def _look_at_bridges(self, *nodes: Node) -> None:
         if self.bridging.all:

@@ -51,6 +51,7 @@ cdef class Account:
 cdef class Ledger:
     cdef public Gate gate
     cdef public list others, claims
+    cdef public dict repeated
     cdef public list accounts
     cdef public object line, rest
     cdef public long promised_msgs, parked_msgs, parked_bytes
@@ -61,6 +62,9 @@ cdef class Ledger:
     cdef public list scarce
 
     cdef long _held(self, long size)
+    cdef object _count_ways(self, Gate gate)
+    @cython.locals(gate=Gate, count=long, least=long, room=long, empty=bint)
+    cdef long _repeated_room(self, long reserve_bytes) except -1
     cpdef bint is_shut_by_other(self, Gate gate)
     @cython.locals(gate=Gate, claim=Claim)
     cdef bint _may_open(self)

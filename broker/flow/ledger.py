@@ -293,7 +293,8 @@ class Ledger:
     """All accounts of one address, dealing out the room of its gates.
 
     ``gate`` is the node's own; ``others`` are those of nodes a message to this address needs room in as
-    well (subscriptions of a topic). Room is the least of all of them, each reserved. ``memory`` is the
+    well (subscriptions of a topic), more than once where it comes there on more than one way; ``repeated``
+    says how often. Room is the least of all of them, each reserved. ``memory`` is the
     whole broker's budget of message bytes, ``claims`` are those on disk; a message at a topic is held
     ``copies`` times, and has in each claim the copies that are kept there.
 
@@ -314,6 +315,7 @@ class Ledger:
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
         self.others: list[Gate] = []
+        self.repeated: dict[Gate, int] = {}
         self.claims: list[Claim] = []
         self.accounts: list[Account] = []
         self.line: deque[Account] = deque()
@@ -406,6 +408,7 @@ class Ledger:
     def attach_gate(self, gate: Gate, now_ns: int) -> None:
         """Messages to this address now need room in ``gate`` too; what doesn't fit is withdrawn."""
         self.others.append(gate)
+        self._count_ways(gate)
         for account in self.accounts:
             gate.promise(account.outstanding, account.outstanding * account.reserve_bytes)
             self._learn(account)
@@ -414,10 +417,29 @@ class Ledger:
     def detach_gate(self, gate: Gate) -> None:
         """Messages to this address no longer need room in ``gate``."""
         self.others.remove(gate)
+        self._count_ways(gate)
         if self.tight is gate:
             self.tight = None
         for account in self.accounts:
             gate.promise(-account.outstanding, -account.outstanding * account.reserve_bytes)
+
+    def _count_ways(self, gate: Gate) -> None:
+        count = self.others.count(gate)
+        if count > 1:
+            self.repeated[gate] = count
+        else:
+            self.repeated.pop(gate, None)
+
+    def _repeated_room(self, reserve_bytes: int) -> int:
+        """How many messages have room where each comes more than once; as in a gate, one always has where
+        nothing is.
+        """
+        least: int = codes.UNBOUNDED
+        for gate, count in self.repeated.items():
+            room = gate.room(reserve_bytes)
+            empty = gate.depth_msgs == 0 and gate.promised_msgs == 0
+            least = min(least, max(room // count, 1) if empty and room > 0 else room // count)
+        return least
 
     def budget(self, memory: Gate, most_held: int = codes.UNBOUNDED) -> None:
         """Reserve from the broker's memory as well; before the first account is opened.
@@ -510,6 +532,8 @@ class Ledger:
         if self.others:
             for gate in self.others:
                 room = min(room, gate.room(reserve_bytes))
+            if self.repeated:
+                room = min(room, self._repeated_room(reserve_bytes))
         if self.claims:
             for claim in self.claims:
                 room = min(room, claim.gate.room(claim.copies * reserve_bytes))
@@ -714,6 +738,8 @@ class Ledger:
         for gate in self.others:
             if gate.room(size) == 0:
                 return False
+        if self.repeated and self._repeated_room(size) == 0:
+            return False
         for claim in self.claims:
             if claim.gate.room(claim.copies * size) == 0:
                 return False

@@ -273,3 +273,30 @@ def test_a_walk_keeps_every_law(seed: int) -> None:
 def _uses(owner: Node, node: Node) -> int:
     own = owner.ledger.gate is node.gate
     return own + sum(gate is node.gate for gate in owner.ledger.others)
+
+
+def test_two_ways_to_one_queue_need_its_room_twice() -> None:
+    """A topic's two queues, one of them bridged into the other: each message comes there twice."""
+    world = World("policies:\n  - {match: t, kind: topic}\n")
+    engine = world.engine
+    target = world.queue("target", flow_stop_count=10)
+    source = world.queue("source", flow_stop_count=100)
+    topic = world.model.create("topic", "t")
+    for each in (source, target):
+        engine.bind(topic, each)
+    bridge = engine.bridging.add(source, target)
+    account = world.producer(topic)
+    engine.end_turn()
+    assert (account.outstanding, target.gate.promised_msgs) == (5, 10)
+    assert send(world, topic, account, 20) == 5
+    assert target.gate.depth_msgs == 10
+
+    engine.unbind(topic, target)
+    assert topic.ledger.others.count(target.gate) == 1, "the bridge still takes messages there"
+    engine.bind(topic, target)
+    engine.bridging.remove(bridge)
+    assert topic.ledger.others.count(target.gate) == 1, "it is bound"
+    engine.unbind(topic, target)
+    assert target.gate not in topic.ledger.others
+    account.close()
+    assert (target.gate.promised_msgs, target.gate.promised_bytes) == (0, 0)
