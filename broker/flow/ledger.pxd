@@ -12,9 +12,10 @@ cdef class Port:
 @cython.final
 cdef class Claim:
     cdef public Gate gate
-    cdef public long copies
+    cdef public long copies, most
 
-    cpdef object promise(self, long msgs, long size)
+    cpdef long takes(self, long size)
+    cpdef object promise(self, long msgs, long reserve_bytes)
 
 @cython.final
 cdef class Budget:
@@ -108,7 +109,7 @@ cdef class Ledger:
     cdef object _deal_credit(self, list askers, long now_ns)
     @cython.locals(account=Account, total=long)
     cdef long _line_room_for(self, list askers)
-    @cython.locals(size=long, change=long, held=long, gate=Gate, claim=Claim)
+    @cython.locals(size=long, change=long, held=long, before=long, gate=Gate, claim=Claim)
     cdef object _learn(self, Account account)
     cdef long _strict(self) except -1
     @cython.locals(size=long, gate=Gate, claim=Claim)

@@ -60,15 +60,23 @@ class Port:
 
 
 class Claim:
-    """What a message to an address takes of a budget on disk: its size, as often as it is kept there."""
+    """What a message to an address takes of a budget on disk: its size, as often as it is kept there.
 
-    def __init__(self, gate: Gate) -> None:
+    What it has beyond ``most`` bytes is in one file for all its copies.
+    """
+
+    def __init__(self, gate: Gate, most: int) -> None:
         self.gate = gate
+        self.most = most
         self.copies = 0
 
-    def promise(self, msgs: int, size: int) -> None:
-        """Reserve for ``msgs`` credits of ``size`` bytes in all, or give back."""
-        self.gate.promise(msgs, self.copies * size)
+    def takes(self, size: int) -> int:
+        """What one message of so many bytes takes, in all its copies."""
+        return size + (self.copies - 1) * min(size, self.most)
+
+    def promise(self, msgs: int, reserve_bytes: int) -> None:
+        """Reserve for ``msgs`` credits of ``reserve_bytes`` each; negative numbers give back."""
+        self.gate.promise(msgs, msgs * self.takes(reserve_bytes))
 
 
 class Budget:
@@ -393,7 +401,7 @@ class Ledger:
                 gate.promise(-msgs, -msgs * reserve_bytes)
         if self.claims:
             for claim in self.claims:
-                claim.promise(-msgs, -msgs * reserve_bytes)
+                claim.promise(-msgs, reserve_bytes)
         if self.memory is not None:
             self.memory.promise(-msgs, -msgs * self.copies * self._held(reserve_bytes))
 
@@ -469,17 +477,19 @@ class Ledger:
         if claim is None:
             if copies == 0:
                 return
-            claim = Claim(gate)
+            claim = Claim(gate, self.most_held)
             self.claims.append(claim)
-            gate.promise(self.promised_msgs, 0)
         elif copies == claim.copies:
             return
-        for account in self.accounts:
-            gate.promise(0, (copies - claim.copies) * account.outstanding * account.reserve_bytes)
         self.overpromised = self.overpromised or copies > claim.copies
+        if claim.copies > 0:
+            for account in self.accounts:
+                claim.promise(-account.outstanding, account.reserve_bytes)
         claim.copies = copies
-        if copies == 0:
-            gate.promise(-self.promised_msgs, 0)
+        if copies > 0:
+            for account in self.accounts:
+                claim.promise(account.outstanding, account.reserve_bytes)
+        else:
             self.claims.remove(claim)
             if self.tight is gate:
                 self.tight = None
@@ -489,7 +499,7 @@ class Ledger:
         if gate is self.memory:
             return self.copies * self._held(size)
         claim = self._claim_on(gate)
-        return 0 if claim is None else claim.copies * size
+        return 0 if claim is None else claim.takes(size)
 
     def _claim_on(self, gate: Gate) -> Claim | None:
         for claim in self.claims:
@@ -536,7 +546,7 @@ class Ledger:
                 room = min(room, self._repeated_room(reserve_bytes))
         if self.claims:
             for claim in self.claims:
-                room = min(room, claim.gate.room(claim.copies * reserve_bytes))
+                room = min(room, claim.gate.room(claim.takes(reserve_bytes)))
         return room
 
     def is_only_promised(self, size: int) -> bool:
@@ -550,7 +560,7 @@ class Ledger:
             if not gate.could_hold(msgs, nbytes):
                 return False
         for claim in self.claims:  # noqa: SIM110
-            if not claim.gate.could_hold(msgs, claim.copies * nbytes):
+            if not claim.gate.could_hold(msgs, msgs * claim.takes(nbytes // msgs)):
                 return False
         return True
 
@@ -741,7 +751,7 @@ class Ledger:
         if self.repeated and self._repeated_room(size) == 0:
             return False
         for claim in self.claims:
-            if claim.gate.room(claim.copies * size) == 0:
+            if claim.gate.room(claim.takes(size)) == 0:
                 return False
         return self.memory is None or self.memory.takes_parked(self.copies * self._held(size))
 
@@ -797,13 +807,14 @@ class Ledger:
             return
         change = (size - account.reserve_bytes) * account.outstanding
         held = (self._held(size) - self._held(account.reserve_bytes)) * account.outstanding
+        before = account.reserve_bytes
         account.reserve_bytes = size
         if change:
             self.gate.promise(0, change)
             for gate in self.others:
                 gate.promise(0, change)
             for claim in self.claims:
-                claim.promise(0, change)
+                claim.gate.promise(0, (claim.takes(size) - claim.takes(before)) * account.outstanding)
             if self.memory is not None:
                 self.memory.promise(0, held * self.copies)
             if account.budget is not None:
@@ -841,7 +852,7 @@ class Ledger:
                 gate.promise(msgs, size)
         if self.claims:
             for claim in self.claims:
-                claim.promise(msgs, size)
+                claim.promise(msgs, account.reserve_bytes)
         if self.memory is not None:
             self.memory.promise(msgs, self.copies * msgs * self._held(account.reserve_bytes))
         if account.budget is not None:

@@ -66,7 +66,7 @@ def _promises(engine: Engine, nodes: Iterable[Node]) -> Iterator[str]:
                 nbytes[gate] += size
             for claim in ledger.claims:
                 msgs[claim.gate] += account.outstanding
-                nbytes[claim.gate] += claim.copies * size
+                nbytes[claim.gate] += claim.takes(account.reserve_bytes) * account.outstanding
             if ledger.memory is not None:
                 msgs[ledger.memory] += account.outstanding
                 nbytes[ledger.memory] += ledger.copies * _in_memory(node, account)

@@ -452,6 +452,26 @@ def test_what_a_channel_held_back_waits_for_a_new_topic_too() -> None:
     assert world.engine.confirmed(topic, bits) == codes.ACCEPTED
 
 
+def test_a_large_message_s_file_is_reserved_once_for_all_copies() -> None:
+    """Four copies of a message have four heads and one file."""
+    world = World()
+    engine = world.engine
+    engine.large.most = 1000
+    settings = resolve(
+        {"kind": "topic", "byte_reservation": "strict", "max_message_size": 50_000}, BrokerDefaults()
+    )
+    topic = engine.create("news", settings)
+    for n in range(4):
+        engine.bind(topic, engine.subscribe(f"news/{n}", "news", settings, b"{}"))
+    engine.limit(0, 110_000)
+    sender = Sender()
+    account = engine.open_producer(topic, sender, True)
+    world.settle()
+    assert (sender.credit, engine.disk.promised_bytes) == (2, 2 * 53_000)
+    account.close()
+    assert (engine.disk.promised_msgs, engine.disk.promised_bytes) == (0, 0)
+
+
 class Way(Sender):
     """A link that reserves nothing: what it parks is let in here."""
 
