@@ -33,7 +33,7 @@ cdef class Account:
     cdef public long window_max, initial, window, low
     cdef public long outstanding, withdrawn, held, used, used_mark
     cdef public long reserve_bytes, learned_bytes
-    cdef public long last_used_ns, blocked_since_ns
+    cdef public long last_used_ns, granted_ns, blocked_since_ns
     cdef public bint waiting, resting, closed, pinched
     cdef public Budget budget
     cdef public object place
@@ -46,6 +46,7 @@ cdef class Account:
     cpdef bint unpark(self, object message) except -1
     cpdef object park(self, object message, long size, long now_ns, bint patient=*)
     cpdef long wants(self)
+    cpdef bint is_idle(self, long now_ns)
     cdef object _count_out(self, long size)
 
 @cython.final
@@ -113,7 +114,7 @@ cdef class Ledger:
     cdef object _learn(self, Account account)
     cdef long _strict(self) except -1
     @cython.locals(size=long, gate=Gate, claim=Claim)
-    cdef object _grant(self, Account account, long msgs)
+    cdef object _grant(self, Account account, long msgs, long now_ns)
     cdef object _pinch(self, Account account)
     cdef object _unpinch(self, Account account)
     cpdef long lend_of(self, Account account, long now_ns) except -1

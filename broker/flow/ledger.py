@@ -167,6 +167,8 @@ class Account:
         self.learned_bytes = self.reserve_bytes
         self.passed_over = 0
         self.last_used_ns = 0
+        # When it last got credit while it had none: it can't have been idle before.
+        self.granted_ns = 0
         self.blocked_since_ns = 0
         self.waiting = False
         self.resting = False
@@ -275,6 +277,10 @@ class Account:
     def wants(self) -> int:
         """How much credit would fill the window."""
         return max(self.window - self.outstanding - self.held, 0)
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Whether it has done nothing for so long with what it had that this may be lent on."""
+        return now_ns - max(self.last_used_ns, self.granted_ns) >= IDLE_NS
 
     def next_parked(self) -> tuple[object, int]:
         """The oldest parked message and its size, taken out."""
@@ -516,7 +522,7 @@ class Ledger:
 
     def lend_of(self, account: Account, now_ns: int) -> int:
         """The same of one account."""
-        if account.outstanding == 0 or now_ns - account.last_used_ns < IDLE_NS:
+        if account.outstanding == 0 or not account.is_idle(now_ns):
             return 0
         # Idle for so long, it used nothing recently, whenever that was last looked at.
         account.used_mark = account.used
@@ -578,7 +584,7 @@ class Ledger:
                 account.budget is None or account.budget.share(self._held(account.reserve_bytes)) >= want
             ):
                 if want > 0:
-                    self._grant(account, want)
+                    self._grant(account, want, now_ns)
                 return False
         self.wait(account, now_ns)
         return True
@@ -787,7 +793,7 @@ class Ledger:
                 unserved.append(account)
                 continue
             account.passed_over = 0
-            self._grant(account, msgs)
+            self._grant(account, msgs, now_ns)
             if account.outstanding <= account.low and account.wants() > 0 and not account.pinched:
                 account.waiting = True
                 self.line.append(account)
@@ -839,7 +845,9 @@ class Ledger:
             account.pinched = False
             account.budget.short.remove(account)
 
-    def _grant(self, account: Account, msgs: int) -> None:
+    def _grant(self, account: Account, msgs: int, now_ns: int) -> None:
+        if account.outstanding == 0:
+            account.granted_ns = now_ns
         account.outstanding += msgs
         account.withdrawn = max(account.withdrawn - msgs, 0)
         account.blocked_since_ns = 0
@@ -896,7 +904,7 @@ class Ledger:
     def _reclaim_from(self, account: Account, need: int, now_ns: int) -> int:
         recent = account.used - account.used_mark
         keep = 0
-        if recent > 0 or now_ns - account.last_used_ns < IDLE_NS:
+        if recent > 0 or not account.is_idle(now_ns):
             keep = max(2 * recent, 1)
         taken = min(account.outstanding - keep, need)
         if taken <= 0:

@@ -7,7 +7,7 @@ from proton import Message
 
 from broker import codes, message
 from broker.engine import Engine
-from broker.flow.ledger import Port
+from broker.flow.ledger import IDLE_NS, Port
 from broker.flow.limits import BrokerDefaults, resolve
 from broker.node import Node
 from broker.queues.dispatch import Consumer
@@ -512,3 +512,20 @@ def test_what_is_parked_goes_in_once_what_others_hold_leaves_room(parked: int, l
     world.turn()
     assert way.admitted == min(10 - left, parked)
     assert engine.next_deadline() == 0 or engine.next_deadline() > engine.now_ns
+
+
+def test_who_is_asked_again_has_time_to_answer() -> None:
+    """Credit that was just granted is not idle, however long ago its link sent something."""
+    world = World()
+    engine, ledger = world.engine, world.node.ledger
+    sender = Sender()
+    engine.open_producer(world.node, sender, True)
+    world.turn()
+    world.turn(1000)
+    assert ledger.lend(engine.now_ns) > 0
+    assert sender.credit == 0
+    engine.touch(world.node)
+    world.turn(200)
+    assert sender.credit > 0, "it rests, and is asked whether it wants to send"
+    assert ledger.lend(engine.now_ns + IDLE_NS - 1) == 0
+    assert ledger.lend(engine.now_ns + IDLE_NS) > 0
