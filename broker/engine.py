@@ -466,6 +466,9 @@ class Engine:
                 answer = codes.STORING
             elif code != codes.ACCEPTED:
                 subscription.dropped += 1
+            if not topic.heeding and subscription.gate.excess_msgs() > 0:
+                # A bound queue's own producers were promised this room.
+                self.overpromise(subscription)
         if answer == codes.ACCEPTED and self._is_unstored(topic, bits):
             # No copy waits for the disk, but the topic itself does.
             answer = codes.STORING

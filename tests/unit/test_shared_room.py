@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.flow.ledger import IDLE_NS, Account
@@ -68,6 +70,20 @@ def test_what_a_link_gives_back_when_it_goes_is_dealt_in_the_same_turn(first: st
     world.engine.end_turn()
     assert staying.outstanding == 100
     world.check()
+
+
+def test_what_comes_without_a_promise_takes_its_room_from_those_who_have_one() -> None:
+    """A topic that nobody receives from heeds no threshold; the bound queue's own producers still do."""
+    world = Bound(stop=20)
+    assert world.t.settings is not None
+    settings = replace(world.t.settings, enforce_flow="with_active_consumers")
+    world.engine.change(world.t, settings)
+    own, publisher = world.producer(world.q), world.producer(world.t, "s2")
+    assert own.outstanding == 20
+    for number in range(1, 16):
+        assert world.send(world.t, publisher, 1) == 1
+        assert own.outstanding == 20 - number
+        assert world.q.gate.depth_msgs + world.q.gate.promised_msgs <= 20
 
 
 def test_two_busy_ends_both_get_their_part() -> None:
