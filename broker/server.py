@@ -263,21 +263,31 @@ class Server:
         self.store.backup(target, copied)
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
-        """Run a function on the reactor's thread and wait for its answer; TimeoutError after 5 s."""
+        """Run a function on the reactor's thread and wait for its answer, and for the disk where it stored
+        something; TimeoutError after 5 s.
+        """
         done = threading.Event()
         answers: list[Answer] = []
         faults: list[BaseException] = []
 
+        storing = self.engine.storing
+
         def answer() -> None:
+            mark = (0, 0) if storing is None else storing.mark()
             try:
                 answers.append(question())
             except Exception as fault:  # noqa: BLE001 - it is raised again where it was asked
                 faults.append(fault)
             finally:
-                done.set()
+                if storing is None:
+                    done.set()
+                else:
+                    storing.after(mark, done.set)
 
         self.reactor.post(answer)
         if not done.wait(ASK_TIMEOUT):
+            if answers:
+                raise TimeoutError("it is done, but the disk has not taken it down in time")
             raise TimeoutError("the broker's loop did not answer in time")
         if faults:
             raise faults[0]

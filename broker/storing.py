@@ -6,11 +6,12 @@ Only this file knows which group of the store's holds what. It decides nothing a
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from broker.node import Node
 from broker.queues.queue import Entry
-from broker.storage import DURABLE, Store
+from broker.storage import DURABLE, WRITING, Store
 
 # Bytes handed over and not on disk yet, beyond which no more credit is granted to durable nodes: what
 # a slow disk writes in about a second. Pre-settled producers are held back by nothing else.
@@ -22,6 +23,17 @@ class Waiter(Protocol):
 
     def stored(self, group: int) -> None:
         """Every group up to this one is on disk."""
+
+
+class Answer:
+    """What is told somebody once it is on disk."""
+
+    def __init__(self, tell: Callable[[], object]) -> None:
+        self._tell = tell
+
+    def stored(self, group: int) -> None:
+        """So it is."""
+        self._tell()
 
 
 class Storing:
@@ -59,6 +71,17 @@ class Storing:
     def wait(self, waiter: Waiter) -> None:
         """Tell the link when the open group is on disk; it asks once a group."""
         self.waiters.append(waiter)
+
+    def mark(self) -> tuple[int, int]:
+        """How much was stored until now, for ``after``."""
+        return self.store.group, self.store.open_records
+
+    def after(self, mark: tuple[int, int], tell: Callable[[], object]) -> None:
+        """Call it once all that was stored since then is on disk, at once where nothing was or can be."""
+        if self.mark() == mark or self.store.state != WRITING:
+            tell()
+        else:
+            self.wait(Answer(tell))
 
     def seal(self) -> bool:
         """Close the open group and have it written. True if what waited is on disk already: ``attend``."""

@@ -128,6 +128,27 @@ def test_nothing_overtakes_what_waits_for_the_disk() -> None:
     assert [entry.durable for entry in taker.got] == [1, 0]
 
 
+def test_what_changed_something_is_answered_once_that_is_on_disk() -> None:
+    world = World()
+    storing = world.engine.storing
+    assert storing is not None
+    told: list[str] = []
+    storing.after(storing.mark(), lambda: told.append("nothing changed"))
+    assert told == ["nothing changed"]
+    mark = storing.mark()
+    world.create("more", durable=True)
+    storing.after(mark, lambda: told.append("made"))
+    world.turn()
+    assert told == ["nothing changed"]
+    world.settle()
+    assert told == ["nothing changed", "made"]
+    mark = storing.mark()
+    world.create("last", durable=True)
+    world.store.state = FAILED
+    storing.after(mark, lambda: told.append("made, and lost when the broker ends"))
+    assert len(told) == 3
+
+
 def test_a_new_topic_answers_nothing_before_it_is_on_disk_itself() -> None:
     world = World()
     world.node = world.create("news", kind="topic", durable=True)

@@ -119,6 +119,15 @@ def test_a_topic_of_a_policy_that_was_not_kept_is_a_topic_still(again: Again) ->
         api.post("/reload", {})
 
 
+def test_what_was_answered_is_there_again(again: Again) -> None:
+    """Killed at the answer's first byte, as far as a client can."""
+    for number in range(6):
+        api = Api(again())
+        create(api, "queue", f"q{number}")
+    found = {each["name"] for each in Api(again()).get("/queues")["items"]}
+    assert {f"q{number}" for number in range(6)} <= found
+
+
 def test_a_setting_that_needs_a_policy_that_was_not_kept_is_left_out_and_told(again: Again) -> None:
     broker = again()
     api = Api(broker)
