@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,8 @@ from tests.wire.test_bridges_wire import DURABLE, receive, send, text_of
 
 pytestmark = [pytest.mark.clients, pytest.mark.flow]
 
+# Twice as long as a foreign broker takes to write down what it was told to make.
+DEFINED_S = 4.0
 DURABLE_POLICIES = "policies:\n  - {match: '#', durable: true}\n"
 
 
@@ -93,6 +96,10 @@ def test_nothing_is_lost_when_rabbitmq_is_killed(
     other: Rabbit, start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = start_broker(route(other, local="jobs", remote="/queue/jobs"), DURABLE_POLICIES)
+    wait_until(lambda: show(here, capsys)["state"] == "up", 20, "the route to be up")
+    # RabbitMQ answers before its definition of a queue is on disk: Erlang's log of changes is written up to two
+    # seconds later. Killed before that, it comes back without the queue and all that it has accepted.
+    time.sleep(DEFINED_S)
     wanted = [f"{i}" for i in range(3000)]
     send(here, "jobs", *wanted[:2000], durable=True)
     wait_until(lambda: int(str(show(here, capsys)["forwarded"])) > 50, 20, "some to be there")
