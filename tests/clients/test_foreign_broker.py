@@ -97,8 +97,8 @@ def test_nothing_is_lost_when_rabbitmq_is_killed(
 ) -> None:
     here = start_broker(route(other, local="jobs", remote="/queue/jobs"), DURABLE_POLICIES)
     wait_until(lambda: show(here, capsys)["state"] == "up", 20, "the route to be up")
-    # RabbitMQ answers before its definition of a queue is on disk: Erlang's log of changes is written up to two
-    # seconds later. Killed before that, it comes back without the queue and all that it has accepted.
+    # RabbitMQ answers before its definition of a queue is on disk: Erlang's log of changes is written up to
+    # two seconds later. Killed before that, it comes back without the queue and all that it has accepted.
     time.sleep(DEFINED_S)
     wanted = [f"{i}" for i in range(3000)]
     send(here, "jobs", *wanted[:2000], durable=True)
