@@ -14,19 +14,12 @@ from broker import codes
 from broker.engine import Engine
 from broker.flow.gate import Gate
 from broker.flow.ledger import Account, Budget, Ledger, Port
-from broker.flow.limits import BrokerDefaults, resolve
+from broker.flow.limits import NodeSettings, resolve
 from broker.node import Node
-from broker.queues.dispatch import Consumer
-from broker.queues.queue import Entry
 from broker.store.memory import MemoryStore
+from tests.property.walking import BODY, DEFAULTS, HELD, MS, SIZE, Taker
 
 pytestmark = pytest.mark.flow
-
-MS = 1_000_000
-SIZE = 200
-BODY = b"\x00\x53\x77\xa0".ljust(SIZE, b".")
-HELD = SIZE + codes.HELD_BYTES
-DEFAULTS = BrokerDefaults(producer_window=40, initial_credit=10)
 
 
 def held(account: Account) -> int:
@@ -75,21 +68,6 @@ class Sender(Port):
             self.engine.park(self.node, self.account, BODY, SIZE, False)
 
 
-class Taker(Consumer):
-    """A consumer without end to its credit that settles when it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.held: list[Entry] = []
-
-    def capacity(self) -> int:
-        return 1000
-
-    def send(self, entry: Entry) -> None:
-        self.held.append(entry)
-        self.in_flight += 1
-
-
 class Tree:
     """Two queues, two topics with subscriptions of every kind, three connections, and one broker.
 
@@ -124,9 +102,9 @@ class Tree:
         self.senders: list[Sender] = []
         self.takers: list[tuple[Node, Taker]] = []
 
-    def subscribe(self, name: str, topics: list[Node], settings: object) -> Node:
+    def subscribe(self, name: str, topics: list[Node], settings: NodeSettings) -> Node:
         durable = b"{}" if self.engine.storing is not None and not name.endswith("sheds") else b""
-        node = self.engine.subscribe(name, "#", settings, durable)  # type: ignore[arg-type]
+        node = self.engine.subscribe(name, "#", settings, durable)
         for topic in topics:
             self.engine.bind(topic, node)
         return node

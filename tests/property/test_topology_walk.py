@@ -16,21 +16,15 @@ from broker import codes
 from broker.engine import Engine
 from broker.errors import OperatorError
 from broker.flow.ledger import Account, Budget, Port
-from broker.flow.limits import BrokerDefaults, NodeSettings, resolve
+from broker.flow.limits import NodeSettings, resolve
 from broker.manage.audit import audit
 from broker.node import Node
-from broker.queues.dispatch import Consumer
-from broker.queues.queue import Entry
 from broker.storage import FAILED, FULL, WRITING
 from broker.store.memory import MemoryStore
+from tests.property.walking import BODY, DEFAULTS, HELD, MS, SIZE, Taker
 
 pytestmark = pytest.mark.flow
 
-MS = 1_000_000
-SIZE = 200
-BODY = b"\x00\x53\x77\xa0".ljust(SIZE, b".")
-HELD = SIZE + codes.HELD_BYTES
-DEFAULTS = BrokerDefaults(producer_window=40, initial_credit=10)
 # How many messages a link that reserves nothing leaves parked before it sends more.
 PARKED = 5
 
@@ -68,21 +62,6 @@ class Sender(Port):
         assert code != codes.OVERSENT
         if code == codes.PARK:
             self.engine.park(self.node, self.account, BODY, SIZE, False)
-
-
-class Taker(Consumer):
-    """A consumer without end to its credit that settles when it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.held: list[Entry] = []
-
-    def capacity(self) -> int:
-        return 1000
-
-    def send(self, entry: Entry) -> None:
-        self.held.append(entry)
-        self.in_flight += 1
 
 
 class World:
