@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 from broker.records import crc32c
@@ -95,9 +96,12 @@ class JournalFiles:
         sync_file(self.directory)
 
     def nbytes(self) -> int:
-        """What all of them, spares included, take on disk."""
-        names = [*self.directory.glob("journal-*"), *self.directory.glob("spare-*")]
-        return sum(path.stat().st_size for path in names)
+        """What all of them, spares included, take on disk; any thread may ask."""
+        total = 0
+        for path in (*self.directory.glob("journal-*"), *self.directory.glob("spare-*")):
+            with suppress(FileNotFoundError):  # the keeper has renamed or removed it since it was listed
+                total += path.stat().st_size
+        return total
 
     def close(self) -> None:
         """Let go of every file."""

@@ -15,6 +15,7 @@ from broker.storage import DURABLE, REDELIVERED
 from broker.store.check import check, copy, stats
 from broker.store.disk import DiskStore
 from broker.store.faults import DamagedStore, StoreInUse
+from broker.store.files import JournalFiles
 from tests.store.test_port import Kept
 
 
@@ -200,6 +201,16 @@ def test_a_missing_journal_file_is_refused(tmp_path: Path) -> None:
         path.unlink()
     with pytest.raises(DamagedStore, match="missing"):
         DiskStore.open(tmp_path)
+
+
+def test_files_that_go_while_their_sizes_are_asked_for_are_passed_over(tmp_path: Path) -> None:
+    """The keeper renames and removes them on its thread; a name that leads nowhere is like one just gone."""
+    files = JournalFiles(tmp_path, 1 << 20)
+    files.prepare(1)
+    for name in ("journal-00000002", "spare-00000003"):
+        (tmp_path / name).symlink_to("gone")
+    assert files.nbytes() == 1 << 20
+    files.close()
 
 
 WHOLE = ("sync", "checkpoint", "next file", "reopen", "crash")
