@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 PURE = (
     *("broker.flow.", "broker.queues.", "broker.engine", "broker.paging", "broker.node"),
@@ -39,6 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     said = "write docs/clients.md, and docs/security.md's table of mechanisms"
     parser.addoption("--write-matrix", action="store_true", help=said)
 
+
+# How long an example takes says nothing of the broker: a machine that others use stands still for seconds.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 if os.environ.get("SLUICE_PURE"):
     sys.meta_path.insert(0, PureFinder())

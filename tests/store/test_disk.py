@@ -320,8 +320,10 @@ def settle_once(store: DiskStore) -> None:
         store.attend()
 
 
+# A walk syncs a few hundred times, and a disk that others use may take a second for each.
+@pytest.mark.timeout(600)
 @given(steps=VERBS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_a_walk_keeps_what_the_model_keeps(tmp_path: Path, steps: list[tuple[str, int, float]]) -> None:
     shutil.rmtree(tmp_path)
     walk = Walk(tmp_path)
