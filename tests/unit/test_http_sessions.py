@@ -24,6 +24,8 @@ Answer = TypeVar("Answer")
 SECOND = 1_000_000_000
 BEGIN = 100 * SECOND
 ALICE = Identity("alice", frozenset({"ops"}), "PLAIN")
+# Long enough that no random bytes happen to spell it.
+PASSWORD = "correct horse"
 
 
 # --- sessions
@@ -192,7 +194,7 @@ class Counting(Users):
 
     def verify(self, user: str, password: str) -> Identity | None:
         self.checks += 1
-        return ALICE if (user, password) == ("alice", "pw") else None
+        return ALICE if (user, password) == ("alice", PASSWORD) else None
 
 
 class Clock:
@@ -213,17 +215,17 @@ def test_a_right_password_is_worked_out_once_a_minute_and_a_wrong_one_always() -
         users, clock = Counting(), Clock()
         passwords = Passwords(Attempts(free=1000), ask, Threads(), clock)
         for _ in range(3):
-            assert await passwords.check(users, "alice", "pw", "::1") == ALICE
+            assert await passwords.check(users, "alice", PASSWORD, "::1") == ALICE
             assert await passwords.check(users, "alice", "wrong", "::1") is None
         assert users.checks == 1 + 3
-        assert await passwords.check(users, "alicep", "w", "::1") is None, "no two pairs are one"
+        assert await passwords.check(users, "alicec", PASSWORD[1:], "::1") is None, "no two pairs are one"
         clock.now_ns += REMEMBERED_NS
-        assert await passwords.check(users, "alice", "pw", "::1") == ALICE
+        assert await passwords.check(users, "alice", PASSWORD, "::1") == ALICE
         assert users.checks == 6
         again = Counting()
-        assert await passwords.check(again, "alice", "pw", "::1") == ALICE
+        assert await passwords.check(again, "alice", PASSWORD, "::1") == ALICE
         assert again.checks == 1, "users were read again"
-        assert "pw" not in repr(passwords._right)
+        assert PASSWORD not in repr(passwords._right)
         assert len(passwords._right) <= MOST_REMEMBERED
 
     asyncio.run(scenario())
@@ -233,7 +235,7 @@ def test_many_who_ask_the_same_at_once_cost_few_checks() -> None:
     async def scenario() -> None:
         users = Counting()
         passwords = Passwords(Attempts(), ask, Threads(), Clock())
-        found = await asyncio.gather(*(passwords.check(users, "alice", "pw", "::1") for _ in range(30)))
+        found = await asyncio.gather(*(passwords.check(users, "alice", PASSWORD, "::1") for _ in range(30)))
         assert found == [ALICE] * 30
         assert users.checks <= 2
 
@@ -244,13 +246,13 @@ def test_who_guessed_too_often_waits_and_nothing_is_worked_out() -> None:
     async def scenario() -> None:
         users, clock = Counting(), Clock()
         passwords = Passwords(Attempts(free=3), ask, Threads(), clock)
-        assert await passwords.check(users, "alice", "pw", "::1") == ALICE
+        assert await passwords.check(users, "alice", PASSWORD, "::1") == ALICE
         found = [await passwords.check(users, "alice", str(n), "::1") for n in range(5)]
         assert found[:3] == [None] * 3
         assert isinstance(found[4], Wait)
         assert users.checks == 4
-        assert await passwords.check(users, "alice", "pw", "::1") == ALICE, "it is remembered"
-        assert isinstance(await passwords.check(users, "bob", "pw", "::1"), Wait)
-        assert await passwords.check(users, "bob", "pw", "10.0.0.1") is None
+        assert await passwords.check(users, "alice", PASSWORD, "::1") == ALICE, "it is remembered"
+        assert isinstance(await passwords.check(users, "bob", PASSWORD, "::1"), Wait)
+        assert await passwords.check(users, "bob", PASSWORD, "10.0.0.1") is None
 
     asyncio.run(scenario())
