@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -58,9 +59,11 @@ def small_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_file")
 def test_a_bare_write_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
+    begun = time.perf_counter()
     bare = barelog.measured(tmp_path, 5000, 0.02)
-    assert 0 < bare.growing_s < 10
-    assert 0 < bare.filled_s < 10
+    took_s = time.perf_counter() - begun
+    assert 0 < bare.growing_s < took_s
+    assert 0 < bare.filled_s < took_s
     assert list(tmp_path.iterdir()) == []
 
 
