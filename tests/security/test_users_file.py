@@ -60,9 +60,13 @@ def test_what_is_written_is_read_again(path: Path) -> None:
 
 
 def test_the_file_holds_no_password_and_is_its_owners_alone(path: Path) -> None:
-    os.umask(0)
-    with changing(path) as file:
-        file.users["alice"] = a_user("alice")
+    # It is the whole process's, whose other tests have files and brokers of their own.
+    mask = os.umask(0)
+    try:
+        with changing(path) as file:
+            file.users["alice"] = a_user("alice")
+    finally:
+        os.umask(mask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert PASSWORD not in path.read_text()
     assert PASSWORD not in repr(read_users(path))
