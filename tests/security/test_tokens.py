@@ -288,7 +288,9 @@ class Answers(BaseHTTPRequestHandler):
         pass
 
 
-def test_keys_over_http() -> None:
+def test_keys_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Both sides are threads of this process: one that is held for seconds is no issuer that doesn't answer.
+    monkeypatch.setattr("broker.security.keys.FETCH_TIMEOUT_S", 60.0)
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         where = f"http://127.0.0.1:{server.server_port}"
