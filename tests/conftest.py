@@ -41,9 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-matrix", action="store_true", help=said)
 
 
-# How long an example takes says nothing of the broker: a machine that others use stands still for seconds.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+# How long an example takes is the machine's matter: one that was held for a moment says nothing of the code.
+settings.register_profile(
+    "untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("untimed")
 
 if os.environ.get("SLUICE_PURE"):
     sys.meta_path.insert(0, PureFinder())
