@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,9 +100,12 @@ class _Errors(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.said: list[str] = []
+        # Whoever else is here already is about something else.
+        self._others = {each.ident for each in threading.enumerate()} - {threading.get_ident()}
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(self.format(record))
+        if record.thread not in self._others:
+            self.said.append(self.format(record))
 
 
 @contextmanager
