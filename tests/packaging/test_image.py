@@ -45,7 +45,7 @@ with socket.socket() as each:
 setpriv --reuid {user} --regid {user} --clear-groups --no-new-privs --bounding-set=-all \\
     env -i PATH="$PATH" {command} 2> /tmp/log &
 broker=$!
-for second in $(seq 30); do
+for turn in $(seq 120); do
     {health} > /tmp/health 2>&1 && break
     kill -0 $broker
     sleep 0.5
