@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from broker.http.api.live import MOST_WATCHERS
-from tests.console.world import PHONE, Api, Clients, Open, filled
+from tests.console.world import PATIENCE_S, PHONE, Api, Clients, Open, filled
 from tests.wire.conftest import RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire
@@ -48,6 +48,8 @@ def test_the_keyboard_is_enough(look: Open, api: Api) -> None:
     expect(page.get_by_role("dialog", name="Keyboard")).to_contain_text("Filter the list")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
+    # Two keys belong together for a second and a half: here however long the second takes to be pressed.
+    page.evaluate("() => { const now = performance.now(); performance.now = () => now }")
     for key, title in (
         ("n", "Nodes"),
         ("c", "Connections"),
@@ -67,14 +69,24 @@ def test_the_keyboard_is_enough(look: Open, api: Api) -> None:
 def test_what_a_screen_reader_meets(look: Open, api: Api) -> None:
     api("/queues", {"name": "read.aloud"})
     watched = look()
-    for place in ("", "nodes", "queue/read.aloud", "connections", "links", "wiring", "log", "policies"):
+    for place, title in (
+        ("", "Overview"),
+        ("nodes", "Nodes"),
+        ("queue/read.aloud", "read.aloud"),
+        ("connections", "Connections"),
+        ("links", "Links"),
+        ("wiring", "Wiring"),
+        ("log", "Log"),
+        ("policies", "Policies"),
+    ):
         page = watched.goto(place)
-        expect(page.get_by_role("heading", level=1)).to_have_count(1)
+        # The page before has one as well, and stays until this one is shown.
+        expect(page.get_by_role("heading", level=1)).to_have_text([title])
         for landmark in ("banner", "main"):
             expect(page.get_by_role(landmark)).to_have_count(1)
         assert page.evaluate(NAMELESS) == []
         assert page.locator("table th:not([scope])").count() == 0
-    assert page.title() == "Policies · Sluice"
+    expect(page).to_have_title("Policies · Sluice")
     expect(page.locator("#banners")).to_have_attribute("aria-live", "polite")
 
 
@@ -121,10 +133,10 @@ def test_a_broker_that_does_not_answer_is_seen_and_comes_back(look: Open, live: 
     expect(status).to_have_text("live")
     live.signal(signal.SIGSTOP)
     try:
-        expect(status).to_have_text("no answer, trying again…", timeout=15_000)
+        expect(status).to_have_text("no answer, trying again…")
     finally:
         live.signal(signal.SIGCONT)
-    expect(status).to_have_text("live", timeout=15_000)
+    expect(status).to_have_text("live")
 
 
 def watching(broker: RunningBroker) -> http.client.HTTPResponse:
@@ -139,7 +151,7 @@ def watching(broker: RunningBroker) -> http.client.HTTPResponse:
             refusal.close()
         return bool(found)
 
-    wait_until(opened, 15, "a place to watch from")
+    wait_until(opened, PATIENCE_S, "a place to watch from")
     return found[0]
 
 
@@ -150,4 +162,4 @@ def test_a_window_too_many_goes_on_more_slowly(look: Open, live: RunningBroker) 
         page = look(faults=("429",)).goto("")
         expect(page.locator("#link")).to_have_text("too many windows: slower")
         expect(page.locator(".about")).to_contain_text("up ")
-    expect(page.locator("#link")).to_have_text("live", timeout=15_000)
+    expect(page.locator("#link")).to_have_text("live")

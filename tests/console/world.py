@@ -38,6 +38,10 @@ FLAGS = (
 )
 
 
+# A client or a page that begins has to get at the processor first, which others have for seconds.
+PATIENCE_S = 30
+PATIENCE_MS = PATIENCE_S * 1000
+
 PHONE: dict[str, Any] = {
     "viewport": {"width": 390, "height": 844},
     "has_touch": True,
@@ -69,7 +73,7 @@ class Clients:
         for process in self._running:
             process.terminate()
         for process in self._running:
-            process.wait(10)
+            process.wait(PATIENCE_S)
         self._running.clear()
 
 
@@ -109,7 +113,7 @@ class Watched:
         # Statuses a test provokes: Chromium notes every answer of 400 and above.
         self.allowed = tuple(f"status of {status}" for status in allowed)
         self.page: Page = context.new_page()
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(PATIENCE_MS)
         self.faults: list[str] = []
         self.strangers: list[str] = []
         self.page.on("console", self._console)
@@ -169,7 +173,7 @@ def crowd(broker: RunningBroker, count: int) -> None:
 def filled(api: Api, clients: Clients, name: str, count: int) -> None:
     """A queue with messages, whose producer has gone."""
     api("/queues", {"name": name})
-    clients.start("send", name, "--count", str(count), "--body", "hello").wait(30)
+    clients.start("send", name, "--count", str(count), "--body", "hello").wait(PATIENCE_S)
     assert api.queue(name)["depth_msgs"] == count
 
 
@@ -177,7 +181,18 @@ def blocked(api: Api, clients: Clients, name: str) -> None:
     """A queue that stops a producer which has more to send."""
     clients.start("send", name, "--count", "1000000", "--body", "more")
     wait_until(
-        lambda: name in api.names() and api.queue(name)["blocked_producers"] == 1, 15, f"{name} to block"
+        lambda: name in api.names() and api.queue(name)["blocked_producers"] == 1,
+        PATIENCE_S,
+        f"{name} to block",
+    )
+
+
+def consumed(api: Api, name: str) -> None:
+    """A queue whose consumer, a process of its own, has come."""
+    wait_until(
+        lambda: name in api.names() and bool(api.queue(name)["consumers"]),
+        PATIENCE_S,
+        f"a consumer of {name}",
     )
 
 
