@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.console.world import Api, Clients, Open, Watched, chromium
+from tests.console.world import PATIENCE_MS, Api, Clients, Open, Watched, chromium
 from tests.wire.conftest import RunningBroker
 
 POLICIES = """policies:
@@ -25,7 +25,7 @@ POLICIES = """policies:
 """
 
 # For a machine that does other work as well; what comes at once is not waited for.
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="package")

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from broker.security.usersfile import changing
-from tests.console.world import Open, Watched
+from tests.console.world import PATIENCE_S, Open, Watched
 from tests.wire import people
 from tests.wire.apiclient import Api
 from tests.wire.conftest import RunningBroker, wait_until
@@ -108,7 +108,7 @@ def test_a_session_that_ends_asks_again_and_goes_on_where_one_was(
     closed.signal(signal.SIGHUP)
     try:
         dialog = page.get_by_role("dialog", name="Log in")
-        expect(dialog).to_contain_text("Your session has ended", timeout=15_000)
+        expect(dialog).to_contain_text("Your session has ended")
         expect(dialog).to_have_count(1)
         log_in(page, "rita", "changed")
         expect(dialog).to_have_count(0)
@@ -120,7 +120,9 @@ def test_a_session_that_ends_asks_again_and_goes_on_where_one_was(
         closed.signal(signal.SIGHUP)
         again = Api(closed)
         wait_until(
-            lambda: again.call("GET", "/session", headers=basic("rita")).status == 200, 10, "the password"
+            lambda: again.call("GET", "/session", headers=basic("rita")).status == 200,
+            PATIENCE_S,
+            "the password",
         )
 
 

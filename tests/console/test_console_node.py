@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from broker.client.link import Connection
-from tests.console.world import Api, Clients, Open, blocked, confirm, filled
+from tests.console.world import PATIENCE_S, Api, Clients, Open, blocked, confirm, filled
 from tests.wire.conftest import RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire
@@ -22,7 +22,7 @@ def test_depth_is_drawn_against_its_lines(look: Open, api: Api, clients: Clients
     expect(chart.locator(".limit.stop text")).to_have_text("stop 50")
     expect(chart.locator(".limit.resume text")).to_have_text("resume 20")
     expect(chart.locator(".curve")).to_have_count(1)
-    wait_until(lambda: chart.locator(".shade").count() > 0, 10, "a shaded period")
+    wait_until(lambda: chart.locator(".shade").count() > 0, PATIENCE_S, "a shaded period")
     expect(chart).to_have_accessible_name(
         re.compile("Depth of full.two .*stop at 50, resume below 20; stopped")
     )
@@ -39,7 +39,7 @@ def test_depth_is_drawn_against_its_lines(look: Open, api: Api, clients: Clients
         re.compile(r"\d+")
     )
     consumer.terminate()
-    expect(producers.locator("tbody td").nth(4)).to_have_text(re.compile(r"\d s$"), timeout=15_000)
+    expect(producers.locator("tbody td").nth(4)).to_have_text(re.compile(r"\d s$"))
     expect(page.locator(".whys")).to_contain_text("has no credit")
 
 
@@ -125,7 +125,7 @@ def test_a_topic_shows_who_takes_from_it(look: Open, api: Api, clients: Clients)
     api("/queues", {"name": "archive"})
     api("/bindings", {"source": "news.all", "target": "archive"})
     clients.start("receive", "news.all", "--no-output")
-    wait_until(lambda: bool(api.queue("news.all", "topic")["subscriptions"] == 2), 10, "a subscription")
+    wait_until(lambda: api.queue("news.all", "topic")["subscriptions"] == 2, PATIENCE_S, "a subscription")
     page = look().node("topic", "news.all")
     rows = page.get_by_role("region", name="Subscriptions and bound queues").locator("tbody tr")
     expect(rows).to_have_count(2)

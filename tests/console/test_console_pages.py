@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.console.world import Api, Clients, Open, confirm
+from tests.console.world import PATIENCE_S, Api, Clients, Open, confirm, consumed
 from tests.wire.conftest import RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire
@@ -40,25 +40,25 @@ def test_policies_are_tried_then_applied(look: Open, api: Api) -> None:
 
 def test_a_connection_is_closed(look: Open, api: Api, clients: Clients) -> None:
     client = clients.start("receive", "closing", "--no-output")
-    wait_until(lambda: "closing" in api.names() and bool(api.queue("closing")["consumers"]), 10, "a consumer")
+    consumed(api, "closing")
     [link] = api("/links?node=closing&role=consumer")["items"]
     page = look().goto("connections")
     row = page.locator(".vtable tbody tr", has_text=link["peer"])
     row.get_by_role("button", name="Close…").click()
     confirm(page, "Close connection")
-    assert client.wait(15) != 0
+    assert client.wait(PATIENCE_S) != 0
     expect(row).to_have_count(0)
 
 
 def test_a_connection_is_traced(look: Open, live: RunningBroker, api: Api, clients: Clients) -> None:
     clients.start("receive", "traced", "--no-output")
-    wait_until(lambda: "traced" in api.names() and bool(api.queue("traced")["consumers"]), 10, "a consumer")
+    consumed(api, "traced")
     [link] = api("/links?node=traced&role=consumer")["items"]
     page = look().goto("connections")
     row = page.locator(".vtable tbody tr", has_text=link["peer"])
     row.get_by_role("button", name="Trace…").click()
     confirm(page, "Trace")
-    clients.start("send", "traced", "--body", "x").wait(20)
+    clients.start("send", "traced", "--body", "x").wait(PATIENCE_S)
     live.wait_for_log("transfer")
 
 
@@ -79,15 +79,13 @@ def test_events_and_log_levels(look: Open, api: Api) -> None:
 
 def test_a_link_is_detached(look: Open, api: Api, clients: Clients) -> None:
     client = clients.start("receive", "detaching", "--no-output")
-    wait_until(
-        lambda: "detaching" in api.names() and bool(api.queue("detaching")["consumers"]), 10, "a consumer"
-    )
+    consumed(api, "detaching")
     page = look().goto("links?role=consumer")
     row = page.locator(".vtable tbody tr", has_text="detaching")
     row.get_by_role("button", name="Detach…").click()
     confirm(page, "Detach link")
     wait_until(lambda: not api.queue("detaching")["consumers"], 10, "the link to be gone")
-    assert client.wait(15) != 0
+    assert client.wait(PATIENCE_S) != 0
 
 
 def bound(api: Api) -> list[tuple[str, str]]:
