@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from tests.docs.pages import ROOT
 
@@ -39,7 +38,7 @@ class Terminals:
             "PYTHONUNBUFFERED": "1",
             "COLUMNS": "200",
         }
-        self.beside: list[tuple[subprocess.Popen[str], IO[str], bool]] = []
+        self.beside: list[tuple[subprocess.Popen[str], Path, bool]] = []
         self.number = 0
         self.shell = self._bash(["-s"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -57,13 +56,14 @@ class Terminals:
         assert (status != "0") == fails, f"exit status {status}:\n{text}\n{said}"
         return self._as_written(said)
 
-    def begin(self, text: str, endless: bool) -> IO[str]:
+    def begin(self, text: str, endless: bool) -> Path:
         """Run a block in a terminal of its own; what it prints is in the file that is returned."""
         self.number += 1
-        out = (self.folder.parent / f"beside-{self.number}").open("w+")
-        process = self._bash(
-            ["-eo", "pipefail", str(self._script(text))], stdout=out, stdin=subprocess.DEVNULL
-        )
+        out = self.folder.parent / f"beside-{self.number}"
+        with out.open("w") as screen:
+            process = self._bash(
+                ["-eo", "pipefail", str(self._script(text))], stdout=screen, stdin=subprocess.DEVNULL
+            )
         self.beside.append((process, out, endless))
         return out
 
@@ -89,10 +89,10 @@ class Terminals:
         while not told() and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    def read(self, out: IO[str]) -> str:
+    def read(self, out: Path) -> str:
         """What a terminal beside has shown so far."""
-        out.seek(0)
-        return self._as_written(out.read())
+        # Opened anew each time: a place in the file that both share would be where it writes next.
+        return self._as_written(out.read_text(errors="replace"))
 
     def finish(self) -> list[str]:
         """End what goes on beside the page; what did not end well, as sentences."""
@@ -110,9 +110,8 @@ class Terminals:
 
     def close(self) -> None:
         """Nothing that was begun goes on."""
-        for process, out, _ in self.beside:
+        for process, _, _ in self.beside:
             _kill(process)
-            out.close()
         for pipe in (self.shell.stdin, self.shell.stdout):
             assert pipe is not None
             pipe.close()
