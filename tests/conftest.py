@@ -50,10 +50,6 @@ settings.load_profile("untimed")
 if os.environ.get("SLUICE_PURE"):
     sys.meta_path.insert(0, PureFinder())
 
-# How long an example takes says how busy the machine is: a pause of it within one is no fault of the code.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
-
 # Run in the background of a script, we are started with interrupts ignored, and so would be what we start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
