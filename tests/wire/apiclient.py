@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from tests.wire.conftest import RunningBroker
+from tests.wire.conftest import START_SECONDS, RunningBroker
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Api:
         """Any request; a body goes as JSON unless it is ``raw``."""
         content = json.dumps(body).encode() if raw is None and body is not None else raw
         kind = {} if content is None else {"Content-Type": "application/json"}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
         try:
             connection.request(method, self._prefix + path, content, kind | (headers or {}))
             response = connection.getresponse()

@@ -10,7 +10,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection, SyncRequestResponse
 
-from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 
 pytestmark = pytest.mark.wire
 
@@ -166,9 +166,9 @@ def test_metrics_and_health(tool: Tool, broker: RunningBroker) -> None:
         sender.send(Message(body="x"))
     base = f"http://127.0.0.1:{broker.http_port}"
     for path in ("/healthz", "/readyz"):
-        with urllib.request.urlopen(base + path, timeout=10) as response:
+        with urllib.request.urlopen(base + path, timeout=START_SECONDS) as response:
             assert response.status == 200
-    with urllib.request.urlopen(base + "/metrics", timeout=10) as response:
+    with urllib.request.urlopen(base + "/metrics", timeout=START_SECONDS) as response:
         text = response.read().decode()
     for line in (
         'sluice_queue_depth_messages{queue="orders"} 3',

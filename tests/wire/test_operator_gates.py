@@ -17,7 +17,7 @@ from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
 from tests.crash.conftest import Broker
-from tests.wire.conftest import wait_until
+from tests.wire.conftest import START_SECONDS, wait_until
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
 
@@ -187,7 +187,8 @@ def test_the_operator_is_the_reason_everywhere(gated: Broker) -> None:
 
 
 def _get(broker: Broker, path: str) -> bytes:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}{path}", timeout=10) as response:
+    url = f"http://127.0.0.1:{broker.http_port}{path}"
+    with urllib.request.urlopen(url, timeout=START_SECONDS) as response:
         found: bytes = response.read()
     return found
 

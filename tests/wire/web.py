@@ -1,7 +1,8 @@
 """Clients of AMQP over WebSocket, by a library that is not the broker's own, and one that obeys no rule.
 
 ``Bridge`` lets any client of this repository come in over WebSocket; ``WebPeer`` speaks frames made by hand
-in it; ``raw`` is a socket behind a handshake, for what no library would send.
+in it; ``raw`` is a socket behind a handshake, for what no library would send. What the HTTP port serves is
+loaded while the first of them waits: that takes as long as a start may.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
-from tests.wire.conftest import RunningBroker
+from tests.wire.conftest import START_SECONDS, RunningBroker
 from tests.wire.frames import RawPeer
 
 BINARY, TEXT, CLOSE, PING, PONG = 2, 1, 8, 9, 10
@@ -35,6 +36,7 @@ def dial(
         compression=None,
         max_size=None,
         ping_interval=None,
+        open_timeout=START_SECONDS,
         proxy=None,
         close_timeout=5,
     )
@@ -101,6 +103,8 @@ class Bridge:
 
     def __init__(self, broker: RunningBroker) -> None:
         self._broker = broker
+        # Clients of TCP don't wait as long as that.
+        broker.settle()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"amqp://127.0.0.1:{self._listening.getsockname()[1]}"
         self.webs: list[ClientConnection] = []
@@ -176,7 +180,7 @@ def request(port: int, **changed: str | None) -> bytes:
 
 def answer(broker: RunningBroker, **changed: str | None) -> tuple[int, bytes]:
     """The status and the whole answer to a handshake."""
-    with socket.create_connection(("127.0.0.1", broker.http_port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", broker.http_port), timeout=START_SECONDS) as client:
         client.sendall(request(broker.http_port, **changed))
         found = head(client)
         return int(found.split()[1]), found
@@ -192,7 +196,7 @@ def head(client: socket.socket) -> bytes:
 
 def raw(broker: RunningBroker) -> socket.socket:
     """A socket on which the handshake is through."""
-    client = socket.create_connection(("127.0.0.1", broker.http_port), timeout=10)
+    client = socket.create_connection(("127.0.0.1", broker.http_port), timeout=START_SECONDS)
     client.sendall(request(broker.http_port))
     assert head(client).startswith(b"HTTP/1.1 101 ")
     return client
