@@ -18,7 +18,8 @@ import pytest
 
 from broker.errors import NotFoundError
 
-# A busy machine takes seconds for it; a sanitized broker takes longer still.
+# A busy machine takes seconds for it, and again for the first answer over HTTP, since what that port serves
+# is loaded behind the start; a sanitized broker takes longer still.
 START_SECONDS = float(os.environ.get("SLUICE_START_SECONDS", "60"))
 # A stop waits ten seconds for clients that stay, and needs the processor after that.
 STOP_SECONDS = 30
@@ -76,7 +77,8 @@ class RunningBroker:
     def settle(self) -> None:
         """Until what the HTTP port serves is loaded, a thread of its own: memory is compared from then on."""
         if not self._settled:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/healthz", timeout=30) as answer:
+            url = f"http://127.0.0.1:{self.http_port}/healthz"
+            with urllib.request.urlopen(url, timeout=START_SECONDS) as answer:
                 answer.read()
             self._settled = True
 
@@ -95,7 +97,8 @@ class RunningBroker:
             self.process.wait()
             raise
         finally:
-            self._reader.join(5)
+            # What it said last is read by then; its pipe is not to be closed under who reads it.
+            self._reader.join(STOP_SECONDS)
             if self.process.stderr is not None:
                 self.process.stderr.close()
         return status
@@ -126,11 +129,14 @@ def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None
     """Until a condition holds; fails with what was waited for after ``seconds``.
 
     A queue comes with the first link to it, which others may yet attach: one that isn't there holds nothing.
+    One look begins when the time is over: an earlier one may have taken all of it, and seen how it was then.
     """
     deadline = time.monotonic() + seconds
+    is_over = False
     while not _holds(condition):
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        assert not is_over, f"waited {seconds} s for {what}"
         time.sleep(0.005)
+        is_over = time.monotonic() >= deadline
 
 
 def _holds(condition: Callable[[], bool]) -> bool:
