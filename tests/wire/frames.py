@@ -153,14 +153,18 @@ class RawPeer:
         self.window_end = 0
         self._buffer = b""
         self._ended = False
+        # What was said before it hung up is read all the same.
+        self._unwritable = False
 
     def send(self, *pieces: bytes) -> None:
         """Write bytes; a broker that has hung up is no error here."""
         try:
             for piece in pieces:
                 self.socket.sendall(piece)
-        except OSError:
+        except TimeoutError:
             self._ended = True
+        except OSError:
+            self._unwritable = True
 
     # --- the ordinary beginnings
 
@@ -269,7 +273,7 @@ class RawPeer:
     @property
     def is_ended(self) -> bool:
         """True once the broker was seen to hang up."""
-        return self._ended
+        return self._ended or self._unwritable
 
     def _read_frame(self, deadline: float) -> Frame | None:
         while True:
