@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Message, symbol, uint
 
@@ -305,11 +305,13 @@ def test_a_body_nested_beyond_sense_raises_nothing(client: Client) -> None:
         client.node.handle(head + b"\x00\x53\x77" + b"\xd0\x00\x00\x00\x05\x00\x00\x00\x01" * depth)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_bytes_at_random_raise_nothing(data: bytes) -> None:
     ManagementNode(World().model).handle(data)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_request_with_some_bytes_changed_raises_nothing(data: st.DataObject) -> None:
     request = Message(
