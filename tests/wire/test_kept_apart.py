@@ -11,7 +11,7 @@ import pytest
 from broker.cli import main
 from broker.client import codec
 from broker.client.link import Connection
-from tests.wire.conftest import RunningBroker
+from tests.wire.conftest import RunningBroker, wait_until
 from tests.wire.frames import DETACH, RawPeer
 from tests.wire.seeing import number_of
 
@@ -41,7 +41,8 @@ def test_nobody_else_reads_what_is_stored(tmp_path: Path) -> None:
             paged.send(codec.binary_body(b"x" * 1000))
         kept.flush(30.0)
         paged.flush(30.0)
-    assert number_of(broker, "paged", "paged_msgs") > 0
+    # Accepted once they are taken in, paged when the disk gets to it.
+    wait_until(lambda: number_of(broker, "paged", "paged_msgs") > 0, 30, "messages to be paged")
     copy = tmp_path / "copy"
     assert main.main(["store", "backup", str(copy), "-b", broker.url]) == 0
     files = [path for path in (tmp_path / "broker" / "data").rglob("*") if path.is_file()]

@@ -207,7 +207,8 @@ def test_a_sender_that_vanishes_leaves_nothing(start_broker: StartBroker) -> Non
         wait_until(lambda: len(files(broker)) == 1, 10, "the file to be there")
         assert descriptors(broker) > before
     gone(broker)
-    wait_until(lambda: descriptors(broker) == before, 10, "every descriptor to be closed")
+    # A client of before may have been counted whose socket the broker had not closed yet.
+    wait_until(lambda: descriptors(broker) <= before, 10, "every descriptor to be closed")
     assert number_of(broker, "big", "depth_msgs") == 0
 
 
