@@ -169,12 +169,12 @@ def test_request_and_response(broker: RunningBroker) -> None:
         address, replies = dynamic(asking, ON_CLOSE)
         requests = answering.create_receiver("requests")
         asking.create_sender("requests").send(Message(body="who", reply_to=address, correlation_id=7))
-        request = requests.receive(timeout=5)
+        request = requests.receive(timeout=20)
         requests.accept()
         answering.create_sender(None).send(
             Message(body="me", address=request.reply_to, correlation_id=request.correlation_id)
         )
-        reply = replies.receive(timeout=5)
+        reply = replies.receive(timeout=20)
         assert (reply.body, reply.correlation_id) == ("me", 7)
 
 

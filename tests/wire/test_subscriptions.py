@@ -144,7 +144,7 @@ def test_it_outlives_a_connection_that_is_lost(news: RunningBroker) -> None:
         with connected(news.url, "app") as connection:
             receiver = lasting(connection)
             send(sender, 1, 2)
-            assert receiver.receive(timeout=5).body == 1
+            assert receiver.receive(timeout=20).body == 1
         with connected(news.url, "app") as connection:
             assert take(lasting(connection), 2) == [1, 2]
 
@@ -282,7 +282,7 @@ def test_the_same_subscriber_on_another_connection_takes_it_over(news: RunningBr
         with connected(news.url, "app") as first:
             receiver = lasting(first)
             send(sender, 1, 2)
-            assert receiver.receive(timeout=5).body == 1
+            assert receiver.receive(timeout=20).body == 1
             other = lasting(second)
             with pytest.raises(LinkDetached, match="amqp:link:stolen"):
                 flush(first)
