@@ -20,7 +20,7 @@ import pytest
 from bench.contenders import free_port
 from broker.client import codec
 from broker.client.link import Connection
-from tests.wire.conftest import RunningBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, wait_until
 from tests.wire.seeing import number_of
 from tests.wire.tlsworld import Pki
 
@@ -106,11 +106,22 @@ class Prometheus:
         assert isinstance(found, list)
         return found
 
-    def value(self, text: str) -> float:
+    def series(self, text: str) -> Any:
         """The one there is; none while the last scrape came too late, as on a machine that is busy."""
-        wait_until(lambda: self.query(text) != [], 30, f"a value of {text}")
-        [found] = self.query(text)
-        return float(found["value"][1])
+        found: list[Any] = []
+
+        def is_there() -> bool:
+            # What is asked for again may be gone again.
+            found[:] = self.query(text)
+            return found != []
+
+        wait_until(is_there, 30, f"a value of {text}")
+        [only] = found
+        return only
+
+    def value(self, text: str) -> float:
+        """Its value."""
+        return float(self.series(text)["value"][1])
 
     def stop(self) -> None:
         self.process.terminate()
@@ -119,7 +130,7 @@ class Prometheus:
 
 
 def page(broker: RunningBroker) -> bytes:
-    with urlopen(f"http://127.0.0.1:{broker.http_port}/metrics", timeout=10) as response:
+    with urlopen(f"http://127.0.0.1:{broker.http_port}/metrics", timeout=START_SECONDS) as response:
         return bytes(response.read())
 
 
@@ -221,7 +232,7 @@ def test_prometheus_has_what_the_broker_says(load: Load, prometheus: Prometheus)
     assert prometheus.value('sluice_route_up{route="hq"}') == 0
     assert prometheus.value("sluice_stopped_nodes") == 1
     assert prometheus.value('sluice_queue_info{queue="kept"}') == 1
-    [info] = prometheus.query('sluice_queue_info{queue="kept"}')
+    info = prometheus.series('sluice_queue_info{queue="kept"}')
     assert (info["metric"]["kind"], info["metric"]["durable"]) == ("queue", "true")
     types = {name: found[0]["type"] for name, found in prometheus.get("metadata").items()}
     assert types["sluice_queue_flow_stopped"] == "gauge"
