@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -178,9 +179,12 @@ def test_a_message_passes_through_unchanged(connect: Connect) -> None:
         properties={"a": 1, "b": "two"},
     )
     connection = connect()
-    connection.create_sender("orders").send(said)
-    heard = connection.create_receiver("orders").receive()
-    assert 59 < heard.ttl <= 60  # what remains of it (§3.2.1), the one thing that changes
+    sender, receiver = connection.create_sender("orders"), connection.create_receiver("orders")
+    begun = time.monotonic()
+    sender.send(said)
+    heard = receiver.receive()
+    # What remains of it (§3.2.1), the one thing that changes; it is told in whole milliseconds.
+    assert 60 - (time.monotonic() - begun) - 0.01 < heard.ttl <= 60
     heard.ttl = said.ttl
     assert heard.encode() == said.encode()
 
@@ -348,18 +352,21 @@ def test_five_hundred_links_on_one_connection(connect: Connect) -> None:
     assert [receiver.receive().body for receiver in receivers] == list(range(250))
 
 
-def test_two_thousand_connections_at_once(broker: RunningBroker, connect: Connect) -> None:
+def test_two_thousand_connections_at_once(start_broker: StartBroker) -> None:
+    # The first of them say nothing until the last has come.
+    broker = start_broker("limits: {idle_timeout: 0s}\n")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
     with ExitStack() as closing:
         closing.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        connection = connect()  # before the others: Proton's own loop can't watch descriptors above 1023
+        # Before the others: Proton's own loop can't watch descriptors above 1023.
+        connection = closing.enter_context(blocking(broker.url))
         for _ in range(2000):
             closing.enter_context(RawPeer(broker.port)).open()
         send(connection.create_sender("orders"), "one more")
         assert receive(connection.create_receiver("orders"), 1) == ["one more"]
         assert number_of(broker, "broker", "connections", "broker") >= 2001
-    await_number(broker, "broker", "connections", 2, "broker")
+    await_number(broker, "broker", "connections", 1, "broker")
 
 
 # --- addresses
