@@ -21,7 +21,7 @@ from broker.client.errors import ClientError, ClientTimeoutError
 from broker.client.link import Connection
 from tests.wire import web
 from tests.wire.apiclient import Api
-from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
     AMQP_HEADER,
     CLOSE,
@@ -128,12 +128,12 @@ def test_the_sasl_layer_is_the_same(broker: RunningBroker) -> None:
 
 def test_who_does_not_open_is_cut_off(start_broker: StartBroker) -> None:
     # Long enough to get as far as that on a machine that is busy, and far from the usual ten seconds.
-    broker = start_broker("limits: {handshake_timeout: 1s}\n")
+    broker = start_broker("limits: {handshake_timeout: 2s}\n")
+    begin = time.monotonic()
     with WebPeer(broker) as peer:
         peer.authenticate()
-        begin = time.monotonic()
         peer.await_end()
-        assert time.monotonic() - begin < 6
+        assert time.monotonic() - begin < 10
         assert peer.close_code == 1000
 
 
@@ -325,7 +325,7 @@ def test_fragments_are_one_stream(broker: RunningBroker, size: int) -> None:
 
 
 def test_a_handshake_and_frames_in_one_packet(broker: RunningBroker) -> None:
-    with socket.create_connection(("127.0.0.1", broker.http_port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", broker.http_port), timeout=START_SECONDS) as client:
         client.sendall(web.request(broker.http_port) + frame(BINARY, AMQP_HEADER + performative(OPEN, "raw")))
         assert web.head(client).startswith(b"HTTP/1.1 101 ")
         assert read_frame(client)[1][:8] == AMQP_HEADER
@@ -394,8 +394,9 @@ def test_a_shutdown_does_not_wait_for_one_that_never_answers(start_broker: Start
         broker.wait_for_log("container 'raw'")
         begin = time.monotonic()
         broker.process.terminate()
-        assert broker.process.wait(10) == 0
-        assert time.monotonic() - begin < 5
+        assert broker.process.wait(30) == 0
+        # It takes one, and the usual time is ten.
+        assert time.monotonic() - begin < 10
 
 
 def test_a_client_that_vanishes_leaves_nothing(broker: RunningBroker) -> None:
@@ -449,11 +450,11 @@ def test_a_busy_tunnel_does_not_keep_health_checks_waiting(broker: RunningBroker
 
         busy = Thread(target=send)
         busy.start()
-        slowest = 0.0
+        answered = 0
         while busy.is_alive():
-            begin = time.monotonic()
             assert web.answer(broker, Upgrade=None, Connection="close")[0] == 200
-            slowest = max(slowest, time.monotonic() - begin)
+            answered += 1
         busy.join()
         assert failures == []
-        assert slowest < 2
+        # One that waited for the tunnel would have been all there was; some fifty are.
+        assert answered >= 5
