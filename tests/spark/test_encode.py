@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Message, symbol
 from pyspark.sql import types as t
@@ -231,6 +231,8 @@ def test_ids_do_not_depend_on_what_a_map_lists_first() -> None:
     assert one == ids([(b"b", [("y", 2), ("x", 1)])], schema)
 
 
+# How long one example takes is the machine's affair.
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=20), max_size=12))
 def test_occurrences_are_counted_over_batches(batches: list[list[int]]) -> None:
     """Against a plain dictionary."""
