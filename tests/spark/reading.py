@@ -41,7 +41,7 @@ class Tally:
 
 
 def messages(url: str, address: str) -> list[Message]:
-    """Everything a queue holds, taken out of it: nothing has come for a while, and it is empty by its own word.
+    """Everything a queue holds, taken out of it: nothing has come for a while, and the broker says so.
 
     The silence alone may be a broker that is slow.
     """
