@@ -20,7 +20,7 @@ from broker.spark.errors import LoginError, RefusedError, UnreachableError
 from broker.spark.options import Options
 from broker.spark.receiver import LONGEST, UNKNOWN, Filling, Receiver, Sizes
 from tests.spark.conftest import PASSWORD, PASSWORD_VARIABLE, ReturningBroker, StartBroker
-from tests.spark.feeding import consumers, feed, id_of, names, source
+from tests.spark.feeding import await_on_disk, consumers, feed, id_of, names, source
 from tests.wire.conftest import RunningBroker, wait_until
 from tests.wire.secured import Secured
 from tests.wire.seeing import await_number, number_of
@@ -282,6 +282,8 @@ def test_after_the_broker_came_back_all_that_was_not_settled_comes_again(
         found.settle(1000)
         assert returning_broker.running is not None
         await_number(returning_broker.running, "q", "depth_msgs", 2000)
+        # What is settled counts at once, and outlives the broker when it is on disk.
+        await_on_disk(returning_broker.url)
         returning_broker.kill()
         assert found.take(3000, None, wait_s=0.0, patience_s=0.2) is None
         returning_broker.start()
@@ -323,6 +325,9 @@ from broker.spark.options import parse
 from broker.spark.stream import QueueReader
 from broker.spark.decode import SCHEMA
 from pyspark.sql.streaming.datasource import ReadMaxRows
+from broker.spark import stream
+# A broker that is slow to answer is none that can't be reached.
+stream.PATIENCE_S = 20.0
 reader = QueueReader(parse({"url": sys.argv[1], "address": "q"}, "source"), SCHEMA)
 try:
     print(reader.latestOffset(reader.initialOffset(), ReadMaxRows(30)), flush=True)
