@@ -11,11 +11,19 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StringType, StructType
 
+from broker.spark import stream
 from broker.spark.decode import SCHEMA
 from broker.spark.stream import QueueReader, parts
 from tests.spark.feeding import feed, names, source
 from tests.wire.conftest import RunningBroker
 from tests.wire.seeing import await_number, number_of
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is slow to answer is none that can't be reached, whose batches would be empty."""
+    monkeypatch.setattr(stream, "PATIENCE_S", 20.0)
+    monkeypatch.setattr(stream, "DEPTH_S", 20.0)
 
 
 @contextmanager
