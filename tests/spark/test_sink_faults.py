@@ -102,6 +102,7 @@ def test_a_worker_killed_after_1000_of_4000_rows(
     frame = reordered(spark) if order == "another" else rows(spark, 4000)
     running = Running(lambda: write(frame, broker.url, address=queue))
     running.until(lambda: broker.depth(queue) == 1000, "1,000 of 4,000 rows to be sent")
+    running.until(lambda: workers(broker) != [], "the log to be read")
     os.kill(workers(broker)[-1], signal.SIGKILL)
     running.until(lambda: len(workers(broker)) == 2, "another attempt")
     found = Draining(broker, queue, running)
