@@ -15,7 +15,8 @@ from tests.clients.rabbit import Rabbit
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.test_bridges_wire import DURABLE, receive, send, text_of
 
-pytestmark = [pytest.mark.clients, pytest.mark.flow]
+# A foreign broker takes its time to start, twice in one of them.
+pytestmark = [pytest.mark.clients, pytest.mark.flow, pytest.mark.timeout(600)]
 
 # Twice as long as a foreign broker takes to write down what it was told to make.
 DEFINED_S = 4.0

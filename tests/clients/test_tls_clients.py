@@ -15,7 +15,8 @@ from tests.clients.programs import BY_NAME
 from tests.wire.conftest import RunningBroker
 from tests.wire.tlsworld import Pki, url_of
 
-pytestmark = pytest.mark.clients
+# Building a client takes longer than one test may.
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]
 
 LIBRARIES = ("rhea", "qpid-jms", "go-amqp")
 FEATURES = ("send-receive", "outcomes", "large")
