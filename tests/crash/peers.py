@@ -10,6 +10,7 @@ import select
 import socket
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from proton import Collector, Connection, Delivery, Endpoint, Link, Transport
@@ -150,6 +151,19 @@ class Peer:
             self._write()
         except OSError:
             self.drop()
+
+    def ask(self) -> Callable[[], bool]:
+        """Whether the broker has answered a question put now: what it said before has come by then, too."""
+        session = self.connection.session()
+        session.open()
+
+        def answered() -> bool:
+            if not session.state & Endpoint.REMOTE_ACTIVE:
+                return False
+            session.close()
+            return True
+
+        return answered
 
     def _read(self) -> None:
         assert self.sock is not None

@@ -10,7 +10,7 @@ import pytest
 from tests.crash.conftest import Broker
 from tests.crash.peers import Books, Consumer, Peer, Producer, turn_all
 from tests.crash.shim import Shim
-from tests.crash.watching import ready, stalled, stat, until
+from tests.crash.watching import in_trouble, stalled, stat, until
 
 SMALL = "store: {journal_file_size: 1MB}\n"
 DURABLE = "policies:\n  - {match: '>', durable: true, max_size: 1GB, flow_stop_size: 0, flow_stop_count: 0}\n"
@@ -37,7 +37,7 @@ def test_a_sync_that_fails_confirms_nothing_any_more(broker: Broker, tmp_path: P
     producer.connect(broker.port)
     until([producer], lambda: len(books.accepted) > 500)
     shim.on("sync")
-    until([producer], lambda: ready(broker)[0] == 503, what="the broker to notice")
+    until([producer], lambda: in_trouble(broker, "sync of"), what="the broker to notice")
     until([producer], lambda: stalled(producer, books), what="what was on its way to be told")
     accepted = len(books.accepted)
     # The sync would work again now; what the kernel dropped meanwhile it would not say.
@@ -45,10 +45,7 @@ def test_a_sync_that_fails_confirms_nothing_any_more(broker: Broker, tmp_path: P
     turn_all([producer], 1.0)
     assert len(books.accepted) == accepted
     assert producer.link.credit - producer.link.queued == 0
-    status, why = ready(broker)
-    assert status == 503
-    assert "sync" in why
-    assert "Input/output error" in why
+    until([producer], lambda: in_trouble(broker, "Input/output error"), what="the broker to say so still")
     assert "the store has failed" in broker.read_log()
     assert stat(broker)["storeState"] == "failed"
     other = Producer(books, "elsewhere", 2)

@@ -18,11 +18,12 @@ import pytest
 from tests.crash.conftest import Broker
 from tests.crash.peers import Books, Consumer, Producer, turn_all
 from tests.crash.shim import Shim
-from tests.crash.watching import ready, stalled, stat, until
+from tests.crash.watching import in_trouble, ready, stalled, stat, until
 
 CONFIG = "store: {journal_file_size: 1MB}\n"
 POLICIES = "policies:\n  - {match: '>', durable: true, flow_control: false, max_size: 1GB}\n"
 DISK_BYTES = 32 << 20
+NO_ROOM = "No space left on device"
 
 
 class Room(Protocol):
@@ -109,10 +110,9 @@ def test_producers_wait_and_consumers_drain(full: tuple[Broker, Room]) -> None:
     producer.connect(broker.port)
     until([producer], lambda: len(books.accepted) > 2000)
     room.take()
-    until([producer], lambda: ready(broker)[0] == 503, what="the broker to notice")
-    assert "No space left on device" in ready(broker)[1]
+    until([producer], lambda: in_trouble(broker, NO_ROOM), what="the broker to notice")
     assert stat(broker)["storeState"] == "full"
-    assert "no room: No space left on device" in broker.read_log()
+    assert f"no room: {NO_ROOM}" in broker.read_log()
     until([producer], lambda: stalled(producer, books), what="producers to be blocked")
     assert producer.sock is not None
     assert all("amqp:resource-limit-exceeded" in why for why in producer.rejected.values())
@@ -148,7 +148,7 @@ def test_a_broker_killed_on_a_full_disk_starts_when_there_is_room(full: tuple[Br
     producer.connect(broker.port)
     until([producer], lambda: len(books.accepted) > 2000)
     room.take()
-    until([producer], lambda: ready(broker)[0] == 503, what="the broker to notice")
+    until([producer], lambda: in_trouble(broker, NO_ROOM), what="the broker to notice")
     until([producer], lambda: stalled(producer, books, 0.2), what="producers to be blocked")
     broker.kill()
     producer.drop()

@@ -34,6 +34,12 @@ def ready(broker: Broker) -> tuple[int, str]:
             return refusal.code, refusal.read().decode()
 
 
+def in_trouble(broker: Broker, why: str) -> bool:
+    """Whether it isn't ready, and for that reason: a loop that is slow to answer isn't ready either."""
+    status, said = ready(broker)
+    return status == 503 and why in said
+
+
 def stat(broker: Broker) -> dict[str, object]:
     """What ``sluice stat -g`` shows of the broker."""
     command = (sys.executable, "-m", "broker.cli.main", "stat", "-g", "--json")
@@ -45,7 +51,8 @@ def stat(broker: Broker) -> dict[str, object]:
 
 
 def stalled(producer: Producer, books: Books, seconds: float = 0.5) -> bool:
-    """Whether nothing more is accepted."""
+    """Whether nothing more is accepted, by a broker that answers."""
     before = len(books.accepted)
     turn_all([producer], seconds)
+    until([producer], producer.ask(), what="an answer")
     return len(books.accepted) == before
