@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.wire.conftest import START_SECONDS, STOP_SECONDS
+
 POLICIES = """
 policies:
   - match: ">"
@@ -61,7 +63,7 @@ class Broker:
             self.wait_ready()
 
     def wait_ready(self) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + START_SECONDS
         while "ready" not in self.read_log():
             assert self.process is not None
             assert self.process.poll() is None, self.said
@@ -90,11 +92,11 @@ class Broker:
         """SIGTERM, and its exit status."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(20)
+        status = self.process.wait(STOP_SECONDS)
         self.log.close()
         return status
 
-    def wait_exit(self, seconds: float = 20) -> int:
+    def wait_exit(self, seconds: float = START_SECONDS) -> int:
         """Until it has left by itself."""
         assert self.process is not None
         status = self.process.wait(seconds)

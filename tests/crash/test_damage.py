@@ -20,6 +20,7 @@ from tests.crash.conftest import Broker
 from tests.crash.contents import contents
 from tests.crash.peers import Books, Consumer, Id, Producer, turn_all
 from tests.crash.watching import until
+from tests.wire.conftest import START_SECONDS
 
 CONFIG = "store: {journal_file_size: 1MB}\n"
 POLICIES = "policies:\n  - {match: '>', durable: true, flow_control: false, max_size: 1GB}\n"
@@ -97,7 +98,7 @@ def read_or_refused(directory: Path, accepted: set[Id]) -> str:
     return ""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_flipped_bit_is_refused_with_its_place_or_without_effect(whole: Whole, tmp_path: Path) -> None:
     seed = 3
     dice = random.Random(seed)
@@ -139,7 +140,7 @@ def test_a_file_that_is_gone_is_refused(whole: Whole, tmp_path: Path) -> None:
         read_or_refused(directory, whole.accepted)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_broker_says_where_the_damage_is_and_leaves(whole: Whole, tmp_path: Path) -> None:
     dice = random.Random(5)
     refused = 0
@@ -159,7 +160,7 @@ def outcome(broker: Broker, accepted: set[Id]) -> str:
     """What a start makes of the directory: the refusal, or nothing where every message comes."""
     broker.start("--log-level", "error", wait=False)
     assert broker.process is not None
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + START_SECONDS
     while broker.process.poll() is None and "ready" not in broker.read_log():
         assert time.monotonic() < deadline, broker.said
         time.sleep(0.01)

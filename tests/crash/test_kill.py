@@ -21,6 +21,7 @@ CHECK_EVERY = 20
 JOURNAL_FILES = ("1MB", "4MB", "32MB")
 SYNC_US = (0, 0, 1000, 3000)
 KILLED_AT_START = 0.1
+ENOUGH = 20_000
 
 
 def workers(books: Books) -> tuple[list[Producer], list[Consumer]]:
@@ -33,7 +34,7 @@ def workers(books: Books) -> tuple[list[Producer], list[Consumer]]:
 
 def drain(broker: Broker, consumers: list[Consumer], books: Books) -> None:
     """Until all that was accepted came, and nothing more does."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     quiet = 0
     while quiet < 3:
         before = books.deliveries
@@ -43,16 +44,18 @@ def drain(broker: Broker, consumers: list[Consumer], books: Books) -> None:
 
 
 def run(broker: Broker, shim: Shim, rounds: int, seed: int) -> Books:
-    """So many lives of a broker. What differs from one to the next: how long it lives, the size of its
-    journal files (so how often it makes checkpoints), how slow its disk is, and whether it gets to be
-    ready at all.
+    """So many lives of a broker, more where a busy machine got little done in them. What differs from one
+    to the next: how long it lives, the size of its journal files (so how often it makes checkpoints), how
+    slow its disk is, and whether it gets to be ready at all.
     """
     dice = random.Random(seed)
     books = Books()
     producers, consumers = workers(books)
     begun = time.monotonic()
     early = 0
-    for number in range(1, rounds + 1):
+    number = 0
+    while number < rounds or (len(books.accepted) <= ENOUGH and number < 4 * rounds):
+        number += 1
         broker.configure(f"store: {{journal_file_size: {dice.choice(JOURNAL_FILES)}}}\n")
         shim.on("slow", str(dice.choice(SYNC_US)))
         if dice.random() < KILLED_AT_START:
@@ -68,7 +71,7 @@ def run(broker: Broker, shim: Shim, rounds: int, seed: int) -> Books:
         broker.kill()
         for peer in peers:
             peer.drop()
-        if number % CHECK_EVERY == 0 or number == rounds:
+        if number % CHECK_EVERY == 0 or number >= rounds:
             broker.start()
             for consumer in consumers:
                 consumer.connect(broker.port)
@@ -79,7 +82,7 @@ def run(broker: Broker, shim: Shim, rounds: int, seed: int) -> Books:
                 consumer.drop()
     took = time.monotonic() - begun
     print(
-        f"\nseed {seed}, {rounds} rounds and {early} killed before they were ready, in {took:.0f} s: {books}"
+        f"\nseed {seed}, {number} rounds and {early} killed before they were ready, in {took:.0f} s: {books}"
     )
     return books
 
@@ -91,10 +94,10 @@ def check(books: Books) -> None:
     assert books.out_of_order == [], str(books)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 def test_kill_9_at_random_instants(crashing: Broker, tmp_path: Path) -> None:
     books = run(crashing, Shim(tmp_path, crashing.data), 200, seed=20261)
-    assert len(books.accepted) > 20_000
+    assert len(books.accepted) > ENOUGH
     assert books.flagged_again > 0
 
 

@@ -109,10 +109,12 @@ class Recording:
         self.happened: list[Event] = []
         self.disk = Disk()
         self.blocks_unrecorded = 0
+        self.lives = 0
 
     def live(self, number: int, seconds: float) -> None:
         """Run a broker for a while under load, and kill it."""
         diary = self.diary
+        self.lives += 1
         diary.log = self.folder / f"writes-{number}"
         self.broker.start(env=self.shim.env | {"SHIM_LOG": str(diary.log)})
         peers: list[Peer] = [*self.producers, *self.consumers]
@@ -152,6 +154,11 @@ class Recording:
         """How many the record has."""
         return sum(event.type == SYNC for event in self.happened)
 
+    @property
+    def retired(self) -> bool:
+        """Whether a file of the journal has been given up, to be used again."""
+        return any(event.type == RENAME and b"spare" in event.payload for event in self.happened)
+
     def _happen(self, event: Event) -> None:
         self.happened.append(event)
         self.disk.apply(event)
@@ -164,7 +171,7 @@ def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     made.shim.on("slow", str(request.param))
     number = 0
     # Three lives; on a machine with other work more, until enough has been synced to cut between.
-    while number < 3 or (made.syncs <= ENOUGH and number < 12):
+    while number < 3 or ((made.syncs <= ENOUGH or not made.retired) and number < 60):
         made.live(number, 1.5)
         number += 1
     return made
@@ -202,11 +209,9 @@ def rebuilt(recording: Recording, cuts: list[int], dice: random.Random) -> Itera
 def test_every_moment_of_power_loss_leaves_what_was_accepted(recording: Recording, count: int) -> None:
     happened, diary = recording.happened, recording.diary
     assert recording.syncs > ENOUGH
-    assert any(event.type == RENAME and b"spare" in event.payload for event in happened), (
-        "no file was retired"
-    )
+    assert recording.retired, "no file was retired"
     # All there is was seen being written: nothing goes past the recorder.
-    assert recording.blocks_unrecorded <= 3 * 20
+    assert recording.blocks_unrecorded <= recording.lives * 20
     seed = 7
     dice = random.Random(seed)
     cuts = cut_points(happened, count, dice)
@@ -225,7 +230,7 @@ def test_every_moment_of_power_loss_leaves_what_was_accepted(recording: Recordin
     assert (lost, back) == (0, 0)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_every_moment_of_the_first_start_can_be_started_from(recording: Recording) -> None:
     """One after the other: the files are made, and none of them is whole yet."""
     cuts = list(range(FIRST_START))
@@ -233,7 +238,7 @@ def test_every_moment_of_the_first_start_can_be_started_from(recording: Recordin
         assert contents(directory) == contents(directory)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_broker_goes_on_after_a_power_loss(recording: Recording) -> None:
     dice = random.Random(8)
     ends = [event.end for event in recording.happened]
@@ -263,7 +268,7 @@ def consumed(broker: Broker, wanted: set[Id]) -> Books:
     consumers: list[Peer] = [Consumer(books, queue, second=True, name=queue) for queue in "abc"]
     for consumer in consumers:
         consumer.connect(broker.port)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     before = -1
     while books.lost or before != books.deliveries:
         assert time.monotonic() < deadline, str(books)
