@@ -130,6 +130,7 @@ class Waits:
         self._targets: dict[Hashable, set[Hashable]] = {}
         self._suspects: set[Hashable] = set()
         self._pulses: dict[Hashable, _Pulse] = {}
+        self._standing: frozenset[Hashable] = frozenset()
         self._changed = False
 
     def put(self, node: Hashable, takers: Iterable[Hashable], senders: Iterable[Hashable]) -> None:
@@ -160,6 +161,9 @@ class Waits:
         cleared = tuple(old for old in self.circles if not any(old.touches(each) for each in present))
         found = tuple(each for each in present if not any(each.touches(old) for old in self.circles))
         self.circles = present
+        self._standing = frozenset(
+            member for circle in present for member in (*circle.nodes, *circle.connections)
+        )
         return Change(found, cleared)
 
     def next_look(self, now_ns: int) -> int:
@@ -225,7 +229,8 @@ class Waits:
         if pulse is None:
             self._pulses[subject] = _Pulse(state, now_ns)
             return False
-        if now_ns - pulse.seen_ns > GRACE_NS:
+        # Whoever stands in a circle and hasn't moved since was stuck all the while.
+        if now_ns - pulse.seen_ns > GRACE_NS and (subject not in self._standing or state != pulse.state):
             pulse.resume(now_ns)
         pulse.look(state, now_ns)
         return pulse.is_over(patience, now_ns)

@@ -246,6 +246,20 @@ def test_a_broker_that_stood_still_finds_nobody_guilty() -> None:
     assert world.standing == []
 
 
+def test_what_stands_while_the_broker_stands_still_is_not_over() -> None:
+    world = DeadlockWorld()
+    one, _ = figure_14(world)
+    world.run(1)
+    world.now_s += 5
+    world.run(2)
+    assert world.events == ["deadlock"]
+    # But who has moved meanwhile is waited for anew.
+    world.now_s += 5
+    one.settle(1)
+    world.run(0.2)
+    assert world.events == ["deadlock", "deadlock_cleared"]
+
+
 def test_nothing_is_looked_at_where_no_circle_can_be() -> None:
     world = DeadlockWorld()
     node = world.full("A")
