@@ -23,6 +23,8 @@ SASL_MECHANISMS, SASL_INIT, SASL_RESPONSE, SASL_OUTCOME = 0x40, 0x41, 0x43, 0x44
 ERROR, ACCEPTED, REJECTED, RELEASED, MODIFIED = 0x1D, 0x24, 0x25, 0x26, 0x27
 SOURCE, TARGET, COORDINATOR = 0x28, 0x29, 0x30
 SENDER, RECEIVER = False, True
+# How long a broker that reads may stand still.
+SEND_S = 30.0
 # What a message of one string looks like.
 BODY = b"\x00\x53\x77\xa1\x02hi"
 
@@ -153,18 +155,17 @@ class RawPeer:
         self.window_end = 0
         self._buffer = b""
         self._ended = False
-        # What was said before it hung up is read all the same.
-        self._unwritable = False
+        self._unheard = False
 
     def send(self, *pieces: bytes) -> None:
-        """Write bytes; a broker that has hung up is no error here."""
+        """Write bytes; a broker that has hung up is no error here, and what it said before is still read."""
         try:
+            # What is left of the last wait is no measure for this one.
+            self.socket.settimeout(SEND_S)
             for piece in pieces:
                 self.socket.sendall(piece)
-        except TimeoutError:
-            self._ended = True
         except OSError:
-            self._unwritable = True
+            self._unheard = True
 
     # --- the ordinary beginnings
 
@@ -273,7 +274,7 @@ class RawPeer:
     @property
     def is_ended(self) -> bool:
         """True once the broker was seen to hang up."""
-        return self._ended or self._unwritable
+        return self._ended or self._unheard
 
     def _read_frame(self, deadline: float) -> Frame | None:
         while True:
