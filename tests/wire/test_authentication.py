@@ -13,7 +13,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import jwt
@@ -297,16 +297,20 @@ def test_sasl_behind_the_outcome_ends_the_connection(guarded: RunningBroker, ear
 
 
 def test_who_only_begins_is_cut_off_in_time(start_broker: StartBroker, users: Path) -> None:
-    broker = start_broker(f"security: {{users: {users}}}\nlimits: {{handshake_timeout: 1s}}\n")
-    began = time.monotonic()
+    """It must have begun by then, however slowly this process is run; ten seconds are the default."""
+    broker = start_broker(f"security: {{users: {users}}}\nlimits: {{handshake_timeout: 3s}}\n")
     with stranger(broker) as one:
         one.send(saslframes.init("SCRAM-SHA-256", ScramSide("alice").first()))
+        one.sock.settimeout(30)
         assert one.rest().startswith(SASL_HEADER)
-    assert time.monotonic() - began < 8
+    broker.wait_for_log("no AMQP connection within the time for it")
 
 
 def test_slow_attempts_hold_nobody_up(start_broker: StartBroker, tmp_path: Path) -> None:
-    """A password that costs half a second to check, from many at once: the loop goes on turning."""
+    """A password that costs half a second to check, from many at once: the loop goes on turning.
+
+    Others' messages are all settled before the last guess is answered, many seconds later.
+    """
     path = tmp_path / "slow"
     with changing(path) as file:
         file.users["alice"] = User("alice", a_user("alice").verifiers)
@@ -316,16 +320,15 @@ def test_slow_attempts_hold_nobody_up(start_broker: StartBroker, tmp_path: Path)
     broker = start_broker(
         f"security: {{users: {path}, {EVERYTHING}, allow_anonymous: true, free_attempts: 1000}}\n"
     )
-    guessing = [Stranger(broker) for _ in range(6)]
+    guessing = [Stranger(broker) for _ in range(30)]
     for one in guessing:
         one.send(saslframes.init("PLAIN", plain("alice", "wrong")))
     with Connection(broker.url) as connection:
         sender = connection.sender("q")
-        began = time.monotonic()
         for _ in range(20):
             sender.send(bytes(Message(body="x").encode()))
             sender.flush()
-        assert time.monotonic() - began < 5
+    assert read_metrics(broker).get('{mechanism="PLAIN",outcome="failure"}', 0) < len(guessing)
     for one in guessing:
         one.sock.close()
 
@@ -334,18 +337,27 @@ def test_slow_attempts_hold_nobody_up(start_broker: StartBroker, tmp_path: Path)
 
 
 def test_who_guesses_has_to_wait_and_others_do_not(start_broker: StartBroker, users: Path) -> None:
-    broker = start_broker(f"security: {{users: {users}, {EVERYTHING}, free_attempts: 3, first_pause: 5 s}}\n")
+    broker = start_broker(
+        f"security: {{users: {users}, {EVERYTHING}, free_attempts: 3, first_pause: 60 s}}\n"
+    )
     codes = [attempt(broker, "PLAIN", plain(f"user{n}", "letmein")) for n in range(3)]
     assert codes == [AUTH] * 3
     # Not even the right password is looked at now, by whatever mechanism.
     assert attempt(broker, "PLAIN", plain("alice")) == SYS_TEMP
     assert attempt(broker, "SCRAM-SHA-256", ScramSide("alice").first()) == SYS_TEMP
     broker.wait_for_log("too many failed attempts")
-    wait_until(lambda: attempt(broker, "PLAIN", plain("alice")) == OK, 20, "the pause to end")
     metrics = read_metrics(broker)
-    assert metrics['{mechanism="PLAIN",outcome="success"}'] == 1
-    assert metrics['{mechanism="PLAIN",outcome="failure"}'] >= 4
+    assert metrics.get('{mechanism="PLAIN",outcome="success"}', 0) == 0
+    assert metrics['{mechanism="PLAIN",outcome="failure"}'] == 4
     assert metrics['{mechanism="SCRAM-SHA-256",outcome="failure"}'] == 1
+
+
+def test_a_pause_for_who_guessed_ends(start_broker: StartBroker, users: Path) -> None:
+    broker = start_broker(f"security: {{users: {users}, {EVERYTHING}, free_attempts: 3, first_pause: 2 s}}\n")
+    for n in range(3):
+        assert attempt(broker, "PLAIN", plain(f"user{n}", "letmein")) == AUTH
+    wait_until(lambda: attempt(broker, "PLAIN", plain("alice")) == OK, 30, "the pause to end")
+    assert read_metrics(broker)['{mechanism="PLAIN",outcome="success"}'] == 1
 
 
 def test_many_guesses_at_once_are_no_more_than_one_after_the_other(
@@ -574,6 +586,9 @@ def over_websocket(broker: RunningBroker, said: bytes) -> bytes:
             answer += piece
         return answer
     finally:
+        # A thread of the library's waits in it: closed only, it would be open until that thread is done.
+        with suppress(OSError):
+            web.socket.shutdown(socket.SHUT_RDWR)
         web.socket.close()
 
 
@@ -667,7 +682,9 @@ def test_a_connection_ends_with_its_token(start_broker: StartBroker, tmp_path: P
     assert attempt(broker, "OAUTHBEARER", message(-5)) == AUTH
     assert attempt(broker, "OAUTHBEARER", message(600, aud="another")) == AUTH
     with stranger(broker) as one:
-        one.send(saslframes.init("OAUTHBEARER", message(4)) + AMQP_HEADER + performative(0x10, "raw"))
+        one.sock.settimeout(30)
+        # Long enough for whoever is held up between here and there.
+        one.send(saslframes.init("OAUTHBEARER", message(10)) + AMQP_HEADER + performative(0x10, "raw"))
         assert one.outcome() == OK
         broker.wait_for_log("user alice by OAUTHBEARER")
         assert b"the token has expired" in one.rest()
