@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from broker.client import codec
-from broker.client.link import Connection
+from broker.client.link import Connection, Sender
 from broker.client.request import Management
 from tests.wire.conftest import RunningBroker, wait_until
 
@@ -46,6 +46,21 @@ def await_number(broker: RunningBroker, name: str, attribute: str, wanted: int, 
         30,
         f"{attribute} of {name} to be {wanted}",
     )
+
+
+def credit_comes(broker: RunningBroker, connection: Connection, sender: Sender, seconds: float = 1.5) -> bool:
+    """Whether a sender has credit, or gets some while the broker turns for so long.
+
+    The time is counted in answers: a broker that stands still meanwhile hasn't refused any.
+    """
+    if connection.wait_until(sender.may_send, 0.1):
+        return True
+    with Management(broker.url) as management:
+        for _ in range(round(seconds * 10)):
+            management.call("READ", "org.sluice.broker", "broker")
+            if connection.wait_until(sender.may_send, 0.1):
+                return True
+    return False
 
 
 def update(broker: RunningBroker, name: str, kind: str = "queue", **settings: object) -> None:

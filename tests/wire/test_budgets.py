@@ -15,7 +15,7 @@ from broker.client.errors import ClientTimeoutError
 from broker.client.link import Connection
 from broker.message import header_end
 from tests.wire.conftest import RunningBroker, StartBroker
-from tests.wire.seeing import await_number, number_of
+from tests.wire.seeing import await_number, credit_comes, number_of
 
 pytestmark = pytest.mark.wire
 
@@ -27,13 +27,12 @@ PATIENT_S = 30.0
 def fill(
     broker: RunningBroker, address: str, count: int, size: int, durable: bool = False, wait_s: float = 2.0
 ) -> int:
-    """Send numbered messages while credit comes within ``wait_s``; how many were settled."""
+    """Send numbered messages while credit comes within ``wait_s`` of the broker's; how many were settled."""
     with Connection(broker.url) as connection:
         sender = connection.sender(address)
-        with suppress(ClientTimeoutError):
-            for number in range(count):
-                body = str(number).encode().ljust(size, b".")
-                sender.send(codec.header(durable=durable) + codec.binary_body(body), timeout_s=wait_s)
+        while sender.sent < count and (sender.may_send() or credit_comes(broker, connection, sender, wait_s)):
+            body = str(sender.sent).encode().ljust(size, b".")
+            sender.send(codec.header(durable=durable) + codec.binary_body(body), timeout_s=PATIENT_S)
         # What came on credit that was just taken back waits outside until there is room: it is not settled.
         with suppress(ClientTimeoutError):
             sender.flush(PATIENT_S)
@@ -46,7 +45,7 @@ def drained(broker: RunningBroker, address: str, count: int) -> list[int]:
     with Connection(broker.url) as connection:
         receiver = connection.receiver(address, credit=1000, limit=count)
         while len(numbers) < count:
-            taken = receiver.take(1000, timeout_s=10.0)
+            taken = receiver.take(1000, timeout_s=PATIENT_S)
             assert taken, f"only {len(numbers)} of {count} came"
             numbers += [number_in(message) for message in taken]
     return numbers
@@ -80,9 +79,8 @@ def test_all_queues_together_stay_within_the_memory_limit(start_broker: StartBro
     assert second < first
     with Connection(broker.url) as connection:
         sender = connection.sender("b")
-        with suppress(ClientTimeoutError):
-            for _ in range(100):
-                sender.send(codec.binary_body(bytes(1000)), timeout_s=0.3)
+        while sender.sent < 100 and credit_comes(broker, connection, sender, 0.3):
+            sender.send(codec.binary_body(bytes(1000)), timeout_s=PATIENT_S)
         [why] = json.loads(sluice(broker, "why", "b", "--json"))
         assert why["cause"] == "memory_limit"
         assert "the broker's memory_limit is used up" in why["sentence"]
