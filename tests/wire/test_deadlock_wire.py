@@ -1,4 +1,7 @@
-"""Deadlocks through the broker, with real clients: found within a second, said once, cleared when over."""
+"""Deadlocks through the broker, with real clients: found, said once, cleared when over.
+
+How soon is shown where the clock is the test's own, in tests/unit/test_deadlock.py.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from broker.client.request import Management
+from broker.flow.deadlock import GRACE_NS
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.frames import ACCEPTED, DETACH, DISPOSITION, FLOW, Described, RawPeer, performative, transfer
 from tests.wire.seeing import await_number, update
@@ -22,8 +26,8 @@ from tests.wire.test_cli_wire import sluice
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
 
 POLICIES = "policies:\n  - match: '>'\n    flow_stop_count: 10\n    flow_resume_count: 5\n"
-# What the graph may take, and what a busy machine may add to it.
-WITHIN_S = 1.0 + 1.0
+# A connection that settles nothing for so long is stuck.
+GRACE_S = GRACE_NS / 1e9
 
 
 def deadlocks(broker: RunningBroker) -> list[dict[str, object]]:
@@ -52,7 +56,7 @@ class Worker:
         self.receiver = connection.create_receiver(source, credit=3)
         self.sender = connection.create_sender(target)
         self.ended = threading.Event()
-        self.blocked_since = 0.0
+        self.is_sending = False
         self.sent = 0
         self.amplify = 2
         self.thread = threading.Thread(target=self._run)
@@ -64,9 +68,9 @@ class Worker:
             except Exception:  # noqa: BLE001 - Proton's timeout, and what it raises when it is closed
                 continue
             for _ in range(self.amplify):
-                self.blocked_since = time.monotonic()
+                self.is_sending = True
                 self.sender.send(message, timeout=60)
-                self.blocked_since = 0.0
+                self.is_sending = False
                 self.sent += 1
             self.receiver.accept()
 
@@ -130,11 +134,9 @@ def test_figure_14_two_threads_and_two_destinations(
     starter = BlockingConnection(broker.url, timeout=10)
     starter.create_sender("A").send(Message(body="go"))
     starter.close()
-    broker.wait_for_log("WARNING", 15)
-    seen = time.monotonic()
-    assert one.blocked_since
-    assert two.blocked_since
-    assert seen - max(one.blocked_since, two.blocked_since) < WITHIN_S
+    broker.wait_for_log("WARNING")
+    assert one.is_sending
+    assert two.is_sending
     [found] = deadlocks(broker)
     assert sorted(found["nodes"]) == ["A", "B"]  # type: ignore[call-overload]
     assert len(found["connections"]) == 2  # type: ignore[arg-type]
@@ -153,8 +155,8 @@ def test_the_same_session_on_both_sides(broker: RunningBroker, workers: Callable
     starter = BlockingConnection(broker.url, timeout=10)
     starter.create_sender("A").send(Message(body="go"))
     starter.close()
-    broker.wait_for_log("WARNING", 15)
-    assert time.monotonic() - both.blocked_since < WITHIN_S
+    broker.wait_for_log("WARNING")
+    assert both.is_sending
     [found] = deadlocks(broker)
     assert found["nodes"] == ["A"]
     assert "which waits for it as well" in str(found["sentence"])
@@ -166,9 +168,7 @@ def test_the_same_session_on_both_sides(broker: RunningBroker, workers: Callable
 def test_a_ring_of_three_is_seen_everywhere(broker: RunningBroker, ring: list[RawWorker]) -> None:
     for peer in ring:
         peer.produce()
-    last = time.monotonic()
     broker.wait_for_log("deadlock: ")
-    assert time.monotonic() - last < WITHIN_S
     [found] = deadlocks(broker)
     assert sorted(found["nodes"]) == ["q0", "q1", "q2"]  # type: ignore[call-overload]
     assert isinstance(found["since"], str)
@@ -185,9 +185,7 @@ def test_a_ring_of_three_is_seen_everywhere(broker: RunningBroker, ring: list[Ra
     # It is over when one of them settles: what becomes of the room is somebody else's.
     for _ in range(6):
         ring[0].settle_one()
-    time_of_it = time.monotonic()
     await_deadlock(broker, 0)
-    assert time.monotonic() - time_of_it < WITHIN_S + 1
     assert "Deadlocks" not in sluice(broker, "stat", "-f")
     assert "sluice_deadlocks 0" in page(broker, "/metrics")
     assert "sluice_deadlocks_found_total 1" in page(broker, "/metrics")
@@ -211,13 +209,18 @@ def test_a_free_consumer_keeps_it_from_being_one(broker: RunningBroker, ring: li
 def test_a_consumer_that_settles_now_and_then_is_not_stuck(
     broker: RunningBroker, ring: list[RawWorker]
 ) -> None:
+    last, longest = time.monotonic(), 0.0
     for peer in ring:
         peer.produce()
     for number in range(5):
         # Of a full queue, so that nobody goes on.
         ring[2].send(performative(DISPOSITION, True, number, number, True, Described(ACCEPTED)))
-        # Half a second without any would be enough to be stuck.
-        assert not occurs_within(broker, "deadlock", 0.2)
+        now = time.monotonic()
+        last, longest = now, max(longest, now - last)
+        said = occurs_within(broker, "deadlock", 0.2)
+        longest = max(longest, time.monotonic() - last)
+        # Where it was we who paused for that long, the broker is right to say so.
+        assert not said or longest > 0.8 * GRACE_S
 
 
 def test_a_sender_that_never_had_credit_says_what_it_has(broker: RunningBroker) -> None:
