@@ -91,17 +91,17 @@ def test_with_flow_control_a_settlement_waits_until_the_backlog_is_cleared(
 ) -> None:
     """The topic's thresholds play no part: all of it is taken, and none of it is settled before it is out."""
     broker = start_broker(
-        channel(listener, max_rate=2_500),
+        channel(listener, max_rate=1000),
         "policies:\n  - {match: ticks, kind: topic, flow_stop_count: 2, flow_resume_count: 1}\n",
     )
     with Connection(broker.url) as connection:
         sender = connection.sender("ticks")
         for _ in range(10):
             sender.send(large(1000), 20)
-        # It takes the channel some four seconds: long enough to be seen.
+        # It takes the channel some ten seconds: long enough to be seen.
         wait_until(lambda: connection.pump() and show(broker)["backlog"] != 0, 10, "the backlog")
         assert sender.accepted < 10
-        sender.flush(30)
+        sender.flush(60)
         assert sender.accepted == 10
     assert show(broker)["sent"] == 10
 
@@ -109,7 +109,7 @@ def test_with_flow_control_a_settlement_waits_until_the_backlog_is_cleared(
 def test_without_flow_control_the_backlog_is_buffered_and_shown(
     start_broker: StartBroker, listener: socket.socket, show: Show
 ) -> None:
-    broker = start_broker(channel(listener, max_rate=1000), FREE)
+    broker = start_broker(channel(listener, max_rate=100), FREE)
     with Connection(broker.url) as connection:
         sender = connection.sender("ticks")
         for _ in range(50):
@@ -139,7 +139,8 @@ def test_what_fits_no_datagram_is_counted_and_nothing_waits_for_it(
 def test_a_producer_that_goes_away_leaves_nothing_behind(
     start_broker: StartBroker, listener: socket.socket, show: Show
 ) -> None:
-    broker = start_broker(channel(listener, max_rate=2000), TOPIC)
+    # Forty seconds for all of them: nobody waits any more long before that.
+    broker = start_broker(channel(listener, max_rate=500), TOPIC)
     connection = Connection(broker.url)
     sender = connection.sender("ticks")
     for _ in range(20):
@@ -174,7 +175,7 @@ def test_a_multicast_group_on_the_loopback(start_broker: StartBroker, listener: 
             group.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, joined)
         except OSError as fault:
             pytest.skip(f"no multicast on the loopback here: {fault}")
-        group.settimeout(5)
+        group.settimeout(10)
         broker = start_broker(channel(listener, to=f"239.7.7.7:{port}", interface="127.0.0.1", ttl=0), TOPIC)
         with Connection(broker.url) as connection:
             sender = connection.sender("ticks")
