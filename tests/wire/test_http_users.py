@@ -371,7 +371,8 @@ def test_a_login_is_a_user_and_a_password(api: Api) -> None:
 
 
 def test_sessions_end_by_themselves(start_broker: StartBroker, tmp_path: Path) -> None:
-    more = "  session_idle: 2s\n  session_lifetime: 4s\n" + FAST
+    # A session that is used at all must be used in time, however slowly this process is run.
+    more = "  session_idle: 6s\n  session_lifetime: 8s\n" + FAST
     api = Api(start_broker(people.settings_for(tmp_path, more=more)))
     idle = cookie(login(api, "alice"))
     # Before the broker's own time begins: it may be a while until its answer is here.
@@ -382,9 +383,9 @@ def test_sessions_end_by_themselves(start_broker: StartBroker, tmp_path: Path) -
         return api.call("GET", "/session", headers=session).status == 401
 
     while not is_over(used):
-        assert time.monotonic() - begun < 20
+        assert time.monotonic() - begun < 30
         time.sleep(0.05)
-    assert time.monotonic() - begun >= 3.9
+    assert time.monotonic() - begun >= 7.9
     assert is_over(idle)
 
 

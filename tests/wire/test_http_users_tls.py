@@ -137,7 +137,7 @@ def test_handshakes_that_go_no_further_keep_nobody_out_for_long(
             except OSError:
                 return False
 
-        wait_until(answered, 15, "a place for somebody who asks")
+        wait_until(answered, 40, "a place for somebody who asks")
 
 
 def test_files_of_the_console_come_over_tls(served: RunningBroker, pki: Pki) -> None:
