@@ -6,7 +6,6 @@ at fault goes on: another link, another session, or everybody else on the broker
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from random import Random
 
@@ -374,12 +373,11 @@ def test_delivery_ids_and_windows_wrap_around(broker: RunningBroker) -> None:
 def test_a_disposition_of_two_thousand_million_ids_costs_nothing(broker: RunningBroker) -> None:
     with RawPeer(broker.port) as peer:
         peer.open().begin()
-        began = time.monotonic()
         for first in (0, 5, 2**31):
             last = (first + 2**31 - 1) % 2**32
             peer.send(performative(DISPOSITION, True, first, last, True, Described(ACCEPTED)) * 100)
+        # Counted one by one, they would keep the answer away for far longer than it is waited for.
         assert goes_on(peer, 0)
-        assert time.monotonic() - began < 5
 
 
 # --- connections and what closes them (§2.4)
