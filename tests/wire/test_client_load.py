@@ -6,6 +6,7 @@ import json
 import struct
 import subprocess
 import sys
+from statistics import median
 from typing import Any
 
 import pytest
@@ -41,10 +42,11 @@ def test_a_count_arrives_once_and_in_order(bare: Running, shape: tuple[int, int]
 
 
 def test_a_rate_is_kept(bare: Running) -> None:
-    """Over seconds: a machine that stands still for a tenth of one is caught up with."""
-    result = Run(Job(bare.url, "paced", senders=2, rate=1000, seconds=4, warmup=0.2, pid=bare.pid)).run()
-    assert isinstance(result["out_s"], int)
-    assert 900 <= result["out_s"] <= 1100
+    """In most seconds: one in which the machine stands still is made up for in the next."""
+    seen: list[dict[str, Any]] = []
+    job = Job(bare.url, "paced", senders=2, rate=1000, seconds=5, warmup=0.2, pid=bare.pid)
+    result = Run(job, seen.append).run()
+    assert 900 <= median(line["out_s"] for line in seen) <= 1100
     latency = result["latency_us"]
     assert isinstance(latency, dict)
     assert 0 < latency["p50"] <= latency["p99"] <= latency["max"] * 1.01
@@ -113,7 +115,8 @@ def test_the_process_speaks_json_lines(bare: Running) -> None:
         "warmup": 0.1,
     }
     lines = _process(job, 0)
-    assert [line["second"] for line in lines[:-1]] == [1, 2]
+    # One that lasted for two, if the machine stood still.
+    assert [line["second"] for line in lines[:-1]] in ([1, 2], [1])
     assert lines[-1]["result"]["lost"] == 0
     assert lines[-1]["result"]["messages"] > 0
 
