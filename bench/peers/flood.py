@@ -21,6 +21,7 @@ from broker.client.link import Connection, Sender
 BODY = binary_body(bytes(100))
 RUN = 16  # sends of one link before another has its turn
 QUIET_S = 1.5  # nothing moved for so long: every producer is stopped
+QUIET_LOOKS = 200  # and was seen not to so often: who stands still sees nothing
 LEFT_S = 1.0  # the queue gave nothing for so long: it is empty
 DRAIN_S = 10.0
 CLOSE_S = 15.0
@@ -56,8 +57,10 @@ def flood(url: str, address: str, producers: int, count: int, seconds: float, *,
     opened = [Connection(url) for _ in range(producers)]
     senders = [connection.sender(address, presettled=pre) for connection in opened]
     began = moved_s = time.monotonic()
-    before = -1
-    while (now_s := time.monotonic()) < began + seconds and now_s < moved_s + QUIET_S:
+    before, quiet = -1, 0
+    while (now_s := time.monotonic()) < began + seconds and (
+        now_s < moved_s + QUIET_S or quiet < QUIET_LOOKS
+    ):
         for connection, sender in zip(opened, senders, strict=True):
             for _ in range(RUN):
                 if sender.sent >= count or not sender.may_send():
@@ -66,9 +69,10 @@ def flood(url: str, address: str, producers: int, count: int, seconds: float, *,
             connection.pump()
         moved = sum(sender.sent + sender.settled for sender in senders)
         if moved == before:
+            quiet += 1
             time.sleep(0.002)
         else:
-            before, moved_s = moved, now_s
+            before, moved_s, quiet = moved, now_s, 0
     for connection in opened:
         try:
             connection.timeout_s = 1.0
