@@ -262,8 +262,8 @@ def test_a_refusal_too_waits_for_the_sender(start_broker: StartBroker) -> None:
     with RawPeer(broker.port) as peer:
         peer.open().begin().attach_sender("orders", second=True)
         peer.await_credit()
-        peer.send(transfer(0), transfer(1))
-        # What is refused waits for no disk; what is accepted waits until its queue, which is new, is there.
+        peer.send(transfer(0) + transfer(1))
+        # Of what was read at once, a refusal leaves first: it stands in no range of others.
         told = [peer.expect(DISPOSITION) for _ in range(2)]
         [refused] = [each for each in told if each.field(1) == 1]
         assert [each.field(3) for each in told] == [None, None]
