@@ -1123,6 +1123,7 @@ class Engine:
             subscription.shelf = shelf
         elif definition and self.storing is not None:
             subscription.shelf = self.storing.store.shelve(name, definition)
+            self.storing.watch(subscription)
         self.subscriptions[name] = subscription
         return subscription
 

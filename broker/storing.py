@@ -83,6 +83,13 @@ class Storing:
         else:
             self.wait(Answer(tell))
 
+    def known(self, node: Node, tell: Callable[[], object]) -> None:
+        """Call it once a node itself is on disk, at once where it is, or can't be."""
+        if node.group <= self.store.synced or self.store.state != WRITING:
+            tell()
+        else:
+            self.wait(Answer(tell))
+
     def seal(self) -> bool:
         """Close the open group and have it written. True if what waited is on disk already: ``attend``."""
         late = False

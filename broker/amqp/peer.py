@@ -409,6 +409,8 @@ class Peer:
         stolen = self._take_note(self.wire.incoming.stolen, link)
         # Who loses a link to another of its name loses nothing that stands at the link's end.
         self._drop(link, CLOSED if closed and not stolen else DETACHED)
+        if link.state & Endpoint.LOCAL_UNINIT:
+            link.open()  # it left before the disk had what it attached for
         if link.state & Endpoint.LOCAL_ACTIVE:
             if stolen:
                 told = about(self.address, connection=self.id, link=link.name, condition=STOLEN[0])
@@ -697,13 +699,30 @@ class Peer:
         link.snd_settle_mode = link.remote_snd_settle_mode
         link.rcv_settle_mode = link.remote_rcv_settle_mode
         link.max_message_size = self.container.settings.limits.max_message_size
-        link.open()
+        self._answer(link, consumer, on_topic)
         consumer.shares = window.shared is not None
         if browses:
             consumer.browses = True
             self.container.engine.add_browser(node, consumer)
         else:
             self.container.engine.add_consumer(node, consumer)
+
+    def _answer(self, link: Link, consumer: ConsumerLink, on_topic: bool) -> None:
+        """Answer an ATTACH, of a durable subscription once that is on disk: who was told of it has it,
+        whatever happens to the broker then.
+        """
+        storing = self.container.engine.storing
+        if storing is None or not on_topic or consumer.node.shelf is None:
+            link.open()
+            return
+        handle = consumer.handle()
+
+        def known() -> None:
+            if self.attached.get(handle) is consumer and link.state & Endpoint.LOCAL_UNINIT:
+                link.open()
+                self.wire.mark()
+
+        storing.known(consumer.node, known)
 
     def _resolve(self, terminus: Terminus, action: Action) -> Node:
         """The node of an address, made by policy if need be; PeerError if it can't be had."""

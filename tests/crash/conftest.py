@@ -40,25 +40,14 @@ class Broker:
 
     def start(self, *args: str, env: dict[str, str] | None = None, wait: bool = True) -> None:
         """Start it and wait until it is ready."""
-        self.log = (self.folder / "log").open("w+")
-        command = (
-            sys.executable,
-            "-m",
-            "broker.cli.main",
-            "serve",
-            "--config",
-            str(self.folder / "broker.yaml"),
-        )
-        self.process = subprocess.Popen(
-            [
-                *command,
-                *("--policies", str(self.folder / "policies.yaml"), "--data", str(self.data)),
-                *("--listen", "amqp://127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warning", *args),
-            ],
-            stderr=self.log,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"} | (env or {}),
-            text=True,
-        )
+        command = [
+            *(sys.executable, "-m", "broker.cli.main", "serve", "--config", str(self.folder / "broker.yaml")),
+            *("--policies", str(self.folder / "policies.yaml"), "--data", str(self.data)),
+            *("--listen", "amqp://127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warning", *args),
+        ]
+        told = os.environ | {"PYTHONUNBUFFERED": "1"} | (env or {})
+        with (self.folder / "log").open("w") as log:
+            self.process = subprocess.Popen(command, stderr=log, env=told, text=True)
         if wait:
             self.wait_ready()
 
@@ -86,22 +75,18 @@ class Broker:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
-        self.log.close()
 
     def stop(self) -> int:
         """SIGTERM, and its exit status."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(STOP_SECONDS)
-        self.log.close()
-        return status
+        return self.process.wait(STOP_SECONDS)
 
     def wait_exit(self, seconds: float = START_SECONDS) -> int:
         """Until it has left by itself."""
         assert self.process is not None
         status = self.process.wait(seconds)
         self.read_log()
-        self.log.close()
         return status
 
     def _find(self, pattern: str) -> str:
