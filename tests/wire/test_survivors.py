@@ -54,11 +54,6 @@ def depth(api: Api, kind: str, name: str) -> int:
     return int(api.get(f"/{kind}s/{quoted(name)}")["depth_msgs"])
 
 
-def all_written(broker: RunningBroker) -> None:
-    """What was made over AMQP before is on disk, since a change over HTTP is answered once it is there."""
-    create(Api(broker), "queue", "written")
-
-
 def errors(broker: RunningBroker) -> list[str]:
     """What it said of those that survived with less than was set."""
     return [line for line in broker.lines if "survived" in line]
@@ -217,7 +212,6 @@ def test_a_subscription_to_events_survives_a_broker_without_them(again: Again) -
     broker = again()
     with connected(broker.url, "app") as connection:
         detach(connection.create_receiver("$sluice/events", name="sub", options=LASTING, credit=0))
-    all_written(broker)
     broker = again(config="events: {enabled: false}\n")
     assert "there is no topic '$sluice/events'" in "\n".join(errors(broker))
     names = [row["name"] for row in Api(broker).get("/subscriptions")["items"]]
@@ -247,7 +241,6 @@ def test_a_long_filter_survives(again: Again) -> None:
     with connected(broker.url, "app") as connection:
         asks = type(LASTING)(durable=True, expiry=LASTING.expiry, filters=selector(long))
         detach(connection.create_receiver("topic://t", name="sub", options=asks, credit=0))
-    all_written(broker)
     broker = again()
     publish(broker, "t", "no")
     publish(broker, "t", "yes", properties={"n": 7})
