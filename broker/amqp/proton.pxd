@@ -49,6 +49,8 @@ cdef extern from *:
     extern void pn_delivery_set_context(void *, void *);
     extern bool pn_disposition_is_failed(void *), pn_disposition_is_undeliverable(void *);
     extern int pn_condition_set_name(void *, const char *), pn_condition_set_description(void *, const char *);
+    extern int pn_condition_copy(void *, void *);
+    extern void *pn_link_condition(void *);
     #endif
     """
     ctypedef struct pn_bytes_t:
@@ -114,3 +116,5 @@ cdef extern from *:
     bint pn_disposition_is_undeliverable(void *disposition)
     int pn_condition_set_name(void *condition, const char *name)
     int pn_condition_set_description(void *condition, const char *text)
+    int pn_condition_copy(void *condition, void *source)
+    void *pn_link_condition(void *link)

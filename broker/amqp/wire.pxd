@@ -22,7 +22,7 @@ cdef class Connection:
     cdef public Sentry incoming
     cdef public Direction outgoing
     cdef public object book
-    cdef public long received, sent, numbered, handled
+    cdef public long received, sent, numbered, handled, dismissed
     cdef public set links
     cdef dict adrift
     cdef public list answers

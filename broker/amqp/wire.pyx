@@ -56,6 +56,8 @@ cdef enum:
     READS_PER_TURN = 16
     EVENTS_PER_TURN = 192
     MOST_PER_DISPATCH = 4096
+    # Deliveries behind a detach that are rejected one by one on a connection; nobody has more under way by mistake.
+    MOST_DISMISSED = 10000
 
 # Large messages: bytes of them on a connection that wait for the disk before its socket is left unread,
 # the same while memory is short, and bytes of one that a session holds unsent at a time.
@@ -344,7 +346,7 @@ cdef class Connection:
                 link = pn_delivery_link(delivery)
                 context = pn_link_get_context(link)
                 if context == NULL:
-                    drop_delivery(link, delivery)
+                    drop_delivery(self, link, delivery)
                 elif pn_link_is_sender(link):
                     consumer = <ConsumerLink>context
                     consumer.on_updated(delivery)
@@ -476,7 +478,7 @@ cdef class Connection:
         self.touch()
 
 
-cdef object drop_delivery(void *link, void *delivery):
+cdef object drop_delivery(Connection connection, void *link, void *delivery):
     """A delivery on a link that was refused or is being detached: free what it holds."""
     if pn_link_is_sender(link):
         pn_delivery_settle(delivery)
@@ -484,6 +486,21 @@ cdef object drop_delivery(void *link, void *delivery):
     if pn_delivery_partial(delivery) and not pn_delivery_aborted(delivery):
         discard(link, pn_delivery_pending(delivery))
         return
+    dismiss(connection, link, delivery)
+
+
+cdef object dismiss(Connection connection, void *link, void *delivery):
+    """It isn't taken, for what its link is detached for. go-amqp reads all but `rejected` as success, a settlement
+    without an outcome too; of a flood the rest is released, in ranges.
+    """
+    if pn_delivery_settled(delivery):
+        pass
+    elif connection.dismissed < MOST_DISMISSED:
+        connection.dismissed += 1
+        pn_condition_copy(pn_disposition_condition(pn_delivery_local(delivery)), pn_link_condition(link))
+        pn_delivery_update(delivery, STATE_REJECTED)
+    else:
+        pn_delivery_update(delivery, STATE_RELEASED)
     pn_delivery_settle(delivery)
 
 
@@ -694,7 +711,7 @@ cdef class ProducerLink(Port):
         cdef bytes data
         cdef char *into
         if self.dead:
-            drop_delivery(self.link, delivery)
+            drop_delivery(self.connection, self.link, delivery)
             return
         if self.inflow is not None:
             self.on_piece(delivery)
@@ -710,7 +727,7 @@ cdef class ProducerLink(Port):
         if self.partial_bytes + <long>pending > self.max_size:
             self.fail("amqp:link:message-size-exceeded",
                       f"the message is larger than max-message-size, {self.max_size} bytes")
-            drop_delivery(self.link, delivery)
+            drop_delivery(self.connection, self.link, delivery)
             return
         if pn_delivery_partial(delivery) and pending == 0:
             return
@@ -794,7 +811,7 @@ cdef class ProducerLink(Port):
         if self.inflow.size + <long>pending > self.max_size:
             self.fail("amqp:link:message-size-exceeded",
                       f"the message is larger than max-message-size, {self.max_size} bytes")
-            drop_delivery(self.link, delivery)
+            drop_delivery(self.connection, self.link, delivery)
             return
         if pending > 0:
             data = PyBytes_FromStringAndSize(NULL, pending)
@@ -857,7 +874,7 @@ cdef class ProducerLink(Port):
             return
         if self.open_credit > 0 and pn_link_credit(self.link) <= 0:
             self.oversent()
-            drop_delivery(self.link, delivery)
+            drop_delivery(self.connection, self.link, delivery)
             return
         pn_link_advance(self.link)
         self.take(delivery, inflow.head, inflow.bits, settled)
@@ -902,7 +919,7 @@ cdef class ProducerLink(Port):
             return
         if self.open_credit > 0 and pn_link_credit(self.link) <= 0:
             self.oversent()
-            drop_delivery(self.link, delivery)
+            drop_delivery(self.connection, self.link, delivery)
             return
         pn_link_advance(self.link)
         if bits & codes.HAS_DELIVERY_NOTES:
@@ -931,8 +948,8 @@ cdef class ProducerLink(Port):
             else:
                 self.until_stored(delivery)
         elif code == codes.OVERSENT:
-            pn_delivery_settle(delivery)
             self.oversent()
+            dismiss(self.connection, self.link, delivery)
             return
         elif code == codes.HOLD:
             held = Held()
@@ -1002,8 +1019,8 @@ cdef class ProducerLink(Port):
         pn_link_advance(self.link)
         if self.account is not None:
             if self.account.use(size, self.engine.now_ns) == codes.VIOLATION and self.open_credit == 0:
-                pn_delivery_settle(delivery)
                 self.oversent()
+                dismiss(self.connection, self.link, delivery)
                 return
         self.after_unused()
         if settled:

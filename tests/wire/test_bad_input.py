@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from broker.client import codec
 from broker.client.link import Connection
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
+    ACCEPTED,
     AMQP_HEADER,
     ATTACH,
     BEGIN,
@@ -30,6 +32,7 @@ from tests.wire.frames import (
     FLOW,
     OPEN,
     REJECTED,
+    RELEASED,
     SASL_HEADER,
     SASL_INIT,
     SASL_MECHANISMS,
@@ -124,6 +127,18 @@ def still_usable(peer: RawPeer, address: str = "afterwards") -> bool:
     """The connection lives: another link can be attached and is given credit."""
     peer.attach_sender(address, f"link to {address}", handle=9)
     return peer.await_credit(handle=9) > 0
+
+
+def outcome(found: Frame) -> int:
+    """What a disposition says became of its deliveries."""
+    return int(found.field(4).descriptor)  # type: ignore[attr-defined]
+
+
+def told_of(found: Frame) -> int:
+    """How many deliveries a disposition is about."""
+    first, last = found.field(1), found.field(2)
+    assert isinstance(first, int)
+    return last - first + 1 if isinstance(last, int) else 1
 
 
 def rejection(found: Frame) -> str:
@@ -293,6 +308,14 @@ def test_two_hundred_thousand_transfers_on_a_credit_of_a_hundred(
     ends = [item for item in session.log if item.code == DETACH]
     assert [item.condition for item in ends] == ["amqp:link:transfer-limit-exceeded"]
     assert still_usable(session)
+    outcomes = Counter({ACCEPTED: 0, REJECTED: 0, RELEASED: 0})
+    for item in (each for each in session.log if each.code == DISPOSITION):
+        outcomes[outcome(item)] += told_of(item)
+    while outcomes.total() < 200_000:
+        item = session.expect(DISPOSITION)
+        outcomes[outcome(item)] += told_of(item)
+    # Each has one; most of them in ranges, or the answers to a flood would be more than the flood.
+    assert outcomes == {ACCEPTED: 100, REJECTED: 10_000, RELEASED: 200_000 - 10_100}
     assert number_of(broker, "hundred", "peak_msgs") == 100
     assert number_of(broker, "hundred", "received") == 100
 
@@ -307,6 +330,8 @@ def test_a_transfer_without_credit(broker: RunningBroker, session: RawPeer, sett
         session.attach_sender("hundred")
         session.send(transfer(0, settled=settled))
         assert detached(session) == "amqp:link:transfer-limit-exceeded"
+        told = [rejection(item) for item in session.log if item.code == DISPOSITION]
+        assert told == ([] if settled else ["amqp:link:transfer-limit-exceeded"])
         assert still_usable(session)
         assert number_of(broker, "hundred", "received") == 100
 
@@ -330,9 +355,15 @@ def test_pieces_without_credit_are_not_kept(broker: RunningBroker, session: RawP
 def test_a_message_larger_than_max_message_size_in_pieces(broker: RunningBroker, session: RawPeer) -> None:
     assert session.attach_sender("orders").field(10) == MEGABYTE
     session.await_credit()
-    for _ in range(200):
-        session.send(transfer(0, bytes(10_000), more=True))
+    for number in range(200):
+        session.send(transfer(0, bytes(10_000), more=number < 199))
+    session.send(transfer(1))
     assert detached(session) == "amqp:link:message-size-exceeded"
+    session.send(transfer(2))
+    # What is behind it on its link has an outcome too: some clients read a settlement without one as success.
+    told = [session.expect(DISPOSITION) for _ in range(3)]
+    assert {item.field(1) for item in told} == {0, 1, 2}
+    assert {rejection(item) for item in told} == {"amqp:link:message-size-exceeded"}
     assert still_usable(session)
     assert number_of(broker, "orders", "received") == 0
 
