@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -67,25 +68,22 @@ def tool(name: str) -> str:
 class Prometheus:
     """A server of its own that scrapes one broker once a second."""
 
-    def __init__(self, folder: Path, broker: RunningBroker) -> None:
+    def __init__(self, program: str, folder: Path, broker: RunningBroker) -> None:
         folder.mkdir()
         (folder / "prometheus.yml").write_text(SCRAPED.format(rules=RULES, port=broker.http_port))
         self.url = f"http://127.0.0.1:{free_port()}"
-        self.log = (folder / "log").open("w+")
-        self.process = subprocess.Popen(
-            [
-                tool("prometheus"),
-                f"--config.file={folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address={self.url.removeprefix('http://')}",
-            ],
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-        )
-        wait_until(self.is_ready, 30, "Prometheus to be ready")
+        self.log = folder / "log"
+        command = [
+            program,
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={self.url.removeprefix('http://')}",
+        ]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
     def is_ready(self) -> bool:
-        assert self.process.poll() is None, Path(self.log.name).read_text()
+        assert self.process.poll() is None, self.log.read_text()
         try:
             with urlopen(self.url + "/-/ready", timeout=5) as response:
                 return bool(response.status == 200)
@@ -126,7 +124,6 @@ class Prometheus:
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(20)
-        self.log.close()
 
 
 def page(broker: RunningBroker) -> bytes:
@@ -176,18 +173,21 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
     args = ("--listen", "amqps://127.0.0.1:0")
     broker = RunningBroker(tmp_path_factory.mktemp("scraped"), config, POLICIES, args)
     try:
-        found = Load(broker)
-        yield found
-        found.close()
+        with closing(Load(broker)) as found:
+            yield found
     finally:
         broker.stop()
 
 
 @pytest.fixture(scope="module")
 def prometheus(load: Load, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    found = Prometheus(tmp_path_factory.mktemp("prometheus") / "server", load.broker)
-    yield found
-    found.stop()
+    program = tool("prometheus")
+    found = Prometheus(program, tmp_path_factory.mktemp("prometheus") / "server", load.broker)
+    try:
+        wait_until(found.is_ready, 30, "Prometheus to be ready")
+        yield found
+    finally:
+        found.stop()
 
 
 def until(load: Load, condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
