@@ -8,7 +8,7 @@ PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py
           selector.py filters.py)
 SOURCES := $(shell find broker -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: run install dev test test-clients test-packaging clients-matrix docs lint bench bench-peers bench-spark soak clean fuzz asan sbom audit
+.PHONY: run install dev test test-clients test-packaging clients-matrix docs lint bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
 
 run: install
 	$(BIN)/sluice serve
@@ -46,6 +46,10 @@ test-clients: dev
 # Builds the sdist and the wheel in an empty environment, installs the wheel elsewhere and starts what it brought.
 test-packaging: dev
 	$(BIN)/python -m pytest tests/packaging -m packaging --timeout 1200
+
+# `make run` and `make test` in a new clone, where only Python, make and a C compiler are to be found; half an hour.
+bare:
+	$(PYTHON) -m tools.bare --workers $(WORKERS)
 
 clients-matrix: dev
 	$(BIN)/python -m pytest tests/clients -m "clients and not soak" --write-matrix
