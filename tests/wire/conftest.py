@@ -49,9 +49,13 @@ class RunningBroker:
         self._attention = threading.Lock()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self._await_ready()
-        self.port = int(self._find(r"listening amqp://127\.0\.0\.1:(\d+)"))
-        self.http_port = int(self._find(r"listening https?://\S+:(\d+)"))
+        try:
+            self._await_ready()
+            self.port = int(self._find(r"listening amqp://127\.0\.0\.1:(\d+)"))
+            self.http_port = int(self._find(r"listening https?://\S+:(\d+)"))
+        except BaseException:
+            self._abandon()
+            raise
         self.url = f"amqp://127.0.0.1:{self.port}"
 
     @property
@@ -113,11 +117,17 @@ class RunningBroker:
         deadline = time.monotonic() + START_SECONDS
         while not any(re.search(r"\bready(\"})?$", line) for line in self.lines):
             if self.process.poll() is not None or time.monotonic() > deadline:
-                self.process.kill()
-                self.process.wait()
-                self._reader.join(5)
+                self._abandon()
                 raise RuntimeError(f"the broker did not start:\n{self.log}")
             time.sleep(0.01)
+
+    def _abandon(self) -> None:
+        """End one that did not start, and close its pipe: nobody can call ``stop``. Twice is no fault."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(5)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
 
     def _find(self, pattern: str) -> str:
         found = re.search(pattern, self.log)
