@@ -15,7 +15,7 @@ def library() -> Path:
     """The compiled shim."""
     built = Path(mkdtemp(prefix="sluice-shim-")) / "shim.so"
     subprocess.run(
-        ["gcc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1", "-o", built, SOURCE, "-ldl"],
+        ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1", "-o", built, SOURCE, "-ldl"],
         check=True,
     )
     return built

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from broker.security.rules import parse_acl
 from broker.settings import load_settings
 from tests.docs.pages import BESIDE, LANGUAGES, ROOT, Block, blocks, missing, pages, with_expected
 from tests.docs.shell import Terminals
+from tests.needs import program
 from tests.wire.conftest import RunningBroker
 
 pytestmark = pytest.mark.wire
@@ -23,6 +25,13 @@ PAGES = {str(page.relative_to(ROOT)): page for page in pages()}
 WITH_COMMANDS = [name for name, page in PAGES.items() if any(b.language == "sh" for b in blocks(page))]
 # What a page may have at hand, as in a checkout.
 CHECKOUT = ("policies", "etc", "examples", "docs", "README.md")
+
+
+@pytest.fixture
+def at_hand(name: str) -> None:
+    """Every program that the page's commands call; before a broker is started for them."""
+    for each in programs(name):
+        program(each)
 
 
 @pytest.fixture
@@ -47,7 +56,9 @@ def terminals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termi
 
 
 @pytest.mark.parametrize("name", WITH_COMMANDS)
-def test_what_the_page_tells_to_type_does_what_it_says(name: str, terminals: Terminals) -> None:
+def test_what_the_page_tells_to_type_does_what_it_says(
+    name: str, at_hand: None, terminals: Terminals
+) -> None:
     beside = []
     for block in with_expected(blocks(PAGES[name])):
         if block.language == "until":
@@ -61,6 +72,12 @@ def test_what_the_page_tells_to_type_does_what_it_says(name: str, terminals: Ter
     assert terminals.finish() == []
     for block, out in beside:
         compare(name, block, terminals.read(out))
+
+
+def programs(name: str) -> list[str]:
+    """Programs that a page's commands call and a machine may be without."""
+    run = [block.text for block in blocks(PAGES[name]) if block.language in ("sh", "until")]
+    return [each for each in ("curl",) if any(re.search(rf"\b{each}\b", text) for text in run)]
 
 
 def unsaid(block: Block, said: str) -> list[str]:

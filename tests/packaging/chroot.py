@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import program
 from tests.packaging.clean import BUILD_S
-from tests.packaging.needs import program
 
 ENTER = """
 set -e

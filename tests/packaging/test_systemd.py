@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.notify import notify
-from tests.packaging.needs import program
+from tests.needs import program
 from tests.wire.conftest import StartBroker, start_broker
 
 __all__ = ["start_broker"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 
 from broker.cli import manual
 from broker.cli.main import VERBS, verb_of
+from tests.needs import program
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [(verb, command) for verb in VERBS for command, _ in verb_of(verb)[0].EXAMPLES]
@@ -50,10 +49,8 @@ def test_every_example_is_a_line_that_its_verb_takes(verb: str, command: str) ->
 
 
 def test_groff_has_nothing_to_object_to() -> None:
-    if shutil.which("groff") is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("groff is not installed")
     done = subprocess.run(
-        ["groff", "-man", "-Tutf8", "-wall", str(ROOT / "docs/man/sluice.1")],
+        [program("groff"), "-man", "-Tutf8", "-wall", str(ROOT / "docs/man/sluice.1")],
         capture_output=True,
         text=True,
         check=True,

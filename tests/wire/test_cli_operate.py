@@ -17,6 +17,7 @@ from proton.utils import BlockingConnection, LinkDetached
 from broker.cli import main as cli
 from broker.cli.completion import SCRIPTS
 from broker.cli.main import VERBS, verb_of
+from tests.needs import program
 from tests.wire.conftest import RunningBroker, wait_until
 from tests.wire.lines import Lines, lines
 
@@ -98,11 +99,10 @@ def test_what_there_is_is_listed(lines: Lines) -> None:
 
 def completed(shell: str, script: str, broker: RunningBroker, tmp_path: Path) -> list[str]:
     """What a shell finds, with `sluice` on its path."""
-    if shutil.which(shell) is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{shell} is not installed")
-    program = tmp_path / "sluice"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m broker.cli.main "$@"\n')
-    program.chmod(0o755)
+    shell = program(shell)
+    sluice = tmp_path / "sluice"
+    sluice.write_text(f'#!/bin/sh\nexec {sys.executable} -m broker.cli.main "$@"\n')
+    sluice.chmod(0o755)
     env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLUICE_BROKER": broker.url}
     env["SLUICE_COMPLETION_TIMEOUT"] = "30s"
     done = subprocess.run(

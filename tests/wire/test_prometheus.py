@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ import pytest
 from bench.contenders import free_port
 from broker.client import codec
 from broker.client.link import Connection
+from tests.needs import program
 from tests.wire.conftest import START_SECONDS, RunningBroker, wait_until
 from tests.wire.seeing import number_of
 from tests.wire.tlsworld import Pki
@@ -55,26 +54,16 @@ scrape_configs:
 """
 
 
-def tool(name: str) -> str:
-    """The path of a program of Debian's package prometheus; without it the test is skipped, never in CI."""
-    found = shutil.which(name)
-    if found is None and os.environ.get("CI"):
-        pytest.fail(f"{name} is not installed")
-    if found is None:
-        pytest.skip(f"{name} is not installed")
-    return found
-
-
 class Prometheus:
     """A server of its own that scrapes one broker once a second."""
 
-    def __init__(self, program: str, folder: Path, broker: RunningBroker) -> None:
+    def __init__(self, server: str, folder: Path, broker: RunningBroker) -> None:
         folder.mkdir()
         (folder / "prometheus.yml").write_text(SCRAPED.format(rules=RULES, port=broker.http_port))
         self.url = f"http://127.0.0.1:{free_port()}"
         self.log = folder / "log"
         command = [
-            program,
+            server,
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address={self.url.removeprefix('http://')}",
@@ -181,8 +170,7 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
 
 @pytest.fixture(scope="module")
 def prometheus(load: Load, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    program = tool("prometheus")
-    found = Prometheus(program, tmp_path_factory.mktemp("prometheus") / "server", load.broker)
+    found = Prometheus(program("prometheus"), tmp_path_factory.mktemp("prometheus") / "server", load.broker)
     try:
         wait_until(found.is_ready, 30, "Prometheus to be ready")
         yield found
@@ -199,7 +187,7 @@ def until(load: Load, condition: Callable[[], bool], what: str, seconds: float =
 
 
 def promtool(*words: str, given: bytes = b"") -> str:
-    done = subprocess.run([tool("promtool"), *words], input=given, capture_output=True, timeout=60)
+    done = subprocess.run([program("promtool"), *words], input=given, capture_output=True, timeout=60)
     told = (done.stdout + done.stderr).decode()
     assert done.returncode == 0, told
     return told

@@ -4,7 +4,6 @@ others, however it uses TLS.
 
 from __future__ import annotations
 
-import shutil
 import signal
 import socket
 import ssl
@@ -26,6 +25,7 @@ from broker.client.errors import ClientError
 from broker.client.link import Connection
 from broker.client.tls import Credentials
 from broker.security.devcerts import authority
+from tests.needs import program
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.frames import AMQP_HEADER, SASL_HEADER, SASL_MECHANISMS, RawPeer, transfer
 from tests.wire.seeing import good_neighbours, memory_kb, number_of
@@ -522,10 +522,9 @@ def test_handshakes_are_counted(secure: RunningBroker, pki: Pki) -> None:
     assert "sluice_tls_certificate_expiry_seconds " in shown
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_openssl_finds_nothing_to_complain_of(secure: RunningBroker, pki: Pki) -> None:
     words = ("-connect", f"127.0.0.1:{port_of(secure)}", "-CAfile", str(pki.ca), "-verify_return_error")
-    command = ["openssl", "s_client", *words, "-verify_hostname", "localhost", "-brief"]
+    command = [program("openssl"), "s_client", *words, "-verify_hostname", "localhost", "-brief"]
     done = subprocess.run(command, input="", capture_output=True, text=True, timeout=20)
     assert done.returncode == 0, done.stderr
     assert "Verification: OK" in done.stderr
