@@ -42,6 +42,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="package")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     broker = RunningBroker(tmp_path_factory.mktemp("console"), "", POLICIES, ())
+    # Without a browser no page has waited for it yet.
+    broker.settle()
     yield broker
     broker.stop()
     assert "Traceback" not in broker.log, broker.log

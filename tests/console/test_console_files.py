@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.http import files
-from tests.wire.conftest import RunningBroker
+from tests.wire.conftest import START_SECONDS, RunningBroker
 
 pytestmark = pytest.mark.wire
 
@@ -22,7 +22,7 @@ FOLDER = ROOT / "broker" / "http" / "console"
 def asked(
     broker: RunningBroker, path: str, method: str = "GET", **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=START_SECONDS)
     connection.putrequest(method, path)
     for name, value in headers.items():
         connection.putheader(name.replace("_", "-"), value)

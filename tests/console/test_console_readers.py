@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from broker.http.api.live import MOST_WATCHERS
 from tests.console.world import PATIENCE_S, PHONE, Api, Clients, Open, filled
-from tests.wire.conftest import RunningBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire
 
@@ -146,7 +146,7 @@ def watching(broker: RunningBroker) -> http.client.HTTPResponse:
     def opened() -> bool:
         try:
             url = f"http://127.0.0.1:{broker.http_port}/api/v1/live"
-            found.append(urllib.request.urlopen(url, timeout=10))
+            found.append(urllib.request.urlopen(url, timeout=START_SECONDS))
         except urllib.error.HTTPError as refusal:
             refusal.close()
         return bool(found)

@@ -24,7 +24,7 @@ from playwright.sync_api import (
 from proton import Message
 
 from broker.client.link import Connection
-from tests.wire.conftest import RunningBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, wait_until
 
 # Chromium's own services would ask the world for updates and suggestions.
 FLAGS = (
@@ -92,7 +92,7 @@ class Api:
             {"Content-Type": "application/json"},
             method=method or ("GET" if data is None else "POST"),
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=START_SECONDS) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 

@@ -12,7 +12,7 @@ from broker.client import codec
 from broker.client.errors import RefusedError
 from broker.client.link import Connection, Receiver
 from broker.client.request import Management
-from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.seeing import number_of, queue_of, update
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
@@ -116,7 +116,8 @@ def test_a_slow_consumer_is_told_of_until_it_keeps_up(start_broker: StartBroker)
         receiver = connection.receiver("told", credit=10)
         wait_until(lambda: consumers(broker, "told")[0]["slow"] is True, 15, "it to be slow")
         assert number_of(broker, "told", "slow_consumers") == 1
-        metrics = urlopen(f"http://127.0.0.1:{broker.http_port}/metrics", timeout=10).read().decode()
+        url = f"http://127.0.0.1:{broker.http_port}/metrics"
+        metrics = urlopen(url, timeout=START_SECONDS).read().decode()
         assert 'sluice_queue_slow_consumers{queue="told"} 1' in metrics
         assert "sluice_slow_consumers 1" in metrics
         settle(connection, receiver, 100)

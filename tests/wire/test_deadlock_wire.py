@@ -18,7 +18,7 @@ from proton.utils import BlockingConnection
 
 from broker.client.request import Management
 from broker.flow.deadlock import GRACE_NS
-from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.frames import ACCEPTED, DETACH, DISPOSITION, FLOW, Described, RawPeer, performative, transfer
 from tests.wire.seeing import await_number, update
 from tests.wire.test_cli_wire import sluice
@@ -251,7 +251,9 @@ def occurs_within(broker: RunningBroker, text: str, seconds: float) -> bool:
 
 
 def page(broker: RunningBroker, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{broker.http_port}{path}", timeout=START_SECONDS
+    ) as answer:
         text: bytes = answer.read()
         return text.decode()
 

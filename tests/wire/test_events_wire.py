@@ -23,7 +23,7 @@ from broker.client.request import Management
 from broker.errors import OperatorError
 from broker.events.schema import event_schema
 from tests.crash.conftest import Broker
-from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.terminus import Asks, connected, is_silent, selector
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
@@ -177,7 +177,7 @@ def test_events_can_be_switched_off(start_broker: StartBroker) -> None:
     assert not file_of(broker).exists()
     assert "keeps no events" in sluice(broker, "events", status=1)
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/api/v1/events", timeout=10)
+        urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/api/v1/events", timeout=START_SECONDS)
     with connected(broker.url) as connection, pytest.raises(LinkDetached, match="amqp:not-found"):
         connection.create_receiver(TOPIC)
 
@@ -281,7 +281,7 @@ def test_http_tells_the_last_events(watched: RunningBroker) -> None:
     url = f"http://127.0.0.1:{watched.http_port}/api/v1/events"
 
     def get(query: str) -> list[Event]:
-        with urllib.request.urlopen(url + query, timeout=10) as response:
+        with urllib.request.urlopen(url + query, timeout=START_SECONDS) as response:
             assert response.headers["Content-Type"] == "application/json"
             found: list[Event] = json.load(response)
         return found
@@ -295,7 +295,7 @@ def test_http_tells_the_last_events(watched: RunningBroker) -> None:
     assert "sample" not in [event["event"] for event in get("?samples=false")]
     for query in ("?count=0", "?count=1001", "?count=x"):
         with pytest.raises(urllib.error.HTTPError, match="400"):
-            urllib.request.urlopen(url + query, timeout=10)
+            urllib.request.urlopen(url + query, timeout=START_SECONDS)
 
 
 def test_the_command_line_shows_what_was(watched: RunningBroker) -> None:

@@ -18,7 +18,7 @@ from broker.client.errors import ClientError
 from broker.client.link import Connection
 from broker.client.request import Management
 from tests.wire.apiclient import Api, quoted
-from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.frames import CLOSE, RawPeer
 from tests.wire.seeing import await_number, good_neighbours
 
@@ -503,7 +503,7 @@ def test_the_last_minutes_of_a_node(running: RunningBroker) -> None:
 @contextmanager
 def watching(broker: RunningBroker, query: str = "") -> Iterator[Iterator[tuple[str, Any]]]:
     """Server-sent events as they come, name and data."""
-    connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=START_SECONDS)
     connection.request("GET", f"/api/v1/live{query}")
     response = connection.getresponse()
     assert (response.status, response.headers["Content-Type"]) == (200, "text/event-stream; charset=utf-8")
@@ -545,7 +545,7 @@ def test_few_may_watch(running: RunningBroker) -> None:
 
 
 def _may_watch(broker: RunningBroker) -> bool:
-    connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=START_SECONDS)
     try:
         connection.request("GET", "/api/v1/live")
         return connection.getresponse().status == 200

@@ -21,7 +21,7 @@ from broker.security.users import User
 from broker.security.usersfile import changing
 from tests.wire import people, web
 from tests.wire.apiclient import Answered, Api, quoted
-from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
     AMQP_HEADER,
     OPEN,
@@ -190,7 +190,7 @@ def test_passwords_that_could_be_read_on_the_way_are_not_taken(
         pytest.skip("this machine has no address but its loopback")
     for more, status in (("", 403), ("  plain_without_tls: true\n", 200)):
         broker = start_broker(settings + more, args=("--http", "0.0.0.0:0"))
-        connection = HTTPConnection(own, broker.http_port, timeout=10)
+        connection = HTTPConnection(own, broker.http_port, timeout=START_SECONDS)
         connection.request("GET", "/api/v1/broker", headers=basic("alice"))
         answered = connection.getresponse()
         assert answered.status == status, answered.read()
@@ -409,7 +409,7 @@ def test_a_changed_password_and_a_deleted_user_end_what_was_begun(
 
 def test_a_stream_ends_with_its_session(api: Api, served: RunningBroker) -> None:
     session = cookie(login(api, "rita"))
-    connection = HTTPConnection("127.0.0.1", served.http_port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", served.http_port, timeout=START_SECONDS)
     connection.request("GET", "/api/v1/live", headers=session)
     stream = connection.getresponse()
     assert stream.status == 200
@@ -422,7 +422,7 @@ def test_a_stream_ends_with_its_session(api: Api, served: RunningBroker) -> None
 @contextmanager
 def watching(broker: RunningBroker, headers: dict[str, str]) -> Iterator[HTTPResponse]:
     """A stream of live figures, once the first are there."""
-    with closing(HTTPConnection("127.0.0.1", broker.http_port, timeout=20)) as connection:
+    with closing(HTTPConnection("127.0.0.1", broker.http_port, timeout=START_SECONDS)) as connection:
         connection.request("GET", "/api/v1/live", headers=headers)
         with connection.getresponse() as stream:
             assert stream.status == 200

@@ -17,7 +17,7 @@ from broker.security.users import User
 from broker.security.usersfile import changing
 from tests.wire import people
 from tests.wire.apiclient import Answered
-from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.people import PASSWORDS, basic
 from tests.wire.tlsworld import Pki
 
@@ -55,7 +55,7 @@ def call(
     headers: dict[str, str] | None = None,
 ) -> Answered:
     """One request on a connection of its own."""
-    connection = HTTPSConnection("localhost", port_of(broker), timeout=10, context=context)
+    connection = HTTPSConnection("localhost", port_of(broker), timeout=START_SECONDS, context=context)
     content = None if body is None else json.dumps(body)
     kind = {} if body is None else {"Content-Type": "application/json"}
     try:
@@ -100,7 +100,9 @@ def test_a_certificates_stream_goes_by_what_holds_now(
     settings = people.settings_for(tmp_path, people.RULES + "  - allow: connect\n")
     broker = start_broker(settings + tls, "", ("--http", "https://127.0.0.1:0"))
     rita = pki.context(pki.client("rita"))
-    with closing(HTTPSConnection("localhost", port_of(broker), timeout=20, context=rita)) as connection:
+    with closing(
+        HTTPSConnection("localhost", port_of(broker), timeout=START_SECONDS, context=rita)
+    ) as connection:
         connection.request("GET", "/api/v1/live")
         with connection.getresponse() as stream:
             assert b"event: broker\n" in stream
@@ -141,7 +143,7 @@ def test_handshakes_that_go_no_further_keep_nobody_out_for_long(
 
 
 def test_files_of_the_console_come_over_tls(served: RunningBroker, pki: Pki) -> None:
-    connection = HTTPSConnection("localhost", port_of(served), timeout=10, context=pki.context())
+    connection = HTTPSConnection("localhost", port_of(served), timeout=START_SECONDS, context=pki.context())
     connection.request("GET", "/")
     answered = connection.getresponse()
     assert answered.status == 200

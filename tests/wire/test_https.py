@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import connect
 
-from tests.wire.conftest import RunningBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, wait_until
 from tests.wire.frames import SASL_HEADER
 from tests.wire.tlsworld import Pki
 
@@ -29,7 +29,7 @@ class SecureHttp(RunningBroker):
     def get(self, path: str, context: ssl.SSLContext) -> tuple[int, bytes]:
         """An answer's status and body."""
         url = f"https://localhost:{self.http_port}{path}"
-        with urllib.request.urlopen(url, timeout=10, context=context) as answer:
+        with urllib.request.urlopen(url, timeout=START_SECONDS, context=context) as answer:
             return answer.status, answer.read()
 
 

@@ -17,7 +17,7 @@ import pytest
 from broker.client.request import Management
 from tests.fuzz.mutate import mutate_frames, split_frames
 from tests.fuzz.target import CORPUS
-from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
     ACCEPTED,
     ATTACH,
@@ -164,7 +164,9 @@ class Walk:
 
 
 def counters(broker: RunningBroker) -> dict[str, int]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/api/v1/broker", timeout=10) as answer:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{broker.http_port}/api/v1/broker", timeout=START_SECONDS
+    ) as answer:
         found = json.loads(answer.read())
     return {name: value for name, value in found.items() if isinstance(value, int)}
 
