@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
@@ -14,6 +15,7 @@ from broker.errors import OperatorError
 from broker.http import server as module
 from broker.http.server import HttpServer
 from tests.unit.manage_world import World
+from tests.wire.conftest import wait_until
 
 Answer = TypeVar("Answer")
 # How long a client waits: the first one's server loads half a dozen libraries before it answers.
@@ -170,6 +172,31 @@ def test_stop_closes_the_port_and_ends_the_thread(reactor: Reactor, monkeypatch:
         socket.create_connection(("127.72.0.1", port), timeout=WAIT_S)
     server.stop()
     assert not thread.is_alive()
+
+
+def test_a_stop_waits_for_one_part_that_is_being_loaded_and_no_more(
+    reactor: Reactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def load(name: str) -> None:
+        loaded.append(name)
+        begun.set()
+        assert go_on.wait(WAIT_S)
+
+    monkeypatch.setattr(module, "import_module", load)
+    monkeypatch.setattr(module, "STOP_S", WAIT_S)
+    server = HttpServer("127.0.0.1", 0, reactor.ask, World().survey)
+    server.start()
+    assert begun.wait(WAIT_S)
+    stopping = threading.Thread(target=server.stop)
+    stopping.start()
+    wait_until(lambda: server._stopped, WAIT_S, "the stop to begin")
+    assert stopping.is_alive()
+    go_on.set()
+    stopping.join(WAIT_S)
+    assert (stopping.is_alive(), loaded) == (False, [module.PARTS[0]])
 
 
 def test_a_port_in_use_is_said_plainly(server: HttpServer, reactor: Reactor) -> None:
