@@ -1,4 +1,4 @@
-# Set-up needs Python 3.11 or newer, make and a C compiler; everything else comes from the package registry.
+# Set-up needs Python 3.11 or newer with its headers, make and a C compiler; all else comes from the package registry.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -32,7 +32,7 @@ $(VENV)/.dev: $(VENV)/.built requirements-dev.lock
 	touch $@
 
 # Tests mostly wait for brokers they started; files run beside each other. WORKERS=0 for one after another.
-# Those on Spark share one session, so they are one process of their own, behind the others.
+# Those on Spark share one session, so they are one process of their own, behind the others; that needs Java.
 WORKERS ?= 2
 test: dev
 	$(BIN)/python -m pytest tests -m "not soak and not clients and not packaging and not spark" -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -49,20 +49,26 @@ class Fault:
 _FAULTS: list[Fault] = []
 
 
+# Spark's remark on a pandas that is newer than it knows.
+PANDAS = "ignore:PySpark does not yet fully support pandas:FutureWarning"
+# Py4J leaves the sockets of its threads to the collector of garbage.
+PY4J = (
+    "ignore:.*unclosed <socket:ResourceWarning",
+    "ignore:.*<socket.socket:pytest.PytestUnraisableExceptionWarning",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that need a JVM are marked; the others start brokers as any test does, beside any other."""
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.timeout(600))
+        item.add_marker(pytest.mark.filterwarnings(PANDAS))
+        if "java" in item.fixturenames:  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(600))
-            # Spark's remark on a pandas that is newer than it knows.
-            item.add_marker(
-                pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-            )
-            # Py4J leaves the sockets of its threads to the collector of garbage.
-            item.add_marker(pytest.mark.filterwarnings("ignore:.*unclosed <socket:ResourceWarning"))
-            item.add_marker(
-                pytest.mark.filterwarnings("ignore:.*<socket.socket:pytest.PytestUnraisableExceptionWarning")
-            )
+            for each in PY4J:
+                item.add_marker(pytest.mark.filterwarnings(each))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
