@@ -25,6 +25,7 @@ from broker.manage.authority import INTERNAL
 from broker.manage.bindings import Binding
 from broker.manage.model import Model
 from broker.manage.tracing import FRAMES, SECONDS, Trace
+from broker.owned import decode_message
 from broker.security.identity import Identity
 
 ADDRESS = "$management"
@@ -174,9 +175,8 @@ class ManagementNode:
         """
         if not 0 < len(data) <= self._largest or not is_bounded(data, *self._bounds):
             return None
-        message = Message()
         try:
-            message.decode(data)
+            message = decode_message(data)
             reply_to = message.reply_to
             correlation = _correlation(message)
             request = _request(message, Acting(self._model, identity))
@@ -416,7 +416,7 @@ def _plain(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     # What is no text stays none, so that whatever wants a text refuses it.
-    return bytes(value) if isinstance(value, memoryview) else value
+    return value
 
 
 def _entity_type(request: Request, allowed: Mapping[str, object] | tuple[str, ...]) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from broker.client import codec
+from broker.client.link import Connection
 from broker.client.request import Management
 from broker.errors import OperatorError
 from tests.wire.conftest import RunningBroker, wait_until
@@ -175,3 +177,21 @@ def test_watch_repeats_until_interrupted(broker: RunningBroker) -> None:
         watching.send_signal(2)
         watching.stdout.read()
     assert watching.returncode == 130
+
+
+def test_many_large_messages_are_browsed_as_they_are(broker: RunningBroker) -> None:
+    """More than the memory that a decoded answer leaves behind: each line is its own message's, each time."""
+    bodies = [f"{number:03}".ljust(20_000, chr(97 + number % 26)) for number in range(120)]
+    with Connection(broker.url) as connection:
+        sender = connection.sender("large")
+        for body in bodies:
+            sender.send(codec.binary_body(body.encode()), 20.0)
+        sender.flush(20.0)
+    for offset in (0, 50, 100):
+        words = ("browse", "large", "--count", "120", "--offset", str(offset), "--json")
+        rows = [json.loads(line) for line in sluice(broker, *words).splitlines()]
+        assert rows
+        assert [row["body"] for row in rows] == bodies[offset : offset + len(rows)]
+    for _ in range(3):
+        lines = sluice(broker, "browse", "large", "--count", "120").splitlines()
+        assert [line.split()[4][:3] for line in lines] == [body[:3] for body in bodies[: len(lines)]]
