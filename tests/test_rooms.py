@@ -88,6 +88,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
             "queues.queue",
             "queues.filters",
             "owned",
+            "asking",
             *LEAVES,
         ),
     ),

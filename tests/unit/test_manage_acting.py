@@ -14,11 +14,14 @@ from proton import Message
 from broker.amqp.management import ManagementNode
 from broker.amqp.operations import OPERATIONS
 from broker.errors import ForbiddenError, LimitError, NotFoundError, OperatorError
+from broker.flow.limits import BrokerDefaults
 from broker.manage.acting import Acting
 from broker.manage.attributes import PREFIX, ROWS
 from broker.manage.authority import INTERNAL, MOST_DECISIONS, Authority
+from broker.manage.model import Reread
 from broker.manage.subscriptions import Wanted
 from broker.manage.tracing import Trace
+from broker.policy.effective import PolicySet
 from broker.security.acl import Action
 from broker.security.identity import ANONYMOUS, Identity
 from broker.security.rules import parse_acl
@@ -125,9 +128,12 @@ def test_with_the_right_it_is_the_models(world: World, verb: str) -> None:
         assert not is_forbidden(lambda who=who, name=name: VERBS[verb](act(world, who), name))  # type: ignore[misc]
 
 
+REREAD = Reread(PolicySet(), BrokerDefaults(), lambda: None)
 WHOLE: dict[str, Callable[[Acting], object]] = {
-    "apply": lambda model: model.apply_text("policies: []", "x"),
-    "reload": lambda model: model.reload(),
+    "read to apply": lambda model: model.read_text("policies: []", "x", False),
+    "apply": lambda model: finished(model.apply_in_parts(PolicySet())),
+    "read again": lambda model: model.read_again(),
+    "reload": lambda model: finished(model.reload_in_parts(REREAD)),
     "backup": lambda model: model.backup("/there"),
     "backup done": lambda model: model.backup_done(),
     "close": lambda model: model.close_connection("c1"),
@@ -137,7 +143,8 @@ WHOLE: dict[str, Callable[[Acting], object]] = {
     "hold all": lambda model: model.hold(None, True),
 }
 SEEN: dict[str, Callable[[Acting], object]] = {
-    "try": lambda model: model.try_text("policies: []", "x"),
+    "read to try": lambda model: model.read_text("policies: []", "x", True),
+    "try": lambda model: finished(model.try_in_parts(PolicySet())),
     "levels": lambda model: model.levels(),
     "audit": lambda model: model.audit(),
     "events": lambda model: model.events(5),
