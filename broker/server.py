@@ -172,7 +172,9 @@ class Server:
         self.engine.find = self.model.destination
         if settings.events.enabled:
             self.model.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults)
-        self.model.on_backup = self.backup
+        backups = self.model.backups
+        backups.folder, backups.most = settings.backups, settings.limits.max_backups
+        backups.copy = self.backup
         # A filter that was taken once is taken again, whatever the limit is now.
         selector.MAX_LENGTH = sys.maxsize
         restore(self.engine, self.model, self.store)

@@ -398,8 +398,7 @@ class ManagementNode:
         return OK, {"messages": [asdict(each) for each in found.messages], "paged": found.paged}
 
     def _backup(self, request: Request) -> Answer:
-        request.model.backup(request.text("target"))
-        return OK, NOTHING
+        return OK, {"path": request.model.backup(request.text("target"))}
 
     def _backup_done(self, request: Request) -> Answer:
         return OK, {"done": request.model.backup_done()}

@@ -175,15 +175,15 @@ class Acting:
         self.change_broker()
         return self._model.reload_in_parts(read)
 
-    def backup(self, target: str) -> None:
-        """As the model's."""
-        self._require(Action.MANAGE_WRITE, BROKER)
-        self._model.backup(target)
+    def backup(self, target: str) -> str:
+        """As that of the model's backups: where it is going to be."""
+        self._require(Action.BACKUP, BROKER)
+        return str(self._model.backups.begin(target))
 
     def backup_done(self) -> bool:
-        """As the model's."""
-        self._require(Action.MANAGE_WRITE, BROKER)
-        return self._model.backup_done()
+        """As that of the model's backups."""
+        self._require(Action.BACKUP, BROKER)
+        return self._model.backups.is_done()
 
     def close_connection(self, connection_id: str) -> None:
         """As the model's."""

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
-from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -27,6 +25,7 @@ from broker.manage import why as reasons
 from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit, audit
 from broker.manage.authority import Authority
+from broker.manage.backups import Backups
 from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
 from broker.manage.bridges import DefinedBridges
 from broker.manage.conduits import ChannelView, RouteView
@@ -130,19 +129,6 @@ class Reread:
     take_over: Callable[[], None]
 
 
-class Backup:
-    """One backup; ``finish`` may be called on any thread."""
-
-    def __init__(self) -> None:
-        self.done = False
-        self.fault: Exception | None = None
-
-    def finish(self, fault: Exception | None) -> None:
-        """It is complete, or it failed."""
-        self.fault = fault
-        self.done = True
-
-
 class Model:
     """An engine, its policies and the links on it, under the verbs that operators know.
 
@@ -177,9 +163,8 @@ class Model:
         self.on_change: Callable[[Node], None] = _ignore
         self.on_create: Callable[[Node], None] = _ignore
         self.on_reload: Callable[[], Reread] | None = None
-        self.on_backup: Callable[[Path, Callable[[Exception | None], None]], None] | None = None
+        self.backups = Backups()
         self.on_events: Callable[[int, bool], list[bytes]] | None = None
-        self._backup: Backup | None = None
         self._reading = threading.Lock()
         self.subscriptions = Subscriptions(
             engine, self._topic, self._of_subscription, self._subscription_gone, self._changed
@@ -502,25 +487,6 @@ class Model:
     def reload(self) -> list[str]:
         """Read settings and policies again and apply them, at once."""
         return ended(self.reload_in_parts(self.read_again()))
-
-    def backup(self, target: str) -> None:
-        """Begin to copy the data directory to a new one; ``backup_done`` says when it is there."""
-        if self.on_backup is None:
-            raise OperatorError("this broker keeps nothing on disk")
-        path = _new_path(target)
-        if self._backup is not None and not self._backup.done:
-            raise ConflictError("a backup is under way")
-        backup = Backup()
-        self.on_backup(path, backup.finish)
-        self._backup = backup
-
-    def backup_done(self) -> bool:
-        """Whether the last backup is complete; OperatorError with the reason if it failed."""
-        if self._backup is None:
-            raise OperatorError("no backup was begun")
-        if self._backup.fault is not None:
-            raise OperatorError(f"the backup failed: {self._backup.fault}")
-        return self._backup.done
 
     # --- seeing it
 
@@ -1059,19 +1025,6 @@ def _check_new(name: str) -> None:
     check_name(name)
     if is_pattern(name):
         raise OperatorError(f"'{name}' stands for many topics: it can be subscribed, and be no node's name")
-
-
-def _new_path(target: str) -> Path:
-    """OperatorError if nothing can be made there."""
-    try:
-        if "\0" in target:
-            raise ValueError("it holds a NUL")
-        os.fsencode(target)
-    except ValueError as fault:
-        raise OperatorError(f"{target!a} is no path of a directory: {fault}") from None
-    if os.path.lexists(target):
-        raise OperatorError(f"{target} exists already")
-    return Path(target)
 
 
 def _check_not_own(name: str, what: str) -> None:
