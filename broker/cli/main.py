@@ -162,11 +162,14 @@ def _run(verb: str, words: Sequence[str]) -> int:
 
 
 def _parsed(parser: ArgumentParser, words: Sequence[str]) -> Namespace:
-    """Options may stand before, between and behind the words, but in verbs that have verbs of their own."""
-    try:
-        return parser.parse_intermixed_args(words)
-    except TypeError:
-        return parser.parse_args(words)
+    """Options may stand before, between and behind the words, but in verbs that have verbs of their own.
+
+    Where '--' says that no more options follow, they stand before it, for the other parser forgets that.
+    """
+    if "--" not in words:
+        with suppress(TypeError):  # of a verb that has verbs of its own
+            return parser.parse_intermixed_args(words)
+    return parser.parse_args(words)
 
 
 def _say(verb: str, error: Exception, status: int) -> int:

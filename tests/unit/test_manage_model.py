@@ -9,6 +9,7 @@ import pytest
 from broker.errors import ConfigError, ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults
 from broker.manage.model import Reread, ended
+from broker.manage.policies import PolicyView, policy_views
 from broker.node import Node
 from broker.policy.effective import PolicySet
 from broker.policy.load import parse_policies
@@ -393,3 +394,25 @@ def test_a_trial_of_policies_changes_nothing_and_says_what_would() -> None:
     other = 'policies: [{match: "orders.>", kind: topic}]'
     with pytest.raises(OperatorError, match="is a queue and can't become a topic"):
         ended(world.model.try_in_parts(parse_policies(other, "p.yaml")))
+
+
+def test_a_page_of_very_many_policies_costs_a_page() -> None:
+    """Of the others nothing is made: as many as there are, a page reads as many settings as it shows."""
+    text = "policies:\n" + "".join(
+        f"- {{match: a{number}, max_count: {number + 1}}}\n" for number in range(500)
+    )
+    world = World(text)
+    read: list[str] = []
+
+    class Counted(PolicyView):
+        @property
+        def settings(self) -> tuple[dict[str, object], ...]:
+            read.append(self.name)
+            return PolicyView.settings.fget(self)  # type: ignore[attr-defined, no-any-return]
+
+    views = [Counted(view.policy) for view in policy_views(world.model.policies)]
+    world.model._entities._more = {**world.model._entities._more, "policy": lambda: views}
+    page = world.model.query("org.sluice.policy", ["name", "settings"], 100, 5)
+    assert page.total == 500
+    assert [row[0] for row in page.results] == read
+    assert len(read) == 5
