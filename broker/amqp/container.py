@@ -77,7 +77,8 @@ class Container:
         limits = settings.limits
         # Brings a function to the reactor's thread, once there is one.
         self.post: Callable[[Callable[[], None]], None] | None = None
-        self._long_answers: LongAnswers | None = None
+        # Apart for trials, which need no right to change anything and hold up nobody who has it.
+        self._long_answers: dict[bool, LongAnswers] = {}
         self._management = ManagementNode(
             model, limits.max_request_size, limits.max_depth, limits.max_elements
         )
@@ -240,14 +241,15 @@ class Container:
         if self.post is None:
             self._reply(peer, pending.reply_to, pending.answer(at_once))
             return
-        if self._long_answers is None:
-            self._long_answers = LongAnswers(self.post, self.lane.charge)
+        answers = self._long_answers.get(pending.dry_run)
+        if answers is None:
+            answers = self._long_answers[pending.dry_run] = LongAnswers(self.post, self.lane.charge)
 
         def done(reply: bytes) -> None:
             if peer in self.peers:
                 self._reply(peer, pending.reply_to, reply)
 
-        if not self._long_answers.submit(pending.answer, done):
+        if not answers.submit(pending.answer, done):
             self._reply(peer, pending.reply_to, pending.refused("too much is being worked out; try again"))
 
     def _reply(self, peer: Peer, reply_to: str, reply: bytes) -> None:

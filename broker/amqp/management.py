@@ -136,6 +136,7 @@ class Later:
 
     read: Callable[[], Any]
     steps: Callable[[Any], Steps[list[str]]]
+    dry_run: bool = False
 
     def changed(self, ask: Ask) -> Answer:
         """The answer, with the names that the last step gives."""
@@ -150,6 +151,7 @@ class Pending:
     reply_to: str
     answer: Callable[[Ask], bytes]
     refused: Callable[[str], bytes]
+    dry_run: bool = False
 
 
 def at_once(question: Callable[[], Steps[Found]]) -> Found:
@@ -242,6 +244,7 @@ class ManagementNode:
             reply_to,
             lambda ask: encoded(lambda: later[0].changed(ask)),
             lambda why: _reply(correlation, reply_to, CONFLICT, why, NOTHING),
+            later[0].dry_run,
         )
 
     def _answer(
@@ -440,7 +443,7 @@ class ManagementNode:
         given = "" if text == "" else request.text("text")
         file = str(request.argument("file") or "request")
         steps = model.try_in_parts if dry_run else model.apply_in_parts
-        return Later(lambda: model.read_text(given, file, dry_run), steps)
+        return Later(lambda: model.read_text(given, file, dry_run), steps, dry_run)
 
 
 def _request(message: Message, model: Acting) -> Request:

@@ -153,7 +153,7 @@ class Acting:
     def read_text(self, text: str, file: str, dry_run: bool) -> PolicySet:
         """As the model's; any thread may ask. To try them, they need the right to see only."""
         self.see_broker() if dry_run else self.change_broker()
-        return self._model.read_text(text, file)
+        return self._model.read_text(text, file, dry_run)
 
     def apply_in_parts(self, given: PolicySet) -> Steps:
         """As the model's."""
