@@ -20,12 +20,19 @@ Steps = Generator[None, None, Answer]
 
 
 class InParts(Generic[Answer]):
-    """One question that is answered in steps; ``wait`` is for the thread that asked."""
+    """One question that is answered in steps; ``wait`` is for the thread that asked.
+
+    ``charge`` is told, on the thread that answers, how long each turn's part took.
+    """
 
     def __init__(
-        self, post: Callable[[Callable[[], None]], None], question: Callable[[], Steps[Answer]]
+        self,
+        post: Callable[[Callable[[], None]], None],
+        question: Callable[[], Steps[Answer]],
+        charge: Callable[[int], None] = lambda _ns: None,
     ) -> None:
         self._post = post
+        self._charge = charge
         self._question = question
         self._steps: Steps[Answer] | None = None
         self._answers: list[Answer] = []
@@ -45,14 +52,20 @@ class InParts(Generic[Answer]):
 
     def _work(self) -> None:
         """One turn's part of it."""
+        began_ns = time.monotonic_ns()
+        try:
+            self._take_steps(began_ns + SLICE_NS)
+        finally:
+            self._charge(time.monotonic_ns() - began_ns)
+
+    def _take_steps(self, until_ns: int) -> None:
         try:
             if self._steps is None:
                 self._steps = self._question()
             if self._given_up:
                 self._steps.close()
                 return
-            until = time.monotonic_ns() + SLICE_NS
-            while time.monotonic_ns() < until:
+            while time.monotonic_ns() < until_ns:
                 next(self._steps)
         except StopIteration as end:
             self._answers.append(end.value)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from logging import LogRecord
 from pathlib import Path
 from types import FrameType
@@ -50,13 +51,15 @@ from broker.machine import (
     memory_bytes,
     taken_bytes,
 )
-from broker.manage.model import Model
+from broker.manage.model import Model, Reread
 from broker.manage.process import Process
 from broker.manage.survey import Surveyed, TlsCounted, Wanted
 from broker.notify import notify
 from broker.policy.load import load_policies
 from broker.queues import selector
 from broker.recovery import open_store, restore
+from broker.security.acl import Acl
+from broker.security.authentication import Authentication
 from broker.security.exchange import Door
 from broker.security.rules import load_acl
 from broker.security.setup import Listening, authentication_of, check_exposure
@@ -73,6 +76,8 @@ log = logging.getLogger("sluice")
 SECOND_NS = 1_000_000_000
 # How long another thread waits for the reactor to answer.
 ASK_TIMEOUT = 5.0
+# What a signal has read again is applied in parts, which take their time where much else is to be done.
+RELOAD_TIMEOUT_S = 60.0
 # The reactor's thread waits for the interpreter's lock at most this long while HTTP renders.
 SWITCH_INTERVAL = 0.0005
 # Fewer messages in a second than this, and nobody minds a pause of some milliseconds.
@@ -126,6 +131,8 @@ class Server:
         self.settings = settings
         self._output = output
         self._reload_settings = reload
+        # Signals to reload that came since the last reload ended.
+        self._reloads = 0
         self.budgets = Budgets.of(settings)
         check_exposure(settings.security, _listening(settings))
         policies = load_policies(settings.policies)
@@ -161,11 +168,13 @@ class Server:
         self.model.authority.replace(acl, settings.virtual_hosts)
         self.model.subscriptions.virtual_hosts = frozenset(settings.virtual_hosts)
         self.model.ownership.most = settings.limits.max_nodes_per_user
-        self.model.on_reload = self.reload
+        self.model.on_reload = self.read_again
         self.engine.find = self.model.destination
         if settings.events.enabled:
             self.model.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults)
-        self.model.on_backup = self.backup
+        backups = self.model.backups
+        backups.folder, backups.most = settings.backups, settings.limits.max_backups
+        backups.copy = self.backup
         # A filter that was taken once is taken again, whatever the limit is now.
         selector.MAX_LENGTH = sys.maxsize
         restore(self.engine, self.model, self.store)
@@ -357,8 +366,8 @@ class Server:
             " is, unless http_allow_writes is true"
         )
 
-    def reload(self) -> list[str]:
-        """Read settings and policies again and apply them: the nodes that changed.
+    def read_again(self) -> Reread:
+        """Read settings, policies and whatever they name again, on any thread.
 
         ConfigError or OperatorError on any fault; then the old ones stay.
         """
@@ -366,7 +375,14 @@ class Server:
         check_exposure(settings.security, _listening(self.settings))
         authentication, acl = authentication_of(settings.security), load_acl(settings.security.acl)
         contexts = None if settings.tls.certificate is None else Contexts.of(settings.tls)
-        changed = self.model.apply(load_policies(settings.policies), settings.flow.defaults)
+        policies = load_policies(settings.policies)
+        take_over = partial(self._take_over, settings, authentication, acl, contexts)
+        return Reread(policies, settings.flow.defaults, take_over)
+
+    def _take_over(
+        self, settings: Settings, authentication: Authentication, acl: Acl, contexts: Contexts | None
+    ) -> None:
+        """Whatever was read again, but for the policies, holds from now on."""
         self.admission.reload(authentication, settings.security, self.container.peers)
         self.security = settings.security
         # Virtual hosts are those the broker was started with, as clients' addresses are read.
@@ -382,7 +398,6 @@ class Server:
         self.conducting.configure(settings)
         if settings.flow.defaults.flow_control != self.engine.flow_control:
             self.engine.switch_flow(settings.flow.defaults.flow_control)
-        return changed
 
     def _warn_of_files(self, settings: Settings) -> None:
         for text in warnings(settings.tls, datetime.now(UTC)):
@@ -431,7 +446,7 @@ class Server:
             self.reactor.post(self.stop)
 
         def on_reload(_number: int, _frame: FrameType | None) -> None:
-            self.reactor.post(self._reload_and_say)
+            self.reactor.post(self._reload_soon)
 
         signal.signal(signal.SIGTERM, on_stop)
         signal.signal(signal.SIGINT, on_stop)
@@ -444,13 +459,29 @@ class Server:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
+    def _reload_soon(self) -> None:
+        """Files are read on a thread of their own. A signal that comes meanwhile has them read once more."""
+        self._reloads += 1
+        if self._reloads == 1:
+            threading.Thread(target=self._reload_and_say, name="sluice-reload", daemon=True).start()
+
     def _reload_and_say(self) -> None:
         try:
-            changed = self.reload()
-        except (ConfigError, OperatorError) as fault:
+            read = self.model.read_again()
+            steps = asking.InParts(self.reactor.post, lambda: self.model.reload_in_parts(read))
+            changed = steps.wait(RELOAD_TIMEOUT_S)
+        except (ConfigError, OperatorError, TimeoutError) as fault:
             log.error("reload refused, the old settings stay: %s", "; ".join(str(fault).splitlines()))
-            return
-        log.info("settings and policies reloaded, %d nodes changed", len(changed))
+        except Exception:
+            log.exception("reload failed")
+        else:
+            log.info("settings and policies reloaded, %d nodes changed", len(changed))
+        self.reactor.post(self._reloaded)
+
+    def _reloaded(self) -> None:
+        again, self._reloads = self._reloads > 1, 0
+        if again:
+            self._reload_soon()
 
     def _sample(self, now_ns: int) -> None:
         moved = self.engine.sample(now_ns)

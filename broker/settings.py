@@ -85,6 +85,7 @@ class Limits:
     max_connections_per_user: int = 0
     max_handshakes: int = 1000
     max_nodes_per_user: int = 100_000
+    max_backups: int = 20
     max_connection_links: int = 2048
     max_first_frame_size: int = 512
     max_depth: int = 32
@@ -144,6 +145,7 @@ class Settings:
     websocket_origins: tuple[str, ...] = ()
     http_allow_writes: bool = False
     data: Path = Path("data")
+    backup_directory: Path | None = None
     memory_limit: int | None = None
     store_limit: int | None = None
     temp_limit: int | None = None
@@ -166,6 +168,11 @@ class Settings:
     log_lines_per_peer: int = 100
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
+    @property
+    def backups(self) -> Path:
+        """Where backups are made."""
+        return self.data / "backups" if self.backup_directory is None else self.backup_directory
+
 
 _WINDOW = Count(minimum=1, maximum=(1 << 31) - 1)
 
@@ -185,6 +192,12 @@ FIELDS = fields.table(
         "true: the HTTP API changes things also where it listens on an address that others can reach",
     ),
     Field("data", PathType(), "data", "Directory of everything that survives a restart"),
+    Field(
+        "backup_directory",
+        PathType(),
+        "`backups` in the data directory",
+        "Where `sluice store backup` makes backups, and nowhere else",
+    ),
     Field("memory_limit", Size(), "40 % of the memory", "Message bytes held in memory; 0: none"),
     Field(
         "store_limit",
@@ -278,6 +291,7 @@ FIELDS = fields.table(
         "Most queues, topics and subscriptions that outlive their link, of one user and still there; 0: no"
         " bound",
     ),
+    Field("limits.max_backups", Count(), "20", "Most backups in their directory; 0: no bound"),
     Field("limits.handshake_timeout", Duration(1), "10 s", "How long a client may take until it has opened"),
     Field("limits.idle_timeout", Duration(), "60 s", "A silent client is cut off; 0 means never"),
     Field(

@@ -64,6 +64,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "records": LEAVES,
     "machine": (),
     "asking": (),
+    "owned": (),
     "heap": (),
     "notify": (),
     "node": ("flow", "queues", "passage", "bridge", "awaiting", "large", *LEAVES),
@@ -86,6 +87,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
             "queues.dispatch",
             "queues.queue",
             "queues.filters",
+            "owned",
+            "asking",
             *LEAVES,
         ),
     ),
@@ -107,7 +110,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *VIEWS,
         *LEAVES,
     ),
-    "client": LEAVES,
+    "client": ("owned", *LEAVES),
     "routes": ("client", "conduits", *LEAVES),
     "channels": (
         *("engine", "node", "awaiting", "conduits", "flow", "queues.dispatch", "queues.queue", *LEAVES),
@@ -131,7 +134,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 }
 # Only these files of the command line may reach the broker itself; all others speak to one over the wire.
 SERVING = {"cli.serve", "cli.schema", "cli.reference", "cli.acl"}
-PROTON_ROOMS = {"amqp", "client", "spark"}
+PROTON_ROOMS = {"amqp", "client", "spark", "owned"}
 # These compose rooms that know Proton and import none of it themselves.
 BESIDE_PROTON = {"server", "cli", "conducting", "routes", "jobs"}
 NO_CLOCK = {

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from broker.amqp import lifetimes
 from broker.amqp.consumers import Sampler, fit
 from broker.amqp.lane import Lane
-from broker.amqp.management import ManagementNode
+from broker.amqp.later import LongAnswers
+from broker.amqp.management import ManagementNode, Pending, at_once
 from broker.amqp.peer import Peer, new_container_name
 from broker.amqp.quotas import Quotas
 from broker.amqp.roster import Roster
@@ -74,6 +75,10 @@ class Container:
         self.names: dict[tuple[str, str, str, bool], tuple[Peer, ProducerLink | ConsumerLink]] = {}
         self._numbers = itertools.count(1)
         limits = settings.limits
+        # Brings a function to the reactor's thread, once there is one.
+        self.post: Callable[[Callable[[], None]], None] | None = None
+        # Apart for trials, which need no right to change anything and hold up nobody who has it.
+        self._long_answers: dict[bool, LongAnswers] = {}
         self._management = ManagementNode(
             model, limits.max_request_size, limits.max_depth, limits.max_elements
         )
@@ -222,13 +227,33 @@ class Container:
             done()
 
     def _manage(self, peer: Peer, request: bytes) -> None:
-        """A reply nobody waits for any more, or reads, is dropped."""
-        answer = self._management.handle(request, peer.identity)
+        answer = self._management.begin(request, peer.identity)
         if answer is None:
             text = "a management request without a usable reply-to was ignored"
             log.info(text, extra=peer.about())
+        elif isinstance(answer, Pending):
+            self._manage_later(peer, answer)
+        else:
+            self._reply(peer, *answer)
+
+    def _manage_later(self, peer: Peer, pending: Pending) -> None:
+        """Answer what takes long, without the loop."""
+        if self.post is None:
+            self._reply(peer, pending.reply_to, pending.answer(at_once))
             return
-        reply_to, reply = answer
+        answers = self._long_answers.get(pending.dry_run)
+        if answers is None:
+            answers = self._long_answers[pending.dry_run] = LongAnswers(self.post, self.lane.charge)
+
+        def done(reply: bytes) -> None:
+            if peer in self.peers:
+                self._reply(peer, pending.reply_to, reply)
+
+        if not answers.submit(pending.answer, done):
+            self._reply(peer, pending.reply_to, pending.refused("too much is being worked out; try again"))
+
+    def _reply(self, peer: Peer, reply_to: str, reply: bytes) -> None:
+        """Send an answer; one nobody waits for any more, or reads, is dropped."""
         node = peer.replies.get(reply_to)
         if node is None and self._may_answer_at(peer, reply_to):
             node = self.engine.nodes.get(reply_to)

@@ -12,6 +12,7 @@ from typing import Any
 from proton import UNDESCRIBED, Array, Data, ProtonException, Terminus, symbol
 
 from broker.errors import PeerError
+from broker.owned import owned
 
 # What Proton's binding raises on what can't be a value of Python's: text that is no UTF-8, a key that can't
 # be one, nesting without end.
@@ -19,9 +20,9 @@ UNREADABLE = (ProtonException, ValueError, TypeError, KeyError, OverflowError, R
 
 
 def value_of(data: Data) -> object:
-    """The value where ``data`` stands. PeerError if there is no such value."""
+    """The value where ``data`` stands, its bytes its own. PeerError if there is no such value."""
     try:
-        return data.get_object()
+        return owned(data.get_object())
     except UNREADABLE as fault:
         raise PeerError("amqp:decode-error", "a value that can't be read") from fault
 

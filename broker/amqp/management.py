@@ -11,20 +11,24 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
+from typing import Any, TypeVar
 from uuid import UUID
 
 from proton import Message, ProtonException, int32, uint
 
+from broker.amqp.later import Ask
 from broker.amqp.nesting import is_bounded
 from broker.amqp.operations import NODE, OPERATIONS
+from broker.asking import Steps
 from broker.errors import ConflictError, ForbiddenError, NotFoundError, OperatorError
 from broker.loggers import SOMEBODY, about
 from broker.manage.acting import Acting
 from broker.manage.attributes import PREFIX, ROWS, names
 from broker.manage.authority import INTERNAL
 from broker.manage.bindings import Binding
-from broker.manage.model import Model
+from broker.manage.model import Model, ended
 from broker.manage.tracing import FRAMES, SECONDS, Trace
+from broker.owned import decode_message
 from broker.security.identity import Identity
 
 ADDRESS = "$management"
@@ -49,6 +53,7 @@ REMOVABLE = (*WRITABLE, PREFIX + "subscription", BINDING, BRIDGE, CONNECTION, LI
 # What Proton's decoder raises, beside its own exception, on bytes that are no message of ours.
 MALFORMED = (ProtonException, ValueError, TypeError, KeyError, OverflowError, RecursionError, MemoryError)
 
+Found = TypeVar("Found")
 Correlation = str | bytes | UUID | int | None
 Body = Mapping[str, object] | list[object]
 NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -125,6 +130,35 @@ class StatusError(OperatorError):
 Answer = tuple[int, Body] | tuple[int, Body, Mapping[str, object]]
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """An answer that takes long: ``read`` is for any thread, the ``steps`` from there for the loop's."""
+
+    read: Callable[[], Any]
+    steps: Callable[[Any], Steps[list[str]]]
+    dry_run: bool = False
+
+    def changed(self, ask: Ask) -> Answer:
+        """The answer, with the names that the last step gives."""
+        found = self.read()
+        return OK, {"changed": ask(lambda: self.steps(found))}
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A request that is still to be worked out; ``answer`` encodes it, on any thread but the loop's."""
+
+    reply_to: str
+    answer: Callable[[Ask], bytes]
+    refused: Callable[[str], bytes]
+    dry_run: bool = False
+
+
+def at_once(question: Callable[[], Steps[Found]]) -> Found:
+    """The answer to a question, all its steps taken here and now."""
+    return ended(question())
+
+
 class ManagementNode:
     """Answers requests one by one; the caller ends the engine's turn afterwards."""
 
@@ -134,7 +168,7 @@ class ManagementNode:
         self._model = model
         self._largest = largest
         self._bounds = depth, elements
-        self._operations: dict[str, Callable[[Request], Answer]] = {
+        self._operations: dict[str, Callable[[Request], Answer | Later]] = {
             "CREATE": self._create,
             "READ": self._read,
             "UPDATE": self._update,
@@ -168,15 +202,18 @@ class ManagementNode:
         return self._operations.keys()
 
     def handle(self, data: bytes, identity: Identity = INTERNAL) -> tuple[str, bytes] | None:
-        """The reply-to and the encoded answer; None where there is nobody to answer, or no request at all.
+        """As ``begin``, and whatever takes long is worked out here and now."""
+        answer = self.begin(data, identity)
+        return (answer.reply_to, answer.answer(at_once)) if isinstance(answer, Pending) else answer
 
-        ``identity`` is who asks.
+    def begin(self, data: bytes, identity: Identity = INTERNAL) -> tuple[str, bytes] | Pending | None:
+        """The reply-to and the encoded answer, or what makes it; None where there is nobody to answer, or no
+        request at all. ``identity`` is who asks.
         """
         if not 0 < len(data) <= self._largest or not is_bounded(data, *self._bounds):
             return None
-        message = Message()
         try:
-            message.decode(data)
+            message = decode_message(data)
             reply_to = message.reply_to
             correlation = _correlation(message)
             request = _request(message, Acting(self._model, identity))
@@ -184,16 +221,38 @@ class ManagementNode:
             return None
         if not reply_to:
             return None
-        answer = self._answer(request)
-        try:
-            return reply_to, _reply(correlation, reply_to, *answer)
-        except Exception:  # noqa: BLE001 - as below
-            return reply_to, _reply(correlation, reply_to, *_failed(request))
+        later: list[Later] = []
 
-    def _answer(self, request: Request) -> tuple[int, str, Body, Mapping[str, object]]:
+        def perform() -> Answer:
+            found = self._perform(request)
+            if isinstance(found, Later):
+                later.append(found)
+                return OK, NOTHING
+            return found
+
+        def encoded(perform: Callable[[], Answer]) -> bytes:
+            answer = self._answer(request, perform)
+            try:
+                return _reply(correlation, reply_to, *answer)
+            except Exception:  # noqa: BLE001 - as below
+                return _reply(correlation, reply_to, *_failed(request))
+
+        answer = encoded(perform)
+        if not later:
+            return reply_to, answer
+        return Pending(
+            reply_to,
+            lambda ask: encoded(lambda: later[0].changed(ask)),
+            lambda why: _reply(correlation, reply_to, CONFLICT, why, NOTHING),
+            later[0].dry_run,
+        )
+
+    def _answer(
+        self, request: Request, perform: Callable[[], Answer]
+    ) -> tuple[int, str, Body, Mapping[str, object]]:
         """The status, its description, the body and further properties; a refusal has an empty body."""
         try:
-            status, body, *more = self._perform(request)
+            status, body, *more = perform()
         except StatusError as refusal:
             return refusal.status, str(refusal), NOTHING, NOTHING
         except ForbiddenError as refusal:
@@ -208,7 +267,7 @@ class ManagementNode:
             return _failed(request)
         return status, "OK", body, more[0] if more else NOTHING
 
-    def _perform(self, request: Request) -> Answer:
+    def _perform(self, request: Request) -> Answer | Later:
         operation = self._operations.get(request.operation)
         if not request.operation:
             raise OperatorError("the request names no 'operation'")
@@ -342,8 +401,7 @@ class ManagementNode:
         return OK, {"messages": [asdict(each) for each in found.messages], "paged": found.paged}
 
     def _backup(self, request: Request) -> Answer:
-        request.model.backup(request.text("target"))
-        return OK, NOTHING
+        return OK, {"path": request.model.backup(request.text("target"))}
 
     def _backup_done(self, request: Request) -> Answer:
         return OK, {"done": request.model.backup_done()}
@@ -373,17 +431,19 @@ class ManagementNode:
         )
         return OK, asdict(request.model.trace(Trace(*given)))
 
-    def _apply(self, request: Request) -> Answer:
+    def _apply(self, request: Request) -> Later:
+        model = request.model
         dry_run, text = request.flag("dry_run"), request.argument("text")
+        if text is None and dry_run:
+            raise OperatorError("apply: 'dry_run' needs a 'text'; the broker's own files can't be tried")
+        model.see_broker() if dry_run else model.change_broker()
         if text is None:
-            if dry_run:
-                raise OperatorError("apply: 'dry_run' needs a 'text'; the broker's own files can't be tried")
-            return OK, {"changed": request.model.reload()}
+            return Later(model.read_again, model.reload_in_parts)
         # A file with nothing in it is a text too.
-        given = text if text == "" else request.text("text"), str(request.argument("file") or "request")
-        if dry_run:
-            return OK, {"changed": request.model.try_text(*given)}
-        return OK, {"changed": request.model.apply_text(*given)}
+        given = "" if text == "" else request.text("text")
+        file = str(request.argument("file") or "request")
+        steps = model.try_in_parts if dry_run else model.apply_in_parts
+        return Later(lambda: model.read_text(given, file, dry_run), steps, dry_run)
 
 
 def _request(message: Message, model: Acting) -> Request:
@@ -416,7 +476,7 @@ def _plain(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     # What is no text stays none, so that whatever wants a text refuses it.
-    return bytes(value) if isinstance(value, memoryview) else value
+    return value
 
 
 def _entity_type(request: Request, allowed: Mapping[str, object] | tuple[str, ...]) -> str:

@@ -107,6 +107,7 @@ class Reactor:
         self.admission = admission or Admission(Authentication())
         self.engine = container.engine
         container.at = self.at
+        container.post = self.post
         self.epoll = select.epoll()
         self.guests: dict[int, Guest] = {}
         self.listeners: dict[int, Listener] = {}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ACTIONS = (
     *("connect", "create", "delete", "send", "receive", "browse", "purge", "move"),
-    *("manage-read", "manage-write"),
+    *("manage-read", "manage-write", "backup"),
 )
 COLUMNS = (
     text("rule", "rule"),

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
+    from argparse import ArgumentParser, Namespace
     from types import ModuleType
 
 VERBS: dict[str, tuple[str, str]] = {
@@ -150,7 +150,7 @@ def _run(verb: str, words: Sequence[str]) -> int:
 
     try:
         module, parser = verb_of(verb)
-        return int(module.run(parser.parse_args(words)))
+        return int(module.run(_parsed(parser, words)))
     except SystemExit as stop:  # argparse has printed what it had to say
         return stop.code if isinstance(stop.code, int) else USAGE
     except UsageError as error:
@@ -159,6 +159,17 @@ def _run(verb: str, words: Sequence[str]) -> int:
         return _say(verb, error, REFUSED)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _parsed(parser: ArgumentParser, words: Sequence[str]) -> Namespace:
+    """Options may stand before, between and behind the words, but in verbs that have verbs of their own.
+
+    Where '--' says that no more options follow, they stand before it, for the other parser forgets that.
+    """
+    if "--" not in words:
+        with suppress(TypeError):  # of a verb that has verbs of its own
+            return parser.parse_intermixed_args(words)
+    return parser.parse_args(words)
 
 
 def _say(verb: str, error: Exception, status: int) -> int:

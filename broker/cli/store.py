@@ -1,8 +1,9 @@
 """Look after a data directory: check it, show what it holds, back it up.
 
 check and stats read a directory no broker has (--data); stats without --data asks the running broker.
-backup copies the running broker's directory, consistently and while it works, or with --data one that
-no broker has. TARGET is a new directory on the broker's machine; start a broker on it to restore.
+backup copies the running broker's directory, consistently and while it works: TARGET is a name in the
+broker's own directory of backups (backup_directory). With --data it copies one that no broker has, and
+TARGET is a new directory anywhere. Start a broker on a backup to restore it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SHOWN = (
 )
 EXAMPLES = (
     ("sluice store stats", "what the running broker has on disk"),
-    ("sluice store backup /var/tmp/sluice-backup", "a copy, while it works"),
+    ("sluice store backup monday", "a copy, while it works"),
     ("sluice store check --data data", "a directory no broker has"),
 )
 
@@ -36,7 +37,9 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's own arguments."""
     parser.add_argument("action", choices=("check", "stats", "backup"))
-    parser.add_argument("target", nargs="?", metavar="TARGET", help="where a backup goes: a new directory")
+    parser.add_argument(
+        "target", nargs="?", metavar="TARGET", help="a backup's name; with --data a new directory"
+    )
     parser.add_argument("--data", type=Path, metavar="DIR", help="a data directory no broker has")
     arguments.add_broker(parser)
     arguments.add_json(parser)
@@ -94,11 +97,12 @@ def _backup(args: argparse.Namespace) -> int:
     if args.data is not None:
         from broker.store.check import copy
 
-        copy(args.data, Path(args.target))
+        path = args.target
+        copy(args.data, Path(path))
     else:
         with ask.connect(args) as management:
-            ask.operation(management, "backup", target=str(Path(args.target).absolute()))
+            path = str(ask.operation(management, "backup", target=args.target)["path"])
             while not ask.operation(management, "backup-done")["done"]:
                 time.sleep(POLL_S)
-    print(table.as_json({"backup": args.target}) if args.json else f"backed up to {args.target}")
+    print(table.as_json({"backup": path}) if args.json else f"backed up to {printable(path)}")
     return 0

@@ -124,18 +124,20 @@ def _quick(message: bytes, start: int) -> bytes | None:
 
 def described(message: bytes) -> dict[str, object]:
     """A message as JSON can say it: body, application properties and the properties that are set."""
-    from proton import Message, ProtonException
+    from proton import ProtonException
+
+    from broker.owned import decode_message
 
     if not message:
         # Proton's decoder has no answer to that.
         return {"error": "no bytes", "encoded": ""}
-    decoded = Message()
     named = ("id", "subject", "address", "reply_to", "correlation_id", "content_type", "group_id")
     found: dict[str, object]
     try:
-        decoded.decode(message)
+        decoded = decode_message(message)
         # Proton reads an absent content type as the word None, and text only when it is asked for.
-        found = {name: value for name in named if (value := getattr(decoded, name)) and str(value) != "None"}
+        given = {name: value for name in named if (value := getattr(decoded, name)) and str(value) != "None"}
+        found = {name: _jsonable(value) for name, value in given.items()}
     except (ProtonException, *UNREADABLE) as error:
         return {"error": str(error), "encoded": message.hex()}
     if decoded.properties:
@@ -144,23 +146,23 @@ def described(message: bytes) -> dict[str, object]:
 
 
 def _decoded(body: bytes) -> str:
-    from proton import Message, ProtonException
+    from proton import ProtonException
 
-    message = Message()
+    from broker.owned import decode_message
+
     try:
-        message.decode(body)
+        value = _jsonable(decode_message(body).body)
     except (ProtonException, *UNREADABLE):
         return repr(body)
-    value = _jsonable(message.body)
-    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _jsonable(value: object) -> object:
-    """Bytes as text, whatever they hold; keys of maps as text, since JSON knows no others."""
+    """A value as JSON knows it: bytes, whatever they hold, and keys of maps as text, others in words."""
     if isinstance(value, memoryview | bytes | bytearray):
         return bytes(value).decode("utf-8", "backslashreplace")
     if isinstance(value, dict):
         return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_jsonable(item) for item in value]
-    return value
+    return value if value is None or isinstance(value, str | int | float) else str(value)

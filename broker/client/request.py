@@ -18,6 +18,7 @@ from proton import Message, ProtonException
 from broker.client.errors import ClientError, ClientTimeoutError
 from broker.client.link import Connection
 from broker.errors import ConflictError, ForbiddenError, NotFoundError, OperatorError
+from broker.owned import decode_message
 
 ADDRESS = "$management"
 FAULTS = {403: ForbiddenError, 404: NotFoundError, 409: ConflictError}
@@ -25,7 +26,10 @@ FAULTS = {403: ForbiddenError, 404: NotFoundError, 409: ConflictError}
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A 2xx answer; any other status is raised instead. ``total``: of a QUERY, how many there are in all."""
+    """A 2xx answer; any other status is raised instead. ``total``: of a QUERY, how many there are in all.
+
+    The body owns its bytes: it may be kept as long as one likes.
+    """
 
     status: int
     description: str
@@ -109,12 +113,10 @@ class Management:
 
 
 def _decoded(encoded: bytes) -> Message:
-    message = Message()
     try:
-        message.decode(encoded)
+        return decode_message(encoded)
     except (ProtonException, UnicodeError) as error:
         raise ClientError(f"the broker's answer is no AMQP message: {error}") from error
-    return message
 
 
 def _checked(message: Message) -> Response:

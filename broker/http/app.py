@@ -208,6 +208,8 @@ class _Guarded:
         self._tally = tally
         self._pace = pace
         self._turn = turn
+        # Requests that are being answered.
+        self._busy = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def finish(message: Message) -> None:
@@ -227,17 +229,23 @@ class _Guarded:
         while wait_ns := self._pace.wait_ns(address_of(scope), time.monotonic_ns()):
             self._tally.held_up += 1
             await asyncio.sleep(wait_ns / 1e9)
-        if scope["path"] not in URGENT:
-            await self._turn.passed()
+        if fault is None and self._busy >= server.MOST_CLIENTS and scope["path"] not in URGENT:
+            fault = 503, "too many requests are being answered"
+        self._busy += 1
         try:
+            if scope["path"] not in URGENT:
+                await self._turn.passed()
             if fault is None:
                 await self._inner(scope, receive, finish)
             else:
                 status, text = fault
-                refused = Response(f"{text}\n", status, {"Connection": "close"}, media_type=PLAIN)
+                headers = {"Connection": "close"} | ({"Retry-After": "1"} if status == 503 else {})
+                refused = Response(f"{text}\n", status, headers, media_type=PLAIN)
                 await refused(scope, receive, finish)
         except Exception:
             log.exception("HTTP %s failed", scope["raw_path"], extra=about(SOMEBODY))
+        finally:
+            self._busy -= 1
 
 
 def _note(scope: Scope, status: int) -> None:

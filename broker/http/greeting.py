@@ -17,7 +17,7 @@ from broker.loggers import SOMEBODY, about
 log = logging.getLogger("sluice.http")
 
 # Let in before others of the loop have their turn.
-ACCEPTS = 8
+ACCEPTS = 32
 # What one that has said goodbye may take to hear ours.
 GOODBYE_S = 1.0
 # Out of descriptors: how long until the next is accepted.
@@ -73,6 +73,9 @@ class Greeter:
                     self._loop.call_later(PAUSE_S, self._resume, listening)
                 return
             sock.setblocking(False)
+            # Head and body of an answer are two writes: the second one isn't to wait for the first one's ack.
+            # The loop sees to that only where a socket was made with TCP's number; none that is accepted was.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if not self._has_room(peer[0], len(self._coming)):
                 sock.close()
                 continue

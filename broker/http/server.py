@@ -27,12 +27,14 @@ from broker.manage.survey import Surveyed
 log = logging.getLogger("sluice.http")
 
 LARGEST_HEAD = 16 * 1024
-# Clients of HTTP; one that has become an AMQP connection counts there.
+# Requests that are answered at once; a client that has become an AMQP connection counts there.
 MOST_CLIENTS = 32
+# Clients, most of which send half a request or none: such a one costs little, and makes room for others.
+MOST_CONNECTIONS = 256
 # A whole request, and a pause within it or between two.
 REQUEST_S = 10.0
 PAUSE_S = 5.0
-# A client keeps its place so long, whoever else wants one.
+# Of those that send no whole request, one that has had its place so long makes room first.
 GRACE_S = 1.0
 # Of a body whose request was refused already, this much is read and thrown away.
 LARGEST_REST = 4 << 20

@@ -11,7 +11,7 @@ import logging
 import socket
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
@@ -93,30 +93,41 @@ class _Config(uvicorn.Config):
         tally.clients = lambda: len(self.clients)
 
     def has_room(self, address: str, now_s: float, coming: int = 0) -> bool:
-        """Whether one more client may come, beside those that are ``coming``. If all places are taken,
-
-        1. of those that let us wait for a request, the one that does so longest makes room: who sends slowly
-           on purpose keeps out nobody but others like it;
-        2. else an address that has nearly all of them gives one to another's client.
+        """Whether one more client may come, beside those that are ``coming``. If all places are taken, one
+        makes room: of those that may, the one that has had its place for longest.
         """
-        if len(self.clients) + coming < server.MOST_CLIENTS:
+        if len(self.clients) + coming < server.MOST_CONNECTIONS:
             return True
-        if not self.clients:
+        found = self._displaceable(address, now_s)
+        if not found:
             self.tally.turned_away += 1
             return False
-        old = [each for each in self.clients if now_s - each.since_s >= server.GRACE_S]
-        found = [each for each in old if each.is_awaited]
-        if not found:
-            [(greedy, places)] = Counter(each.network for each in self.clients).most_common(1)
-            if greedy == network_of(address) or places * 4 <= server.MOST_CLIENTS * 3:
-                self.tally.turned_away += 1
-                return False
-            found = [each for each in self.clients if each.network == greedy]
         oldest = min(found, key=lambda each: each.since_s)
         self.tally.displaced += 1
         self.clients.discard(oldest)
         oldest.transport.abort()
         return True
+
+    def _displaceable(self, address: str, now_s: float) -> list[_Client]:
+        """Those of whom one makes room for a client of this address:
+
+        1. those that have let us wait for a request for a while: who sends slowly on purpose keeps out nobody
+           but others like it;
+        2. else, of those that let us wait, the clients of the address that has most of them: a burst of half
+           requests displaces its own;
+        3. else those of an address that has nearly all places, for another's client.
+        """
+        awaited = [each for each in self.clients if each.is_awaited]
+        old = [each for each in awaited if now_s - each.since_s >= server.GRACE_S]
+        if old or not self.clients:
+            return old
+        if awaited:
+            greedy = _most_of(awaited)[0]
+            return [each for each in awaited if each.network == greedy]
+        greedy, places = _most_of(self.clients)
+        if greedy == network_of(address) or places * 4 <= server.MOST_CONNECTIONS * 3:
+            return []
+        return [each for each in self.clients if each.network == greedy]
 
 
 class _Site(uvicorn.Server):
@@ -366,6 +377,12 @@ class _Client(H11Protocol):
 
     def _is_answering(self) -> bool:
         return self._tunnel is not None or (self.cycle is not None and not self.cycle.response_complete)
+
+
+def _most_of(clients: Collection[_Client]) -> tuple[str, int]:
+    """The network with most of these clients, and how many they are."""
+    [most] = Counter(each.network for each in clients).most_common(1)
+    return most
 
 
 async def _turns() -> None:

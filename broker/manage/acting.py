@@ -19,12 +19,13 @@ from broker.manage.deadlocks import DeadlockView
 from broker.manage.effect import Effect
 from broker.manage.entities import Page
 from broker.manage.holds import EVERYTHING
-from broker.manage.model import Explanation, Model
+from broker.manage.model import Explanation, Model, Reread, Steps
 from broker.manage.samples import Sample
 from broker.manage.tracing import Trace
 from broker.manage.views import Browsed, ConsumerView, ProducerView
 from broker.manage.why import Why
 from broker.node import Node
+from broker.policy.effective import PolicySet
 from broker.policy.match import ONE, REST
 from broker.security.acl import Action
 from broker.security.identity import Identity
@@ -145,30 +146,44 @@ class Acting:
                 self._require(Action.MANAGE_WRITE, f"{host}/{wanted}")
         return self._model.hold(target, held)
 
-    def apply_text(self, text: str, file: str) -> list[str]:
-        """As the model's."""
+    def change_broker(self) -> None:
+        """ForbiddenError if they may not change the broker as a whole; any thread may ask."""
         self._require(Action.MANAGE_WRITE, BROKER)
-        return self._model.apply_text(text, file)
 
-    def try_text(self, text: str, file: str) -> list[str]:
-        """As the model's."""
-        self._require(Action.MANAGE_READ, BROKER)
-        return self._model.try_text(text, file)
+    def read_text(self, text: str, file: str, dry_run: bool) -> PolicySet:
+        """As the model's; any thread may ask. To try them, they need the right to see only."""
+        self.see_broker() if dry_run else self.change_broker()
+        return self._model.read_text(text, file, dry_run)
 
-    def reload(self) -> list[str]:
+    def apply_in_parts(self, given: PolicySet) -> Steps:
         """As the model's."""
-        self._require(Action.MANAGE_WRITE, BROKER)
-        return self._model.reload()
+        self.change_broker()
+        return self._model.apply_in_parts(given)
 
-    def backup(self, target: str) -> None:
+    def try_in_parts(self, given: PolicySet) -> Steps:
         """As the model's."""
-        self._require(Action.MANAGE_WRITE, BROKER)
-        self._model.backup(target)
+        self.see_broker()
+        return self._model.try_in_parts(given)
+
+    def read_again(self) -> Reread:
+        """As the model's; any thread may ask."""
+        self.change_broker()
+        return self._model.read_again()
+
+    def reload_in_parts(self, read: Reread) -> Steps:
+        """As the model's."""
+        self.change_broker()
+        return self._model.reload_in_parts(read)
+
+    def backup(self, target: str) -> str:
+        """As that of the model's backups: where it is going to be."""
+        self._require(Action.BACKUP, BROKER)
+        return str(self._model.backups.begin(target))
 
     def backup_done(self) -> bool:
-        """As the model's."""
-        self._require(Action.MANAGE_WRITE, BROKER)
-        return self._model.backup_done()
+        """As that of the model's backups."""
+        self._require(Action.BACKUP, BROKER)
+        return self._model.backups.is_done()
 
     def close_connection(self, connection_id: str) -> None:
         """As the model's."""

@@ -30,6 +30,7 @@ _PHRASES = {
     Action.MOVE: "move messages of",
     Action.MANAGE_READ: "see",
     Action.MANAGE_WRITE: "change",
+    Action.BACKUP: "back up",
 }
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
-from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 from broker.engine import SECOND_NS, Engine
 from broker.errors import ConflictError, NotFoundError, OperatorError
@@ -25,6 +25,7 @@ from broker.manage import why as reasons
 from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit, audit
 from broker.manage.authority import Authority
+from broker.manage.backups import Backups
 from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
 from broker.manage.bridges import DefinedBridges
 from broker.manage.conduits import ChannelView, RouteView
@@ -65,8 +66,11 @@ from broker.policy.effective import CAPABILITY, Effective, PolicySet, tolerated
 from broker.policy.effective import Setting as Said
 from broker.policy.load import parse_policies
 from broker.storage import WRITING, Shelf
+from broker.units import format_size
 
 log = logging.getLogger("sluice.store")
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +100,19 @@ BROWSE_BYTES = 1 << 19
 # Links that one answer says why they wait, about: they are told in one turn of the broker's thread.
 MOST_TOLD = 1000
 
+# Of policies in a request: so much is read in a second or two, and what is more belongs into a file.
+LARGEST_TEXT = 256 << 10
+# How long a text waits while another one is read: they are read one after the other.
+READING_S = 2.0
+
 # The store's note of the operators' holds.
 HOLDS = "holds"
 
 BROKER = PREFIX + "broker"
 # What is said of nodes in files.
 Terms = tuple[PolicySet, BrokerDefaults]
+# The names of the nodes that changed, once the last step is taken.
+Steps = Generator[None, None, list[str]]
 NO_PARENTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
@@ -109,17 +120,13 @@ def _ignore(node: Node) -> None:
     """No room that knows the wire is interested."""
 
 
-class Backup:
-    """One backup; ``finish`` may be called on any thread."""
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """What the broker's files say now; ``take_over`` is for all that isn't policies, on the loop's thread."""
 
-    def __init__(self) -> None:
-        self.done = False
-        self.fault: Exception | None = None
-
-    def finish(self, fault: Exception | None) -> None:
-        """It is complete, or it failed."""
-        self.fault = fault
-        self.done = True
+    policies: PolicySet
+    defaults: BrokerDefaults
+    take_over: Callable[[], None]
 
 
 class Model:
@@ -127,7 +134,7 @@ class Model:
 
     ``on_delete`` is told of each node and subscription that went, to detach its links; ``on_change``
     of each that has new settings, to give consumers their new windows. ``on_reload`` reads
-    the broker's files anew and applies them. ``own`` are topics of the broker's own, which clients may
+    the broker's files anew, on any thread. ``own`` are topics of the broker's own, which clients may
     subscribe to and not send to; one is made when it is first asked for. ``on_create`` is told of each
     queue and topic that came to be. ``routes`` and ``channels`` show those there are. ``log_levels`` and
     ``tracing`` are verbs about the broker's log. ``authority`` knows who may do what: no verb asks it, but
@@ -155,10 +162,11 @@ class Model:
         self.on_delete: Callable[[Node], None] = _ignore
         self.on_change: Callable[[Node], None] = _ignore
         self.on_create: Callable[[Node], None] = _ignore
-        self.on_reload: Callable[[], list[str]] | None = None
-        self.on_backup: Callable[[Path, Callable[[Exception | None], None]], None] | None = None
+        self.on_reload: Callable[[], Reread] | None = None
+        self.backups = Backups()
         self.on_events: Callable[[int, bool], list[bytes]] | None = None
-        self._backup: Backup | None = None
+        # One for trials: whoever may only see the broker keeps nobody from changing it.
+        self._reading = {dry_run: threading.Lock() for dry_run in (True, False)}
         self.subscriptions = Subscriptions(
             engine, self._topic, self._of_subscription, self._subscription_gone, self._changed
         )
@@ -405,33 +413,47 @@ class Model:
 
         OperatorError, with every reason, if one of the nodes can't follow; then the old ones stand.
         """
-        wanted = defaults or self.defaults
-        effective, problems = self._plan(policies, wanted)
-        if problems:
-            raise OperatorError("\n".join(problems))
-        self.policies, self.defaults = policies, wanted
-        changed = []
-        for node, each in effective:
-            if each.settings != node.settings:
-                self._change(node, node.arguments, each)
-                changed.append(node.name)
-            node.origins = dict(each.origins)
-        self.subscriptions.resettle()
-        return changed
+        return ended(self._apply_in_parts(lambda: policies, defaults))
+
+    def apply_in_parts(self, given: PolicySet) -> Steps:
+        """Policies that replace those of the same patterns, the others stay; otherwise as ``apply``.
+
+        They hold until the policy files are read again. It is worked out in steps, and then done node by
+        node, to its end even where nobody asks for the next step any more.
+        """
+        return self._apply_in_parts(lambda: self._with(given))
+
+    def try_in_parts(self, given: PolicySet) -> Steps:
+        """What ``apply_in_parts`` would change, and refuse; nothing is changed."""
+        planned = yield from self._planned(self._with(given), self.defaults)
+        return [node.name for node, each in planned if not node.deleted and each.settings != node.settings]
+
+    def read_text(self, text: str, file: str, dry_run: bool = False) -> PolicySet:
+        """The policies of a text in hand, on any thread: it takes seconds where there are very many.
+
+        ConfigError with all that is wrong in it; OperatorError where it is too large, ConflictError where
+        another one is read already.
+        """
+        if len(text) > LARGEST_TEXT:
+            limit = format_size(LARGEST_TEXT)
+            raise OperatorError(
+                f"{file} is larger than {limit}: put it into the broker's own files and reload"
+            )
+        reading = self._reading[dry_run]
+        if not reading.acquire(timeout=READING_S):
+            raise ConflictError("other policies are being read; try again")
+        try:
+            return parse_policies(text, file)
+        finally:
+            reading.release()
 
     def apply_text(self, text: str, file: str) -> list[str]:
-        """Policies from a text in hand: they replace those of the same patterns, the others stay.
-
-        They hold until the policy files are read again. ConfigError with all that is wrong in them.
-        """
-        return self.apply(self._with(text, file))
+        """``apply_in_parts`` of a text in hand, at once. ConfigError with all that is wrong in it."""
+        return ended(self.apply_in_parts(parse_policies(text, file)))
 
     def try_text(self, text: str, file: str) -> list[str]:
-        """What ``apply_text`` would change, and refuse; nothing is changed."""
-        effective, problems = self._plan(self._with(text, file), self.defaults)
-        if problems:
-            raise OperatorError("\n".join(problems))
-        return [node.name for node, each in effective if each.settings != node.settings]
+        """``try_in_parts`` of a text in hand, at once. ConfigError with all that is wrong in it."""
+        return ended(self.try_in_parts(parse_policies(text, file)))
 
     def effect(self, name: str, arguments: Mapping[str, object]) -> Effect:
         """What ``update`` would come to, and refuse; nothing is changed."""
@@ -452,30 +474,21 @@ class Model:
         if not self.links.detach(link_id):
             raise NotFoundError(f"no link '{link_id}'")
 
-    def reload(self) -> list[str]:
-        """Read settings and policies again and apply them: the names of the nodes that changed."""
+    def read_again(self) -> Reread:
+        """Read settings and policies again, on any thread. ConfigError or OperatorError with all faults."""
         if self.on_reload is None:
             raise OperatorError("this broker was started without files to read again; name a file to apply")
         return self.on_reload()
 
-    def backup(self, target: str) -> None:
-        """Begin to copy the data directory to a new one; ``backup_done`` says when it is there."""
-        if self.on_backup is None:
-            raise OperatorError("this broker keeps nothing on disk")
-        path = _new_path(target)
-        if self._backup is not None and not self._backup.done:
-            raise ConflictError("a backup is under way")
-        backup = Backup()
-        self.on_backup(path, backup.finish)
-        self._backup = backup
+    def reload_in_parts(self, read: Reread) -> Steps:
+        """Apply what was read again, in steps as ``apply_in_parts``: the names of the nodes that changed."""
+        changed = yield from self._apply_in_parts(lambda: read.policies, read.defaults)
+        read.take_over()
+        return changed
 
-    def backup_done(self) -> bool:
-        """Whether the last backup is complete; OperatorError with the reason if it failed."""
-        if self._backup is None:
-            raise OperatorError("no backup was begun")
-        if self._backup.fault is not None:
-            raise OperatorError(f"the backup failed: {self._backup.fault}")
-        return self._backup.done
+    def reload(self) -> list[str]:
+        """Read settings and policies again and apply them, at once."""
+        return ended(self.reload_in_parts(self.read_again()))
 
     # --- seeing it
 
@@ -636,9 +649,8 @@ class Model:
 
     # --- inside
 
-    def _with(self, text: str, file: str) -> PolicySet:
+    def _with(self, given: PolicySet) -> PolicySet:
         """The policies there are, and in place of those of the same patterns these."""
-        given = parse_policies(text, file)
         replaced = {policy.key for policy in given.policies}
         kept = [policy for policy in self.policies.policies if policy.key not in replaced]
         return PolicySet.of([*kept, *given.policies])
@@ -871,25 +883,71 @@ class Model:
     def _held_by(self, node: Node) -> str:
         return self.holds.holding(node.address)
 
-    def _plan(
+    def _apply_in_parts(
+        self, wanted: Callable[[], PolicySet], defaults: BrokerDefaults | None = None
+    ) -> Steps:
+        """New policies for every node, in steps:
+
+        1. what would hold for each node is worked out, and all of it refused where one can't follow;
+        2. where policies were changed meanwhile this begins anew;
+        3. the policies hold for nodes to come, and each node that is there takes them over. A node that was
+           made or changed meanwhile has to do as well as it can.
+        """
+        while True:
+            before = self.policies, self.defaults
+            policies, terms = wanted(), defaults or self.defaults
+            yield from self._planned(policies, terms)
+            if self.policies is before[0] and self.defaults is before[1]:
+                break
+        self.policies, self.defaults = policies, terms
+        changed: list[str] = []
+        following = self._follow_all(changed)
+        try:
+            for _ in following:
+                yield
+        finally:
+            # Not even a caller that goes away leaves half of the nodes with the policies before.
+            for _ in following:
+                pass
+        return changed
+
+    def _planned(
         self, policies: PolicySet, defaults: BrokerDefaults
-    ) -> tuple[list[tuple[Node, Effective]], list[str]]:
-        effective: list[tuple[Node, Effective]] = []
+    ) -> Generator[None, None, list[tuple[Node, Effective]]]:
+        """What would hold for each node there is. OperatorError, with every reason, if one can't follow."""
+        planned: list[tuple[Node, Effective]] = []
         problems: list[str] = []
         terms = policies, defaults
-        for node in self.engine.nodes.values():
-            if _is_own(node):
+        for node in list(self.engine.nodes.values()):
+            if _is_own(node) or node.deleted:
                 continue
             try:
-                effective.append((node, self._followed(node, terms=terms)))
+                planned.append((node, self._followed(node, terms=terms)))
             except OperatorError as refusal:
                 problems.append(str(refusal))
+            yield
         for wanted in self.subscriptions.all_wanted():
             try:
                 self._follow_subscription(wanted, terms)
             except OperatorError as refusal:
                 problems.append(str(refusal))
-        return effective, problems
+            yield
+        if problems:
+            raise OperatorError("\n".join(problems))
+        return planned
+
+    def _follow_all(self, changed: list[str]) -> Iterator[None]:
+        """Every node, and every subscription, takes over what holds for it now: one after each ``next``."""
+        for node in list(self.engine.nodes.values()):
+            if _is_own(node) or node.deleted:
+                continue
+            effective = self._standing(node)
+            if effective.settings != node.settings:
+                self._change(node, node.arguments, effective)
+                changed.append(node.name)
+            node.origins = dict(effective.origins)
+            yield
+        yield from self.subscriptions.resettle_in_parts()
 
     def _queue_view(self, node: Node) -> QueueView:
         return queue_view(node, self._held_by(node), self.engine.now_ns)
@@ -947,6 +1005,16 @@ class Model:
         return reasons.merged(found)
 
 
+def ended(steps: Generator[None, None, Answer]) -> Answer:
+    """The answer, all steps taken at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
+
+
 def _by_node(links: list[ConsumerView]) -> dict[str, list[ConsumerView]]:
     found: dict[str, list[ConsumerView]] = {}
     for link in links:
@@ -959,19 +1027,6 @@ def _check_new(name: str) -> None:
     check_name(name)
     if is_pattern(name):
         raise OperatorError(f"'{name}' stands for many topics: it can be subscribed, and be no node's name")
-
-
-def _new_path(target: str) -> Path:
-    """OperatorError if nothing can be made there."""
-    try:
-        if "\0" in target:
-            raise ValueError("it holds a NUL")
-        os.fsencode(target)
-    except ValueError as fault:
-        raise OperatorError(f"{target!a} is no path of a directory: {fault}") from None
-    if os.path.lexists(target):
-        raise OperatorError(f"{target} exists already")
-    return Path(target)
 
 
 def _check_not_own(name: str, what: str) -> None:

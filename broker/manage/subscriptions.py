@@ -8,7 +8,7 @@ name (AMQP 1.0 §2.6.1), or, where it is shared, its name alone, as JMS 2.0 shar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from broker.engine import Engine
@@ -248,8 +248,13 @@ class Subscriptions:
 
         All changes happen in one step each, so that no gate opens and closes on the way.
         """
+        for _ in self.resettle_in_parts(address):
+            pass
+
+    def resettle_in_parts(self, address: str = "") -> Iterator[None]:
+        """The same, one of them after each ``next``."""
         for known in list(self._known.values()):
-            if address and known.wanted.address != address:
+            if known.node.deleted or (address and known.wanted.address != address):
                 continue
             effective = self.standing(known.wanted)
             settings = replace(effective.settings, durable=known.wanted.durable)
@@ -257,6 +262,7 @@ class Subscriptions:
                 self._engine.change(known.node, settings)
                 self._on_change(known.node)
             known.node.origins = dict(effective.origins)
+            yield
 
     def wanted(self, name: str) -> Wanted | None:
         """What the receiver of a subscription asked for; None if there is none of that name."""

@@ -18,7 +18,7 @@ that a wider pattern names as the place of dead letters takes nothing from there
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 
 from broker.flow.limits import (
@@ -30,7 +30,7 @@ from broker.flow.limits import (
     normalise,
 )
 from broker.flow.vocabulary import Value
-from broker.policy.match import Pattern
+from broker.policy.match import ONE, REST, Pattern
 from broker.yamlsource import Place
 
 ARGUMENT = "argument"
@@ -88,9 +88,27 @@ class Effective:
 
 @dataclass(frozen=True, slots=True)
 class PolicySet:
-    """Every policy, most specific first. Replaced as a whole, never changed."""
+    """Every policy, most specific first. Replaced as a whole, never changed.
+
+    Those of one address are found by it, however many there are; of the others, those are looked at that
+    begin with the address's first word, or with none.
+    """
 
     policies: tuple[Policy, ...] = ()
+    _by_address: dict[tuple[bool, str], list[Policy]] = field(init=False, repr=False, compare=False)
+    _by_word: dict[str | None, list[Policy]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_address: dict[tuple[bool, str], list[Policy]] = {}
+        by_word: dict[str | None, list[Policy]] = {}
+        for each in self.policies:
+            words = each.pattern.words
+            if each.pattern.of_one_address:
+                by_address.setdefault((each.of_subscriptions, ".".join(words)), []).append(each)
+            else:
+                by_word.setdefault(None if words[0] in (ONE, *REST) else words[0], []).append(each)
+        object.__setattr__(self, "_by_address", by_address)
+        object.__setattr__(self, "_by_word", by_word)
 
     @classmethod
     def of(cls, policies: Iterable[Policy]) -> PolicySet:
@@ -98,13 +116,17 @@ class PolicySet:
 
     def matching(self, address: str) -> list[Policy]:
         """The policies for an address, most specific first."""
-        return [each for each in self.policies if not each.of_subscriptions and each.pattern.matches(address)]
+        return [
+            each
+            for each in self._candidates(False, address)
+            if not each.of_subscriptions and each.pattern.matches(address)
+        ]
 
     def matching_subscription(self, address: str, owner: str) -> list[Policy]:
         """The policies for a subscription to an address, most specific first; ``owner`` is container.link."""
         return [
             each
-            for each in self.policies
+            for each in self._candidates(True, address)
             if each.of_subscriptions and each.pattern.matches_subscription(address, owner)
         ]
 
@@ -165,6 +187,12 @@ class PolicySet:
             held = held.of_auto_created("topic")
         settings, origins = _completed(address, chosen, held)
         return Effective(settings, origins | {"kind": "receiver", "auto_create": "receiver"}, False)
+
+    def _candidates(self, of_subscriptions: bool, address: str) -> Iterable[Policy]:
+        """All that may match, in order: a literal word, or the end, ranks before any mark in its place."""
+        yield from self._by_address.get((of_subscriptions, address), ())
+        yield from self._by_word.get(address.partition(".")[0], ())
+        yield from self._by_word.get(None, ())
 
     def _inherited(
         self,
@@ -270,9 +298,9 @@ def _completed(
     except SettingError as error:
         raise _with_origins(address, error, chosen) from None
     origins = {}
-    for field in fields(NodeSettings):
-        setting, note = chosen.get(field.name), completed.notes.get(field.name, "")
-        origins[field.name] = _origin(setting, note)
+    for each in fields(NodeSettings):
+        setting, note = chosen.get(each.name), completed.notes.get(each.name, "")
+        origins[each.name] = _origin(setting, note)
     return completed.settings, origins
 
 

@@ -47,6 +47,11 @@ class Pattern:
         return self.matches(address) and (self.owner is None or self.owner.matches(owner))
 
     @property
+    def of_one_address(self) -> bool:
+        """Whether it has no mark in its address."""
+        return not any(word in _RANK for word in self.words)
+
+    @property
     def literal(self) -> bool:
         """Whether it means one address only."""
         return not any(self.rank)

@@ -27,6 +27,7 @@ class Action(StrEnum):
     MOVE = "move"
     MANAGE_READ = "manage-read"
     MANAGE_WRITE = "manage-write"
+    BACKUP = "backup"
 
 
 # What rules call the nodes that belong to no virtual host.

@@ -6,8 +6,9 @@ The broker's own dead letters are the model: whoever reads both need not tell th
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from proton import Message, symbol, timestamp, uint
+from proton import Array, Described, Message, symbol, timestamp, uint
 
 from .errors import RefusedError
 
@@ -24,8 +25,7 @@ def annotated(message: bytes, address: str | None, why: RefusedError) -> bytes:
     The original address is the first one's, where it was a dead letter before. It has no ttl any more, lest
     it expires where it is to be looked into, and its deliveries are counted anew.
     """
-    found = Message()
-    found.decode(message)
+    found = _decoded(message)
     annotations = dict(found.annotations or {})
     before = annotations.get(_COUNT)
     count = before if isinstance(before, uint) else 0
@@ -41,3 +41,26 @@ def annotated(message: bytes, address: str | None, why: RefusedError) -> bytes:
     found.annotations = annotations
     found.ttl, found.first_acquirer, found.delivery_count = 0, False, 0
     return bytes(found.encode())
+
+
+def _decoded(encoded: bytes) -> Message:
+    """The message, its binaries its own: Proton's are views of memory that encoding it writes over."""
+    message = Message()
+    message.decode(encoded)
+    message.instructions, message.annotations = _owned(message.instructions), _owned(message.annotations)
+    message.properties, message.body = _owned(message.properties), _owned(message.body)
+    return message
+
+
+def _owned(value: Any) -> Any:
+    if isinstance(value, memoryview):
+        return bytes(value)
+    if isinstance(value, dict):
+        return {_owned(key): _owned(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_owned(item) for item in value]
+    if isinstance(value, Described):
+        return Described(_owned(value.descriptor), _owned(value.value))
+    if isinstance(value, Array):
+        return Array(_owned(value.descriptor), value.type, *map(_owned, value.elements))
+    return value

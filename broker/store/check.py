@@ -76,7 +76,9 @@ def copy(path: Path, target: Path) -> None:
     with _opened(path):
         if target.exists():
             raise OperatorError(f"{target} exists already")
-        shutil.copytree(path, target, ignore=shutil.ignore_patterns("temp", "lock", "spare-*", "*-lock"))
+        shutil.copytree(
+            path, target, ignore=shutil.ignore_patterns("temp", "lock", "spare-*", "*-lock", "backups")
+        )
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from broker.store.pagefile import PageFile, Place
 from broker.store.pages import StoredPage
 from broker.store.replay import Found, Message, Progress, Replayed, name_and, replay
 from broker.store.shelves import DiskShelf, Extent, Shelves
+from broker.units import format_size
 
 log = logging.getLogger("sluice.store")
 
@@ -45,6 +46,8 @@ LARGEST_FILE = 32 << 20
 SMALLEST_FILE = 1 << 20
 # Closed journal files after which their messages move to pages.
 CLOSED_FILES = 2
+# What a backup leaves of a disk.
+ROOM_LEFT = 64 << 20
 
 Part = StoredPage | list[Message]
 
@@ -468,21 +471,41 @@ class DiskStore(Shelves):
         self, target: Path, oldest: int, current: int, offset: int, larges: list[LargeFile]
     ) -> Exception | None:
         """On the keeper's thread, where no checkpoint can come between."""
+        # Whole or not there at all: it has its name once it is complete.
+        begun = target.with_name(f".{target.name}.begun")
         try:
+            self._check_room(target, larges)
+            shutil.rmtree(begun, ignore_errors=True)
             # Nobody else reads it, neither while it is made nor where it is put afterwards.
-            target.mkdir(mode=0o700, parents=True)
-            self.directory.copy(target / DIRECTORY)
-            shutil.copyfile(self.pages.path, target / PAGES)
+            begun.mkdir(mode=0o700, parents=True)
+            self.directory.copy(begun / DIRECTORY)
+            shutil.copyfile(self.pages.path, begun / PAGES)
             for number in range(self.directory.meta().oldest, current + 1):
-                self.files.copy(number, target, offset if number == current else None)
-            (target / LARGE).mkdir()
+                self.files.copy(number, begun, offset if number == current else None)
+            (begun / LARGE).mkdir()
             for each in larges:
-                shutil.copyfile(each.path, target / LARGE / each.path.name)
-            for path in target.rglob("*"):
+                shutil.copyfile(each.path, begun / LARGE / each.path.name)
+            for path in begun.rglob("*"):
                 path.chmod(0o700 if path.is_dir() else 0o600)
+            begun.rename(target)
         except Exception as fault:  # noqa: BLE001 - whoever asked waits for an answer, whatever it is
+            shutil.rmtree(begun, ignore_errors=True)
             return fault
         return None
+
+    def _check_room(self, target: Path, larges: list[LargeFile]) -> None:
+        """OperatorError if the disk that a backup goes to hasn't room for it, or hardly."""
+        if os.path.lexists(target):
+            raise OperatorError(f"{target} exists already")
+        place = next(each for each in target.absolute().parents if each.exists())
+        paths = [self.path / DIRECTORY, self.pages.path, *(each.path for each in larges)]
+        needed = self.files.nbytes() + sum(path.stat().st_size for path in paths)
+        free = shutil.disk_usage(place).free
+        if free < needed + ROOM_LEFT:
+            raise OperatorError(
+                f"{place}: {format_size(free)} free is too little: the backup takes up to"
+                f" {format_size(needed)}, and {format_size(ROOM_LEFT)} are to be left"
+            )
 
     def _stop_threads(self) -> None:
         """Everything sealed is written, everything the keeper was asked for is done."""

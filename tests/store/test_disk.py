@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,46 @@ def test_a_backup_that_fails_for_any_reason_is_told_of(tmp_path: Path, target: s
     assert isinstance(done[0], OSError | ValueError)
     assert done[1] is None
     kept.store.close()
+
+
+def test_a_backup_that_the_disk_has_no_room_for_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept("disk", tmp_path / "data")
+    assert isinstance(kept.store, DiskStore)
+    done: list[Exception | None] = []
+    monkeypatch.setattr("broker.store.disk.ROOM_LEFT", 1 << 60)
+    kept.store.backup(tmp_path / "place" / "copy", done.append)
+    wait_for(lambda: bool(done))
+    assert "free is too little: the backup takes up to" in str(done[0])
+    assert not (tmp_path / "place").exists()
+    kept.store.close()
+
+
+def test_a_backup_that_breaks_off_leaves_nothing_that_looks_like_one(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path / "data")
+    assert isinstance(kept.store, DiskStore)
+    done: list[Exception | None] = []
+    pages = kept.store.pages.path
+    pages.rename(pages.with_name("gone"))
+    pages.mkdir()  # that can't be copied as a file
+    kept.store.backup(tmp_path / "place" / "copy", done.append)
+    wait_for(lambda: bool(done))
+    assert isinstance(done[0], OSError)
+    assert list((tmp_path / "place").iterdir()) == []
+    pages.rmdir()
+    pages.with_name("gone").rename(pages)
+    kept.store.backup(tmp_path / "place" / "copy", done.append)
+    wait_for(lambda: len(done) == 2)
+    assert done[1] is None
+    kept.store.close()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_sound_record_of_an_older_group_makes_no_torn_one_whole(tmp_path: Path) -> None:

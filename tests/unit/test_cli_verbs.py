@@ -358,3 +358,23 @@ def test_help_and_parsing_load_neither_proton_nor_rich() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("line", "given"),
+    [
+        ("store backup -b URL monday", {"action": "backup", "target": "monday", "broker": "URL"}),
+        ("store -b URL backup monday", {"action": "backup", "target": "monday", "broker": "URL"}),
+        ("store backup monday -b URL", {"action": "backup", "target": "monday", "broker": "URL"}),
+        ("store check --data dir", {"action": "check", "target": None, "data": Path("dir")}),
+        ("log-level sluice.http --json debug", {"logger": "sluice.http", "level": "debug", "json": True}),
+        ("close c1 -b URL c2", {"ids": ["c1", "c2"]}),
+        ("browse --count 3 -- -odd", {"address": "-odd", "count": 3}),
+        ("config list -b URL ord*", {"filter": "ord*", "broker": "URL"}),
+    ],
+)
+def test_options_stand_wherever_they_like(line: str, given: dict[str, object]) -> None:
+    verb, *words = line.split()
+    _, parser = cli.verb_of(verb)
+    found = vars(cli._parsed(parser, words))
+    assert {key: found[key] for key in given} == given

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
 import pytest
@@ -67,8 +68,9 @@ def server(reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpSe
 class Watcher:
     """One client of server-sent events; it hears of it at once if it may not watch."""
 
-    def __init__(self, server: HttpServer, query: str = "") -> None:
-        self.sock = socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S)
+    def __init__(self, server: HttpServer, query: str = "", source: str = "127.0.0.1") -> None:
+        to = "127.0.0.1", server.port
+        self.sock = socket.create_connection(to, timeout=WAIT_S, source_address=(source, 0))
         head = f"GET /api/v1/live{query} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         self.sock.sendall(head.encode())
         self._lines = self.sock.makefile("rb")
@@ -151,6 +153,49 @@ def _may_watch(server: HttpServer) -> bool:
         return False
     finally:
         watcher.close()
+
+
+def test_nobody_keeps_all_places_from_others(server: HttpServer) -> None:
+    """The oldest of whoever has most goes; shares that are as even as can be stay as they are."""
+    greedy = [Watcher(server) for _ in range(live.MOST_WATCHERS)]
+    for each in greedy:
+        assert each.next()[0] == "broker"
+    others = []
+    for number in range(live.MOST_WATCHERS // 2):
+        others.append(Watcher(server, source=f"127.0.{1 + number % 2}.9"))
+        assert others[-1].next()[0] == "broker"
+        assert ends(greedy[number])
+    # Four of the first, and two and two of the others: none of these has any to give away to the first.
+    assert not _may_watch(server)
+    for each in [*others, *greedy[len(others) :]]:
+        assert each.next()[0] == "broker"
+    third = Watcher(server, source="127.0.3.9")
+    assert third.next()[0] == "broker"
+    assert ends(greedy[len(others)])
+    for each in [*greedy, *others, third]:
+        each.close()
+
+
+def test_whoever_finds_no_place_is_told_when_to_come_back(server: HttpServer) -> None:
+    watchers = [Watcher(server) for _ in range(live.MOST_WATCHERS)]
+    for each in watchers:
+        each.next()
+    late = Watcher(server)
+    told = late.sock.recv(4096)
+    assert told.startswith(b"HTTP/1.1 429")
+    assert b"\r\nRetry-After: 5\r\n" in told
+    for each in [*watchers, late]:
+        each.close()
+
+
+def ends(watcher: Watcher) -> bool:
+    """Whether it comes to its end, and soon."""
+    began_s = time.monotonic()
+    with suppress(EOFError, ConnectionResetError):
+        while time.monotonic() < began_s + WAIT_S:
+            watcher.next()
+        return False
+    return True
 
 
 def test_a_watcher_that_does_not_read_is_let_go(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -14,6 +17,7 @@ import pytest
 from broker.errors import OperatorError
 from broker.http import server as module
 from broker.http.server import HttpServer
+from broker.manage.survey import Surveyed
 from tests.unit.manage_world import World
 from tests.wire.conftest import wait_until
 
@@ -150,12 +154,88 @@ def test_a_client_that_dawdles_is_cut_off(server: HttpServer, monkeypatch: pytes
 
 
 def test_one_client_too_many_is_turned_away(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_CLIENTS", 1)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) as first:
-        first.sendall(b"GET /healthz HTTP/1.0\r\n")
-        assert raw(server, b"") == b""
-        first.sendall(b"\r\n")
+    """Whoever is being answered keeps its place."""
+    monkeypatch.setattr(module, "MOST_CONNECTIONS", 1)
+    asked, answer = threading.Event(), threading.Event()
+
+    def ask(question: Callable[[], Answer]) -> Answer:
+        asked.set()
+        assert answer.wait(WAIT_S)
+        return question()
+
+    slow = HttpServer("127.0.0.1", 0, ask, World().survey)
+    slow.start()
+    with socket.create_connection(("127.0.0.1", slow.port), timeout=WAIT_S) as first:
+        first.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert asked.wait(WAIT_S)
+        assert raw(slow, b"") == b""
+        answer.set()
         assert first.recv(100).startswith(b"HTTP/1.1 200")
+    slow.stop()
+
+
+def test_half_a_request_makes_room_for_a_whole_one(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest first: whoever came last keeps its place."""
+    monkeypatch.setattr(module, "MOST_CONNECTIONS", 3)
+    halves = [socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) for _ in range(3)]
+    for half in halves:
+        half.sendall(b"GET /healthz HTTP/1.0\r\n")
+    assert get(server, "/healthz")[0] == 200
+    assert is_closed(halves[0])
+    halves[2].sendall(b"\r\n")
+    assert halves[2].recv(100).startswith(b"HTTP/1.1 200")
+    for half in halves:
+        half.close()
+
+
+def test_more_at_once_than_are_answered_is_told_when_to_come_back_but_probes_are_answered(
+    reactor: Reactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_CLIENTS", 2)
+    surveying, go_on = threading.Semaphore(0), threading.Event()
+
+    def survey() -> Surveyed:
+        surveying.release()
+        assert go_on.wait(WAIT_S)
+        return reactor.ask(World().survey)
+
+    server = HttpServer("127.0.0.1", 0, reactor.ask, survey)
+    server.start()
+    busy = [socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) for _ in range(2)]
+    for each in busy:
+        each.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert surveying.acquire(timeout=WAIT_S)
+    told = raw(server, b"GET /metrics HTTP/1.0\r\n\r\n")
+    assert told.startswith(b"HTTP/1.1 503")
+    assert b"Retry-After: 1" in told
+    for path in ("/healthz", "/readyz"):
+        assert get(server, path)[0] == 200
+    go_on.set()
+    for each in busy:
+        assert each.recv(12) == b"HTTP/1.1 200"
+        each.close()
+    server.stop()
+
+
+def test_an_answer_on_a_connection_that_was_kept_is_not_held_back(server: HttpServer) -> None:
+    """Where its second part waits for the ack of the first (Nagle), an answer takes 40 ms and more."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"
+        assert nodelay_of_the_other_end(client)
+
+
+def nodelay_of_the_other_end(client: socket.socket) -> bool:
+    """TCP_NODELAY of the socket, in this process, that a client is connected to."""
+    for place in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            if stat.S_ISSOCK(place.stat().st_mode):
+                with socket.socket(fileno=os.dup(int(place.name))) as found:
+                    if found.getpeername() == client.getsockname():
+                        return bool(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+    raise AssertionError("no socket is the other end")
 
 
 def test_stop_closes_the_port_and_ends_the_thread(reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> None:

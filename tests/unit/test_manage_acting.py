@@ -14,17 +14,20 @@ from proton import Message
 from broker.amqp.management import ManagementNode
 from broker.amqp.operations import OPERATIONS
 from broker.errors import ForbiddenError, LimitError, NotFoundError, OperatorError
+from broker.flow.limits import BrokerDefaults
 from broker.manage.acting import Acting
 from broker.manage.attributes import PREFIX, ROWS
 from broker.manage.authority import INTERNAL, MOST_DECISIONS, Authority
+from broker.manage.model import Reread
 from broker.manage.subscriptions import Wanted
 from broker.manage.tracing import Trace
+from broker.policy.effective import PolicySet
 from broker.security.acl import Action
 from broker.security.identity import ANONYMOUS, Identity
 from broker.security.rules import parse_acl
 from tests.unit.manage_world import World, finished
 
-ALICE, BOB, NOBODY = Identity("alice"), Identity("bob"), Identity("nobody")
+ALICE, BOB, CAROL, NOBODY = (Identity(name) for name in ("alice", "bob", "carol", "nobody"))
 QUEUE, TOPIC = PREFIX + "queue", PREFIX + "topic"
 RULES = """\
 rules:
@@ -35,6 +38,9 @@ rules:
     users: [bob]
   - allow: manage-write
     users: [alice]
+    addresses: [$broker]
+  - allow: backup
+    users: [carol]
     addresses: [$broker]
   - allow: connect
 """
@@ -125,19 +131,25 @@ def test_with_the_right_it_is_the_models(world: World, verb: str) -> None:
         assert not is_forbidden(lambda who=who, name=name: VERBS[verb](act(world, who), name))  # type: ignore[misc]
 
 
+REREAD = Reread(PolicySet(), BrokerDefaults(), lambda: None)
 WHOLE: dict[str, Callable[[Acting], object]] = {
-    "apply": lambda model: model.apply_text("policies: []", "x"),
-    "reload": lambda model: model.reload(),
-    "backup": lambda model: model.backup("/there"),
-    "backup done": lambda model: model.backup_done(),
+    "read to apply": lambda model: model.read_text("policies: []", "x", False),
+    "apply": lambda model: finished(model.apply_in_parts(PolicySet())),
+    "read again": lambda model: model.read_again(),
+    "reload": lambda model: finished(model.reload_in_parts(REREAD)),
     "close": lambda model: model.close_connection("c1"),
     "detach": lambda model: model.detach_link("c1.1"),
     "level": lambda model: model.change_level("sluice.http", "error"),
     "trace": lambda model: model.trace(Trace("c1")),
     "hold all": lambda model: model.hold(None, True),
 }
+COPIED: dict[str, Callable[[Acting], object]] = {
+    "backup": lambda model: model.backup("there"),
+    "backup done": lambda model: model.backup_done(),
+}
 SEEN: dict[str, Callable[[Acting], object]] = {
-    "try": lambda model: model.try_text("policies: []", "x"),
+    "read to try": lambda model: model.read_text("policies: []", "x", True),
+    "try": lambda model: finished(model.try_in_parts(PolicySet())),
     "levels": lambda model: model.levels(),
     "audit": lambda model: model.audit(),
     "events": lambda model: model.events(5),
@@ -161,6 +173,15 @@ def test_what_changes_the_broker_needs_a_right_to_the_broker(world: World, verb:
     for who in (NOBODY, ANONYMOUS, BOB):
         with pytest.raises(ForbiddenError):
             WHOLE[verb](act(world, who))
+
+
+@pytest.mark.parametrize("verb", COPIED)
+def test_a_backup_needs_a_right_of_its_own(world: World, verb: str) -> None:
+    for who in (NOBODY, ANONYMOUS, ALICE, BOB):
+        with pytest.raises(ForbiddenError):
+            COPIED[verb](act(world, who))
+    for who in (CAROL, INTERNAL):
+        assert not is_forbidden(lambda who=who: COPIED[verb](act(world, who)))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("verb", SEEN)
@@ -273,7 +294,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "purge": {"body": {"name": "b.one"}},
     "move": {"body": {"source": "b.one", "target": "a.one"}},
     "browse": {"body": {"name": "b.one"}},
-    "backup": {"body": {"target": "/there"}},
+    "backup": {"body": {"target": "there"}},
     "apply": {"body": {"text": "policies: []"}},
     "trace": {"body": {"connection": "c1"}},
 }

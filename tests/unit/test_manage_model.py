@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from broker.errors import ConfigError, ConflictError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults
+from broker.manage.model import Reread, ended
+from broker.manage.policies import PolicyView, policy_views
 from broker.node import Node
+from broker.policy.effective import PolicySet
 from broker.policy.load import parse_policies
 from tests.unit.manage_world import SECOND, World
 
@@ -257,8 +262,11 @@ def test_reload_asks_whoever_has_the_files() -> None:
     world = World()
     with pytest.raises(OperatorError, match="without files"):
         world.model.reload()
-    world.model.on_reload = lambda: ["orders"]
+    node, taken = world.model.resolve("orders"), []
+    read = parse_policies("policies: [{match: orders, flow_stop_count: 7}]", "p.yaml")
+    world.model.on_reload = lambda: Reread(read, BrokerDefaults(), lambda: taken.append(node.gate.stop_msgs))
     assert world.model.reload() == ["orders"]
+    assert taken == [7]
 
 
 # --- explain, snapshot
@@ -316,3 +324,95 @@ def test_the_view_of_a_stopped_queue_says_since_when_and_by_what() -> None:
     broker = world.model.snapshot().broker
     assert (broker.stopped_nodes, broker.uptime_s) == (1, 12.0)
     assert world.engine.now_ns - view.flow_stopped_since_ns == 7 * SECOND
+
+
+def policies_of(count: int) -> PolicySet:
+    return parse_policies(ORDERS.replace("900", str(count)), "policies.yaml")
+
+
+def test_policies_are_worked_out_in_steps_and_until_then_nothing_changes() -> None:
+    world = World(ORDERS)
+    nodes = [world.model.resolve(f"orders.{number}") for number in range(10)]
+    steps = world.model.apply_in_parts(policies_of(500))
+    for _ in range(10):
+        next(steps)
+    assert {node.gate.stop_msgs for node in nodes} == {900}
+    assert ended(steps) == [node.name for node in nodes]
+    assert {node.gate.stop_msgs for node in nodes} == {500}
+
+
+@pytest.mark.parametrize("taken", range(14))
+def test_whoever_goes_away_leaves_all_nodes_or_none_with_the_new_policies(taken: int) -> None:
+    world = World(ORDERS)
+    nodes = [world.model.resolve(f"orders.{number}") for number in range(5)]
+    steps = world.model.apply_in_parts(policies_of(500))
+    for _ in islice(steps, taken):
+        pass
+    steps.close()
+    assert len({node.gate.stop_msgs for node in nodes}) == 1
+    assert nodes[0].gate.stop_msgs == world.model.resolve("orders.new").gate.stop_msgs
+
+
+@pytest.mark.parametrize("taken", range(14))
+def test_nodes_made_changed_and_deleted_meanwhile_have_what_holds_in_the_end(taken: int) -> None:
+    world = World(ORDERS)
+    model = world.model
+    nodes = [model.resolve(f"orders.{number}") for number in range(5)]
+    steps = model.apply_in_parts(policies_of(500))
+    for _ in islice(steps, taken):
+        pass
+    model.update("orders.1", {"flow_stop_count": 60, "flow_resume_count": 50})
+    model.delete("orders.2")
+    made = model.resolve("orders.a")
+    for _ in steps:
+        pass
+    assert (nodes[0].gate.stop_msgs, nodes[1].gate.stop_msgs, nodes[4].gate.stop_msgs) == (500, 60, 500)
+    assert made.gate.stop_msgs == 500
+    assert model.apply(model.policies) == []
+
+
+@pytest.mark.parametrize("taken", range(9))
+def test_of_two_changes_at_once_neither_is_lost(taken: int) -> None:
+    world = World(ORDERS)
+    model = world.model
+    nodes = [model.resolve(f"orders.{number}") for number in range(3)] + [model.create("queue", "bills")]
+    first = model.apply_in_parts(parse_policies("policies: [{match: bills, flow_stop_count: 7}]", "b"))
+    for _ in islice(first, taken):
+        pass
+    ended(model.apply_in_parts(policies_of(500)))
+    for _ in first:
+        pass
+    assert [node.gate.stop_msgs for node in nodes] == [500, 500, 500, 7]
+    assert model.apply(model.policies) == []
+
+
+def test_a_trial_of_policies_changes_nothing_and_says_what_would() -> None:
+    world = World(ORDERS)
+    node, old = world.model.resolve("orders.a"), world.model.policies
+    assert ended(world.model.try_in_parts(policies_of(500))) == ["orders.a"]
+    assert (node.gate.stop_msgs, world.model.policies) == (900, old)
+    other = 'policies: [{match: "orders.>", kind: topic}]'
+    with pytest.raises(OperatorError, match="is a queue and can't become a topic"):
+        ended(world.model.try_in_parts(parse_policies(other, "p.yaml")))
+
+
+def test_a_page_of_very_many_policies_costs_a_page() -> None:
+    """Of the others nothing is made: as many as there are, a page reads as many settings as it shows."""
+    text = "policies:\n" + "".join(
+        f"- {{match: a{number}, max_count: {number + 1}}}\n" for number in range(500)
+    )
+    world = World(text)
+    read: list[str] = []
+
+    class Counted(PolicyView):
+        @property
+        def settings(self) -> tuple[dict[str, object], ...]:
+            read.append(self.name)
+            return PolicyView.settings.fget(self)  # type: ignore[attr-defined, no-any-return]
+
+    views = [Counted(view.policy) for view in policy_views(world.model.policies)]
+    world.model._entities._more = {**world.model._entities._more, "policy": lambda: views}
+    page = world.model.query("org.sluice.policy", ["name", "settings"], 100, 5)
+    assert page.total == 500
+    assert [row[0] for row in page.results] == read
+    assert len(read) == 5

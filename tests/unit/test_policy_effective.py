@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.flow.limits import BrokerDefaults, NodeSettings, SettingError
 from broker.policy.effective import Policy, PolicySet, Setting, tolerated
 from broker.policy.load import parse_policies
-from broker.policy.match import parse_pattern
+from broker.policy.match import parse_pattern, parse_subscription_pattern
 from broker.units import MB
 from broker.yamlsource import Place
 
@@ -272,3 +272,36 @@ def test_no_message_is_lost_by_what_is_left_out(arguments: dict[str, object]) ->
     settings = found.settings
     assert found.faults
     assert (settings.max_delivery_count, settings.overflow, settings.when_full) == (0, "reject", "block")
+
+
+words = st.sampled_from(["a", "b", "*"])
+patterns = st.tuples(st.lists(words, max_size=3), st.sampled_from(["a", "b", "*", ">", "#"])).map(
+    lambda parts: ".".join([*parts[0], parts[1]])
+)
+owners = st.sampled_from(["", "/c.l", "/c.*", "/#"])
+
+
+@given(
+    st.sets(patterns, max_size=12),
+    st.sets(st.tuples(patterns, owners).map("".join), max_size=12),
+    st.lists(st.sampled_from(["a", "b", "c", "", "*", "#"]), min_size=1, max_size=4).map(".".join),
+)
+def test_what_matches_is_found_in_its_order_however_it_is_looked_up(
+    of_nodes: set[str], of_subscriptions: set[str], address: str
+) -> None:
+    """Against every policy in turn."""
+    place = Place("p.yaml", 1, 1)
+    nodes = [Policy(parse_pattern(text), (), None, "", place) for text in sorted(of_nodes)]
+    others = [
+        Policy(parse_subscription_pattern(text), (), None, "", place, of_subscriptions=True)
+        for text in sorted(of_subscriptions)
+    ]
+    policies = PolicySet.of([*nodes, *others])
+    assert policies.matching(address) == [
+        each for each in policies.policies if each in nodes and each.pattern.matches(address)
+    ]
+    assert policies.matching_subscription(address, "c.l") == [
+        each
+        for each in policies.policies
+        if each in others and each.pattern.matches_subscription(address, "c.l")
+    ]

@@ -86,6 +86,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
         http_allow_writes: true
         websocket_origins: [https://console.example.org, "http://[::1]:8080"]
         data: /var/lib/sluice
+        backup_directory: /var/backups/sluice
         policies: [a.yaml, more]
         auto_create: false
         virtual_hosts: [shop, eu.example.org]
@@ -106,7 +107,8 @@ def test_every_setting_can_stand_in_a_file() -> None:
                  http_requests: 9, http_writes: 8, http_logins: 7,
                  handshake_timeout: 2s, idle_timeout: 0, shutdown_timeout: 500 ms,
                  max_connections_per_address: 8, max_connections_per_user: 9, max_handshakes: 10,
-                 max_nodes_per_user: 11, max_connection_links: 12, max_first_frame_size: 1 KB,
+                 max_nodes_per_user: 11, max_backups: 23, max_connection_links: 12,
+                 max_first_frame_size: 1 KB,
                  max_depth: 13, max_elements: 140, max_selector_length: 15, max_selector_depth: 16,
                  max_unsettled: 17, max_request_size: 8 KB, max_waiting_requests: 18,
                  control_share: 19%, http_share: 22%, listen_backlog: 20, send_timeout: 21s}
@@ -140,10 +142,11 @@ def test_every_setting_can_stand_in_a_file() -> None:
     assert settings.channels == (ChannelDefinition("c", "t", "239.1.2.3", 5000, MB, 2),)
     assert (settings.memory_limit, settings.store_limit, settings.temp_limit) == (64 * MB, 1024 * MB, 0)
     assert settings.journal_file_size == 2 * MB
+    assert settings.backups == Path("/var/backups/sluice")
     assert settings.limits == Limits(
         *(5, 6, 7, 4096, MB, 64 << 10, 2000, 0, 500),
         *(9, 8, 7),
-        *(8, 9, 10, 11, 12, 1024, 13, 140, 15, 16, 17, 8192, 18, 19, 22, 20, 21_000),
+        *(8, 9, 10, 11, 23, 12, 1024, 13, 140, 15, 16, 17, 8192, 18, 19, 22, 20, 21_000),
     )
     assert settings.flow.defaults == BrokerDefaults(False, 60, 50, 1024 * MB, 7, 6, 9, 8, MB, 4, 3, 0)
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (5, True)

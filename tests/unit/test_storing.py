@@ -10,6 +10,7 @@ from broker.engine import Engine
 from broker.flow.ledger import IDLE_NS, Port
 from broker.flow.limits import BrokerDefaults, resolve
 from broker.node import Node
+from broker.owned import owned
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 from broker.storage import FAILED, FULL, WRITING
@@ -98,7 +99,7 @@ def bodies(entries: list[Entry]) -> list[object]:
     for entry in entries:
         decoded = Message()
         decoded.decode(entry.data)
-        found.append(decoded.body)
+        found.append(owned(decoded.body))
     return found
 
 

@@ -11,6 +11,8 @@ from proton import Described, Link, Message, Terminus, Timeout, symbol, ulong
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
+from broker.owned import owned
+
 _numbers = count(1)
 SELECTOR = 0x0000468C00000004
 
@@ -83,7 +85,7 @@ def take(receiver: BlockingReceiver, count: int) -> list[Any]:
     """The bodies of so many messages, each accepted."""
     bodies = []
     for _ in range(count):
-        bodies.append(receiver.receive(timeout=20).body)
+        bodies.append(owned(receiver.receive(timeout=20).body))
         receiver.accept()
     flush(receiver.connection)
     return bodies

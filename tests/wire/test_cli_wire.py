@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.client import codec
+from broker.client.link import Connection
 from broker.client.request import Management
 from broker.errors import OperatorError
-from tests.wire.conftest import RunningBroker, wait_until
+from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 
 pytestmark = pytest.mark.wire
 
@@ -67,13 +71,81 @@ def test_an_empty_file_of_policies_is_one(broker: RunningBroker) -> None:
     assert sluice(broker, "config", "apply", "/dev/null") == "applied; changed: nothing that exists\n"
 
 
-def test_a_backup_that_can_not_be_made_blocks_no_other(broker: RunningBroker, tmp_path: Path) -> None:
-    with Management(broker.url) as management:
-        for target in ("/tmp/x\0b", "a" * 300, "/proc/nowhere/backup"):
-            with pytest.raises(OperatorError, match=r"no path of a directory|the backup failed"):
-                failing_backup(management, target)
-    sluice(broker, "store", "backup", str(tmp_path / "copy"))
-    assert (tmp_path / "copy").is_dir()
+def backups_of(broker: RunningBroker) -> Path:
+    return broker.config_file.parent / "data" / "backups"
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_backup_is_a_name_in_the_brokers_own_folder(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    said = sluice(broker, "store", "backup", "monday")
+    assert said == f"backed up to {backups_of(broker) / 'monday'}\n"
+    assert (backups_of(broker) / "monday" / "directory.mdb").exists()
+    # Its whole path is a name too, and options stand wherever they like.
+    sluice(broker, "store", "backup", "-b", broker.url, str(backups_of(broker) / "tuesday"))
+    sluice(broker, "store", "-b", broker.url, "backup", "--json", "wednesday")
+    assert names_in(backups_of(broker)) == ["monday", "tuesday", "wednesday"]
+    assert "exists already" in sluice(broker, "store", "backup", "monday", status=1)
+    # One backup isn't in the next, and the copy of a directory no broker has leaves them out too.
+    assert not (backups_of(broker) / "wednesday" / "backups").exists()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("/etc/cron.d/x", "/tmp/x", "../x", "a/../../x", "x/y", "..", ".x", "-x", "a\0b", "x\n", "a" * 101),
+        *("{folder}/../x", "{folder}/a/b", "{folder}/link/x", "{folder}/", "link", "dangling"),
+    ],
+)
+def test_a_backup_goes_nowhere_else(backed_up: RunningBroker, tmp_path: Path, target: str) -> None:
+    folder = backups_of(backed_up)
+    before = sorted(folder.rglob("*"))
+    with Management(backed_up.url) as management, pytest.raises(OperatorError) as refusal:
+        management.call(
+            "backup", "org.sluice.broker", body={"target": target.replace("{folder}", str(folder))}
+        )
+    assert re.search(r"outside .*/backups, where|is no name for a backup|exists already", str(refusal.value))
+    assert sorted(folder.rglob("*")) == before
+    assert [path for path in folder.parent.parent.iterdir() if path.name == "x"] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    broker = RunningBroker(tmp_path_factory.mktemp("backed-up"), "", "", ())
+    backups_of(broker).mkdir()
+    (backups_of(broker) / "link").symlink_to(tmp_path_factory.mktemp("elsewhere"))
+    (backups_of(broker) / "dangling").symlink_to("/nowhere/at/all")
+    yield broker
+    broker.stop()
+
+
+def test_there_are_only_so_many_backups_and_where_is_the_operators_choice(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    place = tmp_path / "mine"
+    config = f"backup_directory: {place}\nlimits: {{max_backups: 2}}\n"
+    broker = start_broker(config)
+    for name in ("one", "two"):
+        sluice(broker, "store", "backup", name)
+    assert names_in(place) == ["one", "two"]
+    assert "holds 2 backups already (limits.max_backups)" in sluice(broker, "store", "backup", "x", status=1)
+    (place / "two").rename(tmp_path / "taken away")
+    sluice(broker, "store", "backup", "three")
+
+
+def test_a_backup_that_can_not_be_made_blocks_no_other(start_broker: StartBroker, tmp_path: Path) -> None:
+    place = tmp_path / "mine"
+    broker = start_broker(f"backup_directory: {place}\n")
+    place.write_text("in the way")
+    with Management(broker.url) as management, pytest.raises(OperatorError, match=r"mine: can't be written"):
+        failing_backup(management, "copy")
+    place.unlink()
+    sluice(broker, "store", "backup", "copy")
+    assert (place / "copy").is_dir()
 
 
 def failing_backup(management: Management, target: str) -> None:
@@ -175,3 +247,21 @@ def test_watch_repeats_until_interrupted(broker: RunningBroker) -> None:
         watching.send_signal(2)
         watching.stdout.read()
     assert watching.returncode == 130
+
+
+def test_many_large_messages_are_browsed_as_they_are(broker: RunningBroker) -> None:
+    """More than the memory that a decoded answer leaves behind: each line is its own message's, each time."""
+    bodies = [f"{number:03}".ljust(20_000, chr(97 + number % 26)) for number in range(120)]
+    with Connection(broker.url) as connection:
+        sender = connection.sender("large")
+        for body in bodies:
+            sender.send(codec.binary_body(body.encode()), 20.0)
+        sender.flush(20.0)
+    for offset in (0, 50, 100):
+        words = ("browse", "large", "--count", "120", "--offset", str(offset), "--json")
+        rows = [json.loads(line) for line in sluice(broker, *words).splitlines()]
+        assert rows
+        assert [row["body"] for row in rows] == bodies[offset : offset + len(rows)]
+    for _ in range(3):
+        lines = sluice(broker, "browse", "large", "--count", "120").splitlines()
+        assert [line.split()[4][:3] for line in lines] == [body[:3] for body in bodies[: len(lines)]]

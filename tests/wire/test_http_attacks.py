@@ -333,6 +333,21 @@ def test_so_many_watch_and_no_more(attacked: RunningBroker) -> None:
     wait_until(lambda: watching(attacked), 10, "a place among the watchers")
 
 
+PROBED = ("/healthz", "/readyz", "/api/v1/broker", "/metrics")
+
+
+def test_a_burst_of_half_requests_keeps_out_no_probe_and_no_request(attacked: RunningBroker) -> None:
+    """As many as there is room for and more; whoever comes meanwhile with a whole request is answered."""
+    asked = [request(attacked, f"GET {path} HTTP/1.1", CLOSING) for path in PROBED * 3]
+    for many in (200, 400):
+        with ExitStack() as stack:
+            for _ in range(many):
+                half = stack.enter_context(dial(attacked))
+                half.sendall(b"GET /healthz HTT")
+            for each in asked:
+                assert statuses(answers(attacked, each)) == [200]
+
+
 def watching(broker: RunningBroker) -> bool:
     with dial(broker) as client:
         client.sendall(request(broker, "GET /api/v1/live HTTP/1.1"))

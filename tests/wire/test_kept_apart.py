@@ -43,8 +43,8 @@ def test_nobody_else_reads_what_is_stored(tmp_path: Path) -> None:
         paged.flush(30.0)
     # Accepted once they are taken in, paged when the disk gets to it.
     wait_until(lambda: number_of(broker, "paged", "paged_msgs") > 0, 30, "messages to be paged")
-    copy = tmp_path / "copy"
-    assert main.main(["store", "backup", str(copy), "-b", broker.url]) == 0
+    assert main.main(["store", "backup", "copy", "-b", broker.url]) == 0
+    copy = tmp_path / "broker" / "data" / "backups" / "copy"
     files = [path for path in (tmp_path / "broker" / "data").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) > LARGE_BYTES
     assert readable([*files, copy, *copy.rglob("*")]) == ["events.jsonl"], "a job of the same group reads it"

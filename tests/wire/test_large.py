@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -397,7 +398,8 @@ def test_a_backup_has_the_files_too(start_broker: StartBroker, tmp_path: Path) -
     broker = start_broker(CONFIG, policies)
     with Streamer(broker.port) as client:
         assert send(client, "kept", 3 * MB, durable=True) == ACCEPTED
-        sluice(broker, "store", "backup", str(tmp_path / "copy"))
+        said = sluice(broker, "store", "backup", "copy")
+        shutil.copytree(said.split()[-1], tmp_path / "copy")
         sluice(broker, "purge", "kept")
     gone(broker)
     broker = start_broker(CONFIG, policies, ("--data", str(tmp_path / "copy")))

@@ -15,6 +15,7 @@ from proton import Message, ulong
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
+from broker.owned import owned
 from tests.wire.conftest import RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire
@@ -81,7 +82,7 @@ def of(answer: Message) -> tuple[int, Any]:
     status = int(properties["statusCode"])
     assert isinstance(properties["statusDescription"], str)
     if status < 300:
-        return status, answer.body
+        return status, owned(answer.body)
     assert answer.body == {}
     return status, properties["statusDescription"]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from proton import Message, symbol, uint
 
 from broker.amqp.management import LARGEST_REQUEST, ManagementNode
+from broker.owned import owned
 from tests.unit.manage_world import World
 
 QUEUE = "org.sluice.queue"
@@ -46,7 +47,8 @@ def answered(reply: tuple[str, bytes] | None) -> tuple[int, str, Any]:
     message = Message()
     message.decode(reply[1])
     assert message.properties is not None
-    return int(message.properties["statusCode"]), str(message.properties["statusDescription"]), message.body
+    status, description = message.properties["statusCode"], message.properties["statusDescription"]
+    return int(status), str(description), owned(message.body)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection, SyncRequestResponse
 
+from broker.owned import owned
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 
 pytestmark = pytest.mark.wire
@@ -33,7 +34,7 @@ class Tool:
         reply = self.requests.call(request)
         assert reply.properties is not None
         status = int(reply.properties["statusCode"])
-        return status, reply.body if status < 300 else reply.properties["statusDescription"]
+        return status, owned(reply.body) if status < 300 else reply.properties["statusDescription"]
 
     def read(self, name: str, type_: str = QUEUE) -> Any:
         status, body = self.call("READ", type=type_, name=name)

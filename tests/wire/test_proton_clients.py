@@ -15,6 +15,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import AtMostOnce, Container, LinkOption, Selector
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, LinkDetached, SendException
 
+from broker.owned import owned
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.frames import (
     ACCEPTED,
@@ -140,7 +141,7 @@ class OneByOne(MessagingHandler):
         self.end(event)
 
     def on_message(self, event: Any) -> None:
-        self.got.append(event.message.body)
+        self.got.append(owned(event.message.body))
         self.end(event)
 
     def end(self, event: Any) -> None:

@@ -56,6 +56,12 @@ class Desk:
         """The same for what is answered in steps, between which the reactor goes on."""
         return self._ask_in_parts(lambda: question(self.acting))
 
+    def do_in_parts(self, question: Callable[[Acting], Generator[None, None, Answer]]) -> Answer:
+        """The same for what changes something, which is on disk afterwards."""
+        found = self.ask_in_parts(question)
+        self.ask(lambda _: None)
+        return found
+
     def broker(self) -> dict[str, object]:
         """The broker's attributes, for which every node is looked at: in many turns."""
         return self.ask_in_parts(Acting.broker_in_parts)

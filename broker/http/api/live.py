@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -20,8 +23,11 @@ from broker.errors import ForbiddenError
 from broker.http.api.desk import Desk, TheDesk, Threaded
 from broker.http.reception import CALLER, Caller, Reception
 from broker.manage.acting import Acting
+from broker.networks import network_of
 
 MOST_WATCHERS = 8
+# Where all places are taken: when to ask again.
+COME_BACK_S = 5
 MOST_NODES = 50
 INTERVAL_S = 1.0
 # A reading that another watcher asked for less long ago than this serves both.
@@ -35,14 +41,46 @@ router = APIRouter(route_class=Threaded, tags=["seeing"])
 Row = dict[str, object]
 
 
+@dataclass(eq=False, slots=True)
+class Watcher:
+    """A place among those that watch. ``who`` is a user, or the network of who says none; ``ended`` once
+    another one has the place.
+    """
+
+    who: tuple[str, str]
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Pulse:
     """What all watchers see of the broker, each of whom may; used on the loop's thread only."""
 
     def __init__(self, desk: Desk) -> None:
-        self.watchers = 0
+        # In the order they came.
+        self._watchers: list[Watcher] = []
         self._desk = desk
         self._reading: asyncio.Task[Row] | None = None
         self._at_s = float("-inf")
+
+    def admit(self, who: tuple[str, str]) -> Watcher | None:
+        """A place, if there is one. Where all are taken, whoever has most of them loses the oldest to one
+        that has fewer even then.
+        """
+        if len(self._watchers) >= MOST_WATCHERS:
+            counts = Counter(each.who for each in self._watchers)
+            [(greedy, places)] = counts.most_common(1)
+            if counts[who] + 1 > places - 1:
+                return None
+            oldest = next(each for each in self._watchers if each.who == greedy)
+            oldest.ended.set()
+            self.leave(oldest)
+        found = Watcher(who)
+        self._watchers.append(found)
+        return found
+
+    def leave(self, watcher: Watcher) -> None:
+        """Its place is free, if it has it still."""
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
 
     async def broker(self) -> Row:
         """The broker's attributes, no older than ``FRESH_S``."""
@@ -54,13 +92,20 @@ class Pulse:
 
 
 class Stream(Response):
-    """Events without end, until the client goes or doesn't read."""
+    """Events without end, until the client goes, doesn't read or is ``ended``; then ``leave`` is called."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: Callable[[], AsyncGenerator[bytes, None]]) -> None:
+    def __init__(
+        self,
+        events: Callable[[], AsyncGenerator[bytes, None]],
+        ended: asyncio.Event | None = None,
+        leave: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__()
         self._events = events
+        self._ended = ended or asyncio.Event()
+        self._leave = leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         lift = scope.get("extensions", {}).get(ENDLESS)
@@ -68,12 +113,15 @@ class Stream(Response):
             lift()
         gone = asyncio.create_task(_gone(receive))
         telling = asyncio.create_task(self._tell(send))
+        ended = asyncio.create_task(self._ended.wait())
+        tasks: tuple[asyncio.Task[Any], ...] = gone, telling, ended
         try:
-            await asyncio.wait({gone, telling}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (gone, telling):
+            self._leave()
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(gone, telling, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _tell(self, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
@@ -107,23 +155,21 @@ async def live(
     if len(names) > MOST_NODES:
         raise HTTPException(400, f"at most {MOST_NODES} nodes can be watched at once")
     desk.acting.see_broker()
-    if pulse.watchers >= MOST_WATCHERS:
-        raise HTTPException(429, f"{MOST_WATCHERS} watch already")
+    user = caller.identity.user if caller.by else ""
+    watcher = pulse.admit((user, "" if user else network_of(request.client.host if request.client else "")))
+    if watcher is None:
+        raise HTTPException(429, f"{MOST_WATCHERS} watch already", {"Retry-After": str(COME_BACK_S)})
 
     async def events() -> AsyncGenerator[bytes, None]:
-        pulse.watchers += 1
-        try:
-            # A browser that was cut off comes back after so long.
-            yield b"retry: 2000\n\n"
-            # Who is let in no more sees nothing more; who has other groups by now sees what they may.
-            while (identity := reception.now(caller)) is not None:
-                for event in await _figures(desk.of(identity), pulse, names):
-                    yield event
-                await asyncio.sleep(INTERVAL_S)
-        finally:
-            pulse.watchers -= 1
+        # A browser that was cut off comes back after so long.
+        yield b"retry: 2000\n\n"
+        # Who is let in no more sees nothing more; who has other groups by now sees what they may.
+        while (identity := reception.now(caller)) is not None:
+            for event in await _figures(desk.of(identity), pulse, names):
+                yield event
+            await asyncio.sleep(INTERVAL_S)
 
-    return Stream(events)
+    return Stream(events, watcher.ended, partial(pulse.leave, watcher))
 
 
 async def _figures(desk: Desk, pulse: Pulse, names: list[str]) -> list[bytes]:

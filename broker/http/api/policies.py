@@ -77,15 +77,17 @@ def policies(desk: TheDesk, wanted: List) -> Response:
 @router.post("/policies/apply", response_model=Changed, max_body_size=LARGEST_TEXT)
 def apply(desk: TheDesk, body: Text) -> Response:
     """Policies in place of those of the same patterns, until the policy files are read again."""
+    given = desk.acting.read_text(body.text, body.file, body.dry_run)
     if body.dry_run:
-        return answer({"changed": desk.ask(lambda model: model.try_text(body.text, body.file))})
-    return answer({"changed": desk.ask(lambda model: model.apply_text(body.text, body.file))})
+        return answer({"changed": desk.ask_in_parts(lambda model: model.try_in_parts(given))})
+    return answer({"changed": desk.do_in_parts(lambda model: model.apply_in_parts(given))})
 
 
 @router.post("/reload", response_model=Changed)
 def reload(desk: TheDesk, body: Nothing | None = None) -> Response:
     """Read settings and policies again."""
-    return answer({"changed": desk.ask(lambda model: model.reload())})
+    read = desk.acting.read_again()
+    return answer({"changed": desk.do_in_parts(lambda model: model.reload_in_parts(read))})
 
 
 @router.get("/explain/{address:path}", response_model=Explained)

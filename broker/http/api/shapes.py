@@ -60,11 +60,18 @@ def _shape(name: str, kind: str, *views: type) -> Any:
     """A type with the attributes of an entity type, each with its field's type."""
     hints: dict[str, Any] = {}
     for view in reversed((*views, Counters)):
-        hints |= {key: _plain(hint) for key, hint in get_type_hints(view).items()}
+        hints |= {key: _plain(hint) for key, hint in _hints(view).items()}
     types = {each: SPECIAL.get(each) or hints[each] for each in ROWS[PREFIX + kind]}
     made: Any = TypedDict(name, types, total=False)  # type: ignore[misc]
     made.__doc__ = f"An entity of the type org.sluice.{kind}"
     return made
+
+
+def _hints(view: type) -> dict[str, Any]:
+    """The types of its properties and fields."""
+    properties = [(name, each.fget) for name, each in vars(view).items() if isinstance(each, property)]
+    found = {name: get_type_hints(get).get("return", Any) for name, get in properties if get is not None}
+    return found | get_type_hints(view)
 
 
 def _plain(hint: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from proton import Message
 
+from broker.owned import owned
 from tests.clients.proton.terminus import Asks
 
 URL = os.environ.get("URL", "amqp://127.0.0.1:5672")
@@ -109,7 +110,7 @@ def take(receiver: Receiver, count: int) -> list[Any]:
         if message is None:
             raise Failure(f"only {number} of {count} messages came")
         receiver.settle("accepted")
-        bodies.append(message.body)
+        bodies.append(owned(message.body))
     return bodies
 
 
