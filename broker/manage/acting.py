@@ -160,6 +160,11 @@ class Acting:
         self._require(Action.MANAGE_WRITE, BROKER)
         return self._model.reload()
 
+    def discard(self, name: str) -> int:
+        """As the model's."""
+        self._require(Action.MANAGE_WRITE, BROKER)
+        return self._model.discard(name)
+
     def backup(self, target: str) -> None:
         """As the model's."""
         self._require(Action.MANAGE_WRITE, BROKER)
