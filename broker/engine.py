@@ -1115,7 +1115,7 @@ class Engine:
 
         ``address`` is the topic's, or a pattern. ConflictError if there is one of that name.
         """
-        if name in self.subscriptions or name in self.nodes:
+        if self.has(name):
             raise ConflictError(f"'{name}' exists already")
         subscription = Node(name, "subscription", address)
         self._apply(subscription, settings)
@@ -1225,6 +1225,10 @@ class Engine:
 
     # --- nodes come, change and go
 
+    def has(self, name: str) -> bool:
+        """Whether a queue, a topic or a subscription has that name: no two of them do."""
+        return name in self.nodes or name in self.subscriptions
+
     def node(self, name: str) -> Node:
         """The node of that name; NotFoundError if there is none."""
         node = self.nodes.get(name)
@@ -1235,11 +1239,11 @@ class Engine:
     def create(
         self, name: str, settings: NodeSettings, definition: bytes = b"", shelf: Shelf | None = None
     ) -> Node:
-        """A new node; ConflictError if the name is taken.
+        """A new node; ConflictError if the name is taken, by a subscription too.
 
         ``definition`` is what the store keeps of a durable one; ``shelf`` is where a recovered one stands.
         """
-        if name in self.nodes:
+        if self.has(name):
             raise ConflictError(f"'{name}' exists already")
         node = Node(name, settings.kind)
         node.ledger.budget(self.memory, self.large.most)
@@ -1287,6 +1291,43 @@ class Engine:
             if node.gate.enter(size, self.now_ns):
                 self.gate_changed(node)
         node.queue.next_seq = max(following, node.queue.next_seq)
+
+    def withdraw(self, node: Node) -> None:
+        """Take out a node that was being restored and can't be served: what the store has of it stays.
+
+        Whoever withdraws it holds on to the files of its large messages (``keep_aside``).
+        """
+        self.count_kept(node, -node.kept_msgs, -node.kept_bytes)
+        node.shelf = None
+        for body, noted in node.bodies.values():
+            body.kept -= noted
+        node.bodies.clear()
+        if node.is_subscription:
+            self.unsubscribe(node)
+        else:
+            self.delete(node.name)
+
+    def stand_in(self, node: Node, settings: NodeSettings) -> None:
+        """Have a node that nobody finds take nothing: whatever is sent to it waits."""
+        node.ledger.budget(self.memory, self.large.most)
+        self._apply(node, settings)
+        self.hold(node, True)
+
+    def keep_aside(self, msgs: int, nbytes: int, bodies: Iterable[Body]) -> None:
+        """What the store has of a node that isn't served takes room on disk, and its files stay."""
+        self.disk.depth_msgs += msgs
+        self.disk.depth_bytes += nbytes
+        for body in bodies:
+            body.kept += 1
+
+    def drop_aside(self, msgs: int, nbytes: int, bodies: Iterable[Body]) -> None:
+        """The store has it no more, or will serve it no more from here."""
+        self.disk.depth_msgs -= msgs
+        self.disk.depth_bytes -= nbytes
+        for body in bodies:
+            body.kept -= 1
+            if self.storing is not None:
+                self.storing.wait(Parting(body))
 
     def _set_on(self, node: Node, shelf: Shelf) -> None:
         node.shelf = shelf

@@ -169,7 +169,7 @@ class Server:
         self.model.subscriptions.virtual_hosts = frozenset(settings.virtual_hosts)
         self.model.ownership.most = settings.limits.max_nodes_per_user
         self.model.on_reload = self.read_again
-        self.engine.find = self.model.destination
+        self.engine.find = self.model.letter_box
         if settings.events.enabled:
             self.model.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults)
         backups = self.model.backups
@@ -230,6 +230,9 @@ class Server:
         self._sample(time.monotonic_ns())
         if self.history is not None:
             self.history.start(__version__, self.model.process.pid)
+        for each in self.model.aside.views():
+            told = {"kind": each.kind, "name": each.name, "messages": each.depth_msgs, "reason": each.reason}
+            self.engine.tell("set_aside", None, told)
         try:
             self.reactor.run()
         finally:

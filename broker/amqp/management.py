@@ -188,6 +188,7 @@ class ManagementNode:
             "apply": self._apply,
             "move": self._move,
             "browse": self._browse,
+            "discard": self._discard,
             "backup": self._backup,
             "backup-done": self._backup_done,
             "events": self._events,
@@ -399,6 +400,9 @@ class ManagementNode:
             request.text("name"), request.number("offset", 0), min(request.number("count", 20), MOST_ROWS)
         )
         return OK, {"messages": [asdict(each) for each in found.messages], "paged": found.paged}
+
+    def _discard(self, request: Request) -> Answer:
+        return OK, {"messages": request.model.discard(request.text("name"))}
 
     def _backup(self, request: Request) -> Answer:
         return OK, {"path": request.model.backup(request.text("target"))}

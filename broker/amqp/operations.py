@@ -41,6 +41,7 @@ OPERATIONS: dict[str, Operations] = {
         "apply": ["text", "file", "dry_run"],
         "move": ["source", "target", "count", "dry_run"],
         "browse": ["name", "offset", "count"],
+        "discard": ["name"],
         "backup": ["target"],
         "backup-done": [],
         "events": ["count", "samples"],

@@ -737,6 +737,8 @@ class Peer:
             raise OverLimitError("max_nodes_per_user", str(fault)) from fault
         except NotFoundError as fault:
             raise PeerError("amqp:not-found", str(fault)) from fault
+        except ConflictError as fault:
+            raise PeerError("amqp:precondition-failed", str(fault)) from fault
         except OperatorError as fault:
             raise PeerError("amqp:invalid-field", str(fault)) from fault
 
@@ -754,6 +756,8 @@ class Peer:
             return self.container.resolve(name, to.kind or None, self.rights.maker)
         except LimitError as fault:
             raise OverLimitError("max_nodes_per_user", str(fault)) from fault
+        except ConflictError as fault:
+            raise PeerError("amqp:precondition-failed", str(fault)) from fault
         except OperatorError as fault:
             raise PeerError("amqp:not-found", str(fault)) from fault
 

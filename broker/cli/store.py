@@ -1,9 +1,11 @@
-"""Look after a data directory: check it, show what it holds, back it up.
+"""Look after a data directory: check it, show what it holds, back it up, discard what can't be restored.
 
 check and stats read a directory no broker has (--data); stats without --data asks the running broker.
 backup copies the running broker's directory, consistently and while it works: TARGET is a name in the
 broker's own directory of backups (backup_directory). With --data it copies one that no broker has, and
 TARGET is a new directory anywhere. Start a broker on a backup to restore it.
+discard removes for good, with its messages, the node or note TARGET that the running broker could not
+restore when it started and has set aside (sluice stat -g).
 """
 
 from __future__ import annotations
@@ -31,15 +33,15 @@ EXAMPLES = (
     ("sluice store stats", "what the running broker has on disk"),
     ("sluice store backup monday", "a copy, while it works"),
     ("sluice store check --data data", "a directory no broker has"),
+    ("sluice store discard orders.old", "remove what was set aside under that name"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's own arguments."""
-    parser.add_argument("action", choices=("check", "stats", "backup"))
-    parser.add_argument(
-        "target", nargs="?", metavar="TARGET", help="a backup's name; with --data a new directory"
-    )
+    parser.add_argument("action", choices=("check", "stats", "backup", "discard"))
+    said = "a backup's name, with --data a new directory; the name of what is to be discarded"
+    parser.add_argument("target", nargs="?", metavar="TARGET", help=said)
     parser.add_argument("--data", type=Path, metavar="DIR", help="a data directory no broker has")
     arguments.add_broker(parser)
     arguments.add_json(parser)
@@ -47,8 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 where all is well; a fault is told with its file and place, status 1."""
-    if (args.action == "backup") != bool(args.target):
-        raise UsageError("backup needs a TARGET, check and stats take none")
+    if (args.action in ("backup", "discard")) != bool(args.target):
+        raise UsageError("backup and discard need a TARGET, check and stats take none")
+    if args.action == "discard":
+        return _discard(args)
     if args.action == "check" and args.data is None:
         raise UsageError("check needs --data DIR")
     if args.action == "backup":
@@ -90,6 +94,16 @@ def _ask(args: argparse.Namespace) -> int:
     shown = {name: found[name] for name in SHOWN}
     lines = (f"{name} {printable(str(value))}" for name, value in shown.items())
     print(table.as_json(shown) if args.json else "\n".join(lines))
+    return 0
+
+
+def _discard(args: argparse.Namespace) -> int:
+    if args.data is not None:
+        raise UsageError("discard asks the running broker: it takes no --data")
+    with ask.connect(args) as management:
+        messages = ask.operation(management, "discard", name=args.target)["messages"]
+    shown = {"discarded": args.target, "messages": messages}
+    print(table.as_json(shown) if args.json else f"{printable(args.target)} discarded, {messages:,} messages")
     return 0
 
 

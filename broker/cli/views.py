@@ -194,6 +194,18 @@ DEADLOCKS = View(
     ),
     within="deadlocks",
 )
+ASIDE = View(
+    "Set aside",
+    ("broker",),
+    (
+        text("kind", "kind"),
+        text("name", "name"),
+        number("messages", "depth_msgs"),
+        number("bytes", "depth_bytes", show=size),
+        text("why", "reason"),
+    ),
+    within="set_aside",
+)
 BRIDGES = View(
     "Bridges",
     ("bridge",),
@@ -255,7 +267,7 @@ CHANNELS = View(
 
 # What each flag shows.
 VIEWS: dict[str, tuple[View, ...]] = {
-    "general": (GENERAL,),
+    "general": (GENERAL, ASIDE),
     "connections": (CONNECTIONS,),
     "sessions": (SESSIONS,),
     "queues": (QUEUES,),

@@ -89,6 +89,15 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
             Field("sample_interval_ms", NATURAL, "How often nodes are sampled"),
         ),
     ),
+    "set_aside": (
+        "Something survived the last stop and can't be restored: it is kept, and not served",
+        (
+            Field("kind", TEXT, "`queue`, `topic`, `subscription`, `bridge`, `holds`, `bindings`, `unknown`"),
+            Field("name", TEXT, "Its name"),
+            Field("messages", NATURAL, "How many messages it has"),
+            Field("reason", TEXT, "Why it can't be restored"),
+        ),
+    ),
     "stopping": ("The broker was told to stop", ()),
     "stopped": ("A gate closed: producers get no credit", _GATE),
     "opened": (

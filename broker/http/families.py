@@ -80,6 +80,7 @@ OF_BROKER = (
     Family("sluice_slow_consumers", "Consumer links that are slow", "slow_consumers"),
     Family("sluice_deadlocks", "Circles of nodes and connections that wait for each other", "deadlocks"),
     Family("sluice_deadlocks_found_total", "How many were found", "deadlocks_found"),
+    Family("sluice_set_aside", "What survived a restart and could not be restored", "set_aside"),
     Family("sluice_depth_messages", "Messages enqueued and not yet dequeued", "depth_msgs"),
     Family("sluice_depth_bytes", "Their encoded size", "depth_bytes"),
     Family("sluice_promised_credit", "Credit granted and not yet used", "promised_msgs"),

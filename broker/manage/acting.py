@@ -160,6 +160,11 @@ class Acting:
         self.change_broker()
         return self._model.apply_in_parts(given)
 
+    def discard(self, name: str) -> int:
+        """As the model's."""
+        self._require(Action.MANAGE_WRITE, BROKER)
+        return self._model.discard(name)
+
     def try_in_parts(self, given: PolicySet) -> Steps:
         """As the model's."""
         self.see_broker()

@@ -41,6 +41,10 @@ def _when(path: str, view: object, epoch_ns: int) -> str | None:
     return datetime.fromtimestamp((epoch_ns + at_ns) / SECOND_NS, UTC).isoformat(timespec="milliseconds")
 
 
+def _set_aside(view: object, epoch_ns: int) -> list[dict[str, object]]:
+    return [shown(each, ASIDE, epoch_ns) for each in attrgetter("set_aside")(view)]
+
+
 def _deadlocks(view: object, epoch_ns: int) -> list[dict[str, object]]:
     return [shown(each, DEADLOCK, epoch_ns) for each in attrgetter("deadlocks")(view)]
 
@@ -120,6 +124,8 @@ DEADLOCK: Row = {
     "since": partial(_when, "since_ns"),
 }
 
+ASIDE: Row = _same("kind", "name", "depth_msgs", "depth_bytes", "reason")
+
 BROKER: Row = {
     **_entity("broker"),
     **_same("version", "pid", "uptime_s", "flow_control", "holds", "policy_files"),
@@ -130,6 +136,7 @@ BROKER: Row = {
     **_same("parked_msgs", "parked_bytes", "memory_bytes", "memory_limit_bytes", "rate_in", "rate_out"),
     "deadlocks": _deadlocks,
     "deadlocks_found": _field("deadlocks_found"),
+    "set_aside": _set_aside,
     "storeState": _field("store.state"),
     "storeReason": _field("store.reason"),
     **{

@@ -6,7 +6,7 @@ A binding lasts until it is ended or one of its nodes goes; where both are durab
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.engine import Engine
@@ -41,6 +41,8 @@ class Bindings:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        # Of nodes that were set aside, as (topic, queue): they are there again when those are.
+        self._absent: list[tuple[str, str]] = []
 
     def bind(self, topic: Node, queue: Node) -> None:
         """From now on the queue takes what is sent to the topic."""
@@ -55,14 +57,24 @@ class Bindings:
         self._engine.unbind(topic, queue)
         self.keep()
 
-    def restore(self, noted: Mapping[str, Sequence[str]]) -> None:
-        """Those that survived, between nodes that did; the topics of each queue."""
+    def restore(
+        self, noted: Mapping[str, Sequence[str]], is_aside: Callable[[str], bool] = lambda name: False
+    ) -> None:
+        """Those that survived, between nodes that did; the topics of each queue. Where an end was set aside,
+        the binding stays noted.
+        """
         nodes = self._engine.nodes
         for name, topics in noted.items():
             queue = nodes.get(name)
+            self._absent += [(each, name) for each in topics if is_aside(each) or is_aside(name)]
             for topic in (nodes[each] for each in topics if each in nodes):
                 if queue is not None and not queue.is_topic and topic.is_topic and topic not in queue.topics:
                     self._engine.bind(topic, queue)
+
+    def discard(self, name: str) -> None:
+        """A node that was set aside is gone, and its bindings with it."""
+        self._absent = [pair for pair in self._absent if name not in pair]
+        self.keep()
 
     def keep(self) -> None:
         """Note those that are to be there after a restart."""
@@ -73,6 +85,7 @@ class Bindings:
             if topic.is_topic
             if node.shelf is not None and topic.shelf is not None
         ]
+        pairs += self._absent
         self._engine.note(BINDINGS, json.dumps(pairs).encode() if pairs else b"")
 
 

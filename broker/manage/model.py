@@ -18,10 +18,18 @@ from typing import TypeVar
 
 from broker.engine import SECOND_NS, Engine
 from broker.errors import ConflictError, NotFoundError, OperatorError
-from broker.flow.limits import BrokerDefaults, NodeSettings, SettingError, from_arguments, normalise
+from broker.flow.limits import (
+    BrokerDefaults,
+    NodeSettings,
+    SettingError,
+    from_arguments,
+    normalise,
+    resolve,
+)
 from broker.flow.vocabulary import ARGUMENTS
 from broker.manage import survey
 from broker.manage import why as reasons
+from broker.manage.aside import Aside
 from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit, audit
 from broker.manage.authority import Authority
@@ -43,7 +51,7 @@ from broker.manage.ownership import Ownership
 from broker.manage.policies import policy_views
 from broker.manage.process import Process
 from broker.manage.samples import Sample, Samples
-from broker.manage.subscriptions import Subscriptions, Wanted, is_pattern, is_subscription
+from broker.manage.subscriptions import Subscriptions, Wanted, is_pattern
 from broker.manage.survey import Survey, Surveyed
 from broker.manage.totals import Totals
 from broker.manage.tracing import Tracing
@@ -172,6 +180,8 @@ class Model:
         )
         self.subscriptions.standing = self._standing_subscription
         self.subscriptions.surviving = self._surviving_topic
+        self.subscriptions.is_taken = self._is_taken
+        self.aside = Aside(engine, lambda: resolve({}, self.defaults))
         self.deadlocks = Deadlocks(engine, self._catch_up)
         self.forecasts = Forecasts(engine, self._catch_up)
         engine.watch = self.deadlocks.stir
@@ -223,8 +233,7 @@ class Model:
     ) -> Node:
         """A new queue or topic; ``arguments`` in our words or Qpid's stand above every policy."""
         _check_new(name)
-        if name in self.engine.nodes:
-            raise ConflictError(f"'{name}' exists already")
+        self._check_free(name)
         explicit = from_arguments(arguments or {})
         if explicit.setdefault("kind", kind) != kind:
             raise OperatorError(f"kind {explicit['kind']!r} contradicts the type {kind!r}")
@@ -232,30 +241,50 @@ class Model:
             explicit["durable"] = durable
         return self._add(name, explicit, self._effective(name, explicit), user=user)
 
-    def restore(self, name: str, definition: bytes, shelf: Shelf, topics: Sequence[str] = ()) -> Node:
-        """A durable node as it was before the restart, empty; ``topics`` are those it was bound to.
+    def restore(self, name: str, known: Definition, shelf: Shelf, topics: Sequence[str] = ()) -> Node:
+        """A durable queue or topic as it was before the restart, empty; ``topics`` are those it was bound to.
 
         It keeps its kind, and goes without settings that contradict others now: the log has why.
-        OperatorError if its definition can't be read.
         """
-        if is_subscription(definition):
-            node, faults = self.subscriptions.restore(definition, name, shelf)
-        else:
-            known = Definition.decode(name, definition)
-            arguments, unknown = _understood(name, known.arguments)
-            nodes = self.engine.nodes
-            parents = {each: nodes[each].arguments for each in topics if each in nodes}
-            effective = self._tolerated(name, known.kind, arguments, known.capability, parents)
-            node = self._add(name, arguments, effective, shelf, known.maker)
-            faults = (*unknown, *effective.faults)
-        for fault in faults:
-            log.error("'%s' survived the restart, but not all that was set: %s", name, fault)
+        if known.kind not in ("queue", "topic"):
+            raise OperatorError(f"it is a '{known.kind}', which this version doesn't know")
+        arguments, unknown = _understood(name, known.arguments)
+        nodes = self.engine.nodes
+        parents = {each: nodes[each].arguments for each in topics if each in nodes}
+        effective = self._tolerated(name, known.kind, arguments, known.capability, parents)
+        node = self._add(name, arguments, effective, shelf, known.maker)
+        _tell_faults(name, (*unknown, *effective.faults))
         return node
+
+    def restore_topic(self, address: str) -> None:
+        """The topic of a subscription that survived, where it didn't: before the subscriptions are there,
+        whose names may be like its own.
+        """
+        if not is_pattern(address):
+            self._surviving_topic(address)
+
+    def restore_subscription(self, wanted: Wanted, name: str, shelf: Shelf) -> Node:
+        """A durable subscription as it was, empty. Where its name is something else's by now it has another:
+        clients know it by its receiver's names, and a node by its own.
+        """
+        called = self.subscriptions.free_name(name) if self._is_taken(name) else name
+        node, faults = self.subscriptions.restore(wanted, called, shelf)
+        _tell_faults(called, faults)
+        return node
+
+    def withdraw(self, shelf: Shelf) -> None:
+        """Take out what was being restored from this shelf, if it got that far; the store keeps all of it."""
+        for node in [each for each in self.engine.every_node() if each.shelf is shelf]:
+            self.engine.withdraw(node)
+            self.ownership.gone(node)
+            self.subscriptions.forget(node)
+            self.bridges.node_gone(node)
 
     def restore_holds(self, rules: bytes) -> None:
         """The operators' holds as they were before the restart."""
-        for pattern, held in json.loads(rules) if rules else []:
-            self.holds.put(str(pattern), bool(held))
+        # All of them are read before any holds.
+        for pattern, held in [(str(each), bool(held)) for each, held in json.loads(rules or b"[]")]:
+            self.holds.put(pattern, held)
 
     def update(self, name: str, arguments: Mapping[str, object]) -> Node:
         """Change settings at runtime; None takes an argument back, so that the policy's holds again."""
@@ -293,6 +322,7 @@ class Model:
                 self._resettle(each)
         for each in gone:
             if each.deleted:
+                self.aside.empty_box(each.name)
                 self.ownership.gone(each)
                 self.subscriptions.forget(each)
                 self.bridges.node_gone(each)
@@ -371,9 +401,30 @@ class Model:
         self._bindings.unbind(topic, queue)
         self._change(queue, queue.arguments, effective)
 
+    def keep_notes(self) -> None:
+        """Note the holds and the bindings there are: they were read from elsewhere."""
+        self._keep_holds()
+        self._bindings.keep()
+
     def restore_bindings(self, noted: Mapping[str, Sequence[str]]) -> None:
         """The bindings as they were before the restart: by queue, its topics."""
-        self._bindings.restore(noted)
+        self._bindings.restore(noted, self.aside.has)
+
+    def letter_box(self, address: str) -> Node:
+        """Where dead letters for an address go. Where no node can have that name for now they wait: for one
+        that was set aside, or until the subscription that has it is gone.
+        """
+        if address not in self.engine.nodes and self._is_taken(address):
+            return self.aside.box(address)
+        return self.destination(address)
+
+    def discard(self, name: str) -> int:
+        """Remove what was set aside under a name, with all its messages: how many those were."""
+        msgs = self.aside.discard(name)
+        self.subscriptions.discard(name)
+        self._bindings.discard(name)
+        log.warning("'%s', which was set aside, was discarded with %d messages", name, msgs)
+        return msgs
 
     def find(self, name: str) -> Node:
         """A queue, topic or subscription that exists."""
@@ -399,7 +450,7 @@ class Model:
         wanted = target or EVERYTHING
         pattern = parsed(wanted)
         self.holds.put(wanted, held)
-        self.engine.note(HOLDS, json.dumps(self.holds.rules).encode() if self.holds.rules else b"")
+        self._keep_holds()
         nodes = [node for node in self.engine.nodes.values() if matches(wanted, pattern, node.name)]
         for node in nodes:
             self._hold(node)
@@ -637,6 +688,7 @@ class Model:
             store=StoreView.of(self.engine),
             deadlocks=self.deadlocks.views(),
             deadlocks_found=self.deadlocks.found_total,
+            set_aside=self.aside.views(),
             **asdict(reading.sums),
         )
 
@@ -682,6 +734,7 @@ class Model:
         if address.startswith("$"):
             raise NotFoundError(f"no node '{address}': names that start with '$' are the broker's own")
         _check_new(address)
+        self._check_free(address)
         effective = self._effective(address, {}, kind, parents)
         if not effective.auto_create:
             why = effective.origins["auto_create"]
@@ -814,6 +867,18 @@ class Model:
             raise OperatorError(f"'{address}' is a queue: only topics have subscriptions")
         return node
 
+    def _is_taken(self, name: str) -> bool:
+        """Whether a queue, a topic or a subscription has that name, or had when it was set aside."""
+        return self.engine.has(name) or self.aside.has(name)
+
+    def _check_free(self, name: str) -> None:
+        """ConflictError if a new node can't be called so because something is."""
+        if name in self.engine.subscriptions:
+            raise ConflictError(f"'{name}' is the name of a subscription: no queue or topic can have it")
+        if name in self.engine.nodes:
+            raise ConflictError(f"'{name}' exists already")
+        self.aside.check(name)
+
     def _surviving_topic(self, address: str) -> Node | None:
         """The topic of a subscription that survived, made whether or not a client might; None where there
         can't be one.
@@ -821,7 +886,7 @@ class Model:
         node = self.engine.nodes.get(address)
         if node is None and address in self.own:
             node = self.resolve(address)
-        if node is None and not address.startswith("$"):
+        if node is None and not address.startswith("$") and not self._is_taken(address):
             effective = self._tolerated(address, "topic", {}, "topic", NO_PARENTS)
             for fault in effective.faults:
                 log.error("'%s' is there for a subscription that survived: %s", address, fault)
@@ -863,6 +928,7 @@ class Model:
         self.on_change(node)
 
     def _subscription_gone(self, node: Node) -> None:
+        self.aside.empty_box(node.name)
         self.ownership.gone(node)
         self._totals.retire(node)
         self.on_delete(node)
@@ -879,6 +945,9 @@ class Model:
         held = bool(self.holds.holding(node.name))
         if node.gate.held != held:
             self.engine.hold(node, held)
+
+    def _keep_holds(self) -> None:
+        self.engine.note(HOLDS, json.dumps(self.holds.rules).encode() if self.holds.rules else b"")
 
     def _held_by(self, node: Node) -> str:
         return self.holds.holding(node.address)
@@ -1027,6 +1096,11 @@ def _check_new(name: str) -> None:
     check_name(name)
     if is_pattern(name):
         raise OperatorError(f"'{name}' stands for many topics: it can be subscribed, and be no node's name")
+
+
+def _tell_faults(name: str, faults: Iterable[str]) -> None:
+    for fault in faults:
+        log.error("'%s' survived the restart, but not all that was set: %s", name, fault)
 
 
 def _check_not_own(name: str, what: str) -> None:

@@ -68,10 +68,28 @@ class Wanted:
         kind, name = "durable" if self.lasts else "shared", self.link.partition(MARK)[0]
         return (kind, "", name, "") if self.shared_by_all else (kind, self.container, name, self.user)
 
-    def encode(self) -> bytes:
-        """As the store keeps it."""
-        words = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps({"kind": "subscription", **words}, separators=(",", ":"), sort_keys=True).encode()
+    def encode(self, name: str = "") -> bytes:
+        """As the store keeps it; ``name`` is what the subscription is called, where its shelf isn't."""
+        words = {each: getattr(self, each) for each in self.__slots__}
+        called = {"name": name} if name else {}
+        shown = {"kind": "subscription", **called, **words}
+        return json.dumps(shown, separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def decode(cls, definition: bytes, shelf_name: str) -> tuple[Wanted, str]:
+        """What a subscription that survived was asked for, and what it is called.
+
+        OperatorError if that can't be read.
+        """
+        try:
+            words = json.loads(definition)
+            words["filters"] = tuple((str(kind), str(text)) for kind, text in words["filters"])
+            words.setdefault("user", "")
+            words.setdefault("stays", True)
+            name = str(words.get("name", shelf_name))
+            return cls(**{key: words[key] for key in cls.__slots__}), name
+        except (ValueError, KeyError, TypeError, AttributeError) as fault:
+            raise OperatorError(f"the store's definition of '{shelf_name}' can't be read: {fault}") from None
 
     def is_like(self, other: Wanted) -> bool:
         """Whether it takes in the same messages."""
@@ -133,6 +151,12 @@ class Subscriptions:
         # What holds for one that has to be there, and its topic: whatever is said of them now.
         self.standing = settings
         self.surviving: Callable[[str], Node | None] = topic
+        # A subscription's name is nothing else's.
+        self.is_taken: Callable[[str], bool] = lambda name: (
+            name in engine.subscriptions or name in engine.nodes
+        )
+        # The names of those that were set aside, and why.
+        self._aside: dict[Key, tuple[str, str]] = {}
         # No pattern of one virtual host means a topic of another.
         self.virtual_hosts: Collection[str] = ()
         self.ownership = Ownership()
@@ -145,6 +169,9 @@ class Subscriptions:
         LimitError where it is one too many of the user's; SelectorError where its filter is none.
         """
         known = self._find(wanted.key)
+        if known is None and wanted.key in self._aside:
+            name, reason = self._aside[wanted.key]
+            raise ConflictError(f"subscription '{name}' was set aside when the broker started: {reason}")
         if known is not None and known.receivers and not wanted.shared and not wanted.lasts:
             # Receivers that never meant to come back; no two of them are one.
             known = None
@@ -211,24 +238,25 @@ class Subscriptions:
                 del self._known[key]
                 known.called_off()
 
-    def restore(self, definition: bytes, name: str, shelf: Shelf) -> tuple[Node, tuple[str, ...]]:
+    def restore(self, wanted: Wanted, name: str, shelf: Shelf) -> tuple[Node, tuple[str, ...]]:
         """One that survived a restart, empty, and what of its settings it goes without and why.
 
-        OperatorError if its definition can't be read.
+        ConflictError if its receiver would come back to another one, SelectorError if its filter is none.
         """
-        try:
-            words = json.loads(definition)
-            words["filters"] = tuple((str(kind), str(text)) for kind, text in words["filters"])
-            words.setdefault("user", "")
-            words.setdefault("stays", True)
-            wanted = Wanted(**{key: words[key] for key in Wanted.__slots__})
-        except (ValueError, KeyError, TypeError) as fault:
-            raise OperatorError(f"the store's definition of '{name}' can't be read: {fault}") from None
+        if wanted.key in self._known:
+            other = self._known[wanted.key].node.name
+            raise ConflictError(f"its receiver comes back to another subscription, '{other}'")
         node = self._make(wanted, wanted.key, name, shelf).node
         faults = self.standing(wanted).faults
         if node in self._alone:
             faults += (f"there is no topic '{wanted.address}' to take from",)
         return node, faults
+
+    def free_name(self, name: str) -> str:
+        """Another name, like this one, that nothing bears."""
+        while self.is_taken(found := f"{name[: LONGEST - 20]}/s{self._next()}"):
+            pass
+        return found
 
     def topic_made(self, topic: Node) -> None:
         """A new topic: patterns that fit its name take from it too."""
@@ -242,6 +270,14 @@ class Subscriptions:
                 self._engine.bind(topic, node)
         if found:
             self.resettle(topic.name)
+
+    def set_aside(self, wanted: Wanted, name: str, reason: str) -> None:
+        """One that survived can't be served: its receiver gets no other in its place meanwhile."""
+        self._aside[wanted.key] = (name, reason)
+
+    def discard(self, name: str) -> None:
+        """One that was set aside is gone."""
+        self._aside = {key: found for key, found in self._aside.items() if found[0] != name}
 
     def resettle(self, address: str = "") -> None:
         """What holds has changed, for all of them or for those of one address: they take it over.
@@ -317,11 +353,13 @@ class Subscriptions:
     def _name(self, wanted: Wanted, key: Key) -> str:
         """The address and who takes from it: of a lasting one its own name, else a number."""
         if not wanted.lasts and not wanted.shared:
-            return f"{wanted.address}/s{self._next()}"
+            while self.is_taken(name := f"{wanted.address}/s{self._next()}"):
+                pass
+            return name
         owner = f"{key[1]}." if key[1] else ""
         name = "".join(each if each.isprintable() else "?" for each in f"{wanted.address}/{owner}{key[2]}")
         name = name[:LONGEST]
-        return f"{name[: LONGEST - 20]}/s{self._next()}" if name in self._engine.subscriptions else name
+        return self.free_name(name) if self.is_taken(name) else name
 
     def _next(self) -> int:
         self._number += 1

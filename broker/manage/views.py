@@ -16,6 +16,7 @@ from broker.flow.gate import Gate
 from broker.flow.ledger import Account
 from broker.flow.limits import NodeSettings
 from broker.flow.window import Window
+from broker.manage.aside import AsideView
 from broker.manage.bars import Bar, bars, budgets
 from broker.manage.deadlocks import DeadlockView
 from broker.node import Node
@@ -407,6 +408,7 @@ class BrokerView:
     slow_consumers: int = 0
     deadlocks: tuple[DeadlockView, ...] = ()
     deadlocks_found: int = 0
+    set_aside: tuple[AsideView, ...] = ()
     rate_in: float = 0.0
     rate_out: float = 0.0
 

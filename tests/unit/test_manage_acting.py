@@ -13,7 +13,7 @@ from proton import Message
 
 from broker.amqp.management import ManagementNode
 from broker.amqp.operations import OPERATIONS
-from broker.errors import ForbiddenError, LimitError, NotFoundError, OperatorError
+from broker.errors import ConflictError, ForbiddenError, LimitError, NotFoundError, OperatorError
 from broker.flow.limits import BrokerDefaults
 from broker.manage.acting import Acting
 from broker.manage.attributes import PREFIX, ROWS
@@ -246,13 +246,20 @@ def test_a_subscription_goes_by_its_topics_address(world: World) -> None:
 
 def test_a_subscription_named_as_anothers_queue_is_no_key_to_it(world: World) -> None:
     """Its name is made of what clients say: the topic, their container and their link."""
-    world.model.subscriptions.join(Wanted("a.news", "app", "secret", lasts=True))
     world.queue("a.news/app.secret")
+    joined = world.model.subscriptions.join(Wanted("a.news", "app", "secret", lasts=True))
+    assert joined.node.name != "a.news/app.secret"
     rules = "rules: [{allow: all, users: [alice], addresses: [a.news]}]"
     world.model.authority.replace(parse_acl(rules, "acl.yaml"), ())
     for verb in ("purge", "delete", "browse", "read", "update", "find"):
         with pytest.raises(ForbiddenError):
             VERBS[verb](act(world), "a.news/app.secret")
+
+
+def test_a_queue_named_as_anothers_subscription_is_not_made(world: World) -> None:
+    world.model.subscriptions.join(Wanted("a.news", "app", "secret", lasts=True))
+    with pytest.raises(ConflictError, match="subscription"):
+        world.queue("a.news/app.secret")
 
 
 def test_who_made_something_is_told_of_it(world: World) -> None:
@@ -294,6 +301,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "purge": {"body": {"name": "b.one"}},
     "move": {"body": {"source": "b.one", "target": "a.one"}},
     "browse": {"body": {"name": "b.one"}},
+    "discard": {"body": {"name": "b.one"}},
     "backup": {"body": {"target": "there"}},
     "apply": {"body": {"text": "policies: []"}},
     "trace": {"body": {"connection": "c1"}},

@@ -52,6 +52,7 @@ SPECIAL: Mapping[str, Any] = {
     "storeState": str,
     "storeReason": str,
     "deadlocks": list[dict[str, Any]],
+    "set_aside": list[dict[str, Any]],
     "blocked": bool,
 }
 

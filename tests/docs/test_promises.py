@@ -1,0 +1,27 @@
+"""docs/promises.md: each promise names a test, and each test that is named is there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.pages import ROOT
+from tests.docs.test_security_page import TESTS
+
+PAGE = ROOT / "docs" / "promises.md"
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in PAGE.read_text().splitlines()
+    if line.startswith("| ") and not line.startswith(("| ---", "| promise"))
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_promise_is_shown_by_tests_that_are_there(row: list[str]) -> None:
+    assert len(row) == 4
+    cells = row[1:]
+    assert all(cell in ("–", "the same") or re.search(r"`test_\w+`", cell) for cell in cells)
+    named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    assert named
+    assert {name for name in named if name not in TESTS} == set()

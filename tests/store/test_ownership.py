@@ -1,0 +1,27 @@
+"""Whose a durable subscription is doesn't change with a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from broker.manage.subscriptions import Wanted
+from tests.store.test_set_aside import NAME, QUEUE, TOPIC, bodies, shelve, started
+
+WANTED = Wanted("news", "reader", "d", lasts=True, durable=True, stays=True, user="alice")
+
+
+def test_a_durable_subscription_is_its_users_after_a_restart(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shelve(data, "good", QUEUE, "here")
+    shelve(data, "news", TOPIC)
+    shelve(data, NAME, WANTED.encode(), "hers")
+    with started(data) as model:
+        other = replace(WANTED, user="mallory")
+        # By the same container's and link's name.
+        assert model.subscriptions.find("reader", "d", "mallory") is None
+        assert model.subscriptions.join(other).node.name != NAME
+    with started(data, crash=True) as model:
+        assert model.subscriptions.join(replace(WANTED, user="mallory")).node.name != NAME
+        joined = model.subscriptions.join(WANTED)
+        assert (joined.node.name, bodies(model, NAME)) == (NAME, ["hers"])
