@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from broker.amqp import lifetimes
 from broker.amqp.consumers import Sampler, fit
 from broker.amqp.lane import Lane
-from broker.amqp.management import ManagementNode
+from broker.amqp.management import Awaited, ManagementNode
 from broker.amqp.peer import Peer, new_container_name
 from broker.amqp.quotas import Quotas
 from broker.amqp.roster import Roster
@@ -227,8 +227,22 @@ class Container:
         if answer is None:
             text = "a management request without a usable reply-to was ignored"
             log.info(text, extra=peer.about())
-            return
-        reply_to, reply = answer
+        elif isinstance(answer, Awaited):
+            self._await(peer, answer)
+        else:
+            self._reply(peer, *answer)
+
+    def _await(self, peer: Peer, awaited: Awaited) -> None:
+        """Answer when the disk has been read."""
+
+        def go_on() -> None:
+            answer = self._management.resume(awaited)
+            if answer is not None and peer in self.peers:
+                self._reply(peer, *answer)
+
+        awaited.browsing.told = go_on
+
+    def _reply(self, peer: Peer, reply_to: str, reply: bytes) -> None:
         node = peer.replies.get(reply_to)
         if node is None and self._may_answer_at(peer, reply_to):
             node = self.engine.nodes.get(reply_to)
