@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from proton import Message
+from proton import Message, ProtonException
 from proton.utils import BlockingReceiver
 
 from broker.cli.main import main
@@ -26,13 +27,15 @@ PAGES = "policies:\n  - {match: '>', overflow: page, memory_limit: 1MB, flow_con
 ALL = 22_000
 EVERY = 2_200
 SECONDS = 60.0
+# A header that says durable and first-acquirer, so that a broker which sends it again has to say so.
+FIRST = b"\x00\x53\x70\xc0\x05\x04\x41\x40\x40\x41"
 BLUE = selector("colour = 'blue'")
 
 
 def encoded(number: int, durable: bool, size: int, blue: bool) -> bytes:
     properties = codec.application_properties({"colour": "blue" if blue else "red", "number": number})
     body = codec.text_body(f"{number} ".ljust(size, "."))
-    return codec.header(durable=durable) + properties + body
+    return (FIRST if durable else b"") + properties + body
 
 
 def fill(broker: Broker, address: str, count: int, durable: bool, size: int = 20, every: int = EVERY) -> None:
@@ -185,11 +188,13 @@ def test_what_a_selector_took_from_disk_comes_back_flagged_after_a_crash(durable
     durable.stop()
     durable.start()
     blue = list(range(399, count, 400))
-    with connected(url(durable)) as connection:
+    with suppress(ProtonException), connected(url(durable)) as connection:
         receiver = connection.create_receiver("orders", credit=20, options=Asks(filters=BLUE))
         got = [receiver.receive(timeout=SECONDS) for _ in blue]
         assert [(number_of(each), each.first_acquirer) for each in got] == [(each, True) for each in blue]
         durable.kill()
+        # Nobody answers its close any more.
+        connection.timeout = 0.1
     durable.start()
     with connected(url(durable)) as connection:
         receiver = connection.create_receiver("orders", credit=20, options=Asks(filters=BLUE))
