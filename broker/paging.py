@@ -166,8 +166,8 @@ class Paging:
                     self._engine.count_kept(node, msgs, nbytes)
         if run.first <= node.suspect_seq:
             return [
-                (seq, flags | REDELIVERED if seq <= node.suspect_seq else flags, *rest)
-                for seq, flags, *rest in messages
+                (seq, flags | REDELIVERED if seq <= node.suspect_seq else flags, count, expires_ns, data)
+                for seq, flags, count, expires_ns, data in messages
             ]
         return messages
 

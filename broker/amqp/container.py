@@ -223,14 +223,15 @@ class Container:
 
     def _manage(self, peer: Peer, request: bytes) -> None:
         """A reply nobody waits for any more, or reads, is dropped."""
-        answer = self._management.handle(request, peer.identity)
-        if answer is None:
+        awaited: list[Awaited] = []
+        answer = self._management.handle(request, peer.identity, awaited.append)
+        if answer is not None:
+            self._reply(peer, *answer)
+        elif awaited:
+            self._await(peer, awaited[0])
+        else:
             text = "a management request without a usable reply-to was ignored"
             log.info(text, extra=peer.about())
-        elif isinstance(answer, Awaited):
-            self._await(peer, answer)
-        else:
-            self._reply(peer, *answer)
 
     def _await(self, peer: Peer, awaited: Awaited) -> None:
         """Answer when the disk has been read."""

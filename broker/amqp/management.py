@@ -189,9 +189,14 @@ class ManagementNode:
         """The operations it knows, its own and those on entities."""
         return self._operations.keys()
 
-    def handle(self, data: bytes, identity: Identity = INTERNAL) -> tuple[str, bytes] | Awaited | None:
-        """The reply-to and the encoded answer, or what it has to wait for; None where there is nobody to
-        answer, or no request at all.
+    def handle(
+        self,
+        data: bytes,
+        identity: Identity = INTERNAL,
+        on_wait: Callable[[Awaited], None] = lambda awaited: None,
+    ) -> tuple[str, bytes] | None:
+        """The reply-to and the encoded answer; None where there is nobody to answer, or no request at all, or
+        where the answer needs the disk, which ``on_wait`` is told.
 
         ``identity`` is who asks.
         """
@@ -211,7 +216,8 @@ class ManagementNode:
             return reply_to, self._encoded(request, reply_to, correlation, lambda: self._perform(request))
         except AwaitedError as awaited:
             self._awaited += 1
-            return Awaited(request, reply_to, correlation, awaited.browsing)
+            on_wait(Awaited(request, reply_to, correlation, awaited.browsing))
+            return None
 
     def resume(self, awaited: Awaited) -> tuple[str, bytes] | None:
         """The answer that was waited for, as of ``handle``; None while there is more to wait for."""

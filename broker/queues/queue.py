@@ -112,7 +112,7 @@ class Reader:
         self.position: Entry | None = None
         self.returned: list[tuple[int, Entry]] = []
         self.passed = 0
-        self.run: object = None
+        self.run: Any = None
         self.left = 0
         self.unfinished = False
         self.waits = False

@@ -1,4 +1,4 @@
-"""Selectors and browsers reach messages that are on disk only: after a restart, and where a backlog is paged."""
+"""Selectors and browsers reach messages that are on disk only: after a restart, or of a paged backlog."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def url(broker: Broker) -> str:
 
 
 def number_of(message: Message) -> int:
-    return int(message.properties["number"])
+    properties: dict[str, int] = message.properties or {}
+    return properties["number"]
 
 
 def receive(receiver: BlockingReceiver, count: int, accept: bool = True) -> list[int]:

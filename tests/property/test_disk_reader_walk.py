@@ -49,7 +49,7 @@ class Walk:
         self.touched: set[int] = set()
 
     def loaded(self, run: Run, messages: list[Message]) -> None:
-        near = None
+        near: Entry | None = None
         for message in messages:
             near = put_back(self.queue, *message, near)
 
