@@ -262,7 +262,7 @@ class Spool:
 
     def run_of(self, reader: Reader) -> Run | None:
         """The first run that the reader has not passed."""
-        run = reader.run
+        run: Run | None = reader.run
         if run is None or run.gone:
             # Runs leave in order, or all of them at once.
             run = self.runs[0] if self.runs else None

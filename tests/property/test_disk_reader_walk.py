@@ -73,10 +73,10 @@ class Walk:
             self.unstored = [seq for seq in self.unstored if seq > upto]
             queue.stored(upto)
         elif verb == "acquire":
-            entry = queue.acquire()
-            if entry is not None:
-                assert entry.seq == self.waiting[0], "who takes all does so in order"
-                self.hold(entry)
+            first = queue.acquire()
+            if first is not None:
+                assert first.seq == self.waiting[0], "who takes all does so in order"
+                self.hold(first)
         elif verb == "take":
             self.take(number % len(self.readers))
         elif verb == "browse":
