@@ -72,6 +72,8 @@ class Scans:
         """The pager's answer."""
         self.reading.pop(run, None)
         if isinstance(answer, bytes) and not run.gone:
+            # Not let go before those who asked for it have had a look.
+            self._fresh.add(run)
             self._hold(spool, run, answer)
         elif isinstance(answer, Exception):
             run.fault = answer
@@ -101,11 +103,10 @@ class Scans:
         messages = spool.scanned(run, run.decode(blob))
         run.scanned = messages
         self._held[run] = (spool, len(blob))
-        self._fresh.add(run)
         self._used.add(run)
         self.nbytes += len(blob)
         spool.on_memory(len(blob))
-        for old in [each for each in self._held if each not in self._fresh]:
+        for old in [each for each in self._held if each is not run and each not in self._fresh]:
             if len(self._held) <= MOST_HELD and self.nbytes <= MOST_BYTES:
                 break
             self.let_go(old)

@@ -371,7 +371,7 @@ class Spool:
         """All of a run was taken out: it goes, or does so once it is the first."""
         self._give_back(run)
         if run is self.runs[0]:
-            # Whoever looks at the queue's list at present must not find it joined with what is behind.
+            # Not now: the gap may close by it, and a reader is in the midst of the queue's list.
             self.on_answer()
 
     # --- inside
