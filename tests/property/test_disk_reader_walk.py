@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,6 +108,11 @@ class Walk:
             queue.open_reader(reader)
         elif verb == "purge":
             self.purge()
+        elif verb == "deepen":
+            self.do("append", 10 + number)
+            self.spool.page_out(10_000)
+        elif verb == "serve":
+            self.until_quiet()
         elif verb in ("answer", "fail") and self.pager.jobs:
             self.pager.jobs.pop(number % len(self.pager.jobs))(verb == "answer")
         self.check()
@@ -194,10 +202,12 @@ class Walk:
         """Once the disk answers, browsers have seen all that stayed, and each reader gets all it wants."""
         if self.unstored:
             self.queue.stored(self.unstored[-1])
-        for _ in range(100):
+        for _ in range(1000):
             self.until_quiet()
             while any([self.browse(0), self.browse(1)]):
                 pass
+            if not any(self.queue.has_more(each) for each in self.browsers):
+                break
         for seen, by in zip(self.seen, (1, 3), strict=True):
             stayed = {seq for seq in self.waiting if seq not in self.touched and seq % by == 0}
             assert stayed <= set(seen)
@@ -239,9 +249,9 @@ VERBS = (
         "settle",
     ),
     *("page out", "page out", "read ahead", "scan", "scan", "answer", "answer", "answer", "fail", "retry"),
-    *("tidy", "sweep", "reopen", "purge"),
+    *("tidy", "sweep", "reopen", "deepen", "deepen", "serve", "serve", "serve"),
 )
-STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 30)), max_size=120)
+STEPS = st.lists(st.tuples(st.sampled_from((*VERBS, "purge")), st.integers(0, 30)), max_size=120)
 SMALL = (
     *((spool_room, "READ_AHEAD", 5), (spool_room, "RUN_BYTES", 400), (spool_room, "SPAN", 6)),
     *((queue_room, "SCAN", 3), (queue_room, "MOST_ASIDE", 4), (queue_room, "MOST_RETURNED", 3)),
@@ -253,14 +263,26 @@ SMALL = (
 def test_readers_reach_what_is_on_disk_and_nothing_is_lost_or_seen_twice(
     steps: list[tuple[str, int]],
 ) -> None:
+    walk(steps)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_same_in_long_walks(seed: int) -> None:
+    chance = Random(seed)
+    # Each walk has a bent of its own, so that some queues grow deep and others stay empty.
+    verbs = [*VERBS, *chance.choices(VERBS, k=20)]
+    walk([(chance.choice(verbs), chance.randrange(31)) for _ in range(400)])
+
+
+def walk(steps: list[tuple[str, int]]) -> None:
     before = [getattr(room, name) for room, name, _ in SMALL]
     for room, name, value in SMALL:
         setattr(room, name, value)
     try:
-        walk = Walk()
+        walked = Walk()
         for step in steps:
-            walk.do(*step)
-        walk.finish()
+            walked.do(*step)
+        walked.finish()
     finally:
         for (room, name, _), value in zip(SMALL, before, strict=True):
             setattr(room, name, value)
