@@ -76,20 +76,26 @@ class Walk:
             self.unstored = [seq for seq in self.unstored if seq > upto]
             queue.stored(upto)
         elif verb == "acquire":
-            first = queue.acquire()
-            if first is not None:
+            for _ in range(number):
+                first = queue.acquire()
+                if first is None:
+                    break
                 assert first.seq == self.waiting[0], "who takes all does so in order"
                 self.hold(first)
         elif verb == "take":
-            self.take(number % len(self.readers))
+            for _ in range(number):
+                if not self.take(number % len(self.readers)):
+                    break
         elif verb == "browse":
             self.browse(number % len(self.browsers))
-        elif verb == "release" and self.held:
-            entry = self.held.pop(number % len(self.held))
-            queue.release(entry)
-            self.waiting = sorted([*self.waiting, entry.seq])
-        elif verb == "settle" and self.held:
-            queue.settle(self.held.pop(number % len(self.held)))
+        elif verb == "release":
+            for _ in range(min(number, len(self.held))):
+                entry = self.held.pop(number % len(self.held))
+                queue.release(entry)
+                self.waiting = sorted([*self.waiting, entry.seq])
+        elif verb == "settle":
+            for _ in range(min(number, len(self.held))):
+                queue.settle(self.held.pop(number % len(self.held)))
         elif verb == "page out":
             self.spool.page_out(number * 40)
         elif verb == "read ahead":
@@ -254,7 +260,7 @@ VERBS = (
 STEPS = st.lists(st.tuples(st.sampled_from((*VERBS, "purge")), st.integers(0, 30)), max_size=120)
 SMALL = (
     *((spool_room, "READ_AHEAD", 5), (spool_room, "RUN_BYTES", 400), (spool_room, "SPAN", 6)),
-    *((queue_room, "SCAN", 3), (queue_room, "MOST_ASIDE", 4), (queue_room, "MOST_RETURNED", 3)),
+    *((queue_room, "SCAN", 3), (queue_room, "MOST_ASIDE", 12), (queue_room, "MOST_RETURNED", 15)),
     *((scan_room, "MOST_READING", 2), (scan_room, "MOST_HELD", 2)),
 )
 
