@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker import codes
@@ -265,7 +265,12 @@ SMALL = (
 )
 
 
+# Messages that a reader is to look at again go to disk before it does.
+SENT_BACK = [("append", 28), ("take", 12), ("release", 12), ("page out", 30)]
+
+
 @given(STEPS)
+@example(SENT_BACK)
 def test_readers_reach_what_is_on_disk_and_nothing_is_lost_or_seen_twice(
     steps: list[tuple[str, int]],
 ) -> None:
