@@ -106,7 +106,7 @@ def depth(broker: Broker, address: str) -> int:
 
 
 def restart(broker: Broker, end: str, least: int) -> None:
-    """End it and start it again until so many are on disk only: a checkpoint takes them there in its own time."""
+    """End and start it until so many are on disk only: a checkpoint takes them there in its own time."""
     for _ in range(20):
         if end == "SIGTERM":
             broker.stop()
