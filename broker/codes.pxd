@@ -13,6 +13,7 @@ cdef enum:
     GONE = 2
     PENDING = 3
     BEHIND = 4
+    ASIDE = 5
     IS_DURABLE = 1
     HAS_HEADER = 2
     HAS_TTL = 4

@@ -16,7 +16,10 @@ READY = 0
 ACQUIRED = 1
 GONE = 2
 PENDING = 3  # in its place, but not on disk yet: nobody may see it
-BEHIND = 4  # in its place, but messages before it are on disk only: nobody may see it before them
+BEHIND = (
+    4  # in its place, but messages before it are on disk only: nobody who takes all may see it before them
+)
+ASIDE = 5  # the same among those on disk: a reader took it before its turn and gave it back
 
 # What message.scan says of a message, as bits.
 IS_DURABLE = 1

@@ -41,7 +41,7 @@ cdef class Engine:
     cpdef object requeue(self, Node node, Entry entry, bint failed)
     cpdef object touch(self, Node node)
     cpdef object begin_turn(self, long now_ns)
-    @cython.locals(node=Node, nodes=list, sharing=list)
+    @cython.locals(node=Node, nodes=list, sharing=list, queue=Queue)
     cpdef object end_turn(self)
     @cython.locals(node=Node, earliest=long, due=long, behind=bint)
     cpdef long next_deadline(self) except -1

@@ -326,7 +326,12 @@ class Engine:
             sharing = None
             for node in nodes:
                 node.dirty = False
-                if node.queue.ready > 0 and node.consumers and self._may_serve(node):
+                queue = node.queue
+                if (
+                    (queue.ready > 0 or (queue.gap and queue.readers))
+                    and node.consumers
+                    and self._may_serve(node)
+                ):
                     self._dispatch(node)
                 if node.pending_limit:
                     self._shed(node)
@@ -340,6 +345,8 @@ class Engine:
                     self._deal(node)
             if sharing is not None:
                 self._deal_in_turn(sharing)
+        if self.paging.scans.asked:
+            self.paging.scans.read()
         if self.unfinished:
             # A long search goes on in the next turn.
             for node in self.unfinished:
@@ -499,7 +506,7 @@ class Engine:
         """Whoever could be sent messages was: of those that still wait, the oldest beyond the limit go."""
         queue = node.queue
         spooled = 0 if node.spool is None else node.spool.count
-        excess = queue.ready + queue.behind + spooled - node.pending_limit
+        excess = queue.ready + queue.behind + queue.aside + spooled - node.pending_limit
         while excess > 0 and queue.cursor is not None:
             self._drop(node, queue.cursor)
             excess -= 1
@@ -1427,7 +1434,7 @@ class Engine:
         entry = node.queue.head
         while entry is not None:
             following = entry.next
-            if entry.state in (codes.READY, codes.BEHIND):
+            if entry.state in (codes.READY, codes.BEHIND, codes.ASIDE):
                 self._drop(node, entry)
                 count += 1
             entry = following
@@ -1450,7 +1457,7 @@ class Engine:
     def move(self, source: Node, target: Node, count: int) -> int:
         """Move the oldest ready messages to another node, in order, as it has room; how many will go."""
         spooled = 0 if source.spool is None else source.spool.count
-        count = min(count, source.queue.ready + source.queue.behind + spooled)
+        count = min(count, source.queue.ready + source.queue.behind + source.queue.aside + spooled)
         if count > 0:
             move = Move(self, source, target, count)
             self.moves.append(move)
@@ -1508,6 +1515,7 @@ class Engine:
         self.sampled_ns = now_ns
         if self.temp.held:
             self.paging.hold_temp()
+        self.paging.scans.sweep()
         for node in self.every_node():
             if node.spool is not None:
                 self.paging.retry(node, node.spool)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from broker import codes
 from broker.large import dress
 from broker.passage import EXPIRED, MOVE_WINDOW
+from broker.queues.scan import Scans
 from broker.queues.spool import READ_AHEAD_BYTES, Message, Pager, Run, Spool, put_back
 from broker.storage import REDELIVERED
 
@@ -33,7 +34,7 @@ class Paging:
     """The nodes that page; the engine calls ``look`` at a node that has something to do.
 
     ``pager`` puts runs on disk; without one nothing pages. ``passing_bytes`` are those of runs on their way
-    to or from disk, part of what memory holds.
+    to or from disk, part of what memory holds; ``scans`` are those that readers look at.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -43,6 +44,7 @@ class Paging:
         self.pager: Pager | None = None
         self.nodes: set[Node] = set()
         self.passing_bytes = 0
+        self.scans = Scans()
         self._pause_ns = 0
 
     def set(self, node: Node, pages: bool) -> None:
@@ -61,6 +63,7 @@ class Paging:
         if spool is None:
             return
         now_ns = self._engine.now_ns
+        spool.tidy()
         if spool.runs and (node.consumers or spool.is_over(now_ns)) and not _letters_wait(node):
             spool.read_ahead(now_ns)
         if node.overflow == codes.OVERFLOW_PAGE:
@@ -125,11 +128,13 @@ class Paging:
         nbytes = 0
         now_ns = self._engine.now_ns
         late: list[Entry] = []
+        near: Entry | None = None
         for seq, flags, delivery_count, expires_ns, data in messages:
             if node.suspect_seq and seq <= node.suspect_seq:
                 flags |= REDELIVERED
             is_late = 0 < expires_ns <= now_ns
-            entry = put_back(node.queue, seq, flags, delivery_count, 0 if is_late else expires_ns, data)
+            entry = put_back(node.queue, seq, flags, delivery_count, 0 if is_late else expires_ns, data, near)
+            near = entry
             nbytes += len(data)
             if seq in node.bodies:
                 dress(entry, node.bodies[seq][0])
@@ -148,6 +153,34 @@ class Paging:
             self._engine.bury(node, entry, EXPIRED)
         self._engine.touch(node)
 
+    def _scanned(self, node: Node, run: Run, messages: list[Message]) -> list[Message]:
+        """A run was read to be looked at: from now on it is counted for what it holds."""
+        spool = node.spool
+        assert spool is not None
+        if not run.measured:
+            msgs, nbytes = spool.measure(run, len(messages), sum(len(each[4]) for each in messages))
+            if msgs or nbytes:
+                node.gate.depth_msgs += msgs
+                node.gate.depth_bytes += nbytes
+                if run.kept:
+                    self._engine.count_kept(node, msgs, nbytes)
+        if run.first <= node.suspect_seq:
+            return [
+                (seq, flags | REDELIVERED if seq <= node.suspect_seq else flags, count, expires_ns, data)
+                for seq, flags, count, expires_ns, data in messages
+            ]
+        return messages
+
+    def _met(self, node: Node, entry: Entry, taken: bool) -> None:
+        """A reader gets a message from disk; what a consumer takes is in memory from now on."""
+        if entry.seq in node.bodies:
+            dress(entry, node.bodies[entry.seq][0])
+        if taken:
+            self._memory.depth_bytes += len(entry.data) + codes.HELD_BYTES
+            self._memory.depth_msgs += 1
+            if entry.extra is not None and entry.extra.expires_ns:
+                self._engine.watch_expiry(node, entry)
+
     def restore(self, node: Node, run: Run) -> None:
         """A page of messages that survived: it stays on disk until it is needed."""
         self._spool_of(node).add(run)
@@ -160,13 +193,15 @@ class Paging:
     def fault(self) -> str:
         """What the temporary store can't do at present; empty if all is well."""
         for node in self._engine.every_node():
-            if node.spool is not None and (fault := node.spool.read_fault or node.spool.write_fault):
+            if node.spool is not None and (
+                fault := node.spool.read_fault or node.spool.write_fault or node.spool.look_fault
+            ):
                 return f"messages of '{node.name}' can't be paged: {fault}"
         return ""
 
     def retry(self, node: Node, spool: Spool) -> None:
         """Once a second what failed is tried again, and what expired on disk is looked for."""
-        if spool.write_fault is not None or spool.read_fault is not None:
+        if spool.write_fault is not None or spool.read_fault is not None or spool.look_fault is not None:
             spool.retry()
             self._paged(node)
         if spool.is_over(self._engine.now_ns) or self._temp.closed:
@@ -192,8 +227,18 @@ class Paging:
             def answered() -> None:
                 self._paged(node)
 
-            changed = self._memory_changed, self._temp_changed
-            node.spool = Spool(node.queue, self.pager, loaded, *changed, answered)
+            node.spool = Spool(
+                node.queue,
+                self.pager,
+                loaded,
+                self._memory_changed,
+                self._temp_changed,
+                answered,
+                scans=self.scans,
+                on_scanned=lambda run, messages: self._scanned(node, run, messages),
+                on_met=lambda entry, taken: self._met(node, entry, taken),
+                is_late=lambda expires_ns: expires_ns <= self._engine.now_ns,
+            )
         return node.spool
 
     def _paged(self, node: Node) -> None:

@@ -14,7 +14,7 @@ from broker.amqp import lifetimes
 from broker.amqp.consumers import Sampler, fit
 from broker.amqp.lane import Lane
 from broker.amqp.later import LongAnswers
-from broker.amqp.management import ManagementNode, Pending, at_once
+from broker.amqp.management import Awaited, ManagementNode, Pending, at_once
 from broker.amqp.peer import Peer, new_container_name
 from broker.amqp.quotas import Quotas
 from broker.amqp.roster import Roster
@@ -227,14 +227,17 @@ class Container:
             done()
 
     def _manage(self, peer: Peer, request: bytes) -> None:
-        answer = self._management.begin(request, peer.identity)
-        if answer is None:
+        awaited: list[Awaited] = []
+        answer = self._management.begin(request, peer.identity, awaited.append)
+        if isinstance(answer, Pending):
+            self._manage_later(peer, answer)
+        elif answer is not None:
+            self._reply(peer, *answer)
+        elif awaited:
+            self._await(peer, awaited[0])
+        else:
             text = "a management request without a usable reply-to was ignored"
             log.info(text, extra=peer.about())
-        elif isinstance(answer, Pending):
-            self._manage_later(peer, answer)
-        else:
-            self._reply(peer, *answer)
 
     def _manage_later(self, peer: Peer, pending: Pending) -> None:
         """Answer what takes long, without the loop."""
@@ -251,6 +254,16 @@ class Container:
 
         if not answers.submit(pending.answer, done):
             self._reply(peer, pending.reply_to, pending.refused("too much is being worked out; try again"))
+
+    def _await(self, peer: Peer, awaited: Awaited) -> None:
+        """Answer when the disk has been read."""
+
+        def go_on() -> None:
+            answer = self._management.resume(awaited)
+            if answer is not None and peer in self.peers:
+                self._reply(peer, *answer)
+
+        awaited.browsing.told = go_on
 
     def _reply(self, peer: Peer, reply_to: str, reply: bytes) -> None:
         """Send an answer; one nobody waits for any more, or reads, is dropped."""

@@ -26,6 +26,7 @@ from broker.manage.acting import Acting
 from broker.manage.attributes import PREFIX, ROWS, names
 from broker.manage.authority import INTERNAL
 from broker.manage.bindings import Binding
+from broker.manage.browsing import Browsing
 from broker.manage.model import Model, ended
 from broker.manage.tracing import FRAMES, SECONDS, Trace
 from broker.owned import decode_message
@@ -36,10 +37,12 @@ LARGEST_REQUEST = 1 << 20
 # A page is encoded on the reactor's thread: so many rows, and so many values, at most.
 MOST_ROWS = 1000
 MOST_CELLS = 10_000
+# Answers that wait for the disk at a time, each with what was read for it so far.
+MOST_AWAITED = 16
 
 OK, CREATED, NO_CONTENT = 200, 201, 204
 BAD_REQUEST, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, CONFLICT = 400, 403, 404, 405, 409
-FAILED, NOT_IMPLEMENTED = 500, 501
+FAILED, NOT_IMPLEMENTED, UNAVAILABLE = 500, 501, 503
 
 BROKER = PREFIX + "broker"
 # What can be made, changed and removed; everything else can only be looked at.
@@ -126,6 +129,24 @@ class StatusError(OperatorError):
         self.status = status
 
 
+class AwaitedError(Exception):
+    """The answer has to be waited for: ``browsing`` is the look at a queue that it needs."""
+
+    def __init__(self, browsing: Browsing) -> None:
+        super().__init__()
+        self.browsing = browsing
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A request whose answer needs the disk: ``ManagementNode.resume`` when ``browsing.told`` is called."""
+
+    request: Request
+    reply_to: str
+    correlation: Correlation
+    browsing: Browsing
+
+
 # A status, a body, and application properties beside the status, where there are any.
 Answer = tuple[int, Body] | tuple[int, Body, Mapping[str, object]]
 
@@ -168,6 +189,7 @@ class ManagementNode:
         self._model = model
         self._largest = largest
         self._bounds = depth, elements
+        self._awaited = 0
         self._operations: dict[str, Callable[[Request], Answer | Later]] = {
             "CREATE": self._create,
             "READ": self._read,
@@ -202,14 +224,24 @@ class ManagementNode:
         """The operations it knows, its own and those on entities."""
         return self._operations.keys()
 
-    def handle(self, data: bytes, identity: Identity = INTERNAL) -> tuple[str, bytes] | None:
+    def handle(
+        self,
+        data: bytes,
+        identity: Identity = INTERNAL,
+        on_wait: Callable[[Awaited], None] = lambda awaited: None,
+    ) -> tuple[str, bytes] | None:
         """As ``begin``, and whatever takes long is worked out here and now."""
-        answer = self.begin(data, identity)
+        answer = self.begin(data, identity, on_wait)
         return (answer.reply_to, answer.answer(at_once)) if isinstance(answer, Pending) else answer
 
-    def begin(self, data: bytes, identity: Identity = INTERNAL) -> tuple[str, bytes] | Pending | None:
+    def begin(
+        self,
+        data: bytes,
+        identity: Identity = INTERNAL,
+        on_wait: Callable[[Awaited], None] = lambda awaited: None,
+    ) -> tuple[str, bytes] | Pending | None:
         """The reply-to and the encoded answer, or what makes it; None where there is nobody to answer, or no
-        request at all. ``identity`` is who asks.
+        request at all, or where the answer needs the disk, which ``on_wait`` is told. ``identity`` is who asks.
         """
         if not 0 < len(data) <= self._largest or not is_bounded(data, *self._bounds):
             return None
@@ -231,22 +263,41 @@ class ManagementNode:
                 return OK, NOTHING
             return found
 
-        def encoded(perform: Callable[[], Answer]) -> bytes:
-            answer = self._answer(request, perform)
-            try:
-                return _reply(correlation, reply_to, *answer)
-            except Exception:  # noqa: BLE001 - as below
-                return _reply(correlation, reply_to, *_failed(request))
-
-        answer = encoded(perform)
+        try:
+            answer = self._encoded(request, reply_to, correlation, perform)
+        except AwaitedError as awaited:
+            self._awaited += 1
+            on_wait(Awaited(request, reply_to, correlation, awaited.browsing))
+            return None
         if not later:
             return reply_to, answer
         return Pending(
             reply_to,
-            lambda ask: encoded(lambda: later[0].changed(ask)),
+            lambda ask: self._encoded(request, reply_to, correlation, lambda: later[0].changed(ask)),
             lambda why: _reply(correlation, reply_to, CONFLICT, why, NOTHING),
             later[0].dry_run,
         )
+
+    def resume(self, awaited: Awaited) -> tuple[str, bytes] | None:
+        """The answer that was waited for, as of ``handle``; None while there is more to wait for."""
+        request, reply_to = awaited.request, awaited.reply_to
+        try:
+            reply = self._encoded(
+                request, reply_to, awaited.correlation, lambda: self._browsed(awaited.browsing)
+            )
+        except AwaitedError:
+            return None
+        self._awaited -= 1
+        return reply_to, reply
+
+    def _encoded(
+        self, request: Request, reply_to: str, correlation: Correlation, perform: Callable[[], Answer]
+    ) -> bytes:
+        answer = self._answer(request, perform)
+        try:
+            return _reply(correlation, reply_to, *answer)
+        except Exception:  # noqa: BLE001 - as below
+            return _reply(correlation, reply_to, *_failed(request))
 
     def _answer(
         self, request: Request, perform: Callable[[], Answer]
@@ -254,6 +305,8 @@ class ManagementNode:
         """The status, its description, the body and further properties; a refusal has an empty body."""
         try:
             status, body, *more = perform()
+        except AwaitedError:
+            raise
         except StatusError as refusal:
             return refusal.status, str(refusal), NOTHING, NOTHING
         except ForbiddenError as refusal:
@@ -396,9 +449,18 @@ class ManagementNode:
         return OK, {"moved": request.model.move(*given)}
 
     def _browse(self, request: Request) -> Answer:
-        found = request.model.browse(
+        browsing = request.model.browse(
             request.text("name"), request.number("offset", 0), min(request.number("count", 20), MOST_ROWS)
         )
+        return self._browsed(browsing)
+
+    def _browsed(self, browsing: Browsing) -> Answer:
+        found = browsing.go_on()
+        if found is None:
+            if self._awaited >= MOST_AWAITED and not browsing.resumed:
+                raise StatusError(UNAVAILABLE, "too many answers wait for the disk: ask again")
+            browsing.resumed = True
+            raise AwaitedError(browsing)
         return OK, {"messages": [asdict(each) for each in found.messages], "paged": found.paged}
 
     def _discard(self, request: Request) -> Answer:

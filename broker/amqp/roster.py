@@ -181,7 +181,15 @@ def _consumer_view(peer: Peer, link: ConsumerLink) -> ConsumerView:
         active=link.browses or link.node.consumers[:1] == [link],
         browses=link.browses,
         finished=link.reader is not None and not link.node.queue.has_more(link.reader),
+        selects=link.reader is not None and link.reader.wanted is not None,
+        unseen_msgs=_unseen_msgs(link),
         choked=link.is_choked(),
         streaming=link.is_streaming(),
         unsent_bytes=link.unsent_bytes(),
     )
+
+
+def _unseen_msgs(link: ConsumerLink) -> int:
+    """How many messages on disk a reader has yet to look at."""
+    spool = link.node.spool
+    return 0 if link.reader is None or spool is None else spool.left_for(link.reader)

@@ -380,7 +380,7 @@ cdef class Connection:
         if not consumer.started and pn_link_credit(link) > 0:
             consumer.started = True
             consumer.engine.consumers_changed(consumer.node)
-        if consumer.node.queue.ready > 0:
+        if consumer.node.queue.ready > 0 or consumer.node.queue.gap:
             consumer.engine.touch(consumer.node)
 
     cdef object repeat_flow(self, void *link):
@@ -432,7 +432,9 @@ cdef class Connection:
     cdef object reconsider(self):
         """Its socket has room again: every link on it may have something to send."""
         for link in self.links:
-            if isinstance(link, ConsumerLink) and (<ConsumerLink>link).node.queue.ready > 0:
+            if isinstance(link, ConsumerLink) and (
+                (<ConsumerLink>link).node.queue.ready > 0 or (<ConsumerLink>link).node.queue.gap
+            ):
                 (<ConsumerLink>link).engine.touch((<ConsumerLink>link).node)
 
     cdef object throttle(self, Engine engine):
@@ -1379,7 +1381,7 @@ cdef class ConsumerLink(Consumer):
         if self.presettled:
             pn_delivery_settle(self.streaming)
         self.drop_stream()
-        if self.presettled:
+        if self.presettled and not self.browses:
             self.engine.acknowledge(self.node, entry)
         self.engine.touch(self.node)
 
@@ -1449,7 +1451,7 @@ cdef class ConsumerLink(Consumer):
         else:
             self.free_slot(delivery, number)
             self.connection.touch()
-        if self.node.queue.ready > 0:
+        if self.node.queue.ready > 0 or self.node.queue.gap:
             self.engine.touch(self.node)
 
     cdef long sample(self, long now_ns, double seconds) except -1:
@@ -1470,7 +1472,9 @@ cdef class ConsumerLink(Consumer):
         """Whether it holds messages, or holds some up by having no credit or by not reading."""
         if self.in_flight > 0:
             return True
-        if self.node.queue.ready == 0 or (self.node.single_active and self.node.consumers[0] is not self):
+        if self.node.queue.ready == 0 and (self.reader is None or not self.node.queue.gap):
+            return False
+        if self.node.single_active and self.node.consumers[0] is not self:
             return False
         if self.reader is not None and not self.node.queue.has_more(self.reader):
             return False
@@ -1554,9 +1558,12 @@ cdef class ConsumerLink(Consumer):
             return False
         if self.reader is not None:
             # Where nothing is ready what it hasn't looked at is others', for as long as they like.
-            if (self.node.queue.ready == 0 and not self.browses) or not self.node.queue.has_more(self.reader):
+            if self.node.queue.ready == 0 and not self.node.queue.gap and not self.browses:
                 return False
-            self.engine.touch(self.node)
+            if not self.node.queue.has_more(self.reader):
+                return False
+            if not self.reader.waits:
+                self.engine.touch(self.node)
             return True
         if self.node.queue.gap:
             # More is on its way from disk.
@@ -1595,7 +1602,7 @@ cdef class ConsumerLink(Consumer):
             self.connection.adrift = {}
         self.dead = True
         if self.outflow is not None:
-            if self.presettled:
+            if self.presettled and not self.browses:
                 self.engine.requeue(self.node, self.streamed, True)
             self.drop_stream()
         pn_link_set_context(self.link, NULL)

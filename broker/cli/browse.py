@@ -1,16 +1,20 @@
 """Look at a queue's messages without taking them, the oldest first.
 
-What was paged out to disk is counted, not shown. --json has the whole message, sections and all.
+What is on disk only is read from there. --json has the whole message, sections and all.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import cast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
 
 from broker.cli import arguments, ask
 from broker.cli.printable import safe
+
+if TYPE_CHECKING:
+    from broker.client.request import Management
 
 EXAMPLES = (
     ("sluice browse orders --count 5", "the five oldest, which stay"),
@@ -32,15 +36,24 @@ def run(args: argparse.Namespace) -> int:
     from broker.client import codec
 
     with ask.connect(args) as management:
-        given = {"name": args.address, "offset": args.offset, "count": args.count}
-        answer = ask.operation(management, "browse", **given)
-    for row in cast("list[dict[str, object]]", answer["messages"]):
-        encoded = bytes(cast("bytes", row.pop("message")))
-        if args.json:
-            print(json.dumps(row | codec.described(encoded)))
-        else:
-            body = safe(codec.shown(encoded))
-            print(f"{row['number']:>8}  {row['state']:<8}  {row['bytes']:>8,} B  {body}")
-    if not args.json and answer["paged"]:
-        print(f"and {answer['paged']:,} on disk")
+        for row in _rows(management, args.address, args.offset, args.count):
+            encoded = bytes(cast("bytes", row.pop("message")))
+            if args.json:
+                print(json.dumps(row | codec.described(encoded)))
+            else:
+                body = safe(codec.shown(encoded))
+                print(f"{row['number']:>8}  {row['state']:<8}  {row['bytes']:>8,} B  {body}")
     return 0
+
+
+def _rows(management: Management, address: str, offset: int, count: int) -> Iterator[dict[str, object]]:
+    """As many as are asked for; an answer has as many as fit in it."""
+    end = offset + count
+    while offset < end:
+        given = {"name": address, "offset": offset, "count": end - offset}
+        answer = ask.operation(management, "browse", **given)
+        rows = cast("list[dict[str, object]]", answer["messages"])
+        if not rows:
+            return
+        yield from rows
+        offset += len(rows)

@@ -15,6 +15,7 @@ from broker.manage.audit import Audit
 from broker.manage.authority import BROKER, EVENTS, INTERNAL, is_internal
 from broker.manage.bindings import Binding
 from broker.manage.bridges import BridgeView, ends_of
+from broker.manage.browsing import Browsing
 from broker.manage.deadlocks import DeadlockView
 from broker.manage.effect import Effect
 from broker.manage.entities import Page
@@ -22,7 +23,7 @@ from broker.manage.holds import EVERYTHING
 from broker.manage.model import Explanation, Model, Reread, Steps
 from broker.manage.samples import Sample
 from broker.manage.tracing import Trace
-from broker.manage.views import Browsed, ConsumerView, ProducerView
+from broker.manage.views import ConsumerView, ProducerView
 from broker.manage.why import Why
 from broker.node import Node
 from broker.policy.effective import PolicySet
@@ -130,10 +131,12 @@ class Acting:
             self._require_made(target)
         return self._model.move(source, target, count, dry_run, self._user)
 
-    def browse(self, name: str, offset: int = 0, count: int = 20) -> Browsed:
+    def browse(
+        self, name: str, offset: int = 0, count: int = 20, told: Callable[[], None] = lambda: None
+    ) -> Browsing:
         """As the model's."""
         self._require(Action.BROWSE, self._place(name))
-        return self._model.browse(name, offset, count)
+        return self._model.browse(name, offset, count, told)
 
     # --- operators
 

@@ -36,6 +36,7 @@ from broker.manage.authority import Authority
 from broker.manage.backups import Backups
 from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
 from broker.manage.bridges import DefinedBridges
+from broker.manage.browsing import Browsing
 from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.deadlocks import Deadlocks
 from broker.manage.definitions import Definition
@@ -57,14 +58,11 @@ from broker.manage.totals import Totals
 from broker.manage.tracing import Tracing
 from broker.manage.views import (
     BrokerView,
-    Browsed,
-    BrowsedMessage,
     ConsumerView,
     Links,
     QueueView,
     Snapshot,
     StoreView,
-    browsed,
     queue_view,
     waiting_msgs,
 )
@@ -101,9 +99,6 @@ class Explanation:
     held_by: str
     settings: tuple[Setting, ...]
 
-
-# An answer with messages is encoded and kept in memory until it is read.
-BROWSE_BYTES = 1 << 19
 
 # Links that one answer says why they wait, about: they are told in one turn of the broker's thread.
 MOST_TOLD = 1000
@@ -353,17 +348,13 @@ class Model:
         count = min(count or waiting_msgs(here), waiting_msgs(here))
         return count if dry_run or there is None else self.engine.move(here, there, count)
 
-    def browse(self, name: str, offset: int = 0, count: int = 20) -> Browsed:
-        """The oldest messages of a queue that are in memory, as they are; up to ``BROWSE_BYTES`` of them."""
-        node = self.find(name)
-        found: list[BrowsedMessage] = []
-        nbytes = 0
-        for entry in islice(node.queue, offset, offset + count):
-            nbytes += len(entry.data)
-            if found and nbytes > BROWSE_BYTES:
-                break
-            found.append(browsed(entry))
-        return Browsed(tuple(found), 0 if node.spool is None else node.spool.count)
+    def browse(
+        self, name: str, offset: int = 0, count: int = 20, told: Callable[[], None] = lambda: None
+    ) -> Browsing:
+        """A look at the oldest messages of a queue, as they are. ``told`` is called, on the reactor's thread,
+        when it can go on where something has to be read from disk first.
+        """
+        return Browsing(self.find(name), offset, count, told)
 
     def bind(self, source: str, target: str, user: str = "") -> None:
         """A queue takes what is sent to a topic, and from now on what it doesn't set itself (FLOW §6)."""

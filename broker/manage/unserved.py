@@ -113,9 +113,11 @@ def _of_its_place(
 
 def _of_the_messages(link: ConsumerView, node: Node, waiting: int) -> Reason:
     queue = node.queue
-    if link.browses and (link.finished or waiting == 0):
+    if link.browses and (link.finished or node.gate.depth_msgs == 0):
         text = f"it looks and has seen all {messages(node.gate.depth_msgs)}"
         return Reason(SEEN, text, "when a message comes", Bar(SEEN, node.gate.depth_msgs))
+    if queue.gap and (link.selects or link.browses):
+        return _of_the_search(link, node, waiting)
     if queue.ready:
         return _of_what_is_ready(link, node)
     if queue.gap:
@@ -133,6 +135,28 @@ def _of_the_messages(link: ConsumerView, node: Node, waiting: int) -> Reason:
         text = f"every message of the {depth:,} queued is with {whose} already, unsettled"
         return Reason(HELD, text, "when a message comes, or one is given back", Bar(HELD, depth))
     return Reason(EMPTY, f"'{node.name}' is empty", "when a message comes", Bar(EMPTY))
+
+
+def _of_the_search(link: ConsumerView, node: Node, waiting: int) -> Reason:
+    """Of one that looks for what it wants, on disk too."""
+    fault = None if node.spool is None else node.spool.look_fault
+    left = f", {link.unseen_msgs:,} of them on disk still to be looked at" if link.unseen_msgs else ""
+    if fault is not None and left:
+        text = f"{messages(link.unseen_msgs)} on disk that can't be read: {fault}"
+        return Reason(PAGING, text, "when the disk can be read", Bar(PAGING, link.unseen_msgs))
+    if link.unseen_msgs and not link.selects:
+        text = f"{messages(link.unseen_msgs)} on disk, being read"
+        return Reason(PAGING, text, "when they are", Bar(PAGING, link.unseen_msgs))
+    if link.finished or link.unseen_msgs:
+        text = f"its selector matched none of {messages(waiting)}{left}"
+        frees = "when it comes to one that it wants" if left else "when one comes that it wants"
+        return Reason(SELECTOR, text, frees, Bar(SELECTOR, waiting))
+    return Reason(
+        DISPATCH,
+        f"{messages(waiting)} and nothing in its way",
+        "with the next dispatch",
+        Bar(DISPATCH, waiting),
+    )
 
 
 def _of_what_is_ready(link: ConsumerView, node: Node) -> Reason:

@@ -189,7 +189,8 @@ class ConsumerView:
     messages a second, of the last second that was sampled; ``round_trip_s`` from sending a message to its
     settlement, at best, known where `dispatch` is `adaptive`. ``slow``: as `slow_consumer` says. ``active``
     is false for one that waits behind the node's single active consumer, ``finished`` true for one with a
-    selector, or a browser, that has looked at all there is. ``choked``: its peer doesn't read.
+    selector, or a browser, that has looked at all there is; ``selects`` says that it has a selector,
+    ``unseen_msgs`` how many messages on disk it has yet to look at. ``choked``: its peer doesn't read.
     """
 
     id: str
@@ -219,6 +220,8 @@ class ConsumerView:
     active: bool = True
     browses: bool = False
     finished: bool = False
+    selects: bool = False
+    unseen_msgs: int = 0
     choked: bool = False
     streaming: bool = False
     unsent_bytes: int = 0
@@ -299,7 +302,11 @@ class SessionView:
 
 @dataclass(frozen=True, slots=True)
 class BrowsedMessage:
-    """One message as it lies in its queue, encoded; ``number`` is its sequence number."""
+    """One message as it lies in its queue, encoded; ``number`` is its sequence number.
+
+    ``state`` is `ready`, `acquired` by a consumer, `pending` (it isn't on disk yet), `behind` others that are
+    on disk only, `aside` among them, or `on disk` only itself.
+    """
 
     number: int
     state: str
@@ -312,7 +319,7 @@ class BrowsedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Browsed:
-    """Messages of a queue, and how many more are on disk only."""
+    """Messages of a queue, and how many of all it has are on disk only."""
 
     messages: tuple[BrowsedMessage, ...]
     paged: int
@@ -328,7 +335,7 @@ def browsed(entry: Entry) -> BrowsedMessage:
     """An entry for whoever looks."""
     return BrowsedMessage(
         number=entry.seq,
-        state=("ready", "acquired", "gone", "pending", "behind")[entry.state],
+        state=("ready", "acquired", "gone", "pending", "behind", "aside")[entry.state],
         bytes=len(entry.data) + _in_file(entry),
         durable=bool(entry.durable),
         delivery_count=entry.delivery_count,
@@ -500,7 +507,8 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
 def waiting_msgs(node: Node) -> int:
     """Messages no consumer holds: ready, on their way to disk, and on disk only."""
     queue = node.queue
-    return queue.ready + queue.pending + queue.behind + (0 if node.spool is None else node.spool.count)
+    spooled = 0 if node.spool is None else node.spool.count
+    return queue.ready + queue.pending + queue.behind + queue.aside + spooled
 
 
 def _stopped_by(gates: list[Gate]) -> list[str]:

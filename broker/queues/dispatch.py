@@ -45,7 +45,9 @@ class Consumer:
 def only(queue: Queue, consumer: Consumer) -> None:
     """All that is ready to the one consumer there is, up to its capacity."""
     reader = consumer.reader
-    consumer.left = min(consumer.capacity(), queue.ready)
+    consumer.left = consumer.capacity()
+    if reader is None or not queue.gap:
+        consumer.left = min(consumer.left, queue.ready)
     while consumer.left > 0:
         entry = queue.acquire_for(consumer) if reader is None else queue.acquire_next(reader)
         if entry is None:
@@ -61,7 +63,8 @@ def fair(queue: Queue, consumers: list[Consumer], start: int) -> None:
     one (Open MQ's consumer flow control for small backlogs). ``start`` breaks ties in turn.
     """
     takers = _with_capacity(consumers, start)
-    while queue.ready > 0 and takers:
+    # A reader looks further than at what is ready.
+    while takers and (queue.ready > 0 or queue.gap):
         taker = takers[0]
         for other in takers:
             if other.load < taker.load:
@@ -81,7 +84,7 @@ def fair(queue: Queue, consumers: list[Consumer], start: int) -> None:
 def fill(queue: Queue, consumers: list[Consumer], start: int) -> None:
     """First come, first served, in full batches: the next consumer in turn takes all it may."""
     for taker in _with_capacity(consumers, start):
-        if queue.ready <= 0:
+        if queue.ready <= 0 and not queue.gap:
             return
         only(queue, taker)
 

@@ -19,7 +19,10 @@ class Expiry:
     """A heap of entries by deadline, in monotonic nanoseconds."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Entry]] = []
+        # Deadline, number, and which of those with that number: one that was on disk meanwhile is there again
+        # beside the husk of itself.
+        self._heap: list[tuple[int, int, int, Entry]] = []
+        self._added = 0
         self._husks = 0
 
     def __len__(self) -> int:
@@ -27,13 +30,14 @@ class Expiry:
 
     def add(self, entry: Entry, deadline_ns: int) -> None:
         """The entry expires then, unless it is gone or held by a consumer."""
-        heapq.heappush(self._heap, (deadline_ns, entry.seq, entry))
+        self._added += 1
+        heapq.heappush(self._heap, (deadline_ns, entry.seq, self._added, entry))
 
     def left(self) -> None:
         """An entry that was added left its queue."""
         self._husks += 1
         if self._husks > SWEEP_MSGS and 2 * self._husks > len(self._heap):
-            self._heap = [item for item in self._heap if item[2].state != codes.GONE]
+            self._heap = [item for item in self._heap if item[3].state != codes.GONE]
             heapq.heapify(self._heap)
             self._husks = 0
 
@@ -41,7 +45,7 @@ class Expiry:
         """Entries whose time has come, taken out; those a consumer holds expire when they come back."""
         found: list[Entry] = []
         while self._heap and self._heap[0][0] <= now_ns:
-            entry = heapq.heappop(self._heap)[2]
+            entry = heapq.heappop(self._heap)[3]
             if entry.state == codes.GONE:
                 self._husks -= 1
             elif entry.state != codes.ACQUIRED:

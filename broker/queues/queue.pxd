@@ -18,16 +18,19 @@ cdef class Entry:
 @cython.final
 cdef class Reader:
     cdef public object owner, wanted
-    cdef public bint browses, unfinished
+    cdef public bint browses, unfinished, waits
     cdef public Entry position
     cdef public list returned
+    cdef public long passed, left
+    cdef public object run
 
 @cython.final
 cdef class Queue:
     cdef public Entry head, tail, cursor
     cdef public Entry first_pending, first_behind
     cdef public bint gap
-    cdef public long behind, behind_bytes
+    cdef public long behind, behind_bytes, gap_first, aside, aside_bytes
+    cdef public object disk
     cdef public long ready, acquired, next_seq, picky, pending
     cdef public list readers
 
@@ -39,8 +42,12 @@ cdef class Queue:
     cpdef object cut(self, long keep_msgs, long keep_bytes)
     @cython.locals(entry=Entry)
     cpdef Entry take_behind(self)
-    @cython.locals(entry=Entry, following=Entry, before=Entry)
-    cpdef Entry fill(self, bytes data, long seq)
+    @cython.locals(entry=Entry)
+    cpdef Entry fill(self, bytes data, long seq, Entry near=*)
+    @cython.locals(entry=Entry)
+    cpdef Entry extract(self, bytes data, long seq, Entry near)
+    @cython.locals(entry=Entry)
+    cpdef object join(self, long before)
     @cython.locals(entry=Entry)
     cpdef object close_gap(self)
     cdef object _make_ready(self, Entry entry)
@@ -61,17 +68,29 @@ cdef class Queue:
     cpdef object close_reader(self, Reader reader)
     @cython.locals(entry=Entry)
     cpdef bint has_more(self, Reader reader)
-    @cython.locals(left=long, entry=Entry, following=Entry)
+    @cython.locals(entry=Entry, found=Entry, ahead=long)
     cdef Entry _next(self, Reader reader)
+    @cython.locals(entry=Entry, following=Entry)
+    cdef Entry _next_in_memory(self, Reader reader, long upto)
+    cdef bint _may_pass(self, Reader reader) except -1
     @cython.locals(reader=Reader)
-    cdef object _show(self, Entry entry, Entry following)
+    cdef object _show(self, Entry entry)
     @cython.locals(reader=Reader)
     cdef object _return(self, Entry entry)
+    @cython.locals(reader=Reader)
+    cdef object _send_back(self, Entry entry)
+    @cython.locals(first=Entry)
+    cdef object _rewind(self, Reader reader)
+    @cython.locals(following=Entry, before=Entry)
+    cdef object _insert(self, Entry entry, Entry near)
+    cdef object _put_aside(self, Entry entry)
+    cdef object _leave_aside(self, Entry entry)
     cpdef object take(self, Entry entry)
     cpdef object release(self, Entry entry)
     cpdef object settle(self, Entry entry)
     @cython.locals(following=Entry)
     cpdef object drop(self, Entry entry)
+    @cython.locals(entry=Entry)
     cpdef Entry oldest(self)
     @cython.locals(entry=Entry, following=Entry, reader=Reader)
     cpdef object clear(self)
@@ -82,5 +101,6 @@ cdef class Queue:
     @cython.locals(before=Entry, after=Entry, reader=Reader)
     cdef object _unlink(self, Entry entry)
 
+cdef bint _is_free(Entry entry) except -1
 cdef bint _is_wanted(Reader reader, Entry entry) except -1
 cdef object _illegal(Entry entry, str verb)

@@ -25,11 +25,21 @@ LIFE = {
     (codes.PENDING, "store behind"): codes.BEHIND,
     (codes.BEHIND, "join"): codes.READY,
     (codes.BEHIND, "drop"): codes.GONE,
+    (codes.ACQUIRED, "put aside"): codes.ASIDE,
+    (codes.ASIDE, "acquire"): codes.ACQUIRED,
+    (codes.ASIDE, "join"): codes.READY,
+    (codes.ASIDE, "drop"): codes.GONE,
 }
 
 
 # How many entries a reader looks at before others have their turn; a match costs a microsecond or two.
 SCAN = 256
+# How many may be aside before readers take no more from beyond the gap's beginning, and of how many bytes:
+# they are in memory until what stands before them has been read.
+MOST_ASIDE = 2000
+MOST_ASIDE_BYTES = 1 << 21
+# How many that came back a reader remembers one by one; where there are more it looks again from the first.
+MOST_RETURNED = 1000
 
 
 class IllegalTransition(RuntimeError):  # noqa: N818 - a bug of ours, not an error of anybody's input
@@ -76,13 +86,23 @@ class Filter(Protocol):
     def matches(self, data: bytes) -> bool: ...
 
 
+class Disk(Protocol):
+    """The messages in a queue's gap, for readers (spool.py)."""
+
+    def ahead(self, reader: Reader) -> int: ...
+
+    def look(self, reader: Reader) -> Entry | None: ...
+
+
 class Reader:
     """How far one who doesn't take everything has looked: a consumer with a filter, or a browser.
 
-    Every entry before ``position`` was looked at and either taken or not wanted; None is the end. What
-    is released before it stands in ``returned``. So an entry is looked at once, and once more each time
-    it comes back: a search costs what is new, whatever the queue's depth. ``wanted`` None wants all.
-    ``browses``: it takes nothing. ``unfinished``: it stopped after ``SCAN`` entries, not at the end.
+    Every message up to the number ``passed``, in memory or on disk, was looked at and either taken or not
+    wanted; ``position`` is the first entry in memory behind that, None at the end, and ``run`` where it is
+    on disk (spool.py). What is released before it stands in ``returned``. So an entry is looked at once, and
+    once more each time it comes back: a search costs what is new, whatever the queue's depth. ``wanted``
+    None wants all. ``browses``: it takes nothing. ``unfinished``: it stopped after ``SCAN`` messages, not at
+    the end; ``waits``: what comes next is read from disk first. ``left``: how many more it may look at.
     """
 
     def __init__(self, owner: object, wanted: Filter | None, browses: bool = False) -> None:
@@ -91,7 +111,11 @@ class Reader:
         self.browses = browses
         self.position: Entry | None = None
         self.returned: list[tuple[int, Entry]] = []
+        self.passed = 0
+        self.run: Any = None
+        self.left = 0
         self.unfinished = False
+        self.waits = False
 
 
 class Queue:
@@ -100,8 +124,10 @@ class Queue:
     Behind the last ready one stand the pending: the first of them waits for the disk and all that
     came after it waits with it, so that nothing overtakes. A deep queue has a ``gap`` behind its ready
     entries, where runs of messages are on disk only (spool.py); what came after those and is in
-    memory is behind. So the order is: ready and acquired, the gap, behind, pending. What is
-    behind is acquired only to leave: it expired.
+    memory is behind. So the order is: ready and acquired, the gap, behind, pending. Consumers that take all
+    get what is ready; readers look further, into the gap (``disk``) and at what is behind it. What one took
+    there and gave back is ``aside``: readers may have it, others once the gap, which begins with the number
+    ``gap_first``, begins behind it.
     """
 
     def __init__(self) -> None:
@@ -115,6 +141,10 @@ class Queue:
         self.pending = 0
         self.first_pending: Entry | None = None
         self.gap = False
+        self.gap_first = 0
+        self.disk: Disk | None = None
+        self.aside = 0
+        self.aside_bytes = 0
         self.behind = 0
         self.behind_bytes = 0
         self.first_behind: Entry | None = None
@@ -132,7 +162,7 @@ class Queue:
             entry.prev = tail
         self.tail = entry
         if self.readers:
-            self._show(entry, None)
+            self._show(entry)
         if keep or self.pending > 0 or self.gap:
             self._hold_back(entry, keep)
             return entry
@@ -172,36 +202,43 @@ class Queue:
         """The first entry behind the gap, taken out of the list: it goes to disk. None if there is none."""
         entry = self.first_behind
         if entry is not None:
+            if self.readers:
+                self._send_back(entry)
             self.drop(entry)
         return entry
 
-    def fill(self, data: bytes, seq: int) -> Entry:
-        """A message that was in the gap is back in memory: ready, behind all that are."""
+    def fill(self, data: bytes, seq: int, near: Entry | None = None) -> Entry:
+        """A message that was in the gap is back in memory: ready, behind all that are.
+
+        ``near`` is an entry that stands near its place, where one is known.
+        """
         entry = Entry(data, seq)
-        following = self.first_behind if self.first_behind is not None else self.first_pending
-        before = self.tail if following is None else following.prev
-        while before is not None and before.seq > seq:
-            # It expired behind the gap and is on its way elsewhere.
-            following = before
-            before = before.prev
-        entry.prev = before
-        entry.next = following
-        if before is None:
-            self.head = entry
-        else:
-            before.next = entry
-        if following is None:
-            self.tail = entry
-        else:
-            following.prev = entry
-        if self.readers:
-            self._show(entry, following)
+        self._insert(entry, near)
         self._make_ready(entry)
         return entry
+
+    def extract(self, data: bytes, seq: int, near: Entry | None) -> Entry:
+        """A message that stays in the gap but for a reader that is about to take it: aside, in its place."""
+        entry = Entry(data, seq)
+        self._insert(entry, near)
+        self._put_aside(entry)
+        return entry
+
+    def join(self, before: int) -> None:
+        """What is aside and stands before this number is ready."""
+        entry = self.head
+        while entry is not None and self.aside > 0 and entry.seq < before:
+            if entry.state == codes.ASIDE:
+                self._leave_aside(entry)
+                self._make_ready(entry)
+            entry = entry.next
 
     def close_gap(self) -> None:
         """Nothing is in the gap any more: what was behind it is ready."""
         self.gap = False
+        self.gap_first = 0
+        if self.aside > 0:
+            self.join(codes.UNBOUNDED)
         entry = self.first_behind
         self.first_behind = None
         self.behind = self.behind_bytes = 0
@@ -233,19 +270,20 @@ class Queue:
         return None
 
     def acquire_next(self, reader: Reader) -> Entry | None:
-        """The next ready entry that the reader wants, acquired; None when it has looked at all there are."""
+        """The next entry that the reader wants, acquired; None when it has looked at all there are."""
         entry = self._next(reader)
         if entry is not None:
             self._take(entry)
         return entry
 
     def look(self, reader: Reader) -> Entry | None:
-        """The next ready entry that a browser wants, left where it is."""
+        """The next entry that a browser wants, left where it is; of one that is on disk, a copy."""
         return self._next(reader)
 
     def open_reader(self, reader: Reader) -> None:
         """It begins at the head."""
         reader.position = self.head
+        reader.passed = 0
         self.readers.append(reader)
 
     def close_reader(self, reader: Reader) -> None:
@@ -254,11 +292,22 @@ class Queue:
             self.readers.remove(reader)
         reader.position = None
         reader.returned = []
+        reader.run = None
 
     def has_more(self, reader: Reader) -> bool:
-        """Whether there is something to look at: not only what waits for the disk."""
+        """Whether there is something to look at: not only what has yet to be written."""
         entry = reader.position
-        return bool(reader.returned) or (entry is not None and entry.state in (codes.READY, codes.ACQUIRED))
+        if reader.returned:
+            return True
+        if entry is not None and entry.state in (codes.READY, codes.ACQUIRED) and not self.gap:
+            return True
+        if self.gap and entry is not None and entry.seq < self.gap_first:
+            return True
+        if not self._may_pass(reader):
+            return False
+        if entry is not None and entry.state != codes.PENDING:
+            return True
+        return self.gap and self.disk is not None and self.disk.ahead(reader) != codes.UNBOUNDED
 
     def take(self, entry: Entry) -> None:
         """Acquire this very entry, wherever it stands."""
@@ -268,11 +317,11 @@ class Queue:
         """Back to ready, in its old place."""
         if entry.state != codes.ACQUIRED:
             raise _illegal(entry, "release")
-        entry.state = codes.READY
         self.acquired -= 1
-        self.ready += 1
-        if self.cursor is None or entry.seq < self.cursor.seq:
-            self.cursor = entry
+        if self.gap and entry.seq > self.gap_first:
+            self._put_aside(entry)
+        else:
+            self._make_ready(entry)
         if self.readers:
             self._return(entry)
 
@@ -295,6 +344,10 @@ class Queue:
             self._leave_behind(entry)
             self._unlink(entry)
             return
+        if entry.state == codes.ASIDE:
+            self._leave_aside(entry)
+            self._unlink(entry)
+            return
         if entry.state != codes.READY:
             raise _illegal(entry, "drop")
         if entry is self.cursor:
@@ -314,6 +367,11 @@ class Queue:
         """The first entry in memory that nobody holds, left where it is."""
         if self.cursor is not None:
             return self.cursor
+        entry = self.head
+        while self.aside > 0 and entry is not None:
+            if entry.state == codes.ASIDE:
+                return entry
+            entry = entry.next
         return self.first_behind if self.first_behind is not None else self.first_pending
 
     def clear(self) -> None:
@@ -322,9 +380,11 @@ class Queue:
         for reader in self.readers:
             reader.position = None
             reader.returned = []
+            reader.run = None
         self.head = self.tail = self.cursor = self.first_pending = self.first_behind = None
         self.gap = False
-        self.behind = self.behind_bytes = 0
+        self.gap_first = 0
+        self.behind = self.behind_bytes = self.aside = self.aside_bytes = 0
         while entry is not None:
             following = entry.next
             entry.prev = None
@@ -340,41 +400,119 @@ class Queue:
             entry = entry.next
 
     def _next(self, reader: Reader) -> Entry | None:
-        """Look at up to ``SCAN`` entries, those that came back first."""
-        left = SCAN
+        """Look at up to ``SCAN`` messages: first at those that came back, then by number, anywhere."""
+        reader.left = SCAN
         reader.unfinished = False
+        reader.waits = False
         while reader.returned:
-            if left == 0:
+            if reader.left == 0:
                 reader.unfinished = True
                 return None
-            left -= 1
+            reader.left -= 1
             _, entry = heappop(reader.returned)
-            if entry.state == codes.READY and _is_wanted(reader, entry):
+            if _is_free(entry) and _is_wanted(reader, entry):
                 return entry
+        while True:
+            ahead = codes.UNBOUNDED
+            if self.gap and self.disk is not None:
+                ahead = self.disk.ahead(reader)
+            found = self._next_in_memory(reader, ahead)
+            if found is not None or reader.unfinished or ahead == codes.UNBOUNDED:
+                return found
+            if self.disk is None or not self._may_pass(reader):
+                return None
+            found = self.disk.look(reader)
+            if found is not None or reader.unfinished or reader.waits:
+                return found
+
+    def _next_in_memory(self, reader: Reader, upto: int) -> Entry | None:
+        """The next entry that it wants of those up to a number, as far as it may look."""
         following = reader.position
-        while following is not None and following.state in (codes.READY, codes.ACQUIRED):
-            if left == 0:
+        while following is not None and following.state != codes.PENDING and following.seq <= upto:
+            if reader.left == 0:
                 reader.unfinished = True
                 break
-            left -= 1
+            if following.state == codes.BEHIND and not self._may_pass(reader):
+                break
+            reader.left -= 1
             entry = following
             following = entry.next
-            if entry.state == codes.READY and _is_wanted(reader, entry):
+            reader.passed = entry.seq
+            if _is_free(entry) and _is_wanted(reader, entry):
                 reader.position = following
                 return entry
         reader.position = following
         return None
 
-    def _show(self, entry: Entry, following: Entry | None) -> None:
-        """A new entry stands before ``following``: who had looked at all before that looks at it next."""
+    def _may_pass(self, reader: Reader) -> bool:
+        """Whether it may take what stands behind the gap's beginning: not while too much is aside."""
+        return reader.browses or (self.aside < MOST_ASIDE and self.aside_bytes < MOST_ASIDE_BYTES)
+
+    def _show(self, entry: Entry) -> None:
+        """A new entry is in its place: readers that have not passed that come to it."""
         for reader in self.readers:
-            if reader.position is following:
+            if entry.seq > reader.passed and (reader.position is None or reader.position.seq > entry.seq):
                 reader.position = entry
 
     def _return(self, entry: Entry) -> None:
         for reader in self.readers:
-            if not reader.browses and (reader.position is None or entry.seq < reader.position.seq):
+            if not reader.browses and entry.seq <= reader.passed:
                 heappush(reader.returned, (entry.seq, entry))
+                if len(reader.returned) > MOST_RETURNED:
+                    self._rewind(reader)
+
+    def _send_back(self, entry: Entry) -> None:
+        """An entry goes to disk: readers that were to look at it again come to it there."""
+        for reader in self.readers:
+            while reader.returned and reader.returned[0][1].state == codes.GONE:
+                heappop(reader.returned)
+            if reader.returned and reader.returned[0][0] <= entry.seq:
+                self._rewind(reader)
+
+    def _rewind(self, reader: Reader) -> None:
+        """Have it look again at all from the first that came back."""
+        first = reader.returned[0][1]
+        while first.state == codes.GONE:
+            heappop(reader.returned)
+            first = reader.returned[0][1]
+        reader.position = first
+        reader.passed = first.seq - 1
+        reader.run = None
+        reader.returned = []
+
+    def _insert(self, entry: Entry, near: Entry | None) -> None:
+        """Into its place by number."""
+        following = near
+        if following is None:
+            following = self.first_behind if self.first_behind is not None else self.first_pending
+        while following is not None and following.seq < entry.seq:
+            following = following.next
+        before = self.tail if following is None else following.prev
+        while before is not None and before.seq > entry.seq:
+            # Taken out of the gap, or expired behind it and on its way elsewhere.
+            following = before
+            before = before.prev
+        entry.prev = before
+        entry.next = following
+        if before is None:
+            self.head = entry
+        else:
+            before.next = entry
+        if following is None:
+            self.tail = entry
+        else:
+            following.prev = entry
+        if self.readers:
+            self._show(entry)
+
+    def _put_aside(self, entry: Entry) -> None:
+        entry.state = codes.ASIDE
+        self.aside += 1
+        self.aside_bytes += len(entry.data)
+
+    def _leave_aside(self, entry: Entry) -> None:
+        self.aside -= 1
+        self.aside_bytes -= len(entry.data)
 
     def _make_ready(self, entry: Entry) -> None:
         entry.state = codes.READY
@@ -436,6 +574,11 @@ class Queue:
             entry.state = codes.ACQUIRED
             self.acquired += 1
             return
+        if entry.state == codes.ASIDE:
+            self._leave_aside(entry)
+            entry.state = codes.ACQUIRED
+            self.acquired += 1
+            return
         if entry.state != codes.READY:
             raise _illegal(entry, "acquire")
         if entry is self.cursor:
@@ -474,6 +617,11 @@ class Queue:
             self.picky -= 1
 
 
+def _is_free(entry: Entry) -> bool:
+    """Whether it is nobody's: a reader may have it."""
+    return entry.state in (codes.READY, codes.BEHIND, codes.ASIDE)
+
+
 def _is_wanted(reader: Reader, entry: Entry) -> bool:
     if entry.extra is not None and reader.owner in entry.extra.not_for:
         return False
@@ -481,5 +629,5 @@ def _is_wanted(reader: Reader, entry: Entry) -> bool:
 
 
 def _illegal(entry: Entry, verb: str) -> IllegalTransition:
-    state = ("ready", "acquired", "gone", "pending", "behind")[entry.state]
+    state = ("ready", "acquired", "gone", "pending", "behind", "aside")[entry.state]
     return IllegalTransition(f"cannot {verb} entry {entry.seq}: it is {state}")

@@ -1,7 +1,8 @@
 """The temporary store: runs of messages that left memory, in one file that is emptied at start.
 
 Nothing here survives a restart or needs to. One thread does the reading and writing; answers reach
-the owner's thread through ``post``. Who reads waits for one write at most: consumers are behind it.
+the owner's thread through ``post``. Who reads waits for one write at most: consumers are behind it. Who only
+looks waits in turn with what is written: there may always be somebody who does.
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ class Pager:
     def read(self, place: object, done: Done) -> None:
         """Read a run; the answer is its bytes."""
         self._ask(_READ, lambda: self._answer(lambda: self._load(place), done))
+
+    def look(self, place: object, done: Done) -> None:
+        """Read a run for who can wait."""
+        self._ask(_WRITE, lambda: self._answer(lambda: self._load(place), done))
 
     def free(self, place: object) -> None:
         """The run is not needed any more; reading it may have been asked for before, not after."""

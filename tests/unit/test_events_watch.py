@@ -407,4 +407,6 @@ class _Memory:
         assert isinstance(place, int)
         self.answers.append(lambda: done(self.runs[place]))
 
+    def look(self, place: object, done: Callable[[object], None]) -> None: ...
+
     def free(self, place: object) -> None: ...

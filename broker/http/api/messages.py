@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Event
+from time import monotonic
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -13,10 +15,12 @@ from broker.http.api.desk import Name, TheDesk, Threaded, answer
 
 router = APIRouter(route_class=Threaded, tags=["messages"])
 MOST_MESSAGES = 100
+# How long the disk may take for them.
+MOST_SECONDS = 30.0
 
 
 class Messages(TypedDict):
-    """Those in memory; `paged` is how many more are on disk only."""
+    """The oldest; `paged` is how many of all the queue has are on disk only."""
 
     messages: list[dict[str, Any]]
     paged: int
@@ -56,7 +60,14 @@ def browse(
     count: Annotated[int, Query(ge=1, le=MOST_MESSAGES)] = 20,
 ) -> Response:
     """The oldest, as they lie there: sections by name, and the beginning of each body."""
-    found = desk.ask(lambda model: model.browse(name, offset, count))
+    there = Event()
+    browsing = desk.ask(lambda model: model.browse(name, offset, count, there.set))
+    until = monotonic() + MOST_SECONDS
+    while (found := desk.ask(lambda _: browsing.go_on())) is None:
+        # Another piece of it is read from disk.
+        if not there.wait(max(until - monotonic(), 0)):
+            raise TimeoutError("the disk did not answer in time")
+        there.clear()
     shown = [
         {
             "number": each.number,

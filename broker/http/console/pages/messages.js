@@ -2,7 +2,7 @@
 
 import { get, nodePath } from "../api.js";
 import { h, put, say } from "../dom.js";
-import { count, plural, size } from "../format.js";
+import { count, size } from "../format.js";
 import { button, empty, failed, table } from "../page.js";
 import { guarded } from "../session.js";
 
@@ -17,8 +17,8 @@ export function messages(name, place, signal) {
       const told = await get(`${nodePath("queue", name)}/messages`, { offset: wanted, count: PAGE }, signal);
       const found = told.messages;
       offset = wanted;
-      say(where, found.length ? `messages ${count(offset + 1)} to ${count(offset + found.length)}${told.paged ? `; ${plural(told.paged, "more", "more")} on disk only` : ""}` : "");
-      put(list, found.length ? shown(found) : empty(offset ? "No more messages in memory." : "The queue holds no message."));
+      say(where, found.length ? `messages ${count(offset + 1)} to ${count(offset + found.length)}${told.paged ? `; ${count(told.paged)} of the queue are on disk only` : ""}` : "");
+      put(list, found.length ? shown(found) : empty(offset ? "No more messages." : "The queue holds no message."));
       older.disabled = offset === 0;
       newer.disabled = found.length < PAGE;
     } catch (fault) {
