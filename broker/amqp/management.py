@@ -241,7 +241,9 @@ class ManagementNode:
         on_wait: Callable[[Awaited], None] = lambda awaited: None,
     ) -> tuple[str, bytes] | Pending | None:
         """The reply-to and the encoded answer, or what makes it; None where there is nobody to answer, or no
-        request at all, or where the answer needs the disk, which ``on_wait`` is told. ``identity`` is who asks.
+        request at all, or where the answer needs the disk, which ``on_wait`` is told.
+
+        ``identity`` is who asks.
         """
         if not 0 < len(data) <= self._largest or not is_bounded(data, *self._bounds):
             return None

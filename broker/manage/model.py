@@ -12,7 +12,6 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import islice
 from types import MappingProxyType
 from typing import TypeVar
 
