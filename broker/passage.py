@@ -24,6 +24,7 @@ REJECTED = "rejected"
 EXPIRED = "expired"
 UNDELIVERABLE = "max-delivery-count"
 OVERFLOW = "overflow"
+BODY_LOST = "body-lost"
 
 # What engine.tell says of a move that ended before all had gone.
 MOVE_STOPPED = "move_stopped"

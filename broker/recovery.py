@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from broker.bodyscan import body_start
 from broker.engine import SEEN, SENT, SENT_ANY, Engine
 from broker.large import noted
 from broker.manage.bindings import BINDINGS, bound_in
@@ -19,7 +20,7 @@ from broker.manage.model import HOLDS, Model
 from broker.manage.subscriptions import is_subscription
 from broker.node import Node
 from broker.queues.spool import Message, Run
-from broker.storage import LARGE_NOTE
+from broker.storage import LARGE, LARGE_NOTE, UNSURE
 from broker.store.disk import DiskStore, Recovered, RecoveredShelf
 from broker.store.pager import Elsewhere
 from broker.store.pages import StoredPage, messages_of
@@ -70,17 +71,18 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
         node.suspect_seq = _suspect(recovered, each)
         node.queue.next_seq = max(each.last_seq, node.suspect_seq) + 1
         _restore_duplicates(node, recovered)
-        _restore_larges(engine, node, each, larges.pop(each.name, []))
+        _restore_larges(engine, node, each, larges.get(each.name, {}))
         for part in each.parts:
             if isinstance(part, StoredPage):
-                engine.paging.restore(node, _run(engine, store, each.shelf, part))
+                engine.paging.restore(node, _run(engine, node, store, each.shelf, part))
             else:
+                _report_lost_bodies(node, part)
                 engine.restore(node, part)
         messages += node.gate.depth_msgs
     model.restore_bindings(bound)
     for note in (value for key, value in recovered.notes.items() if key.startswith(BRIDGE_NOTE)):
         model.bridges.restore(note)
-    for key in (key for keys in larges.values() for key, _ in keys):
+    for key in (key for keys in larges.values() for key in keys):
         engine.note(key, b"")
     if messages:
         log.info("restored %d messages", messages)
@@ -102,36 +104,47 @@ def _ordered(shelves: list[RecoveredShelf]) -> list[RecoveredShelf]:
     return sorted(shelves, key=rank)
 
 
-def _larges(recovered: Recovered) -> dict[str, list[tuple[str, bytes]]]:
-    """By node, the notes of messages whose bodies are in files."""
-    found: dict[str, list[tuple[str, bytes]]] = {}
+def _larges(recovered: Recovered) -> dict[str, dict[str, bytes]]:
+    """By name of a node, the notes of messages whose bodies are in files."""
+    found: dict[str, dict[str, bytes]] = {}
     for key, value in recovered.notes.items():
         if key.startswith(LARGE_NOTE):
-            found.setdefault(noted(key, value)[2], []).append((key, value))
+            found.setdefault(noted(key, value)[2], {})[key] = value
     return found
 
 
-def _restore_larges(
-    engine: Engine, node: Node, shelf: RecoveredShelf, notes: list[tuple[str, bytes]]
-) -> None:
-    for key, value in notes:
+def _restore_larges(engine: Engine, node: Node, shelf: RecoveredShelf, notes: dict[str, bytes]) -> None:
+    """Take the notes of this shelf's messages; the others may be those of a node of the same name."""
+    for key, value in list(notes.items()):
         number, seq, _, _, _ = noted(key, value)
-        if shelf.shelf.holder(seq) is not None:
+        if shelf.shelf.holder(seq) is not None and seq not in node.bodies:
+            del notes[key]
             engine.restore_large(node, seq, engine.large.recovered(number, value))
-        else:
-            engine.note(key, b"")
 
 
-def _run(engine: Engine, store: DiskStore, shelf: DiskShelf, page: StoredPage) -> Run:
+def _report_lost_bodies(node: Node, messages: list[Message]) -> None:
+    """Name the large messages whose bodies no note knows; the engine keeps them from being delivered."""
+    for seq, flags, _, _, data in messages:
+        if not flags & (LARGE | UNSURE) or seq in node.bodies:
+            continue
+        if flags & LARGE:
+            log.error("'%s': the body of large message %d is lost: it is not delivered", node.name, seq)
+        elif body_start(data) < 0:
+            log.error("'%s': message %d has no body, and may be what is left of a large one", node.name, seq)
+
+
+def _run(engine: Engine, node: Node, store: DiskStore, shelf: DiskShelf, page: StoredPage) -> Run:
     """A page as a run of the queue's spool: read when it is needed, decoded with what the shelf knows."""
     run = Run(page.first, page.last, page.count, page.nbytes)
     run.kept = True
     run.place = Elsewhere(lambda: store.load(shelf, page))
 
     def decode(blob: bytes) -> list[Message]:
+        messages = messages_of(shelf, blob)
+        _report_lost_bodies(node, messages)
         return [
             (seq, flags, count, expires_ms * 1_000_000 - engine.epoch_ns if expires_ms else 0, data)
-            for seq, flags, count, expires_ms, data in messages_of(shelf, blob)
+            for seq, flags, count, expires_ms, data in messages
         ]
 
     run.decode = decode

@@ -22,7 +22,7 @@ import lmdb
 
 from broker.errors import OperatorError
 from broker.records import DEFINE, NOTE, REMOVE
-from broker.storage import FAILED, FULL, WRITING, Shelf
+from broker.storage import DURABLE, FAILED, FULL, WRITING, Shelf
 from broker.store.checkpoint import SyncFault, Taken, adopt, is_lack_of_room, take, write
 from broker.store.directory import Change, Directory, Meta, make, try_to_read
 from broker.store.faults import DamagedStore, StoreInUse
@@ -283,8 +283,8 @@ class DiskStore(Shelves):
                 shelf.extents.append(Extent(seq, file))
             shelf.extents[-1].add(seq)
             shelf.extents[-1].nbytes += len(data)
-            flags, count = shelf.updates.get(seq, (flags, count))
-            messages.append((seq, flags, count, expires_ms, data))
+            given_back, count = shelf.updates.get(seq, (flags, count))
+            messages.append((seq, flags | given_back | DURABLE, count, expires_ms, data))
         if messages:
             parts.append(messages)
         return RecoveredShelf(shelf, row.name, found.definition, found.last_seq, parts)

@@ -273,7 +273,7 @@ class Walk:
                 self.shelves[name].forget(seq, len(data))
                 del self.model[name][seq]
             else:
-                self.shelves[name].update(seq, DURABLE | REDELIVERED, count + 1)
+                self.shelves[name].update(seq, count + 1)
                 self.model[name][seq] = (DURABLE | REDELIVERED, count + 1, expires_ms, data)
         elif verb == "note":
             self.notes[name] = b"" if argument == 0 else b"%d" % int(argument)
