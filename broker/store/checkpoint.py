@@ -193,18 +193,22 @@ def adopt(taken: Taken, shelves: Iterable[DiskShelf]) -> None:
         rows = written.get(shelf.id, [])
         if not moved and not rows and len(kept) == len(shelf.extents):
             continue
-        pages = [_page(row, moved) for row in rows]
+        given_back = [
+            seq for seq, update in shelf.updates.items() if taken.updates.get((shelf.id, seq)) != update
+        ]
+        pages = [_page(row, moved, given_back) for row in rows]
         later = [
             extent for extent in shelf.extents if extent.place is None and extent.file not in taken.files
         ]
         shelf.replace(kept + pages + later)
 
 
-def _page(row: PageRow, moved: list[Extent]) -> Extent:
+def _page(row: PageRow, moved: list[Extent], given_back: list[int]) -> Extent:
+    """A page that was written, as it is now; of ``given_back`` it doesn't say yet that they came back."""
     for extent in moved:
         if extent.first <= row.first <= extent.last:
             page: Extent = extent.part(row.first, row.last, row.place)
-            page.changed = page.bitmap() != row.bitmap
+            page.changed = page.bitmap() != row.bitmap or any(page.has(seq) for seq in given_back)
             # What left meanwhile had about the size of the others; whoever loads the page knows.
             before = max(Extent.of(row.first, row.last, None, row.bitmap).live, 1)
             page.nbytes = row.nbytes * page.live // before
