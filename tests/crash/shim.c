@@ -5,6 +5,10 @@
  *                "full" (writes that need more room fail with ENOSPC), "clock" (seconds to add to the wall
  *                clock), "slow" (microseconds that a sync takes longer)
  * SHIM_LOG       where every write and sync is recorded, for replaying what a power loss leaves
+ * SHIM_FAULTS    calls that fail: "call:errno:part of the path:after:times", several with ';' between them. The
+ *                call is write, sync, read, rename, truncate or open; so many that fit it succeed first, and so
+ *                many fail then, all of them where times is -1
+ * SHIM_HITS      a file that gets a line for each call that failed so
  *
  * A record of the log: type, path length, offset, size (4 native 64-bit numbers), the path, the bytes.
  *
@@ -55,6 +59,59 @@ static int switched(const char *name) {
     return access(path, F_OK) == 0;
 }
 
+#define MOST_RULES 16
+static struct rule { char call[16], part[128]; int error; long after, times, seen; } rules[MOST_RULES];
+static int rule_count = -1;
+
+static void read_rules(void) {
+    const char *text = getenv("SHIM_FAULTS");
+    int count = 0;
+    while (text != NULL && *text && count < MOST_RULES) {
+        struct rule *rule = &rules[count];
+        if (sscanf(text, "%15[^:]:%d:%127[^:]:%ld:%ld", rule->call, &rule->error, rule->part, &rule->after,
+                   &rule->times) == 5)
+            count++;
+        text = strchr(text, ';');
+        if (text != NULL) text++;
+    }
+    rule_count = count;
+}
+
+static void tell_hit(const struct rule *rule, const char *path) {
+    const char *file = getenv("SHIM_HITS");
+    static int (*real_open)(const char *, int, ...);
+    static ssize_t (*real_writev)(int, const struct iovec *, int);
+    char line[1400];
+    if (file == NULL) return;
+    if (real_open == NULL) real_open = dlsym(RTLD_NEXT, "open");
+    if (real_writev == NULL) real_writev = dlsym(RTLD_NEXT, "writev");
+    int fd = real_open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int n = snprintf(line, sizeof line, "%s %d %s\n", rule->call, rule->error, path);
+    struct iovec part = {line, n};
+    if (fd >= 0) {
+        real_writev(fd, &part, 1);
+        close(fd);
+    }
+}
+
+/* The errno with which SHIM_FAULTS has this call fail; 0 where it may go on. */
+static int faulty(const char *call, const char *path) {
+    int error = 0;
+    pthread_mutex_lock(&lock);
+    if (rule_count < 0) read_rules();
+    for (int i = 0; i < rule_count && error == 0; i++) {
+        struct rule *rule = &rules[i];
+        if (strcmp(rule->call, call) != 0 || strstr(path, rule->part) == NULL) continue;
+        long seen = rule->seen++;
+        if (seen >= rule->after && (rule->times < 0 || seen < rule->after + rule->times)) {
+            error = rule->error;
+            tell_hit(rule, path);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
 static ssize_t (*real_write(void))(int, const void *, size_t) {
     static ssize_t (*real)(int, const void *, size_t);
     if (real == NULL) real = dlsym(RTLD_NEXT, "write");
@@ -93,6 +150,7 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t offset) {
     char name[1024];
     if (real == NULL) real = dlsym(RTLD_NEXT, "pwrite");
     const char *path = path_of(fd, name, sizeof name);
+    if (path != NULL && (errno = faulty("write", path)) != 0) return -1;
     if (path != NULL && (errno = refused(fd, offset + size)) != 0) return -1;
     if (path != NULL && keeps(fd)) record(WRITE, path, offset, data, size);
     ssize_t n = real(fd, data, size, offset);
@@ -107,7 +165,7 @@ ssize_t write(int fd, const void *data, size_t size) {
     const char *path = path_of(fd, name, sizeof name);
     if (path == NULL) return real_write()(fd, data, size);
     off_t offset = lseek(fd, 0, SEEK_CUR);
-    if ((errno = refused(fd, offset + size)) != 0) return -1;
+    if ((errno = faulty("write", path)) != 0 || (errno = refused(fd, offset + size)) != 0) return -1;
     if (keeps(fd)) record(WRITE, path, offset, data, size);
     ssize_t n = real_write()(fd, data, size);
     wrote(fd, path, data, n, offset);
@@ -161,10 +219,7 @@ static int synced(int fd, const char *call) {
     int (*real)(int) = dlsym(RTLD_NEXT, call);
     const char *path = path_of(fd, name, sizeof name);
     if (path == NULL) return real(fd);
-    if (switched("sync")) {
-        errno = EIO;
-        return -1;
-    }
+    if ((errno = switched("sync") ? EIO : faulty("sync", path)) != 0) return -1;
     int64_t number = __atomic_add_fetch(&syncs, 1, __ATOMIC_SEQ_CST);
     record(BEGIN, path, number, NULL, 0);
     int answer = real(fd);
@@ -175,6 +230,26 @@ static int synced(int fd, const char *call) {
     return answer;
 }
 
+ssize_t pread(int fd, void *into, size_t size, off_t offset) {
+    static ssize_t (*real)(int, void *, size_t, off_t);
+    char name[1024];
+    if (real == NULL) real = dlsym(RTLD_NEXT, "pread");
+    const char *path = path_of(fd, name, sizeof name);
+    if (path != NULL && (errno = faulty("read", path)) != 0) return -1;
+    return real(fd, into, size, offset);
+}
+
+ssize_t pread64(int fd, void *into, size_t size, off_t offset) { return pread(fd, into, size, offset); }
+
+ssize_t read(int fd, void *into, size_t size) {
+    static ssize_t (*real)(int, void *, size_t);
+    char name[1024];
+    if (real == NULL) real = dlsym(RTLD_NEXT, "read");
+    const char *path = path_of(fd, name, sizeof name);
+    if (path != NULL && (errno = faulty("read", path)) != 0) return -1;
+    return real(fd, into, size);
+}
+
 int fsync(int fd) { return synced(fd, "fsync"); }
 int fdatasync(int fd) { return synced(fd, "fdatasync"); }
 
@@ -182,8 +257,9 @@ int ftruncate(int fd, off_t size) {
     static int (*real)(int, off_t);
     char name[1024];
     if (real == NULL) real = dlsym(RTLD_NEXT, "ftruncate");
-    int answer = real(fd, size);
     const char *path = path_of(fd, name, sizeof name);
+    if (path != NULL && (errno = faulty("truncate", path)) != 0) return -1;
+    int answer = real(fd, size);
     if (path != NULL && answer == 0) record(TRUNCATE, path, size, NULL, 0);
     return answer;
 }
@@ -193,8 +269,14 @@ int ftruncate64(int fd, off_t size) { return ftruncate(fd, size); }
 int rename(const char *from, const char *to) {
     static int (*real)(const char *, const char *);
     if (real == NULL) real = dlsym(RTLD_NEXT, "rename");
-    int answer = real(from, to);
     const char *dir = getenv("SHIM_DIR");
+    int ours = dir != NULL && strncmp(from, dir, strlen(dir)) == 0;
+    int error = ours ? faulty("rename", to) : 0;
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    int answer = real(from, to);
     if (answer == 0 && dir != NULL && strncmp(from, dir, strlen(dir)) == 0)
         record(RENAME, from, 0, to, strlen(to));
     return answer;
@@ -224,6 +306,12 @@ int open(const char *path, int flags, ...) {
     mode_t mode = va_arg(rest, mode_t);
     va_end(rest);
     if (real == NULL) real = dlsym(RTLD_NEXT, "open");
+    const char *dir = getenv("SHIM_DIR");
+    int error = dir != NULL && strncmp(path, dir, strlen(dir)) == 0 ? faulty("open", path) : 0;
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
     int existed = access(path, F_OK) == 0;
     return opened(real(path, flags, mode), flags, existed);
 }
