@@ -16,7 +16,7 @@ from tests.crash.chaos.clients import Consumer, Producer
 from tests.crash.chaos.directory import contents
 from tests.crash.conftest import Broker
 from tests.crash.peers import turn_all
-from tests.crash.shim import library
+from tests.crash.shim import Shim
 from tests.wire.apiclient import Api
 
 CONFIG = """
@@ -43,24 +43,25 @@ ENDS = ("kill", "stop", "pause and kill", "kill at start")
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EINTR)
 # Which calls are made to fail, on which files.
 FAULTS = (
-    ("write", "directory.mdb"),
+    ("pwrite", "directory.mdb"),
     ("sync", "directory.mdb"),
-    ("write", "/pages"),
-    ("sync", "/pages"),
-    ("read", "/pages"),
-    ("truncate", "/pages"),
-    ("write", "/journal-"),
-    ("sync", "/journal-"),
-    ("open", "/journal-"),
-    ("rename", "/journal-"),
-    ("write", "/spare-"),
-    ("rename", "/spare-"),
-    ("write", "/large/"),
-    ("sync", "/large"),
-    ("open", "/large/"),
-    ("read", "/large/"),
-    ("write", "/temp/"),
-    ("read", "/temp/"),
+    ("pwrite", "data/pages"),
+    ("sync", "data/pages"),
+    ("pread", "data/pages"),
+    ("ftruncate", "data/pages"),
+    ("pwrite", "journal-"),
+    ("sync", "journal-"),
+    ("rename", "journal-"),
+    ("pwrite", "spare-"),
+    ("fallocate", "spare-"),
+    ("rename", "spare-"),
+    ("unlink", "spare-"),
+    ("write", "large/"),
+    ("sync", "data/large"),
+    ("pread", "large/"),
+    ("unlink", "large/"),
+    ("pwrite", "temp/"),
+    ("pread", "temp/"),
 )
 # Consumers' ways: of a life in which most is settled, in which most comes back, and in which all is held.
 WAYS: dict[str, dict[str, float]] = {
@@ -73,7 +74,7 @@ WAYS: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One life. ``faults`` is what the shim is told, empty for a sound disk."""
+    """One life. ``faults`` is what the shim is told, empty for a sound one; ``at_once``: before it starts."""
 
     end: str
     ways: str
@@ -81,12 +82,14 @@ class Plan:
     large: int
     consumes: bool
     seconds: float
-    faults: str
+    faults: dict[str, str]
+    at_once: bool
 
     def __str__(self) -> str:
         sent = f"{self.sends} small and {self.large} large for each"
         told = f"{sent}, {self.ways if self.consumes else 'nobody takes'}, {self.end}"
-        return f"{told}, faults {self.faults}" if self.faults else told
+        when = "from the start" if self.at_once else "once it is up"
+        return f"{told}, faults {self.faults} {when}" if self.faults else told
 
 
 def drawn(dice: Random, faulty: bool, aim: str = "") -> Plan:
@@ -103,14 +106,27 @@ def drawn(dice: Random, faulty: bool, aim: str = "") -> Plan:
         0 if idle else dice.choice((0, 0, 2, 5)),
         not idle and dice.random() < 0.85,
         dice.uniform(0.2, 0.8),
-        ";".join(_fault(dice, aim) for _ in range(dice.choice((1, 1, 2)))) if faulty else "",
+        dict(_fault(dice, aim) for _ in range(dice.choice((1, 1, 2)))) if faulty else {},
+        dice.random() < 0.3,
     )
 
 
-def _fault(dice: Random, aim: str) -> str:
+def _patiently(ask: Callable[[], dict[str, int]]) -> dict[str, int]:
+    """Ask again where a busy machine has hung up."""
+    for _ in range(5):
+        try:
+            return ask()
+        except OSError:
+            time.sleep(0.1)
+    return ask()
+
+
+def _fault(dice: Random, aim: str) -> tuple[str, str]:
+    """A call that fails, and how: once after so many that don't, or always."""
     call, part = dice.choice([each for each in FAULTS if aim in ":".join(each)])
-    error = dice.choice(ERRORS if call == "write" else ERRORS[:3])
-    return f"{call}:{error}:{part}:{dice.choice((0, 1, 2, 3, 5, 8, 13))}:{dice.choice((1, 1, 3, -1))}"
+    error = dice.choice(ERRORS if "write" in call else ERRORS[:3])
+    when = f" once {dice.choice((0, 0, 1, 2, 3, 5, 8, 13))}" if dice.random() < 0.7 else ""
+    return f"fail-{call}", f"{error} {part}{when}"
 
 
 class World:
@@ -121,7 +137,7 @@ class World:
         self.seed = seed
         self.dice = Random(seed)
         self.say = say
-        self.hits = folder / "hits"
+        self.shim = Shim(self._made(folder), self.broker.data)
         self.books = Books()
         self.refused = 0
         self.faults_hit = 0
@@ -143,6 +159,11 @@ class World:
             ),
         ]
 
+    @staticmethod
+    def _made(folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def found(self) -> None:
         """The first life: subscriptions are made."""
         self.books.begin()
@@ -161,7 +182,8 @@ class World:
         plan = drawn(self.dice, faulty, aim)
         self.books.begin()
         begun = time.monotonic()
-        self.hits.unlink(missing_ok=True)
+        for left in self.shim.control.iterdir():
+            left.unlink()
         up = self._start(plan)
         if up:
             if not plan.faults:
@@ -169,7 +191,8 @@ class World:
             self._work(plan)
         state = self._end(plan) if up else "refused"
         self._disconnect()
-        hit = len(self.hits.read_text().splitlines()) if self.hits.exists() else 0
+        hits = self.shim.control / "hits"
+        hit = len(hits.read_text().splitlines()) if hits.exists() else 0
         self.faults_hit += hit > 0
         self.states[state] = self.states.get(state, 0) + 1
         self.books.compare(contents(self.broker.data))
@@ -178,15 +201,9 @@ class World:
 
     def _start(self, plan: Plan) -> bool:
         """Start it; false where a fault or the plan kept it from being ready."""
-        env = {}
-        if plan.faults:
-            env = {
-                "LD_PRELOAD": str(library()),
-                "SHIM_DIR": str(self.broker.data),
-                "SHIM_FAULTS": plan.faults,
-                "SHIM_HITS": str(self.hits),
-            }
-        self.broker.start(env=env, wait=False)
+        if plan.at_once:
+            self._switch_on(plan)
+        self.broker.start(env=self.shim.env if plan.faults else None, wait=False)
         process = self.broker.process
         assert process is not None
         if plan.end == "kill at start":
@@ -204,7 +221,13 @@ class World:
                 raise Breach(f"it isn't ready: {self.broker.read_log()}")
             time.sleep(0.005)
         self.broker.wait_ready()
+        if not plan.at_once:
+            self._switch_on(plan)
         return True
+
+    def _switch_on(self, plan: Plan) -> None:
+        for name, how in plan.faults.items():
+            self.shim.on(name, how)
 
     def _count(self) -> None:
         """What management says of the depths is what the directory holds."""
@@ -213,7 +236,7 @@ class World:
             if place in (BAD, LETTERS, "news"):
                 continue
             kind = "subscriptions" if "/" in place else "queues"
-            told = api.get(f"/{kind}/{place.replace('/', '%2F')}")["depth_msgs"]
+            told = _patiently(lambda: api.get(f"/{kind}/{place.replace('/', '%2F')}"))["depth_msgs"]  # noqa: B023
             if told != len(held):
                 raise Breach(f"{place}: its depth is {told}, and {len(held)} messages are there")
 
