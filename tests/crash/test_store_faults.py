@@ -139,7 +139,7 @@ def struck(folder: Path, call: str, part: str, passed: int, error: int, end: str
         ("pwrite", "directory.mdb", 12, errno.ENOSPC, "KILL", ""),
         ("sync", "pages", 0, errno.ENOSPC, "KILL", FAILED),
         ("pwrite", "pages", 7, errno.EDQUOT, "KILL", WRITING),
-        ("rename", "spare-", 4, errno.ENOSPC, "KILL", WRITING),
+        ("rename", "spare-", 5, errno.ENOSPC, "KILL", WRITING),
         ("rename", "spare-", 5, EIO, "CLOSE", WRITING),
         ("ftruncate", "pages", 0, errno.ENOSPC, "KILL", WRITING),
     ],
