@@ -6,12 +6,16 @@ Part of the composition root: it knows the store and the model, and neither know
 from __future__ import annotations
 
 import logging
+import struct
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from broker.bodyscan import body_start
 from broker.engine import SEEN, SENT, SENT_ANY, Engine
+from broker.errors import OperatorError
 from broker.large import noted
 from broker.manage.bindings import BINDINGS, bound_in
 from broker.manage.bridges import BRIDGE_NOTE
@@ -62,10 +66,12 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
     contradict is there all the same (``Model.restore``); OperatorError where a definition can't be read.
     """
     recovered = store.recovered
-    model.restore_holds(recovered.notes.get(HOLDS, b""))
+    with _reading(HOLDS):
+        model.restore_holds(recovered.notes.get(HOLDS, b""))
     messages = 0
     larges = _larges(recovered)
-    bound = bound_in(recovered.notes.get(BINDINGS, b""))
+    with _reading(BINDINGS):
+        bound = bound_in(recovered.notes.get(BINDINGS, b""))
     for each in _ordered(recovered.shelves):
         node = model.restore(each.name, each.definition, each.shelf, bound.get(each.name, ()))
         node.suspect_seq = _suspect(recovered, each)
@@ -80,8 +86,10 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
                 engine.restore(node, part)
         messages += node.gate.depth_msgs
     model.restore_bindings(bound)
-    for note in (value for key, value in recovered.notes.items() if key.startswith(BRIDGE_NOTE)):
-        model.bridges.restore(note)
+    for key, note in recovered.notes.items():
+        if key.startswith(BRIDGE_NOTE):
+            with _reading(key):
+                model.bridges.restore(note)
     for key in (key for keys in larges.values() for key in keys):
         engine.note(key, b"")
     if messages:
@@ -109,7 +117,8 @@ def _larges(recovered: Recovered) -> dict[str, dict[str, bytes]]:
     found: dict[str, dict[str, bytes]] = {}
     for key, value in recovered.notes.items():
         if key.startswith(LARGE_NOTE):
-            found.setdefault(noted(key, value)[2], {})[key] = value
+            with _reading(key):
+                found.setdefault(noted(key, value)[2], {})[key] = value
     return found
 
 
@@ -156,7 +165,8 @@ def _suspect(recovered: Recovered, shelf: RecoveredShelf) -> int:
     mark = recovered.notes.get(SENT + shelf.name, b"")
     if mark == SENT_ANY:
         return shelf.last_seq
-    return int(mark) if mark else 0
+    with _reading(SENT + shelf.name):
+        return int(mark) if mark else 0
 
 
 def _restore_duplicates(node: Node, recovered: Recovered) -> None:
@@ -168,4 +178,14 @@ def _restore_duplicates(node: Node, recovered: Recovered) -> None:
             for key, value in recovered.notes.items()
             if key.startswith(prefix) and key[len(prefix) :].isdigit()
         )
-        node.duplicates.restore(noted)
+        with _reading(prefix):
+            node.duplicates.restore(noted)
+
+
+@contextmanager
+def _reading(note: str) -> Iterator[None]:
+    """OperatorError, with its name, where a note does not say what it should."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, struct.error) as fault:
+        raise OperatorError(f"the store's note '{note}' can't be read: {fault}") from fault

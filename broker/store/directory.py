@@ -328,6 +328,8 @@ def _shelf(key: bytes, value: bytes) -> ShelfRow:
 def _page(key: bytes, value: bytes) -> PageRow:
     last, offset, block_bytes, nbytes, bitmap_bytes, count = _PAGE.unpack_from(value)
     at = _PAGE.size + bitmap_bytes
+    if len(value) < at + count * _UPDATE.size:
+        raise ValueError("it is cut short")
     return PageRow(
         int.from_bytes(key[:4], "big"),
         int.from_bytes(key[4:], "big"),

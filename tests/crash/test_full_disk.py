@@ -232,8 +232,8 @@ def test_a_broker_killed_on_a_full_disk_is_drained_and_goes_on(tmp_path: Path, d
     broker, room = on_small_disk(tmp_path, disk)
     broker.start()
     books = Books()
-    filled(broker, room, books).drop()
-    for _ in range(4):
+    filled(broker, room, books, 4000).drop()
+    for _ in range(3):
         broker.kill()
         room.take()
         assert free_bytes(disk) == 0
@@ -244,7 +244,7 @@ def test_a_broker_killed_on_a_full_disk_is_drained_and_goes_on(tmp_path: Path, d
     producer.connect(broker.port)
     consumer = Consumer(books, "q", second=True, name="d")
     consumer.connect(broker.port)
-    until([producer, consumer], lambda: len(books.confirmed) > 7000, seconds=40, what=str(books))
+    until([producer, consumer], lambda: len(books.confirmed) > 3500, seconds=40, what=str(books))
     until([producer, consumer], lambda: (2, 500) in books.accepted, what="it to go on by itself")
     broker.kill()
     for peer in (producer, consumer):
