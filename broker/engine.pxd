@@ -74,6 +74,7 @@ cdef class Engine:
     cdef long _set_expiry(self, Node node, Entry entry, bytes data) except -1
     cdef object _expire_at(self, Node node, Entry entry, long expires_ms)
     cpdef object watch_expiry(self, Node node, Entry entry)
+    cpdef bint is_without_body(self, Node node, long seq, long flags, bytes data) except -1
     @cython.locals(node=Node, entry=Entry)
     cdef object _expire(self)
     cdef bint _is_duplicate(self, Node node, bytes data) except -1

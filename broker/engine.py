@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from broker import codes, message
+from broker.bodyscan import body_start
 from broker.bridge import Bridges
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import Gate
@@ -18,12 +19,12 @@ from broker.flow.ledger import IDLE_NS, Account, Budget, Ledger, Port
 from broker.large import Body, Larges, Parting, dress, note_key, note_value
 from broker.node import Node
 from broker.paging import Paging
-from broker.passage import EXPIRED, OVERFLOW, REJECTED, UNDELIVERABLE, Letters, Move, Passage
+from broker.passage import BODY_LOST, EXPIRED, OVERFLOW, REJECTED, UNDELIVERABLE, Letters, Move, Passage
 from broker.queues.dispatch import Consumer, fair, fill, only
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
 from broker.queues.queue import Entry, Extra
-from broker.storage import FAILED, REDELIVERED, WRITING, Store
+from broker.storage import FAILED, LARGE, REDELIVERED, UNSURE, WRITING, Store
 from broker.storing import Storing, Waiter
 
 if TYPE_CHECKING:
@@ -102,8 +103,9 @@ class Engine:
         self.epoch_ns = 0
         self.expiring: set[Node] = set()
         self.moves: list[Move] = []
-        # What expired while it was on its way to another node that didn't take it.
-        self.overdue: list[tuple[Node, Entry]] = []
+        # What is to be a dead letter at the next turn, and why: it expired while it was on its way to another
+        # node that didn't take it, or survived without its body.
+        self.overdue: list[tuple[Node, Entry, str]] = []
         self.temp = Gate("temp_limit")
         self.paging = Paging(self)
         self.find: Callable[[str], Node] = self.node
@@ -253,7 +255,7 @@ class Engine:
             self.bury(node, entry, EXPIRED)
             return
         if entry.durable and node.shelf is not None:
-            node.shelf.update(entry.seq, REDELIVERED, entry.delivery_count)
+            node.shelf.update(entry.seq, entry.delivery_count)
         node.queue.release(entry)
         self.touch(node)
 
@@ -265,7 +267,7 @@ class Engine:
             node.expired += 1
         way = self._way_of_letters(node)
         if way is None:
-            if reason == UNDELIVERABLE:
+            if reason in (UNDELIVERABLE, BODY_LOST):
                 node.dropped += 1
             self._remove(node, entry)
             return
@@ -280,10 +282,10 @@ class Engine:
             return
         if entry.extra is not None and 0 < entry.extra.expires_ns <= self.now_ns:
             # Its letter may need a node made for it, which is no matter for whoever is deleting one.
-            self.overdue.append((node, entry))
+            self.overdue.append((node, entry, EXPIRED))
             return
         if entry.redelivered and entry.durable and node.shelf is not None:
-            node.shelf.update(entry.seq, REDELIVERED, entry.delivery_count)
+            node.shelf.update(entry.seq, entry.delivery_count)
         node.queue.release(entry)
         self.touch(node)
 
@@ -676,8 +678,8 @@ class Engine:
 
     def _bury_overdue(self) -> None:
         overdue, self.overdue = self.overdue, []
-        for node, entry in overdue:
-            self.bury(node, entry, EXPIRED)
+        for node, entry, reason in overdue:
+            self.bury(node, entry, reason)
 
     def _is_duplicate(self, node: Node, data: bytes) -> bool:
         """Whether the message came before, within the node's window."""
@@ -1008,6 +1010,20 @@ class Engine:
         node.file_bytes += body.size
         node.gate.depth_bytes += body.size
 
+    def is_without_body(self, node: Node, seq: int, flags: int, data: bytes) -> bool:
+        """Whether a message that survived is large and its body is lost: nobody may be sent what is left.
+
+        One that nobody knows this of for certain, for some messages never had a body, becomes a dead letter
+        where the node has a place for them and stays otherwise.
+        """
+        if seq in node.bodies:
+            return False
+        if flags & LARGE:
+            return True
+        if flags & UNSURE and body_start(data) < 0:
+            return self._way_of_letters(node) is not None
+        return False
+
     # --- the disk
 
     def seal(self) -> None:
@@ -1289,7 +1305,10 @@ class Engine:
             entry.redelivered = bool(flags & REDELIVERED) or seq <= node.suspect_seq
             if seq in node.bodies:
                 dress(entry, node.bodies[seq][0])
-            if expires_ms:
+            if flags & LARGE and self.is_without_body(node, seq, flags, data):
+                node.queue.take(entry)
+                self.overdue.append((node, entry, BODY_LOST))
+            elif expires_ms:
                 self._expire_at(node, entry, expires_ms)
             size = len(data)
             self.memory.depth_bytes += size + codes.HELD_BYTES

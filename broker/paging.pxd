@@ -21,7 +21,7 @@ cdef class Paging:
     @cython.locals(spool=Spool, before=long, msgs=long, freed=long)
     cdef long _page_out(self, Node node, long nbytes) except -1
     @cython.locals(nbytes=long, late=list, seq=long, flags=long, delivery_count=long, expires_ns=long, now_ns=long,
-                   data=bytes, is_late=bint, entry=Entry, near=Entry)
+                   data=bytes, reason=str, entry=Entry, near=Entry)
     cpdef object _loaded(self, Node node, Run run, list messages)
 
 @cython.locals(spool=Spool, msgs=long, nbytes=long)

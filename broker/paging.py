@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from broker import codes
 from broker.large import dress
-from broker.passage import EXPIRED, MOVE_WINDOW
+from broker.passage import BODY_LOST, EXPIRED, MOVE_WINDOW
 from broker.queues.scan import Scans
 from broker.queues.spool import READ_AHEAD_BYTES, Message, Pager, Run, Spool, put_back
-from broker.storage import REDELIVERED
+from broker.storage import LARGE, REDELIVERED, UNSURE
 
 if TYPE_CHECKING:
     from broker.engine import Engine
@@ -127,19 +127,21 @@ class Paging:
         """A run is back; what it was counted for at the gate is set right where it was an estimate."""
         nbytes = 0
         now_ns = self._engine.now_ns
-        late: list[Entry] = []
+        late: list[tuple[Entry, str]] = []
         near: Entry | None = None
         for seq, flags, delivery_count, expires_ns, data in messages:
             if node.suspect_seq and seq <= node.suspect_seq:
                 flags |= REDELIVERED
-            is_late = 0 < expires_ns <= now_ns
-            entry = put_back(node.queue, seq, flags, delivery_count, 0 if is_late else expires_ns, data, near)
+            reason = EXPIRED if 0 < expires_ns <= now_ns else ""
+            if flags & (LARGE | UNSURE) and self._engine.is_without_body(node, seq, flags, data):
+                reason = BODY_LOST
+            entry = put_back(node.queue, seq, flags, delivery_count, 0 if reason else expires_ns, data, near)
             near = entry
             nbytes += len(data)
             if seq in node.bodies:
                 dress(entry, node.bodies[seq][0])
-            if is_late:
-                late.append(entry)
+            if reason:
+                late.append((entry, reason))
             elif expires_ns:
                 self._engine.watch_expiry(node, entry)
         self._memory.depth_bytes += nbytes + codes.HELD_BYTES * len(messages)
@@ -148,9 +150,9 @@ class Paging:
         node.gate.depth_bytes += nbytes - run.nbytes
         if run.kept:
             self._engine.count_kept(node, len(messages) - run.count, nbytes - run.nbytes)
-        for entry in late:
+        for entry, reason in late:
             node.queue.take(entry)
-            self._engine.bury(node, entry, EXPIRED)
+            self._engine.bury(node, entry, reason)
         self._engine.touch(node)
 
     def _scanned(self, node: Node, run: Run, messages: list[Message]) -> list[Message]:
@@ -164,6 +166,14 @@ class Paging:
                 node.gate.depth_bytes += nbytes
                 if run.kept:
                     self._engine.count_kept(node, msgs, nbytes)
+        # One that has lost its body stays where it is until it is read ahead, and becomes a dead letter then.
+        lost = [
+            each[0]
+            for each in messages
+            if each[1] & (LARGE | UNSURE) and self._engine.is_without_body(node, each[0], each[1], each[4])
+        ]
+        if lost:
+            messages = [each for each in messages if each[0] not in lost]
         if run.first <= node.suspect_seq:
             return [
                 (seq, flags | REDELIVERED if seq <= node.suspect_seq else flags, count, expires_ns, data)

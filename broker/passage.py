@@ -24,6 +24,7 @@ REJECTED = "rejected"
 EXPIRED = "expired"
 UNDELIVERABLE = "max-delivery-count"
 OVERFLOW = "overflow"
+BODY_LOST = "body-lost"
 
 # What engine.tell says of a move that ended before all had gone.
 MOVE_STOPPED = "move_stopped"
@@ -64,6 +65,7 @@ class Passage(Port):
         if not self._is_refusing(size):
             code = self.engine.arrive(self.target, self.account, waiting.data, waiting.bits, True)
         if code == codes.PARK:
+            self.waits(waiting.entry)
             self.engine.park(self.target, self.account, waiting, size, True)
         elif code == codes.REFUSED:
             self.refused(waiting, size)
@@ -73,6 +75,9 @@ class Passage(Port):
     def refused(self, waiting: Waiting, size: int) -> None:
         """The other node is at its hard limit."""
         raise NotImplementedError
+
+    def waits(self, entry: Entry) -> None:
+        """It stays where it is for now."""
 
     def arrived(self, entry: Entry) -> None:
         """The other node has it."""
@@ -138,6 +143,7 @@ class Letters(Passage):
     def offer(self, waiting: Waiting) -> None:
         """Behind those that were refused before, if there are any."""
         if self.kept_back:
+            self.waits(waiting.entry)
             self.kept_back.append(waiting)
         else:
             Passage.offer(self, waiting)
@@ -158,7 +164,15 @@ class Letters(Passage):
         if size > self.target.hard_bytes:
             self.engine.give_up(self.source, waiting.entry)
         else:
+            self.waits(waiting.entry)
             self.kept_back.append(waiting)
+
+    def waits(self, entry: Entry) -> None:
+        """Where it is handed out again, after a restart too, it was delivered before."""
+        if not entry.redelivered:
+            entry.redelivered = True
+            if entry.durable and self.source.shelf is not None:
+                self.source.shelf.update(entry.seq, entry.delivery_count)
 
     def retry(self) -> None:
         """Offer what was refused again, as far as it is taken."""

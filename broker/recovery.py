@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from broker.bodyscan import body_start
 from broker.engine import SEEN, SENT, SENT_ANY, Engine
 from broker.errors import OperatorError, SluiceError
 from broker.large import Body, note_key, note_value, noted
@@ -24,7 +25,7 @@ from broker.manage.model import HOLDS, Model
 from broker.manage.subscriptions import Wanted, is_subscription
 from broker.node import Node
 from broker.queues.spool import Message, Run
-from broker.storage import LARGE_NOTE
+from broker.storage import LARGE, LARGE_NOTE, UNSURE
 from broker.store.disk import DiskStore, RecoveredShelf
 from broker.store.pager import Elsewhere
 from broker.store.pages import StoredPage, messages_of
@@ -184,8 +185,9 @@ class Recovery:
             self._engine.restore_large(node, seq, self._engine.large.recovered(number, value))
         for part in found.parts:
             if isinstance(part, StoredPage):
-                self._engine.paging.restore(node, _run(self._engine, self._store, found.shelf, part))
+                self._engine.paging.restore(node, _run(self._engine, node, self._store, found.shelf, part))
             else:
+                _report_lost_bodies(node, part)
                 self._engine.restore(node, part)
         self._messages += node.gate.depth_msgs
         if node.name != said.name:
@@ -312,16 +314,29 @@ def _reason(fault: Exception) -> str:
     return str(fault) if isinstance(fault, SluiceError) else f"{type(fault).__name__}: {fault}"
 
 
-def _run(engine: Engine, store: DiskStore, shelf: DiskShelf, page: StoredPage) -> Run:
+def _report_lost_bodies(node: Node, messages: list[Message]) -> None:
+    """Name the large messages whose bodies no note knows; the engine keeps them from being delivered."""
+    for seq, flags, _, _, data in messages:
+        if not flags & (LARGE | UNSURE) or seq in node.bodies:
+            continue
+        if flags & LARGE:
+            log.error("'%s': the body of large message %d is lost: it is not delivered", node.name, seq)
+        elif body_start(data) < 0:
+            log.error("'%s': message %d has no body, and may be what is left of a large one", node.name, seq)
+
+
+def _run(engine: Engine, node: Node, store: DiskStore, shelf: DiskShelf, page: StoredPage) -> Run:
     """A page as a run of the queue's spool: read when it is needed, decoded with what the shelf knows."""
     run = Run(page.first, page.last, page.count, page.nbytes)
     run.kept = True
     run.place = Elsewhere(lambda: store.load(shelf, page))
 
     def decode(blob: bytes) -> list[Message]:
+        messages = messages_of(shelf, blob)
+        _report_lost_bodies(node, messages)
         return [
             (seq, flags, count, expires_ms * 1_000_000 - engine.epoch_ns if expires_ms else 0, data)
-            for seq, flags, count, expires_ms, data in messages_of(shelf, blob)
+            for seq, flags, count, expires_ms, data in messages
         ]
 
     run.decode = decode

@@ -66,6 +66,7 @@ from broker.security.setup import Listening, authentication_of, check_exposure
 from broker.security.throttle import Attempts
 from broker.security.tls import Contexts, ServerTls, warnings
 from broker.settings import Settings
+from broker.storage import FULL
 from broker.store.largefiles import LARGE, LargeFiles
 from broker.store.pager import Pager
 from broker.tlssettings import NONE
@@ -492,6 +493,8 @@ class Server:
         self.model.sample()
         self.container.look_after_orphans()
         self.store.maintain()
+        if self.store.state == FULL:
+            self.pager.give_back()
         left = self.reactor.accepted_total - len(self.reactor.guests)
         left, self._left = left - self._left, left
         # What connections that left held is given back behind the last of them.

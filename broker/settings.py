@@ -324,7 +324,7 @@ FIELDS = fields.table(
         "store.journal_file_size",
         Size(1 << 20, 1 << 30),
         "32 MB, less on a small disk",
-        "Size of each file of the journal; about five of them are there",
+        "Size of each file of the journal; about five of them are there, and room for three more",
     ),
     Field(
         "security.users",

@@ -14,9 +14,12 @@ LARGE_NOTE = "large/"
 # What it says: the file's size and its CRC-32C.
 LARGE_FILE = struct.Struct("<QI")
 
-# Flags of a stored message.
+# Flags of a stored message. On a shelf all are durable: one without the flag was given back under a version
+# that dropped it then, and forgot its settlement (``UNSURE``, which is on no disk).
 DURABLE = 1
 REDELIVERED = 2
+LARGE = 4  # its body is in a file that a note names
+UNSURE = 8
 
 # What a store is in.
 WRITING = "writing"
@@ -31,8 +34,8 @@ class Shelf:
         """Keep a message; ``expires_ms`` in milliseconds since the epoch, 0 for never."""
         raise NotImplementedError
 
-    def update(self, seq: int, flags: int, delivery_count: int) -> None:
-        """A kept message was delivered in vain."""
+    def update(self, seq: int, delivery_count: int) -> None:
+        """Keep that a message was delivered in vain, so many times."""
         raise NotImplementedError
 
     def forget(self, seq: int, nbytes: int) -> None:

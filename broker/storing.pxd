@@ -10,7 +10,7 @@ cdef class Storing:
     cdef public list nodes, waiters
     cdef public object groups
 
-    @cython.locals(shelf=Shelf)
+    @cython.locals(shelf=Shelf, flags=long)
     cpdef object keep(self, Node node, Entry entry, long expires_ms)
     cpdef object delay(self, Node node, Entry entry)
     cpdef object watch(self, Node node)

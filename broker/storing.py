@@ -11,7 +11,7 @@ from typing import Protocol
 
 from broker.node import Node
 from broker.queues.queue import Entry
-from broker.storage import DURABLE, WRITING, Store
+from broker.storage import DURABLE, LARGE, WRITING, Store
 
 # Bytes handed over and not on disk yet, beyond which no more credit is granted to durable nodes: what
 # a slow disk writes in about a second. Pre-settled producers are held back by nothing else.
@@ -49,7 +49,10 @@ class Storing:
         """Put a pending entry on its node's shelf; it is ready once the open group is on disk."""
         shelf = node.shelf
         if shelf is not None:
-            shelf.append(entry.seq, DURABLE, entry.delivery_count, expires_ms, entry.data)
+            flags = DURABLE
+            if entry.extra is not None and entry.extra.body is not None:
+                flags |= LARGE
+            shelf.append(entry.seq, flags, entry.delivery_count, expires_ms, entry.data)
         self.delay(node, entry)
 
     def delay(self, node: Node, entry: Entry) -> None:

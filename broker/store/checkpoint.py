@@ -11,13 +11,13 @@ Three steps, each on the thread that owns what it touches:
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker.records import Buffer
 from broker.store.directory import Change, Directory, Meta, PageRow, ShelfRow
-from broker.store.faults import DamagedStore
+from broker.store.faults import DamagedStore, SyncFault, is_lack_of_room
 from broker.store.files import BLOCK_BYTES, JournalFiles
 from broker.store.journal import group_at
 from broker.store.pagefile import PageFile, Place
@@ -27,8 +27,12 @@ from broker.store.shelves import DiskShelf, Extent, live_records
 PAGE_BYTES = (1 << 16) - 64
 
 
-class SyncFault(Exception):  # noqa: N818 - as in OSError, the fault is the disk's
-    """A sync failed: what is on disk nobody knows."""
+class GonePage(NamedTuple):
+    """A page with nothing live: its shelf's number, its first message's, and the room it leaves."""
+
+    shelf: int
+    first: int
+    place: Place
 
 
 @dataclass(slots=True)
@@ -43,8 +47,7 @@ class Taken:
     shelves: list[ShelfRow] = field(default_factory=list)
     gone_shelves: list[int] = field(default_factory=list)
     pages: list[PageRow] = field(default_factory=list)
-    gone_pages: list[tuple[int, int]] = field(default_factory=list)
-    freed: list[Place] = field(default_factory=list)
+    gone_pages: list[GonePage] = field(default_factory=list)
     notes: dict[str, bytes] = field(default_factory=dict)
     written: list[PageRow] = field(default_factory=list)
 
@@ -69,8 +72,7 @@ def _take_page(taken: Taken, shelf: DiskShelf, extent: Extent) -> None:
     assert extent.place is not None
     extent.changed = False
     if not extent.live:
-        taken.gone_pages.append((shelf.id, extent.first))
-        taken.freed.append(extent.place)
+        taken.gone_pages.append(GonePage(shelf.id, extent.first, extent.place))
         return
     updates = tuple((seq, *update) for seq, update in shelf.updates.items() if extent.has(seq))
     row = (extent.first, extent.last, extent.place, extent.bitmap(), max(extent.nbytes, 0))
@@ -78,7 +80,13 @@ def _take_page(taken: Taken, shelf: DiskShelf, extent: Extent) -> None:
 
 
 def write(taken: Taken, files: JournalFiles, pages: PageFile, directory: Directory) -> None:
-    """Make it so, or change nothing: OSError, lmdb.Error (for want of room), SyncFault, DamagedStore."""
+    """Make it so.
+
+    Where ``is_lack_of_room`` says so of the exception, nothing has happened and it may be tried again.
+    After any other (OSError, lmdb.Error, SyncFault, DamagedStore) nobody knows, and nothing is touched
+    any more: of two directories, the one before and the one after, either may be what the next start
+    finds, and what either refers to must be there.
+    """
     try:
         for number in taken.files:
             if number in taken.old:
@@ -91,17 +99,19 @@ def write(taken: Taken, files: JournalFiles, pages: PageFile, directory: Directo
                 taken.shelves,
                 taken.gone_shelves,
                 taken.pages + taken.written,
-                taken.gone_pages,
+                [(page.shelf, page.first) for page in taken.gone_pages],
                 taken.notes,
             )
         )
-    except BaseException:
-        for row in taken.written:
-            pages.free(row.place)
-        taken.written.clear()
+    except Exception as fault:
+        if is_lack_of_room(fault):
+            for row in taken.written:
+                pages.free(row.place)
+            taken.written.clear()
         raise
-    for place in taken.freed:
-        pages.free(place)
+    # It is made now, whatever comes.
+    for page in taken.gone_pages:
+        pages.free(page.place)
 
 
 def _sync(pages: PageFile) -> None:
@@ -180,7 +190,7 @@ def adopt(taken: Taken, shelves: Iterable[DiskShelf]) -> None:
     written: dict[int, list[PageRow]] = {}
     for row in taken.written:
         written.setdefault(row.shelf, []).append(row)
-    gone = {(shelf, first) for shelf, first in taken.gone_pages}
+    gone = {(page.shelf, page.first) for page in taken.gone_pages}
     for shelf in shelves:
         kept: list[Extent] = []
         moved: list[Extent] = []
@@ -193,27 +203,24 @@ def adopt(taken: Taken, shelves: Iterable[DiskShelf]) -> None:
         rows = written.get(shelf.id, [])
         if not moved and not rows and len(kept) == len(shelf.extents):
             continue
-        pages = [_page(row, moved) for row in rows]
+        given_back = [
+            seq for seq, update in shelf.updates.items() if taken.updates.get((shelf.id, seq)) != update
+        ]
+        pages = [_page(row, moved, given_back) for row in rows]
         later = [
             extent for extent in shelf.extents if extent.place is None and extent.file not in taken.files
         ]
         shelf.replace(kept + pages + later)
 
 
-def _page(row: PageRow, moved: list[Extent]) -> Extent:
+def _page(row: PageRow, moved: list[Extent], given_back: list[int]) -> Extent:
+    """A page that was written, as it is now; of ``given_back`` it doesn't say yet that they came back."""
     for extent in moved:
         if extent.first <= row.first <= extent.last:
             page: Extent = extent.part(row.first, row.last, row.place)
-            page.changed = page.bitmap() != row.bitmap
+            page.changed = page.bitmap() != row.bitmap or any(page.has(seq) for seq in given_back)
             # What left meanwhile had about the size of the others; whoever loads the page knows.
             before = max(Extent.of(row.first, row.last, None, row.bitmap).live, 1)
             page.nbytes = row.nbytes * page.live // before
             return page
     raise RuntimeError(f"page {row.first} of shelf {row.shelf} comes from no file")
-
-
-def is_lack_of_room(fault: Exception) -> bool:
-    """Whether it may work again by itself once there is room."""
-    if isinstance(fault, OSError):
-        return fault.errno in (errno.ENOSPC, errno.EDQUOT)
-    return "No space left" in str(fault) or "quota" in str(fault).lower()

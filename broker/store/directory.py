@@ -9,24 +9,28 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lmdb
 
 from broker.errors import OperatorError
 from broker.records import crc32c
-from broker.store.faults import DamagedStore
+from broker.store.faults import DamagedStore, SyncFault
 from broker.store.files import sync_file
 from broker.store.pagefile import Place
 
 VERSION = 2
 # Room in the address space, not on disk.
 MAP_BYTES = 64 << 30
+# Behind the last page, so that a checkpoint can be committed when the disk is full.
+RESERVE_BYTES = 1 << 20
 # The exit status of a child that met something only a damaged file has.
 BROKEN = 2
+
+Read = TypeVar("Read")
 
 _SHELF = struct.Struct("<QH")
 _PAGE = struct.Struct("<QQQQQI")
@@ -170,7 +174,7 @@ class Directory:
             value = txn.get(b"meta", db=self._meta)
         if value is None:
             return Meta()
-        version, _, *rest, self._rows, self._digest = _META.unpack(self._open(value))
+        version, _, *rest, self._rows, self._digest = self._read(_META.unpack, self._open(value))
         if version < VERSION:
             raise OperatorError(f"{self.path}: the store has format {version}, which no release has written")
         if version > VERSION:
@@ -195,7 +199,7 @@ class Directory:
     def shelves(self) -> list[ShelfRow]:
         """Every shelf."""
         with self._env.begin(db=self._shelves) as txn:
-            return [self._shelf(bytes(key), self._open(value)) for key, value in txn.cursor()]
+            return [self._read(_shelf, bytes(key), self._open(value)) for key, value in txn.cursor()]
 
     def pages(self) -> list[PageRow]:
         """Every page, by shelf and number."""
@@ -205,10 +209,29 @@ class Directory:
     def notes(self) -> dict[str, bytes]:
         """Every note."""
         with self._env.begin(db=self._notes) as txn:
-            return dict(_note(self._open(value)) for _, value in txn.cursor())
+            return dict(self._read(_note, self._open(value)) for _, value in txn.cursor())
 
     def write(self, change: Change) -> None:
-        """One transaction, on disk when this returns."""
+        """One transaction, on disk when this returns. lmdb.Error where it was not made, SyncFault where
+        nobody knows whether it was.
+        """
+        try:
+            rows, digest = self._write(change)
+        except lmdb.Error as fault:
+            if self._is_sound():
+                raise
+            raise SyncFault(f"{self.path}: {fault}; whether it was committed nobody knows") from fault
+        self._rows, self._digest = rows, digest
+
+    def _is_sound(self) -> bool:
+        """False once the page that commits could not be written: no transaction is begun after that."""
+        try:
+            self._env.begin(write=True).abort()
+        except lmdb.Error:
+            return False
+        return True
+
+    def _write(self, change: Change) -> tuple[int, int]:
         rows, digest = self._rows, self._digest
         with self._env.begin(write=True) as txn:
             for table, key, value in self._values(change):
@@ -225,7 +248,19 @@ class Directory:
             meta = change.meta
             numbers = (meta.oldest, meta.first_group, meta.clean_group, meta.runs, meta.next_shelf)
             txn.put(b"meta", _sealed(_META.pack(VERSION, 0, *numbers, rows, digest)), db=self._meta)
-        self._rows, self._digest = rows, digest
+        return rows, digest
+
+    def reserve(self) -> None:
+        """Have room behind the last page for a few checkpoints on a full disk; OSError if there is none."""
+        needed = self.stats()["directory_bytes"]
+        room = max(RESERVE_BYTES, needed // 8)
+        if needed + room // 2 <= self.path.stat().st_size:
+            return
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.posix_fallocate(fd, needed, room)
+        finally:
+            os.close(fd)
 
     def rehearse(self) -> None:
         """As much of a write as can be taken back: it reads which pages are free."""
@@ -268,30 +303,42 @@ class Directory:
             raise DamagedStore(self.path, 0, "a row's checksum is wrong")
         return payload
 
-    def _shelf(self, key: bytes, value: bytes) -> ShelfRow:
-        last_seq, length = _SHELF.unpack_from(value)
-        name_end = _SHELF.size + length
-        return ShelfRow(
-            int.from_bytes(key, "big"), value[_SHELF.size : name_end].decode(), value[name_end:], last_seq
-        )
+    def _read(self, how: Callable[..., Read], *raw: bytes) -> Read:
+        """A row as it is meant; DamagedStore if it can't be one, though its checksum is right."""
+        try:
+            return how(*raw)
+        except (ValueError, struct.error) as fault:
+            raise DamagedStore(self.path, 0, f"a row can't be read ({fault})") from fault
 
     def _page(self, key: bytes, value: bytes) -> PageRow:
-        last, offset, block_bytes, nbytes, bitmap_bytes, count = _PAGE.unpack_from(value)
-        first = int.from_bytes(key[4:], "big")
-        if last < first or bitmap_bytes != (last - first + 8) >> 3:
+        row = self._read(_page, key, value)
+        if row.last < row.first or len(row.bitmap) != (row.last - row.first + 8) >> 3:
             # Whoever reads the bits trusts that they are there.
             raise DamagedStore(self.path, 0, "a page's row says more messages than it has bits for")
-        at = _PAGE.size + bitmap_bytes
-        updates = tuple(_UPDATE.iter_unpack(value[at : at + count * _UPDATE.size]))
-        return PageRow(
-            int.from_bytes(key[:4], "big"),
-            first,
-            last,
-            Place(offset, block_bytes),
-            value[_PAGE.size : at],
-            nbytes,
-            updates,
-        )
+        return row
+
+
+def _shelf(key: bytes, value: bytes) -> ShelfRow:
+    last_seq, length = _SHELF.unpack_from(value)
+    name_end = _SHELF.size + length
+    name = value[_SHELF.size : name_end].decode()
+    return ShelfRow(int.from_bytes(key, "big"), name, value[name_end:], last_seq)
+
+
+def _page(key: bytes, value: bytes) -> PageRow:
+    last, offset, block_bytes, nbytes, bitmap_bytes, count = _PAGE.unpack_from(value)
+    at = _PAGE.size + bitmap_bytes
+    if len(value) < at + count * _UPDATE.size:
+        raise ValueError("it is cut short")
+    return PageRow(
+        int.from_bytes(key[:4], "big"),
+        int.from_bytes(key[4:], "big"),
+        last,
+        Place(offset, block_bytes),
+        value[_PAGE.size : at],
+        nbytes,
+        tuple(_UPDATE.iter_unpack(value[at : at + count * _UPDATE.size])),
+    )
 
 
 def _key(shelf: int, first: int | None = None) -> bytes:

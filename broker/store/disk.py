@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import shutil
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,17 +23,18 @@ import lmdb
 
 from broker.errors import OperatorError
 from broker.records import DEFINE, NOTE, REMOVE
-from broker.storage import FAILED, FULL, WRITING, Shelf
-from broker.store.checkpoint import SyncFault, Taken, adopt, is_lack_of_room, take, write
-from broker.store.directory import Change, Directory, Meta, make, try_to_read
-from broker.store.faults import DamagedStore, StoreInUse
+from broker.storage import DURABLE, FAILED, FULL, WRITING, Shelf
+from broker.store.checkpoint import GonePage, Taken, adopt, take, write
+from broker.store.directory import Change, Directory, Meta, PageRow, make, try_to_read
+from broker.store.faults import DamagedStore, StoreInUse, SyncFault, is_lack_of_room
 from broker.store.files import JournalFiles, sync_file
 from broker.store.journal import WRITERS, Journal
 from broker.store.keeper import Keeper
 from broker.store.largefiles import LARGE, LargeFile, larges_of, verify
-from broker.store.pagefile import PageFile, Place
+from broker.store.pagefile import PageFile
+from broker.store.pager import empty_runs
 from broker.store.pages import StoredPage
-from broker.store.replay import Found, Message, Progress, Replayed, name_and, replay
+from broker.store.replay import Found, Message, Progress, Replayed, is_unwritten, name_and, replay
 from broker.store.shelves import DiskShelf, Extent, Shelves
 from broker.units import format_size
 
@@ -48,13 +50,22 @@ SMALLEST_FILE = 1 << 20
 CLOSED_FILES = 2
 # What a backup leaves of a disk.
 ROOM_LEFT = 64 << 20
+# In journal files, room that is kept for a full disk: for what the closed ones hold and the one that is
+# written, so that all of it can move to pages and the files be written again. Of a small disk, a part.
+RESERVE_FILES = 3
+RESERVE_PART = 8
+# What a file system may need besides a file's own bytes.
+SLACK = 1 << 16
 
 Part = StoredPage | list[Message]
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What the keeper has done: a file prepared, or a checkpoint; ``fault`` is why it could not."""
+    """What the keeper has done: a file prepared, a checkpoint, or (neither) looked after the reserve.
+
+    ``fault`` is why it could not.
+    """
 
     prepared: int = 0
     taken: Taken | None = None
@@ -93,11 +104,13 @@ class DiskStore(Shelves):
         self._taken: Taken | None = None
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
+        self._opened = contextlib.ExitStack()
         self._lock = _locked(path)
+        self._opened.callback(os.close, self._lock)
         try:
             self._open(file_bytes, progress)
         except BaseException:
-            os.close(self._lock)
+            self._opened.close()
             raise
 
     @classmethod
@@ -111,23 +124,33 @@ class DiskStore(Shelves):
         """
         try:
             return cls(path, file_bytes, progress)
-        except (OSError, lmdb.Error) as fault:
+        except (OSError, lmdb.Error, SyncFault) as fault:
             what = "no room" if is_lack_of_room(fault) else "can't be opened"
             raise OperatorError(f"{path}: {what}: {_said(fault)}") from fault
+        except MemoryError as fault:
+            raise OperatorError(f"{path}: there is not enough memory to open it") from fault
+        except (ValueError, LookupError, OverflowError, struct.error) as fault:
+            # The checksums were right, so no disk did it; what no broker writes is refused all the same.
+            raise DamagedStore(path, 0, f"what is there makes no sense ({fault!r})") from fault
 
     def _open(self, file_bytes: int | None, progress: Progress | None) -> None:
+        empty_runs(self.path)
         self.file_bytes = file_bytes or _fitting_file(self.path)
         self.files = JournalFiles(self.path, self.file_bytes)
+        self._opened.callback(self.files.close)
         if not (self.path / DIRECTORY).exists():
             make(self.path / DIRECTORY)
         try_to_read(self.path / DIRECTORY, to_write=True)
         self.directory = Directory(self.path / DIRECTORY)
+        self._opened.callback(self.directory.close)
         found = replay(self.directory, self.files, progress)
         if not found.clean:
             self._keep_what_was_read(found.meta.oldest)
         for each in larges_of(found.notes, self.path):
             verify(each, whole=False)
         self.pages = PageFile(self.path / PAGES)
+        self._opened.callback(self.pages.close)
+        self.pages.kept_bytes = self._reserve_bytes = self._fitting_reserve()
         rows = [*(page for each in found.shelves.values() for page in each.pages), *found.gone_pages]
         self.pages.claim([page.place for page in rows])
         self._adopt(found)
@@ -165,34 +188,43 @@ class DiskStore(Shelves):
 
     def attend(self) -> int:
         _silence(self.bell)
+        if self.state != FAILED:
+            self._take_note()
+        if self.state != FAILED:
+            if self._taken is not None and self._taken.group <= self.synced:
+                taken, self._taken = self._taken, None
+                self._keeper.ask(lambda: self._make(taken))
+            self._look_after_files()
+        return self.synced
+
+    def _take_note(self) -> None:
+        """Of what the threads have done."""
         self.synced = self.journal.synced
         self.behind_bytes = self.journal.pending_bytes
         self.syncs = self.journal.writes
         self.sync_ns = self.journal.sync_ns
         self.groups_written = self.journal.groups
         self.written_bytes = self.journal.written_bytes
-        while self._done:
+        while self._done and self.state != FAILED:
             self._finish(self._done.popleft())
-        if self._taken is not None and self._taken.group <= self.synced:
-            taken, self._taken = self._taken, None
-            self._keeper.ask(lambda: self._make(taken))
-        self._look_after_files()
         self._judge()
-        return self.synced
 
     def close(self) -> None:
         self.seal()
         self._stop_threads()
-        self.attend()
-        if self.state == WRITING and self.synced == self.group - 1:
-            taken = self._take(range(0), self.group - 1)
-            write(taken, self.files, self.pages, self.directory)
-        self._let_go()
+        if self.state != FAILED:
+            self._take_note()
+        if self.state != FAILED and self.synced == self.group - 1:
+            try:
+                write(self._take(range(0), self.group - 1), self.files, self.pages, self.directory)
+            except (OSError, lmdb.Error, SyncFault) as fault:
+                log.error("%s: can't note that the broker stops in order: %s", self.path, _said(fault))
+        self._opened.close()
 
     def abandon(self) -> None:
         """Let go of everything at once, as a crash would; for tests of what survives one."""
         self._stop_threads()
-        self._let_go()
+        self._opened.close()
 
     # --- for operators
 
@@ -251,9 +283,8 @@ class DiskStore(Shelves):
     def _adopt(self, found: Replayed) -> None:
         self._shelves: dict[int, DiskShelf] = {}
         self._gone: list[DiskShelf] = []
-        self._gone_pages = [(page.shelf, page.first) for page in found.gone_pages]
+        self._gone_pages = [GonePage(page.shelf, page.first, page.place) for page in found.gone_pages]
         self._gone_ids = list(found.gone_shelves)
-        self._unfreed: list[Place] = [page.place for page in found.gone_pages]
         self._notes = found.notes
         self._changed_notes = dict(found.changed_notes)
         self._next_shelf = found.next_shelf
@@ -286,8 +317,8 @@ class DiskStore(Shelves):
                 shelf.extents.append(Extent(seq, file))
             shelf.extents[-1].add(seq)
             shelf.extents[-1].nbytes += len(data)
-            flags, count = shelf.updates.get(seq, (flags, count))
-            messages.append((seq, flags, count, expires_ms, data))
+            given_back, count = shelf.updates.get(seq, (flags, count))
+            messages.append((seq, flags | given_back | DURABLE, count, expires_ms, data))
         if messages:
             parts.append(messages)
         return RecoveredShelf(shelf, row.name, found.definition, found.last_seq, parts)
@@ -297,6 +328,10 @@ class DiskStore(Shelves):
         numbers = self.files.numbers()
         self.file = max([*numbers, found.meta.oldest - 1]) + 1
         self._oldest = min([number for number in numbers if number >= found.meta.oldest], default=self.file)
+        # The last one, unless something was found in it; the oldest has to be there.
+        spare = numbers[-1] if numbers and numbers[-1] > found.meta.oldest else 0
+        unwritten = spare if found.first_groups.get(spare) == found.last_group + 1 else 0
+        fd = self._first_file(unwritten)
         self._first_groups = {**found.first_groups, self.file: found.last_group + 1}
         for number in numbers:
             if number < found.meta.oldest:
@@ -308,11 +343,18 @@ class DiskStore(Shelves):
         self._busy = False
         self._preparing = False
         self._prepared = self.file
+        # Why there is no next file, no checkpoint, no reserve: empty where there is.
         self._no_room = ""
         self._crowded = ""
+        self._unreserved = ""
+        # The last checkpoint had no room for what it was to move.
+        self._modest = False
+        self._restocking = False
+        self._unreservable = False
+        # Something has failed: set on the keeper's thread too, which begins nothing more then.
+        self._halted = False
         self.checkpoints = 0
         self.on_checkpoint: Callable[[], None] | None = None
-        fd = self._first_file()
         self.directory.write(Change(replace(self._meta(), clean_group=0)))
         self.journal = Journal(self._runs, found.last_group, self.file)
         self.journal.provide(self.file, fd)
@@ -325,13 +367,22 @@ class DiskStore(Shelves):
         for writer in self._writers:
             writer.daemon = True
             writer.start()
+        self._opened.callback(self._stop_threads)
         self._look_after_files()
+        self._restock()
 
-    def _first_file(self) -> int:
+    def _first_file(self, unwritten: int) -> int:
+        """The descriptor of the first file of this run: a new one or, on a full disk, one that an earlier
+        run had prepared and never came to.
+        """
         try:
-            return self.files.prepare(self.file)
-        except OSError as fault:
-            raise OperatorError(f"{self.path}: no room for a journal file: {fault.strerror}") from fault
+            return self._file_of(self.file, urgent=True)
+        except (OSError, SyncFault) as fault:
+            if is_lack_of_room(fault) and unwritten and is_unwritten(self.files, unwritten):
+                self.file = unwritten
+                return self.files.reopen(unwritten)
+            what = "no room for a journal file" if is_lack_of_room(fault) else "no journal file can be made"
+            raise OperatorError(f"{self.path}: {what}: {_said(fault)}") from fault
 
     def _meta(self) -> Meta:
         return Meta(self._oldest, self._first_groups[self._oldest], 0, self._runs, self._next_shelf)
@@ -342,52 +393,138 @@ class DiskStore(Shelves):
         self._first_groups[self.file] = self.group
 
     def _look_after_files(self) -> None:
-        """One file more than the present one is always there; closed ones make way."""
-        if self._prepared <= self.file and not self._preparing and not self.journal.fault:
-            self._preparing = True
-            self._keeper.ask(self._prepare)
+        """One file more than the present one is always there; closed ones make way. Where there was no
+        room for it, ``maintain`` tries again.
+        """
+        if not self._no_room:
+            self._order_file()
         closed = min(self.file, self.journal.file) - self._oldest
-        if closed >= CLOSED_FILES and not self._busy and not self.journal.fault:
+        if closed >= CLOSED_FILES and not self._busy and not self._crowded:
             self.begin_checkpoint()
 
     def maintain(self) -> None:
-        """Once in a while, where nothing presses: let pages that are empty go, and what fills the notes."""
-        dirty = self.touched or self._gone or self._changed_notes or self._gone_pages
-        if dirty and not self._busy and not self.journal.fault:
+        """Once a second: let pages that are empty go, and what fills the notes; on a full disk, find room."""
+        if self.state == FAILED:
+            return
+        is_full = self.state == FULL
+        if is_full:
+            self._order_file()
+            self._restock()
+        dirty = self.touched or self._gone or self._gone_ids or self._changed_notes or self._gone_pages
+        if not self._busy and (dirty or (is_full and self._movable())):
             self.begin_checkpoint()
-        elif self._preparing is False and self._no_room:
-            self._look_after_files()
 
-    def _prepare(self) -> None:
+    def _order_file(self) -> None:
+        if self._prepared <= self.file and not self._preparing:
+            self._preparing = True
+            # Settlements need it soon, and nothing else gives room for one.
+            urgent = self._prepared < self.file or self.file_used > self.file_bytes // 2
+            self._keeper.ask(lambda: self._prepare(urgent))
+
+    def _restock(self) -> None:
+        if not self._restocking:
+            self._restocking = True
+            self._keeper.ask(self._reserve)
+
+    def _prepare(self, urgent: bool) -> None:
+        """On the keeper's thread."""
+        if self._halted:
+            return
         number = self._prepared + 1
         try:
-            fd = self.files.prepare(number)
-        except OSError as fault:
-            self._done.append(Done(fault=fault))
+            fd = self._file_of(number, urgent)
+        except Exception as fault:  # noqa: BLE001 - whatever it is, the owner judges it
+            self._halted |= not is_lack_of_room(fault)
+            self._done.append(Done(prepared=number, fault=fault))
         else:
             self.journal.provide(number, fd)
             self._done.append(Done(prepared=number))
 
+    def _file_of(self, number: int, urgent: bool) -> int:
+        """A journal file, where it is urgent in place of some of the reserve; OSError, SyncFault."""
+        try:
+            return self.files.prepare(number)
+        except OSError as fault:
+            if not urgent or not is_lack_of_room(fault) or not self.pages.give_up(self.file_bytes + SLACK):
+                raise
+        return self.files.prepare(number)
+
+    def _reserve(self) -> None:
+        """Have room for when there is none; on the keeper's thread, as all that changes the page file."""
+        if self._halted:
+            return
+        lacking: Exception | None = None
+        if self.journal.full:
+            # A write that waits for room has whatever there is.
+            self.pages.give_up(self._reserve_bytes)
+        try:
+            if not self.journal.full:
+                self._reserve_or_make_room()
+        except OSError as fault:
+            if is_lack_of_room(fault):
+                lacking = fault
+            elif not self._unreservable:
+                self._unreservable = True
+                log.warning("%s: no room can be reserved for a full disk: %s", self.path, _said(fault))
+        self._done.append(Done(fault=lacking))
+
+    def _reserve_or_make_room(self) -> None:
+        try:
+            self.directory.reserve()
+            self.pages.reserve(self._reserve_bytes)
+        except OSError as fault:
+            if not is_lack_of_room(fault):
+                raise
+            self.pages.give_back()
+            self.files.drop_spares(1)
+            self.directory.reserve()
+            self.pages.reserve(self._reserve_bytes)
+
+    def _fitting_reserve(self) -> int:
+        disk = os.statvfs(self.path)
+        return min(RESERVE_FILES * self.file_bytes, disk.f_blocks * disk.f_frsize // RESERVE_PART) & ~4095
+
     def begin_checkpoint(self) -> None:
         """Take a picture of what is live; it is written once all that led to it is on disk."""
+        if self.state == FAILED:
+            return
         if self.on_checkpoint is not None:
             self.on_checkpoint()
         self.seal()
         self._busy = True
-        self._taken = self._take(range(self._oldest, min(self.file, self.journal.file)), 0)
+        self._taken = self._take(self._movable(), 0)
         if self._taken.group <= self.journal.synced:
             # Nothing is under way that would ring the bell.
             os.eventfd_write(self.bell, 1)
+
+    def _movable(self) -> range:
+        """The closed files a checkpoint may give up: all of them, or on a full disk one after the other.
+
+        What is live in them needs room in pages. Where there was none, only those at the beginning in
+        which nothing is live are given up, until a checkpoint that moved nothing has freed pages.
+        """
+        end = min(self.file, self.journal.file)
+        if not self._crowded:
+            return range(self._oldest, end)
+        live = {
+            extent.file
+            for shelf in self._shelves.values()
+            for extent in shelf.extents
+            if extent.place is None and extent.live
+        }
+        emptied = min([end, *live])
+        return range(self._oldest, emptied if self._modest else max(emptied, min(self._oldest + 1, end)))
 
     def _take(self, numbers: range, clean_group: int) -> Taken:
         oldest = numbers.stop if numbers else self._oldest
         meta = Meta(oldest, self._first_groups[oldest], clean_group, self._runs, self._next_shelf)
         taken = Taken(self.group - 1, numbers, meta)
-        taken.freed, self._unfreed = self._unfreed, []
         for shelf in self._gone:
-            pages = [extent for extent in shelf.extents if extent.place is not None]
-            self._gone_pages += [(shelf.id, extent.first) for extent in pages]
-            taken.freed += [extent.place for extent in pages if extent.place is not None]
+            taken.gone_pages += [
+                GonePage(shelf.id, extent.first, extent.place)
+                for extent in shelf.extents
+                if extent.place is not None
+            ]
         take(self._shelves.values(), taken)
         taken.gone_pages += self._gone_pages
         taken.gone_shelves = self._gone_ids + [shelf.id for shelf in self._gone]
@@ -398,51 +535,70 @@ class DiskStore(Shelves):
 
     def _make(self, taken: Taken) -> None:
         """On the keeper's thread."""
+        if self._halted or self.journal.fault:
+            return
         try:
             write(taken, self.files, self.pages, self.directory)
-            for number in taken.files:
-                self.journal.retire(number)
-                self.files.retire(number)
-            self._done.append(Done(taken=taken))
-        except (OSError, lmdb.Error, SyncFault, DamagedStore) as fault:
+        except Exception as fault:  # noqa: BLE001 - whatever it is, the owner judges it
+            self._halted |= not is_lack_of_room(fault)
             self._done.append(Done(taken=taken, fault=fault))
+            return
+        for number in taken.files:
+            self.journal.retire(number)
+            self.files.retire(number)
+        self._done.append(Done(taken=taken))
+        self._reserve()
 
     def _finish(self, done: Done) -> None:
-        if done.prepared:
-            self._prepared = done.prepared
-        if done.taken is None:
-            self._preparing = False
-            self._no_room = "" if done.fault is None else _said(done.fault)
-            if done.fault is not None and not is_lack_of_room(done.fault):
-                self._fail(_said(done.fault))
-            return
-        self._busy = False
-        if done.fault is None:
-            self.checkpoints += 1
-            self._crowded = ""
-            self._oldest = done.taken.meta.oldest
-            adopt(done.taken, [*self._shelves.values(), *self._gone])
-        elif is_lack_of_room(done.fault):
-            self._crowded = _said(done.fault)
-            self._put_back(done.taken)
-        else:
+        if done.fault is not None and not is_lack_of_room(done.fault):
             self._fail(_said(done.fault))
+            return
+        lacking = "" if done.fault is None else _said(done.fault)
+        if done.taken is not None:
+            self._busy = False
+            if lacking:
+                self._crowded = lacking
+                self._put_back(done.taken)
+            else:
+                self._adopt_pages(done.taken)
+            # On a full disk one that moves nothing comes between two that do.
+            self._modest = bool(lacking)
+        elif done.prepared:
+            self._preparing = False
+            self._no_room = lacking
+            if not lacking:
+                self._prepared = done.prepared
+        else:
+            self._restocking = False
+            self._unreserved = lacking
+
+    def _adopt_pages(self, taken: Taken) -> None:
+        self.checkpoints += 1
+        self._oldest = taken.meta.oldest
+        adopt(taken, [*self._shelves.values(), *self._gone])
+        if not self._modest or min(self.file, self.journal.file) - self._oldest < CLOSED_FILES:
+            self._crowded = ""
+        if taken.files and self._no_room:
+            # The files it gave up may be used again.
+            self._order_file()
 
     def _put_back(self, taken: Taken) -> None:
         """It could not be written: all it was to say is still to be said."""
         self._changed_notes = taken.notes | self._changed_notes
         self._gone_ids += taken.gone_shelves
-        self._gone_pages += taken.gone_pages
-        self._unfreed += taken.freed
         for row in taken.shelves:
             if row.id in self._shelves:
                 self._shelves[row.id].changed = True
-        for page in taken.pages:
-            if page.shelf in self._shelves:
-                holder = self._shelves[page.shelf].extent_from(page.first)
-                if holder is not None:
-                    holder.changed = True
-                    self.touched.add(self._shelves[page.shelf])
+        known = {shelf.id: shelf for shelf in (*self._shelves.values(), *self._gone)}
+        pages: list[PageRow | GonePage] = [*taken.pages, *taken.gone_pages]
+        for page in pages:
+            holder = known[page.shelf].extent_from(page.first) if page.shelf in known else None
+            if holder is not None:
+                # The shelf has it still: it says so the next time, or all of its pages go with it.
+                holder.changed = True
+                self.touched.add(known[page.shelf])
+            elif isinstance(page, GonePage):
+                self._gone_pages.append(page)
 
     def _judge(self) -> None:
         """What the threads found decides whether the store writes, waits for room, or has failed."""
@@ -451,7 +607,8 @@ class DiskStore(Shelves):
             self._fail(f"{what} of {self.files.path(self.journal.file)}: {os.strerror(self.journal.fault)}")
         if self.state == FAILED:
             return
-        lacking = os.strerror(self.journal.full) if self.journal.full else self._no_room or self._crowded
+        full = os.strerror(self.journal.full) if self.journal.full else ""
+        lacking = full or self._no_room or self._crowded or self._unreserved
         if lacking and self.state == WRITING:
             log.error("%s: no room: %s; durable nodes grant no credit until there is", self.path, lacking)
         elif not lacking and self.state == FULL:
@@ -460,6 +617,11 @@ class DiskStore(Shelves):
         self.reason = f"{self.path}: {lacking}" if lacking else ""
 
     def _fail(self, what: str) -> None:
+        """Nothing is confirmed from now on, and nothing on disk is touched: neither by the journal nor by a
+        checkpoint, for each would build on what nobody knows.
+        """
+        self._halted = True
+        self.journal.halt()
         self.state = FAILED
         self.reason = (
             f"{what}; nothing more is confirmed, for nobody knows what is on disk."
@@ -479,7 +641,7 @@ class DiskStore(Shelves):
             # Nobody else reads it, neither while it is made nor where it is put afterwards.
             begun.mkdir(mode=0o700, parents=True)
             self.directory.copy(begun / DIRECTORY)
-            shutil.copyfile(self.pages.path, begun / PAGES)
+            self.pages.copy(begun / PAGES)
             for number in range(self.directory.meta().oldest, current + 1):
                 self.files.copy(number, begun, offset if number == current else None)
             (begun / LARGE).mkdir()
@@ -514,12 +676,6 @@ class DiskStore(Shelves):
         for writer in self._writers:
             writer.join()
 
-    def _let_go(self) -> None:
-        self.files.close()
-        self.pages.close()
-        self.directory.close()
-        os.close(self._lock)
-
 
 def _said(fault: Exception) -> str:
     if isinstance(fault, OSError):
@@ -533,10 +689,10 @@ def _silence(bell: int) -> None:
 
 
 def _fitting_file(path: Path) -> int:
-    """A journal file's size where nobody said one: a sixteenth of what is free, within bounds."""
+    """A journal file's size where nobody said one: a part of what is free, within bounds."""
     disk = os.statvfs(path)
     free = disk.f_bavail * disk.f_frsize
-    return max(min(free // 16, LARGEST_FILE), SMALLEST_FILE) & ~4095
+    return max(min(free // 32, LARGEST_FILE), SMALLEST_FILE) & ~4095
 
 
 @contextlib.contextmanager

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
+import lmdb
+
 from broker.errors import OperatorError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DamagedStore(OperatorError):  # noqa: N818 - it says what is, not that something went wrong
@@ -22,3 +28,15 @@ class DamagedStore(OperatorError):  # noqa: N818 - it says what is, not that som
 
 class StoreInUse(OperatorError):  # noqa: N818
     """Another broker has the data directory."""
+
+
+class SyncFault(Exception):  # noqa: N818 - as in OSError, the fault is the disk's
+    """A sync or a commit failed: what is on disk nobody knows, whatever the error was."""
+
+
+def is_lack_of_room(fault: Exception) -> bool:
+    """Whether it may work again by itself once there is room, and nothing has happened until then."""
+    if isinstance(fault, OSError):
+        return fault.errno in NO_ROOM
+    # LMDB has no numbers of its own for the system's errors, only their texts.
+    return isinstance(fault, lmdb.Error) and any(os.strerror(each) in str(fault) for each in NO_ROOM)

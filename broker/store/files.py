@@ -6,6 +6,7 @@ can't fail for lack of room. A file that nobody needs is a spare until it is giv
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import struct
@@ -13,7 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from broker.records import crc32c
-from broker.store.faults import DamagedStore
+from broker.store.faults import DamagedStore, SyncFault
+
+log = logging.getLogger("sluice.store")
 
 VERSION = 2
 BLOCK_BYTES = 4096
@@ -34,6 +37,8 @@ class JournalFiles:
         self.file_bytes = file_bytes
         self._open: dict[int, int] = {}
         self._spares = sorted(directory.glob("spare-*"))
+        # Retired, and neither renamed nor removed yet, for the disk refused to.
+        self._left: list[int] = []
 
     def path(self, number: int) -> Path:
         """Where the file of that number is."""
@@ -45,27 +50,61 @@ class JournalFiles:
         return sorted(int(match[1]) for match in found if match)
 
     def prepare(self, number: int) -> int:
-        """A file to be written, its descriptor; OSError if there is no room for one."""
-        raw = self._spares.pop() if self._spares else self.directory / f"spare-{number:08d}"
-        fd = os.open(raw, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """A file to be written, its descriptor; OSError if there is no room for one, SyncFault."""
+        is_new = not self._spares
+        raw = self.directory / f"spare-{number:08d}" if is_new else self._spares.pop()
+        try:
+            fd = os.open(raw, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            if not is_new:
+                self._spares.append(raw)
+            raise
         try:
             self._fill(fd)
             os.pwrite(fd, _head(number), 0)
             os.fdatasync(fd)
             raw.rename(self.path(number))
-            self.sync_directory()
         except OSError:
             os.close(fd)
-            self._spares.append(raw)
+            # Part of a file is of no use, and takes room that others need; of one that could not be
+            # synced nobody knows which blocks it has.
+            with suppress(OSError):
+                raw.unlink()
             raise
+        try:
+            self.sync_directory()
+        except OSError as fault:
+            os.close(fd)
+            raise SyncFault(f"sync of {self.directory}: {fault.strerror}") from fault
         self._open[number] = fd
         return fd
 
+    def reopen(self, number: int) -> int:
+        """A file that was prepared and never written, to be written; its descriptor."""
+        self._open[number] = os.open(self.path(number), os.O_RDWR | os.O_CLOEXEC)
+        return self._open[number]
+
     def retire(self, number: int) -> None:
-        """The file is needed no more: a spare, or gone if there are enough or it grew long."""
+        """The file is needed no more: a spare, or gone if there are enough or it grew long.
+
+        Where the disk refuses, it stays, and is tried again with the next one; at the latest the next
+        start does it.
+        """
         fd = self._open.pop(number, None)
         if fd is not None:
-            os.close(fd)
+            with suppress(OSError):
+                os.close(fd)
+        left, self._left = [*self._left, number], []
+        for each in left:
+            try:
+                self._put_aside(each)
+            except FileNotFoundError:
+                pass
+            except OSError as fault:
+                log.warning("%s: can't be put aside yet: %s", self.path(each), fault.strerror)
+                self._left.append(each)
+
+    def _put_aside(self, number: int) -> None:
         path = self.path(number)
         if len(self._spares) >= SPARES or path.stat().st_size >= 2 * self.file_bytes:
             path.unlink()
@@ -73,6 +112,13 @@ class JournalFiles:
         spare = self.directory / f"spare-{number:08d}"
         path.rename(spare)
         self._spares.append(spare)
+
+    def drop_spares(self, kept: int) -> None:
+        """Give the disk back all spare files but so many; one that can't be removed stays a spare."""
+        with suppress(OSError):
+            while len(self._spares) > kept:
+                self._spares[-1].unlink(missing_ok=True)
+                self._spares.pop()
 
     def read(self, number: int) -> bytes:
         """The whole file; DamagedStore if its head isn't that file's."""
@@ -106,7 +152,8 @@ class JournalFiles:
     def close(self) -> None:
         """Let go of every file."""
         for fd in self._open.values():
-            os.close(fd)
+            with suppress(OSError):
+                os.close(fd)
         self._open.clear()
 
     def _fill(self, fd: int) -> None:

@@ -138,6 +138,12 @@ cdef class Journal:
         group.chain = chain
         group.next = NULL
         pthread_mutex_lock(&self.mutex)
+        if self.fault != 0:
+            # Nobody will write it, and what is consumed in the meantime must not fill the memory.
+            pthread_mutex_unlock(&self.mutex)
+            free(data)
+            free(group)
+            return
         if self.last == NULL:
             self.first = group
         else:
@@ -161,6 +167,14 @@ cdef class Journal:
         pthread_cond_broadcast(&self.changed)
         pthread_mutex_unlock(&self.mutex)
 
+    def halt(self):
+        """Begin no further write: something else of the store has failed."""
+        pthread_mutex_lock(&self.mutex)
+        if self.fault == 0:
+            self.fault = EIO
+        pthread_cond_broadcast(&self.changed)
+        pthread_mutex_unlock(&self.mutex)
+
     cdef void loop(self, Lane *lane) noexcept nogil:
         cdef int fault
         while self.take(lane):
@@ -178,6 +192,8 @@ cdef class Journal:
                 self.finished(lane)
             pthread_mutex_unlock(&self.mutex)
             self.ring()
+        # A fault that ``take`` met is to be seen, too.
+        self.ring()
 
     cdef bint wait_for_room(self, int fault) noexcept nogil:
         """The disk is full: try again a little later; false to leave."""
@@ -334,8 +350,13 @@ cdef class Journal:
                 if errno == EINTR:
                     continue
                 return errno
+            if n == 0:
+                return EIO
             done += n
-        if fdatasync(lane.fd) != 0:
+        while fdatasync(lane.fd) != 0:
+            if errno == EINTR:
+                # A signal came before it had an answer (NFS, FUSE): nothing is known to have failed.
+                continue
             # Not a lack of room that may pass: what the kernel could not write it may have dropped.
             self.fault_at_sync = 1
             return errno if errno != ENOSPC and errno != EDQUOT else EIO

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import struct
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -164,8 +165,9 @@ class WritingFile:
         if self._durable:
             os.fsync(self._fd)
             sync_file(self._files.folder)
-        os.close(self._fd)
-        self._fd = -1
+        # It is nobody's any more, also where closing it fails.
+        fd, self._fd = self._fd, -1
+        os.close(fd)
 
     def _fail(self, fault: OSError) -> None:
         log.error("%s: a large message can't be written: %s", self._files.path(self.number), fault.strerror)
@@ -173,9 +175,10 @@ class WritingFile:
         self._discard()
 
     def _discard(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                os.close(fd)
         with suppress(OSError):
             self._files.path(self.number).unlink(missing_ok=True)
 
@@ -289,8 +292,11 @@ def larges_of(notes: Mapping[str, bytes], directory: Path) -> list[LargeFile]:
     found: dict[int, LargeFile] = {}
     for key, value in notes.items():
         if value and key.startswith(LARGE_NOTE):
-            number = int(key.removeprefix(LARGE_NOTE).partition("/")[0])
-            size, checksum = LARGE_FILE.unpack(value)
+            try:
+                number = int(key.removeprefix(LARGE_NOTE).partition("/")[0])
+                size, checksum = LARGE_FILE.unpack(value)
+            except (ValueError, struct.error) as fault:
+                raise DamagedStore(directory, 0, f"the note {key!r} can't be read ({fault})") from fault
             found[number] = LargeFile(number, directory / LARGE / name_of(number), size, checksum)
     return list(found.values())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from broker.storage import Shelf, Store
+from broker.storage import REDELIVERED, Shelf, Store
 
 
 class MemoryShelf(Shelf):
@@ -24,10 +24,10 @@ class MemoryShelf(Shelf):
         self.messages[seq] = (flags, delivery_count, expires_ms, data)
         self.store.touch(len(data))
 
-    def update(self, seq: int, flags: int, delivery_count: int) -> None:
+    def update(self, seq: int, delivery_count: int) -> None:
         if seq in self.messages:
-            _, _, expires_ms, data = self.messages[seq]
-            self.messages[seq] = (flags, delivery_count, expires_ms, data)
+            flags, _, expires_ms, data = self.messages[seq]
+            self.messages[seq] = (flags | REDELIVERED, delivery_count, expires_ms, data)
             self.store.touch(0)
 
     def forget(self, seq: int, nbytes: int) -> None:

@@ -8,9 +8,11 @@ looks waits in turn with what is written: there may always be somebody who does.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +22,18 @@ from broker.store.pagefile import PageFile, Place
 log = logging.getLogger("sluice.store")
 
 TEMP = "temp"
+RUNS = "runs"
 
 Done = Callable[[object], None]
 
 # What comes first of all that is asked for.
 _END, _READ, _WRITE = range(3)
+
+
+def empty_runs(directory: Path) -> None:
+    """Let go of what an earlier broker left: its room may be needed before there is a pager."""
+    with suppress(OSError):
+        os.truncate(directory / TEMP / RUNS, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,7 @@ class Pager:
         folder = directory / TEMP
         folder.mkdir(parents=True, exist_ok=True)
         self._post = post
-        self._file = PageFile(folder / "runs", empty=True)
+        self._file = PageFile(folder / RUNS, empty=True)
         # What, number in order of asking, and how.
         self._jobs: queue.PriorityQueue[tuple[int, int, Callable[[], None]]] = queue.PriorityQueue()
         self._asked = 0
@@ -70,6 +79,10 @@ class Pager:
         """The run is not needed any more; reading it may have been asked for before, not after."""
         if isinstance(place, Place):
             self._ask(_WRITE, lambda: self._file.free(place))
+
+    def give_back(self) -> None:
+        """Give a full disk back what lies free between runs."""
+        self._ask(_WRITE, self._file.give_back)
 
     def close(self) -> None:
         """Let go of the file; what was asked for and isn't done is nobody's any more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.records import read
+from broker.storage import DURABLE, UNSURE
 from broker.store.pagefile import Place
 from broker.store.shelves import DiskShelf
 
@@ -26,10 +27,12 @@ def messages_of(shelf: DiskShelf, blob: bytes) -> list[Message]:
     """What is live of a page that was loaded: (number, flags, delivery count, expiry, data), in order.
 
     For the store's owner: what left meanwhile, and what was delivered in vain, only the shelf knows.
+    All of them are durable, whatever their records say (``storage.UNSURE``).
     """
     found: list[Message] = []
     for _, _, seq, flags, count, expires_ms, data in read(blob):
         if shelf.holder(seq) is not None:
-            flags, count = shelf.updates.get(seq, (flags, count))
-            found.append((seq, flags, count, expires_ms, data))
+            given_back, count = shelf.updates.get(seq, (flags, count))
+            unsure = 0 if given_back & DURABLE else UNSURE
+            found.append((seq, flags | given_back | DURABLE | unsure, count, expires_ms, data))
     return found

@@ -22,6 +22,9 @@ from broker.store.faults import DamagedStore
 from broker.store.files import BLOCK_BYTES, JournalFiles
 from broker.store.journal import GroupFound, group_at
 
+# The first bytes of a group's head.
+MAGIC = b"SLUICEGR"
+
 Progress = Callable[[int, int], None]
 Message = tuple[int, int, int, int, bytes]
 
@@ -74,8 +77,11 @@ def replay(directory: Directory, files: JournalFiles, progress: Progress | None 
         for row in directory.shelves()
     }
     for page in directory.pages():
-        shelves[page.shelf].pages.append(page)
-        shelves[page.shelf].updates |= {seq: (flags, count) for seq, flags, count in page.updates}
+        found = shelves.get(page.shelf)
+        if found is None:
+            raise DamagedStore(directory.path, 0, f"a page belongs to shelf {page.shelf}, which is not there")
+        found.pages.append(page)
+        found.updates |= {seq: (flags, count) for seq, flags, count in page.updates}
     state = Replayed(meta, shelves, [], [], directory.notes(), {}, meta.first_group - 1, {})
     state.next_shelf = meta.next_shelf
     numbers = [number for number in files.numbers() if number >= meta.oldest]
@@ -109,10 +115,28 @@ def _file(state: Replayed, files: JournalFiles, number: int) -> None:
                 raise _missing(state, files.path(number), at, group.synced)
             # Written beside one that was cut short, and as unconfirmed as that.
             break
-        _apply(state, number, read(data, group.start, group.end))
+        try:
+            _apply(state, number, read(data, group.start, group.end))
+        except ValueError as fault:
+            # Its checksums are right, so this is what was written, by something else than a broker.
+            what = f"group {group.number} can't be read ({fault})"
+            raise DamagedStore(files.path(number), at, what) from fault
         state.last_group = group.number
         at = _next_block(group.end) if group.is_last else group.end
     _end_of_file(state, files.path(number), data, number, at)
+
+
+def is_unwritten(files: JournalFiles, number: int) -> bool:
+    """Whether nothing in a file bears its number but its head: it may be written as if it had just been
+    made. The rest of a write that was cut short could be taken for what is written now.
+    """
+    data = files.read(number)
+    at = data.find(MAGIC, BLOCK_BYTES)
+    while at >= 0:
+        if group_at(data, at, number) is not None:
+            return False
+        at = data.find(MAGIC, at + 1)
+    return True
 
 
 def _end_of_file(state: Replayed, path: Path, data: bytes, number: int, at: int) -> None:
@@ -193,4 +217,4 @@ def _next_block(at: int) -> int:
     return -(-at // BLOCK_BYTES) * BLOCK_BYTES
 
 
-__all__ = ["Found", "GroupFound", "Replayed", "name_and", "named", "replay"]
+__all__ = ["Found", "GroupFound", "Replayed", "is_unwritten", "name_and", "named", "replay"]

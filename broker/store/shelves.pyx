@@ -12,10 +12,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from broker.records cimport HEAD_BYTES, Buffer, Head, next_record
 from broker.records import DEFINE, FORGET, MESSAGE, NOTE, REMOVE, UPDATE
 from broker.storage cimport Shelf, Store
+from broker.storage import DURABLE, REDELIVERED
 from broker.store.journal cimport Journal
 from broker.store.journal import group_bytes
 
 cdef int RECORD_MESSAGE = MESSAGE, RECORD_FORGET = FORGET, RECORD_UPDATE = UPDATE
+cdef int GIVEN_BACK = DURABLE | REDELIVERED
 
 # A new group goes to the next file where less than this is left of the present one; a group that
 # turns out larger makes its file longer.
@@ -122,7 +124,10 @@ cdef class Extent:
 
 
 cdef class DiskShelf(Shelf):
-    """One node's messages on disk. ``updates``: sequence number to (flags, delivery count) where they changed."""
+    """One node's messages on disk. ``updates``: sequence number to (flags, delivery count) where they changed.
+
+    The flags of an update come on top of those that the message was kept with.
+    """
 
     def __init__(self, Shelves store, long id, str name, bytes definition, long last_seq):
         self.store = store
@@ -147,15 +152,15 @@ cdef class DiskShelf(Shelf):
         self.store.buffer.add(RECORD_MESSAGE, self.id, seq, flags, delivery_count, expires_ms, data)
         self.store.open_records += 1
 
-    cpdef object update(self, long seq, long flags, long delivery_count):
+    cpdef object update(self, long seq, long delivery_count):
         cdef Extent extent = self.extent_of(seq)
         if extent is None:
             return
-        self.updates[seq] = (flags, delivery_count)
+        self.updates[seq] = (GIVEN_BACK, delivery_count)
         if extent.place is not None:
             extent.changed = True
             self.store.touched.add(self)
-        self.store.buffer.add(RECORD_UPDATE, self.id, seq, flags, delivery_count, 0, b"")
+        self.store.buffer.add(RECORD_UPDATE, self.id, seq, GIVEN_BACK, delivery_count, 0, b"")
         self.store.open_records += 1
 
     cpdef object forget(self, long seq, long nbytes):
@@ -267,6 +272,6 @@ def live_records(bytes data, long start, long end, dict extents, dict updates, o
                 if update is None:
                     into.copy(bytes_at + start, following - start)
                 else:
-                    into.add(RECORD_MESSAGE, head.node, head.seq, update[0], update[1], head.expires_ms,
-                             PyBytes_FromStringAndSize(bytes_at + start + HEAD_BYTES, head.length))
+                    into.add(RECORD_MESSAGE, head.node, head.seq, head.flags | <int>update[0], update[1],
+                             head.expires_ms, PyBytes_FromStringAndSize(bytes_at + start + HEAD_BYTES, head.length))
         start = following

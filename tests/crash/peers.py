@@ -252,6 +252,7 @@ class Consumer(Peer):
         super().__init__(books, address)
         self.second = second
         self.name = name
+        self.credit = 300
         # By producer; over all lives of the broker, for what comes late says that it does.
         self.newest: dict[int, int] = defaultdict(lambda: -1)
 
@@ -260,7 +261,7 @@ class Consumer(Peer):
         link.source.address = self.address
         link.rcv_settle_mode = Link.RCV_SECOND if self.second else Link.RCV_FIRST
         self.ids: dict[str, Id] = {}
-        link.flow(300)
+        link.flow(self.credit)
         return link
 
     def on_delivery(self, delivery: Any) -> None:
@@ -274,8 +275,8 @@ class Consumer(Peer):
                 self.ids[delivery.tag] = id_
             else:
                 delivery.settle()
-            if self.link.credit < 150:
-                self.link.flow(150)
+            if self.link.credit < self.credit - self.credit // 2:
+                self.link.flow(self.credit - self.credit // 2)
         elif delivery.settled and self.second:
             self.books.note_confirmed(self.ids.pop(delivery.tag))
             delivery.settle()

@@ -3,7 +3,11 @@
  * SHIM_DIR       only files below it are touched
  * SHIM_CONTROL   a directory of files that switch faults on: "sync" (fsync and fdatasync fail with EIO),
  *                "full" (writes that need more room fail with ENOSPC), "clock" (seconds to add to the wall
- *                clock), "slow" (microseconds that a sync takes longer)
+ *                clock), "slow" (microseconds that a sync takes longer); "fail-write", "fail-pwrite",
+ *                "fail-pread", "fail-sync", "fail-rename", "fail-unlink", "fail-ftruncate" and "fail-fallocate"
+ *                say which call fails and how: "28 spare-" is with errno 28 where the path has "spare-" in it,
+ *                "28 spare- once" the first time only, "28 spare- once 3" the fourth time only. "hits" gets a
+ *                line for each call that failed so
  * SHIM_LOG       where every write and sync is recorded, for replaying what a power loss leaves
  *
  * A record of the log: type, path length, offset, size (4 native 64-bit numbers), the path, the bytes.
@@ -75,6 +79,46 @@ static void record(int type, const char *path, int64_t offset, const void *data,
     pthread_mutex_unlock(&lock);
 }
 
+/* A line in the control directory's "hits" for each call that failed. */
+static void tell_hit(const char *call, int number, const char *path) {
+    char hits[1024];
+    snprintf(hits, sizeof hits, "%s/hits", getenv("SHIM_CONTROL"));
+    FILE *file = fopen(hits, "a");
+    if (file == NULL) return;
+    fprintf(file, "%s %d %s\n", call, number, path);
+    fclose(file);
+}
+
+/* The errno with which a call on a path fails by its control file; 0 where it may go on. */
+static int struck(const char *call, const char *path) {
+    char name[64], control[1024], text[256] = "", part[200] = "", once[8] = "";
+    int number = 0, passed = 0;
+    snprintf(name, sizeof name, "fail-%s", call);
+    if (path == NULL || !switched(name)) return 0;
+    snprintf(control, sizeof control, "%s/%s", getenv("SHIM_CONTROL"), name);
+    FILE *file = fopen(control, "r");
+    if (file == NULL) return 0;
+    char *line = fgets(text, sizeof text, file);
+    fclose(file);
+    if (line == NULL || sscanf(line, "%d %199s %7s %d", &number, part, once, &passed) < 2) return 0;
+    if (strstr(path, part) == NULL) return 0;
+    if (once[0] && passed > 0) {
+        file = fopen(control, "w");
+        if (file == NULL) return 0;
+        fprintf(file, "%d %s once %d", number, part, passed - 1);
+        fclose(file);
+        return 0;
+    }
+    if (once[0]) remove(control);
+    tell_hit(call, number, path);
+    return number;
+}
+
+static int is_below(const char *path) {
+    const char *dir = getenv("SHIM_DIR");
+    return dir != NULL && strncmp(path, dir, strlen(dir)) == 0;
+}
+
 static int keeps(int fd) { return fd < MOST && sync_always[fd]; }
 
 /* The errno with which this write fails; 0 where it may go on. */
@@ -93,7 +137,12 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t offset) {
     char name[1024];
     if (real == NULL) real = dlsym(RTLD_NEXT, "pwrite");
     const char *path = path_of(fd, name, sizeof name);
-    if (path != NULL && (errno = refused(fd, offset + size)) != 0) return -1;
+    int fault = path == NULL ? 0 : refused(fd, offset + size);
+    if (fault == 0) fault = struck("pwrite", path);
+    if (fault != 0) {
+        errno = fault;
+        return -1;
+    }
     if (path != NULL && keeps(fd)) record(WRITE, path, offset, data, size);
     ssize_t n = real(fd, data, size, offset);
     if (path != NULL) wrote(fd, path, data, n, offset);
@@ -107,12 +156,29 @@ ssize_t write(int fd, const void *data, size_t size) {
     const char *path = path_of(fd, name, sizeof name);
     if (path == NULL) return real_write()(fd, data, size);
     off_t offset = lseek(fd, 0, SEEK_CUR);
-    if ((errno = refused(fd, offset + size)) != 0) return -1;
+    int fault = refused(fd, offset + size);
+    if (fault == 0) fault = struck("write", path);
+    if (fault != 0) {
+        errno = fault;
+        return -1;
+    }
     if (keeps(fd)) record(WRITE, path, offset, data, size);
     ssize_t n = real_write()(fd, data, size);
     wrote(fd, path, data, n, offset);
     return n;
 }
+
+ssize_t pread(int fd, void *data, size_t size, off_t offset) {
+    static ssize_t (*real)(int, void *, size_t, off_t);
+    char name[1024];
+    if (real == NULL) real = dlsym(RTLD_NEXT, "pread");
+    int fault = struck("pread", path_of(fd, name, sizeof name));
+    if (fault == 0) return real(fd, data, size, offset);
+    errno = fault;
+    return -1;
+}
+
+ssize_t pread64(int fd, void *data, size_t size, off_t offset) { return pread(fd, data, size, offset); }
 
 static ssize_t gathered(int fd, const struct iovec *parts, int count, off_t offset, int positioned) {
     ssize_t total = 0;
@@ -161,8 +227,9 @@ static int synced(int fd, const char *call) {
     int (*real)(int) = dlsym(RTLD_NEXT, call);
     const char *path = path_of(fd, name, sizeof name);
     if (path == NULL) return real(fd);
-    if (switched("sync")) {
-        errno = EIO;
+    int fault = switched("sync") ? EIO : struck("sync", path);
+    if (fault != 0) {
+        errno = fault;
         return -1;
     }
     int64_t number = __atomic_add_fetch(&syncs, 1, __ATOMIC_SEQ_CST);
@@ -182,30 +249,60 @@ int ftruncate(int fd, off_t size) {
     static int (*real)(int, off_t);
     char name[1024];
     if (real == NULL) real = dlsym(RTLD_NEXT, "ftruncate");
-    int answer = real(fd, size);
     const char *path = path_of(fd, name, sizeof name);
+    int fault = struck("ftruncate", path);
+    if (fault != 0) {
+        errno = fault;
+        return -1;
+    }
+    int answer = real(fd, size);
     if (path != NULL && answer == 0) record(TRUNCATE, path, size, NULL, 0);
     return answer;
 }
 
 int ftruncate64(int fd, off_t size) { return ftruncate(fd, size); }
 
+/* Recorded as the truncation that makes a file as long. */
+int posix_fallocate(int fd, off_t offset, off_t size) {
+    static int (*real)(int, off_t, off_t);
+    char name[1024];
+    struct stat st;
+    if (real == NULL) real = dlsym(RTLD_NEXT, "posix_fallocate");
+    const char *path = path_of(fd, name, sizeof name);
+    int fault = path == NULL ? 0 : refused(fd, offset + size);
+    if (fault == 0) fault = struck("fallocate", path);
+    if (fault != 0) return fault;
+    int longer = path != NULL && fstat(fd, &st) == 0 && offset + size > st.st_size;
+    int answer = real(fd, offset, size);
+    if (longer && answer == 0) record(TRUNCATE, path, offset + size, NULL, 0);
+    return answer;
+}
+
+int posix_fallocate64(int fd, off_t offset, off_t size) { return posix_fallocate(fd, offset, size); }
+
 int rename(const char *from, const char *to) {
     static int (*real)(const char *, const char *);
     if (real == NULL) real = dlsym(RTLD_NEXT, "rename");
+    int fault = is_below(from) ? struck("rename", to) : 0;
+    if (fault != 0) {
+        errno = fault;
+        return -1;
+    }
     int answer = real(from, to);
-    const char *dir = getenv("SHIM_DIR");
-    if (answer == 0 && dir != NULL && strncmp(from, dir, strlen(dir)) == 0)
-        record(RENAME, from, 0, to, strlen(to));
+    if (answer == 0 && is_below(from)) record(RENAME, from, 0, to, strlen(to));
     return answer;
 }
 
 int unlink(const char *path) {
     static int (*real)(const char *);
     if (real == NULL) real = dlsym(RTLD_NEXT, "unlink");
+    int fault = is_below(path) ? struck("unlink", path) : 0;
+    if (fault != 0) {
+        errno = fault;
+        return -1;
+    }
     int answer = real(path);
-    const char *dir = getenv("SHIM_DIR");
-    if (answer == 0 && dir != NULL && strncmp(path, dir, strlen(dir)) == 0) record(UNLINK, path, 0, NULL, 0);
+    if (answer == 0 && is_below(path)) record(UNLINK, path, 0, NULL, 0);
     return answer;
 }
 

@@ -39,6 +39,11 @@ class Shim:
         """Switch a fault on."""
         (self.control / fault).write_text(text)
 
+    def clear(self) -> None:
+        """Switch all of them off, and forget which calls failed."""
+        for each in self.control.iterdir():
+            each.unlink(missing_ok=True)
+
     def off(self, fault: str) -> None:
         """Switch it off."""
         (self.control / fault).unlink()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.store.disk import DiskStore
 from tests.crash.conftest import Broker
 from tests.crash.peers import Books, Consumer, Peer, Producer, turn_all
 from tests.crash.shim import Shim
@@ -114,3 +115,15 @@ def test_a_clock_that_is_set_expires_nothing(broker: Broker, tmp_path: Path, shi
     until([consumer], lambda: not books.lost, what=str(books))
     consumer.drop()
     producer.drop()
+
+
+@pytest.mark.parametrize("note", ["holds", "bindings", "bridge/a", "sent/q"])
+def test_a_note_that_can_t_be_read_is_named(broker: Broker, note: str) -> None:
+    store = DiskStore.open(broker.data, file_bytes=1 << 20)
+    store.shelve("q", b'{"kind": "queue", "arguments": {}, "capability": ""}')
+    store.note(note, b"[1")
+    store.close()
+    broker.start(wait=False)
+    assert broker.wait_exit() == 1
+    assert f"note '{note}' can't be read" in broker.said
+    assert "Traceback" not in broker.said

@@ -171,3 +171,115 @@ def test_a_broker_killed_on_a_full_disk_starts_when_there_is_room(full: tuple[Br
     consumer.connect(broker.port)
     until([consumer], lambda: not books.lost, what=str(books))
     consumer.drop()
+
+
+def on_small_disk(folder: Path, disk: Path) -> tuple[Broker, Ballast]:
+    """A broker not started yet, on a file system that can really be full."""
+    broker = Broker(folder / "small", POLICIES, CONFIG)
+    broker.data = disk / "data"
+    return broker, Ballast(disk)
+
+
+def filled(broker: Broker, room: Ballast, books: Books, messages: int = 8000) -> Producer:
+    """Until the broker has so many messages, and the disk no room at all."""
+    producer = Producer(books, "q", 1, filler=1000)
+    producer.connect(broker.port)
+    until([producer], lambda: len(books.accepted) > messages, seconds=40, what=str(books))
+    room.take()
+    until([producer], lambda: in_trouble(broker, NO_ROOM), what="the broker to notice")
+    until([producer], lambda: stalled(producer, books, 0.2), what="producers to be blocked")
+    return producer
+
+
+def free_bytes(disk: Path) -> int:
+    """What the file system has left."""
+    found = os.statvfs(disk)
+    return found.f_bavail * found.f_frsize
+
+
+def consumed(broker: Broker, books: Books, wanted: int, second: bool = True) -> None:
+    """Let a consumer have so many messages more, and see them settled."""
+    consumer = Consumer(books, "q", second=second, name="c")
+    consumer.connect(broker.port)
+    target = len(books.confirmed) + wanted
+    until([consumer], lambda: len(books.confirmed) >= target, seconds=40, what=str(books))
+    consumer.drop()
+
+
+@pytest.mark.timeout(120)
+def test_consuming_half_makes_room_and_it_goes_on(tmp_path: Path, disk: Path) -> None:
+    broker, room = on_small_disk(tmp_path, disk)
+    broker.start()
+    books = Books()
+    producer = filled(broker, room, books)
+    before = free_bytes(disk)
+    accepted = len(books.accepted)
+    consumed(broker, books, accepted // 2)
+    # Nobody else gives anything: what was consumed is what there is.
+    until([producer], lambda: free_bytes(disk) > before + (1 << 20), what="room on the disk")
+    until([producer], lambda: len(books.accepted) > accepted + 500, what="it to go on by itself")
+    assert "there is room again" in broker.read_log()
+    broker.kill()
+    producer.drop()
+    room.give()
+    broker.start()
+    survives(broker, books)
+    broker.kill()
+
+
+@pytest.mark.timeout(120)
+def test_a_broker_killed_on_a_full_disk_is_drained_and_goes_on(tmp_path: Path, disk: Path) -> None:
+    broker, room = on_small_disk(tmp_path, disk)
+    broker.start()
+    books = Books()
+    filled(broker, room, books, 4000).drop()
+    for _ in range(3):
+        broker.kill()
+        room.take()
+        assert free_bytes(disk) == 0
+        broker.start()
+        until([], lambda: in_trouble(broker, NO_ROOM), what="it to say that it is full")
+        consumed(broker, books, 300)
+    producer = Producer(books, "q", 2, filler=1000)
+    producer.connect(broker.port)
+    consumer = Consumer(books, "q", second=True, name="d")
+    consumer.connect(broker.port)
+    until([producer, consumer], lambda: len(books.confirmed) > 3500, seconds=40, what=str(books))
+    until([producer, consumer], lambda: (2, 500) in books.accepted, what="it to go on by itself")
+    broker.kill()
+    for peer in (producer, consumer):
+        peer.drop()
+    room.give()
+    broker.start()
+    survives(broker, books)
+    broker.kill()
+
+
+@pytest.mark.timeout(120)
+def test_settled_one_by_one_on_a_full_disk(tmp_path: Path, disk: Path) -> None:
+    """Each settlement takes a block of the journal, far more than its message frees at once."""
+    broker, room = on_small_disk(tmp_path, disk)
+    broker.start()
+    books = Books()
+    producer = filled(broker, room, books, 4000)
+    producer.paused = True
+    consumer = Consumer(books, "q", second=True, name="one")
+    consumer.credit = 1
+    consumer.connect(broker.port)
+    until([producer, consumer], lambda: len(books.confirmed) > 1500, seconds=80, what=str(books))
+    broker.kill()
+    for peer in (producer, consumer):
+        peer.drop()
+    broker.start()
+    survives(broker, books)
+    broker.kill()
+
+
+def survives(broker: Broker, books: Books) -> None:
+    """All that was accepted is there, and nothing that was confirmed comes again."""
+    last = Consumer(books, "q", second=False, name="last")
+    last.connect(broker.port)
+    until([last], lambda: not books.lost, seconds=40, what=str(books))
+    turn_all([last], 0.3)
+    assert (books.lost, books.confirmed_again, books.unflagged_again) == (set(), [], [])
+    last.drop()

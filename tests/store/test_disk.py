@@ -64,6 +64,36 @@ def test_space_comes_back_after_draining(tmp_path: Path) -> None:
     kept.store.close()
 
 
+def test_a_message_given_back_while_it_moves_to_a_page_is_known_to_have_been(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path)
+    store = kept.store
+    assert isinstance(store, DiskStore)
+    shelf = store.shelve("q", b"")
+    for seq in (1, 2):
+        shelf.append(seq, DURABLE, 0, 0, b"x")
+    kept.sync()
+    store.next_file()
+    shelf.append(3, DURABLE, 0, 0, b"x")
+    kept.sync()
+    before = store.checkpoints
+    store.begin_checkpoint()
+    # The picture is taken: what is noted now stands in the journal only, and in no page yet.
+    shelf.update(2, 1)
+    shelf.update(3, 1)
+    kept.sync()
+    settle(kept, before + 1)
+    store.next_file()
+    shelf.append(4, DURABLE, 0, 0, b"x")
+    kept.sync()
+    settle(kept, before + 2)
+    for _ in range(3):
+        kept.reopen()
+    given_back = {seq: (flags, count) for seq, flags, count, _, _ in kept.contents()["q"]}
+    back = (DURABLE | REDELIVERED, 1)
+    assert given_back == {1: (DURABLE, 0), 2: back, 3: back, 4: (DURABLE, 0)}
+    kept.store.close()
+
+
 def test_numbers_go_on_rising_after_a_restart(tmp_path: Path) -> None:
     kept = Kept("disk", tmp_path)
     shelf = kept.store.shelve("q", b"")
@@ -314,7 +344,7 @@ class Walk:
                 self.shelves[name].forget(seq, len(data))
                 del self.model[name][seq]
             else:
-                self.shelves[name].update(seq, DURABLE | REDELIVERED, count + 1)
+                self.shelves[name].update(seq, count + 1)
                 self.model[name][seq] = (DURABLE | REDELIVERED, count + 1, expires_ms, data)
         elif verb == "note":
             self.notes[name] = b"" if argument == 0 else b"%d" % int(argument)

@@ -89,7 +89,7 @@ def test_what_is_forgotten_is_gone_and_what_is_updated_is_changed(kept: Kept) ->
         shelf.append(seq, DURABLE, 0, 0, b"x")
     kept.sync()
     shelf.forget(2, 1)
-    shelf.update(3, DURABLE | REDELIVERED, 4)
+    shelf.update(3, 4)
     kept.sync()
     kept.reopen()
     assert kept.contents()["orders"] == [(1, DURABLE, 0, 0, b"x"), (3, DURABLE | REDELIVERED, 4, 0, b"x")]

@@ -20,6 +20,7 @@ from broker.paging import PAGE_PERCENT, memory_of
 from broker.queues import spool as spool_room
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
+from broker.storage import REDELIVERED
 from broker.store.memory import MemoryStore
 from broker.store.pager import TEMP, Pager
 
@@ -363,3 +364,21 @@ def test_what_was_put_on_disk_for_want_of_memory_is_not_read_again_at_once(world
     assert paged(node) > 0
     world.engine.remove_consumer(node, stalled)
     assert world.drain(node) == list(range(3 + small))
+
+
+def test_a_rejected_message_that_waits_for_room_elsewhere_is_noted_as_delivered(world: World) -> None:
+    """The broker may stop before there is room; the message is handed out again then."""
+    dead = world.create("dead", overflow="reject", durable=True, max_count=1)
+    node = world.create("q", overflow="reject", durable=True, dead_letter_address="dead")
+    for each in (dead, node, node):
+        world.put(each, 1, durable=True)
+    taker = Taker(10)
+    world.engine.add_consumer(node, taker)
+    world.until(lambda: len(taker.got) == 2)
+    for entry in taker.got:
+        world.engine.reject(node, entry)
+    world.turn()
+    assert node.letters is not None
+    assert node.letters.waiting_msgs() == 2
+    kept = world.store.shelves["q"].messages
+    assert [flags & REDELIVERED for flags, _, _, _ in kept.values()] == [REDELIVERED] * 2

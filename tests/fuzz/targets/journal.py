@@ -69,7 +69,7 @@ def _made() -> tuple[Directory, Written, Replayed]:
     for number in range(1, GROUPS + 1):
         for each in range(3):
             shelf.append(number * 3 + each, DURABLE, 0, 0, b"\x00\x53\x77\xa1\x04body" * number)
-        shelf.update(number * 3, DURABLE, 1)
+        shelf.update(number * 3, 1)
         shelf.forget(number * 3 + 1, 8 * number)
         store.note(f"note-{number}", b"value")
         store.seal()
