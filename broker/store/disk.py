@@ -262,6 +262,9 @@ class DiskStore(Shelves):
         """Copy all of it, as of one moment, into a new directory; ``done`` is called on our thread."""
         self.seal()
         number, offset = self.journal.place()
+        if offset == 0 and self._prepared >= self.file:
+            # Nothing was written since the start: the first file of this run has no more than its head.
+            number = self.file
         oldest = self._oldest
         larges = self._larges()
         self._keeper.ask(lambda: done(self._copy(target, oldest, number, offset, larges)))
@@ -331,20 +334,20 @@ class DiskStore(Shelves):
         # The last one, unless something was found in it; the oldest has to be there.
         spare = numbers[-1] if numbers and numbers[-1] > found.meta.oldest else 0
         unwritten = spare if found.first_groups.get(spare) == found.last_group + 1 else 0
-        fd = self._first_file(unwritten)
-        self._first_groups = {**found.first_groups, self.file: found.last_group + 1}
         for number in numbers:
             if number < found.meta.oldest:
                 self.files.retire(number)
+        fd, lacking = self._first_file(unwritten)
+        self._first_groups = {**found.first_groups, self.file: found.last_group + 1}
         self.group = found.last_group + 1
         self.synced = found.last_group
         self.file_used = 2 * 4096
         self._runs = found.meta.runs + 1
         self._busy = False
         self._preparing = False
-        self._prepared = self.file
+        self._prepared = self.file if fd >= 0 else self.file - 1
         # Why there is no next file, no checkpoint, no reserve: empty where there is.
-        self._no_room = ""
+        self._no_room = lacking
         self._crowded = ""
         self._unreserved = ""
         # The last checkpoint had no room for what it was to move.
@@ -357,7 +360,8 @@ class DiskStore(Shelves):
         self.on_checkpoint: Callable[[], None] | None = None
         self.directory.write(Change(replace(self._meta(), clean_group=0)))
         self.journal = Journal(self._runs, found.last_group, self.file)
-        self.journal.provide(self.file, fd)
+        if fd >= 0:
+            self.journal.provide(self.file, fd)
         self.bell = self.journal.bell
         self._keeper = Keeper(self.bell)
         self._writers = [
@@ -369,20 +373,26 @@ class DiskStore(Shelves):
             writer.start()
         self._opened.callback(self._stop_threads)
         self._look_after_files()
+        if fd < 0:
+            # What nobody needs any more may be all the room there is to be had.
+            self._judge()
+            if not self._busy:
+                self.begin_checkpoint()
         self._restock()
 
-    def _first_file(self, unwritten: int) -> int:
+    def _first_file(self, unwritten: int) -> tuple[int, str]:
         """The descriptor of the first file of this run: a new one or, on a full disk, one that an earlier
-        run had prepared and never came to.
+        run had prepared and never came to. Where there is neither, -1 and why: the store begins as full.
         """
         try:
-            return self._file_of(self.file, urgent=True)
+            return self._file_of(self.file, urgent=True), ""
         except (OSError, SyncFault) as fault:
-            if is_lack_of_room(fault) and unwritten and is_unwritten(self.files, unwritten):
+            if not is_lack_of_room(fault):
+                raise OperatorError(f"{self.path}: no journal file can be made: {_said(fault)}") from fault
+            if unwritten and is_unwritten(self.files, unwritten):
                 self.file = unwritten
-                return self.files.reopen(unwritten)
-            what = "no room for a journal file" if is_lack_of_room(fault) else "no journal file can be made"
-            raise OperatorError(f"{self.path}: {what}: {_said(fault)}") from fault
+                return self.files.reopen(unwritten), ""
+            return -1, _said(fault)
 
     def _meta(self) -> Meta:
         return Meta(self._oldest, self._first_groups[self._oldest], 0, self._runs, self._next_shelf)
@@ -411,7 +421,12 @@ class DiskStore(Shelves):
             self._order_file()
             self._restock()
         dirty = self.touched or self._gone or self._gone_ids or self._changed_notes or self._gone_pages
-        if not self._busy and (dirty or (is_full and self._movable())):
+        if self._busy:
+            return
+        if is_full and not dirty and not self._movable():
+            # One that moves nothing has nothing to free: there may be room by now for one that does.
+            self._modest = False
+        if dirty or (is_full and self._movable()):
             self.begin_checkpoint()
 
     def _order_file(self) -> None:
@@ -643,7 +658,8 @@ class DiskStore(Shelves):
             self.directory.copy(begun / DIRECTORY)
             self.pages.copy(begun / PAGES)
             for number in range(self.directory.meta().oldest, current + 1):
-                self.files.copy(number, begun, offset if number == current else None)
+                # Of the file that is written what is on disk; all of it where nothing was since the start.
+                self.files.copy(number, begun, offset if offset and number == current else None)
             (begun / LARGE).mkdir()
             for each in larges:
                 shutil.copyfile(each.path, begun / LARGE / each.path.name)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.errors import OperatorError
-from broker.storage import DURABLE, REDELIVERED
+from broker.storage import DURABLE, FULL, REDELIVERED, WRITING
 from broker.store.check import check, copy, stats
 from broker.store.disk import DiskStore
 from broker.store.faults import DamagedStore, StoreInUse
@@ -177,6 +180,26 @@ def test_a_backup_of_a_running_store_is_whole(tmp_path: Path) -> None:
     restored.store.close()
 
 
+def test_a_backup_before_anything_was_written_since_the_start_is_whole(tmp_path: Path) -> None:
+    """The last old file of the journal is copied as it is, not cut off where this run has got to."""
+    kept = Kept("disk", tmp_path / "data")
+    shelf = kept.store.shelve("q", b"")
+    for seq in range(1, 101):
+        shelf.append(seq, DURABLE, 0, 0, bytes(80))
+    kept.sync()
+    kept.store.close()
+    again = Kept("disk", tmp_path / "data")
+    assert isinstance(again.store, DiskStore)
+    done: list[Exception | None] = []
+    again.store.backup(tmp_path / "backup", done.append)
+    wait_for(lambda: bool(done))
+    assert done == [None]
+    again.store.close()
+    restored = Kept("disk", tmp_path / "backup")
+    assert [message[0] for message in restored.contents()["q"]] == list(range(1, 101))
+    restored.store.close()
+
+
 @pytest.mark.parametrize("target", ["x\0y", "\ud800", "a" * 300])
 def test_a_backup_that_fails_for_any_reason_is_told_of(tmp_path: Path, target: str) -> None:
     kept = Kept("disk", tmp_path / "data")
@@ -211,15 +234,15 @@ def test_a_backup_that_breaks_off_leaves_nothing_that_looks_like_one(tmp_path: P
     kept = Kept("disk", tmp_path / "data")
     assert isinstance(kept.store, DiskStore)
     done: list[Exception | None] = []
-    pages = kept.store.pages.path
-    pages.rename(pages.with_name("gone"))
-    pages.mkdir()  # that can't be copied as a file
+    journal = kept.store.files.path(1)
+    journal.rename(journal.with_name("gone"))
+    journal.mkdir()  # that can't be copied as a file
     kept.store.backup(tmp_path / "place" / "copy", done.append)
     wait_for(lambda: bool(done))
     assert isinstance(done[0], OSError)
     assert list((tmp_path / "place").iterdir()) == []
-    pages.rmdir()
-    pages.with_name("gone").rename(pages)
+    journal.rmdir()
+    journal.with_name("gone").rename(journal)
     kept.store.backup(tmp_path / "place" / "copy", done.append)
     wait_for(lambda: len(done) == 2)
     assert done[1] is None
@@ -408,3 +431,59 @@ def test_a_walk_keeps_what_the_model_keeps(tmp_path: Path, steps: list[tuple[str
         walk.check()
     finally:
         walk.kept.store.close()
+
+
+def test_a_store_without_room_for_a_journal_file_opens_as_full(tmp_path: Path, small_disk: Path) -> None:
+    """What it has can be read and taken; settlements are confirmed once there is room, and it goes on."""
+    kept = Kept("disk", small_disk / "data")
+    shelf = kept.store.shelve("q", b"")
+    for seq in range(1, 2001):
+        shelf.append(seq, DURABLE, 0, 0, bytes(1000))
+    kept.sync()
+    assert isinstance(kept.store, DiskStore)
+    used = kept.store.files.path(1)
+    kept.store.abandon()
+    for path in (*used.parent.glob("spare-*"), *used.parent.glob("journal-*")):
+        if path != used:
+            path.unlink()
+    os.truncate(used.with_name("pages"), 0)  # with it goes what was reserved
+    ballast = small_disk / "ballast"
+    ballast.touch()
+    with suppress(OSError), ballast.open("ab", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+    again = Kept("disk", small_disk / "data")
+    assert isinstance(again.store, DiskStore)
+    assert again.store.state == FULL
+    found = again.store.recovered.shelves[0].shelf
+    for seq in range(1, 501):
+        found.forget(seq, 1000)
+    again.store.seal()
+    before = again.store.attend()
+    again.store.maintain()
+    assert before < again.store.group - 1, "nobody is told that these are gone for good"
+    ballast.unlink()
+
+    def goes_on() -> bool:
+        assert isinstance(again.store, DiskStore)
+        again.store.maintain()
+        return again.store.attend() == again.store.group - 1 and again.store.state == WRITING
+
+    wait_for(goes_on)
+    again.store.close()
+    last = Kept("disk", small_disk / "data")
+    assert [message[0] for message in last.contents()["q"]] == list(range(501, 2001))
+    last.store.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16M", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no right to mount a small file system")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
