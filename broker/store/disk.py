@@ -214,6 +214,9 @@ class DiskStore(Shelves):
         self._stop_threads()
         if self.state != FAILED:
             self._take_note()
+        if self.state != FAILED and self._taken is not None:
+            # A picture that will not be written any more.
+            self._put_back(self._taken)
         if self.state != FAILED and self.synced == self.group - 1:
             try:
                 write(self._take(range(0), self.group - 1), self.files, self.pages, self.directory)
@@ -309,6 +312,7 @@ class DiskStore(Shelves):
                 holder.drop_one(seq)
                 holder.nbytes -= nbytes
                 self.touched.add(shelf)
+        self._mark_given_back(shelf, found)
         parts += [
             StoredPage(each.first, each.last, each.live, max(each.nbytes, 0), each.place)
             for each in shelf.extents
@@ -325,6 +329,17 @@ class DiskStore(Shelves):
         if messages:
             parts.append(messages)
         return RecoveredShelf(shelf, row.name, found.definition, found.last_seq, parts)
+
+    def _mark_given_back(self, shelf: DiskShelf, found: Found) -> None:
+        """Have the next checkpoint write the pages whose rows don't say yet, as the journal does, that
+        messages came back: it gives up the journal files that say so.
+        """
+        noted = {seq: (flags, count) for page in found.pages for seq, flags, count in page.updates}
+        for seq, update in shelf.updates.items():
+            holder = shelf.holder(seq) if noted.get(seq) != update else None
+            if holder is not None:
+                holder.changed = True
+                self.touched.add(shelf)
 
     def _begin(self, found: Replayed) -> None:
         """Start the threads on a journal file of our own; old files are only read from now on."""

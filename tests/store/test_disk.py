@@ -97,6 +97,44 @@ def test_a_message_given_back_while_it_moves_to_a_page_is_known_to_have_been(tmp
     kept.store.close()
 
 
+@pytest.mark.parametrize("abandon", [True, False], ids=["killed", "stopped"])
+def test_a_message_given_back_from_a_page_is_known_to_have_been_after_its_journal_is_gone(
+    tmp_path: Path, abandon: bool
+) -> None:
+    """A stop between the journal's record of it and the next checkpoint, and a checkpoint after the restart."""
+    kept = Kept("disk", tmp_path)
+    assert isinstance(kept.store, DiskStore)
+    shelf = kept.store.shelve("q", b"")
+    for seq in (1, 2):
+        shelf.append(seq, DURABLE, 0, 0, b"x")
+    kept.sync()
+    for _ in range(2):
+        kept.store.next_file()
+        shelf.append(shelf.last_seq + 1, DURABLE, 0, 0, b"x")  # type: ignore[attr-defined]
+        kept.sync()
+        settle_once(kept.store)
+    assert shelf.holder(2).place is not None, "it stands in a page"  # type: ignore[attr-defined]
+    if abandon:
+        shelf.update(2, 1)
+        kept.sync()
+    else:
+        # The picture of a checkpoint that is never written has it.
+        shelf.update(2, 1)
+        kept.store.begin_checkpoint()
+    kept.reopen(abandon)
+    found = kept.store.recovered.shelves[0].shelf
+    for _ in range(2):
+        kept.store.next_file()
+        found.append(found.last_seq + 1, DURABLE, 0, 0, b"x")
+        kept.sync()
+        settle_once(kept.store)
+    kept.reopen(abandon=True)
+    given_back = {seq: (flags, count) for seq, flags, count, _, _ in kept.contents()["q"]}
+    assert given_back[2] == (DURABLE | REDELIVERED, 1)
+    assert given_back[1] == (DURABLE, 0)
+    kept.store.close()
+
+
 def test_numbers_go_on_rising_after_a_restart(tmp_path: Path) -> None:
     kept = Kept("disk", tmp_path)
     shelf = kept.store.shelve("q", b"")
