@@ -154,7 +154,8 @@ class Walk:
         assert self.spool.count == sum(run.count for run in self.spool.runs)
         assert queue.gap or not self.spool.runs
         blobs = sum(len(run.blob) for run in self.spool.runs if run.blob is not None)
-        assert self.memory == blobs
+        # A run that the reader looks at is held once more.
+        assert self.memory == blobs + self.spool.scans.nbytes
         assert self.disk == sum(run.disk_bytes for run in self.spool.runs)
 
     def drain(self) -> None:

@@ -101,7 +101,7 @@ def test_a_message_given_back_while_it_moves_to_a_page_is_known_to_have_been(tmp
 def test_a_message_given_back_from_a_page_is_known_to_have_been_after_its_journal_is_gone(
     tmp_path: Path, abandon: bool
 ) -> None:
-    """A stop between the journal's record of it and the next checkpoint, and a checkpoint after the restart."""
+    """A stop between the journal's record of it and the next checkpoint, which comes after the restart."""
     kept = Kept("disk", tmp_path)
     assert isinstance(kept.store, DiskStore)
     shelf = kept.store.shelve("q", b"")

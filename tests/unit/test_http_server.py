@@ -8,7 +8,7 @@ import socket
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -179,15 +179,17 @@ def test_half_a_request_makes_room_for_a_whole_one(
 ) -> None:
     """The oldest first: whoever came last keeps its place."""
     monkeypatch.setattr(module, "MOST_CONNECTIONS", 3)
-    halves = [socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) for _ in range(3)]
-    for half in halves:
-        half.sendall(b"GET /healthz HTTP/1.0\r\n")
-    assert get(server, "/healthz")[0] == 200
-    assert is_closed(halves[0])
-    halves[2].sendall(b"\r\n")
-    assert halves[2].recv(100).startswith(b"HTTP/1.1 200")
-    for half in halves:
-        half.close()
+    with ExitStack() as stack:
+        halves = []
+        for _ in range(3):
+            half = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S))
+            half.sendall(b"GET /healthz HTTP/1.0\r\n")
+            halves.append(half)
+            # Those before it have their places by now, and are not accepted with it.
+            assert get(server, "/healthz")[0] == 200
+        assert is_closed(halves[0])
+        halves[2].sendall(b"\r\n")
+        assert halves[2].recv(100).startswith(b"HTTP/1.1 200")
 
 
 def test_more_at_once_than_are_answered_is_told_when_to_come_back_but_probes_are_answered(
