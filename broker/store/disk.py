@@ -27,7 +27,7 @@ from broker.storage import DURABLE, FAILED, FULL, WRITING, Shelf
 from broker.store.checkpoint import GonePage, Taken, adopt, take, write
 from broker.store.directory import Change, Directory, Meta, PageRow, make, try_to_read
 from broker.store.faults import DamagedStore, StoreInUse, SyncFault, is_lack_of_room
-from broker.store.files import JournalFiles, sync_file
+from broker.store.files import BLOCK_BYTES, JournalFiles, sync_file
 from broker.store.journal import WRITERS, Journal
 from broker.store.keeper import Keeper
 from broker.store.largefiles import LARGE, LargeFile, larges_of, verify
@@ -265,9 +265,10 @@ class DiskStore(Shelves):
         """Copy all of it, as of one moment, into a new directory; ``done`` is called on our thread."""
         self.seal()
         number, offset = self.journal.place()
-        if offset == 0 and self._prepared >= self.file:
-            # Nothing was written since the start: the first file of this run has no more than its head.
-            number = self.file
+        if offset == 0 and self._prepared > number:
+            # Nothing was written since the start: of this run's first file no more than its head is copied,
+            # for the journal may begin to write behind it meanwhile.
+            number, offset = number + 1, BLOCK_BYTES
         oldest = self._oldest
         larges = self._larges()
         self._keeper.ask(lambda: done(self._copy(target, oldest, number, offset, larges)))
@@ -673,7 +674,7 @@ class DiskStore(Shelves):
             self.directory.copy(begun / DIRECTORY)
             self.pages.copy(begun / PAGES)
             for number in range(self.directory.meta().oldest, current + 1):
-                # Of the file that is written what is on disk; all of it where nothing was since the start.
+                # Of the file that is written what is on disk; an old one is whole.
                 self.files.copy(number, begun, offset if offset and number == current else None)
             (begun / LARGE).mkdir()
             for each in larges:
