@@ -50,6 +50,7 @@ settings.load_profile("untimed")
 if os.environ.get("SLUICE_PURE"):
     sys.meta_path.insert(0, PureFinder())
 
-# Run in the background of a script, we are started with interrupts ignored, and so would be what we start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Signals that are ignored where we are started would be ignored by what we start, which tests end by them.
+for each in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(each) is signal.SIG_IGN:
+        signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)

@@ -22,7 +22,8 @@ import signal
 import threading
 import types
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -87,6 +88,8 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Of a run that is to end with what was there: how much that was, and the position where it ends.
         self._ahead: int | None = None
         self._target: int | None = None
+        # What SIGTERM did before a connection had to be closed first.
+        self._terminated: Callable[[int, types.FrameType | None], Any] | int | None = signal.SIG_DFL
 
     def __getstate__(self) -> dict[str, object]:
         """What an executor needs to read with: no connection, no messages."""
@@ -159,6 +162,9 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             receiver, self._receiver = self._receiver, None
             receiver.close()
+            if threading.current_thread() is threading.main_thread():
+                # A process that is started from here on would inherit that the signal is ignored.
+                signal.signal(signal.SIGTERM, self._terminated)
 
     # --- inside
 
@@ -199,7 +205,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _connected(self) -> Receiver:
         if self._receiver is None:
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, _leave)
+                self._terminated = signal.signal(signal.SIGTERM, _leave)
             self._receiver = Receiver(self.options)
             self._receiver.start()
         if self._receiver.failure is not None:

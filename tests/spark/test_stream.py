@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -144,6 +145,16 @@ def test_a_run_that_ends_with_what_was_there(broker: RunningBroker) -> None:
 def test_a_checkpoint_of_another_kind_is_refused(broker: RunningBroker) -> None:
     with reader(broker) as found, pytest.raises(ValueError, match="not one of a queue"):
         found.latestOffset({"stream": 5}, ReadMaxRows(1))
+
+
+def test_one_that_stopped_leaves_signals_as_they_were(broker: RunningBroker) -> None:
+    """An ignored signal is inherited: processes that are started later could not be ended by it."""
+    feed(broker.url, "q", names(1))
+    before = signal.getsignal(signal.SIGTERM)
+    with reader(broker) as found:
+        assert found.latestOffset(found.initialOffset(), ReadMaxRows(1)) == {"queue": 1}
+        assert signal.getsignal(signal.SIGTERM) is not before, "a query that is ended closes its connection"
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_making_one_connects_to_nothing() -> None:
