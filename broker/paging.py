@@ -167,11 +167,11 @@ class Paging:
                 if run.kept:
                     self._engine.count_kept(node, msgs, nbytes)
         # One that has lost its body stays where it is until it is read ahead, and becomes a dead letter then.
-        lost = [
+        lost = {
             each[0]
             for each in messages
             if each[1] & (LARGE | UNSURE) and self._engine.is_without_body(node, each[0], each[1], each[4])
-        ]
+        }
         if lost:
             messages = [each for each in messages if each[0] not in lost]
         if run.first <= node.suspect_seq:
