@@ -4,6 +4,9 @@ TREE is a checkout of the other version, compiled in place. Both brokers run at 
 after the other with the other version's load generator, and medians are compared, so that what drifts on a
 shared machine drifts for both. ``--set SLUICE_NAME=VALUE`` is for this version's broker alone: with TREE this
 very checkout, that is what a setting costs (``--set SLUICE_SECURITY_ACL=bench/acl.yaml .``).
+
+With ``--recovery MESSAGES`` the times of both versions' starts are compared instead, each after a kill with
+so many durable messages in a queue.
 """
 
 from __future__ import annotations
@@ -12,21 +15,26 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).parent.parent
 NOTHING = "policies: []\n"
+DURABLE = "policies:\n  - {match: q, durable: true}\n"
 
 
-def started(tree: Path, folder: Path, settings: Mapping[str, str]) -> tuple[subprocess.Popen[str], str]:
-    """A broker of that tree on a free port, with these variables, and its URL."""
-    folder.mkdir()
-    (folder / "none.yaml").write_text(NOTHING)
+def started(
+    tree: Path, folder: Path, settings: Mapping[str, str], policies: str = NOTHING
+) -> tuple[subprocess.Popen[str], str]:
+    """A broker of that tree on a free port, with these variables, and its URL; its data is in ``folder``."""
+    folder.mkdir(exist_ok=True)
+    (folder / "none.yaml").write_text(policies)
     words = ("serve", "--policies", str(folder / "none.yaml"), "--data", str(folder / "data"))
     process = subprocess.Popen(
         [*_sluice(), *words, "--listen", "amqp://127.0.0.1:0", "--http", "127.0.0.1:0"],
@@ -59,6 +67,48 @@ def loaded(tree: Path, url: str, seconds: float) -> tuple[float, float]:
     return float(told["out_s"]), float(told["broker_cpu_us"])
 
 
+def recovered(tree: Path, folder: Path, messages: int) -> float:
+    """Seconds until a broker listens that was killed with so many durable messages of 100 bytes."""
+    process, url = started(tree, folder, {}, DURABLE)
+    try:
+        words = ("send", "-b", url, "--durable", "--size", "100", "--count", str(messages), "q")
+        subprocess.run(
+            [*_sluice(), *words],
+            cwd=tree,
+            env=os.environ | {"PYTHONPATH": str(tree)},
+            stdout=subprocess.DEVNULL,
+            check=True,
+            timeout=600,
+        )
+    finally:
+        end(process, signal.SIGKILL)
+    begun = time.monotonic()
+    process, _ = started(tree, folder, {}, DURABLE)
+    took = time.monotonic() - begun
+    end(process, signal.SIGTERM)
+    return took
+
+
+def end(process: subprocess.Popen[str], number: int) -> None:
+    """Send the signal and wait."""
+    process.send_signal(number)
+    process.wait(20)
+    assert process.stderr is not None
+    process.stderr.close()
+
+
+def compare_recovery(other: Path, messages: int, rounds: int) -> None:
+    """Print the medians of both versions' recovery, and their ratio."""
+    took: list[list[float]] = [[], []]
+    for number in range(rounds):
+        for which, tree in enumerate((other, HERE)):
+            with tempfile.TemporaryDirectory() as folder:
+                took[which].append(recovered(tree, Path(folder, str(number)), messages))
+    before, now = median(took[0]), median(took[1])
+    print(f"other {before:.3f} s, here {now:.3f} s until it listens, with {messages:,} messages")
+    print(f"here of other: {now / before:.3f}")
+
+
 def _sluice() -> list[str]:
     return [sys.executable, "-m", "broker.cli.main"]
 
@@ -70,8 +120,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=14)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--set", action="append", default=[], metavar="SLUICE_NAME=VALUE")
+    parser.add_argument(
+        "--recovery", type=int, metavar="MESSAGES", help="the time of a start after a kill instead"
+    )
     args = parser.parse_args()
     other = args.tree.resolve()
+    if args.recovery:
+        compare_recovery(other, args.recovery, args.rounds)
+        return
     settings = dict(each.split("=", 1) for each in args.set)
     with tempfile.TemporaryDirectory() as folder:
         brokers = [
