@@ -64,6 +64,13 @@ FAULTS = (
     ("pwrite", "temp/"),
     ("pread", "temp/"),
 )
+# A disk that is full keeps nobody from starting: these would take room for the journal.
+ROOM_TAKEN = tuple(
+    (call, part)
+    for call, part in FAULTS
+    if part in ("journal-", "spare-") and call in ("pwrite", "fallocate", "rename")
+)
+NO_ROOM = (str(errno.ENOSPC), str(errno.EDQUOT))
 # Consumers' ways: of a life in which most is settled, in which most comes back, and in which all is held.
 WAYS: dict[str, dict[str, float]] = {
     "accept": {"accept": 1.0},
@@ -92,6 +99,13 @@ class Plan:
         told = f"{sent}, {self.ways if self.consumes else 'nobody takes'}, {self.end}"
         when = "from the start" if self.at_once else "once it is up"
         return f"{told}, faults {self.faults} {when}" if self.faults else told
+
+    def may_refuse(self) -> bool:
+        """Whether a start may fail: for any fault but a disk that has no room for the journal's files."""
+        return any(
+            how.split()[0] not in NO_ROOM or (name.removeprefix("fail-"), how.split()[1]) not in ROOM_TAKEN
+            for name, how in self.faults.items()
+        )
 
 
 def drawn(dice: Random, faulty: bool, aim: str = "") -> Plan:
@@ -235,7 +249,7 @@ class World:
         while "ready" not in self.broker.read_log():
             if process.poll() is not None:
                 self.refused += 1
-                if not plan.faults or "Traceback" in self.broker.read_log():
+                if not plan.may_refuse() or "Traceback" in self.broker.read_log():
                     raise Breach(f"it doesn't start: {self.broker.read_log()}")
                 return False
             if time.monotonic() > deadline:
