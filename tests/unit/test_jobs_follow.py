@@ -81,7 +81,8 @@ def test_a_history_of_nothing_yet_is_told_and_tried_again(
         raise OperatorError("no sample")
 
     followed(size)
-    assert capsys.readouterr().err.count("no sample") == 2
+    # Another may begin before the query is seen to have ended.
+    assert capsys.readouterr().err.count("no sample") == len(times) >= 2
 
 
 def test_sizing_that_fails_ends_the_job_with_its_reason(query: Query) -> None:
