@@ -161,10 +161,12 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # Spark, having hung up, sends one right behind.
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             receiver, self._receiver = self._receiver, None
-            receiver.close()
-            if threading.current_thread() is threading.main_thread():
-                # A process that is started from here on would inherit that the signal is ignored.
-                signal.signal(signal.SIGTERM, self._terminated)
+            try:
+                receiver.close()
+            finally:
+                if threading.current_thread() is threading.main_thread():
+                    # A process that is started from here on would inherit that the signal is ignored.
+                    signal.signal(signal.SIGTERM, self._terminated)
 
     # --- inside
 
