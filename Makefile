@@ -8,18 +8,27 @@ PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py
           selector.py filters.py)
 SOURCES := $(shell find broker -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: run install dev test test-clients test-packaging clients-matrix docs lint bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
+.PHONY: run flights install dev test test-clients test-packaging clients-matrix docs lint bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
 
 run: install
 	$(BIN)/sluice serve
 
 install: $(VENV)/.built
 
+# A year of flights through a queue of 900, against the broker that `make run` started.
+flights: $(VENV)/.flights
+	$(BIN)/python -m examples.flights
+
 dev: $(VENV)/.dev
 
 $(VENV)/.runtime: requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --require-hashes -r requirements.lock
+	touch $@
+
+# The package is a file of data here, so nothing that it depends on is installed.
+$(VENV)/.flights: $(VENV)/.built requirements-flights.lock
+	$(PIP) install --no-deps --require-hashes -r requirements-flights.lock
 	touch $@
 
 # Python files that are not compiled need no rebuild: the install is editable.

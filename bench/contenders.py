@@ -22,6 +22,7 @@ POLICIES = """policies:
   - match: "backlog"
     kind: queue
     flow_control: false
+    overflow: reject
     max_size: 1 GB
   - match: "flow.thousand.*"
     flow_stop_count: 1000
@@ -36,6 +37,7 @@ POLICIES = """policies:
     kind: topic
   - match: "growth.backlog"
     flow_control: false
+    overflow: reject
     max_size: 0
   - match: "growth.#"
     flow_stop_count: 1000
@@ -68,9 +70,14 @@ POLICIES = """policies:
   - {match: "fan.*", kind: topic, flow_stop_count: 10000}
   - {match: "fan.paging/slow.#", kind: subscription, overflow: page, memory_limit: 16MB}
   - {match: "fan.shedding/slow.#", kind: subscription, pending_message_limit: 1000}
-  - {match: "fan.uncontrolled/slow.#", kind: subscription, flow_control: false, max_count: 20000}
+  - match: "fan.uncontrolled/slow.#"
+    kind: subscription
+    flow_control: false
+    overflow: reject
+    max_count: 20000
   - match: "flow.none.*"
     flow_control: false
+    overflow: reject
     max_size: 1 GB
 """
 

@@ -102,7 +102,7 @@ def longest_turn(queues: int) -> Figures:
 def measured(queues: int, seconds: float) -> Figures:
     """Figures of a broker of its own."""
     with OURS.started() as running:
-        port = _http_port(running)
+        port = http_port(running)
         with Management(running.url) as management:
             for index in range(queues):
                 management.call("CREATE", "org.sluice.queue", f"scraped.{index}", {"max_count": 1000})
@@ -150,7 +150,8 @@ def _full(running: Running, pace: Pace, name: str, scraper: Scraper | None) -> F
     return found
 
 
-def _http_port(running: Running) -> int:
+def http_port(running: Running) -> int:
+    """Where a broker that was started for a benchmark serves HTTP."""
     found = re.search(r"listening http://127\.0\.0\.1:(\d+)", (running.directory / "log").read_text())
     if found is None:
         raise BenchError("the broker doesn't say where it serves HTTP")

@@ -19,6 +19,7 @@ cdef enum:
     HAS_TTL = 4
     HAS_EXPIRY = 8
     HAS_DELIVERY_NOTES = 16
+    MAY_BE_DELAYED = 32
     LARGE_SHIFT = 32
     TAKEN = 0
     LATE = 1

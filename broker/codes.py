@@ -27,6 +27,7 @@ HAS_HEADER = 2
 HAS_TTL = 4
 HAS_EXPIRY = 8
 HAS_DELIVERY_NOTES = 16
+MAY_BE_DELAYED = 32
 
 # Above these bits stands the number of the file that has the body of a large message, 0 for none.
 LARGE_SHIFT = 32

@@ -84,7 +84,7 @@ class Conducting:
 
     def _limits(self, address: str, limits: dict[str, object]) -> NodeSettings:
         effective = self._model.policies.effective(
-            address, limits, self._model.defaults, capability="topic", auto_create=True
+            address, limits, self._model.defaults_at(address), capability="topic", auto_create=True
         )
         return replace(effective.settings, kind="topic")
 

@@ -21,8 +21,10 @@ cdef class Engine:
     cdef public str store_state
     cdef public Gate disk, memory, temp
     cdef public long lend_ns, epoch_ns, entering_bytes
-    cdef public set expiring, borrowing, scarce
+    cdef public set expiring, fading, borrowing, scarce
     cdef public dict wanted
+    cdef Node keeper
+    cdef Gate kept
     cdef public list moves
     cdef public object find, large, origin, bridging
     cdef public Paging paging
@@ -39,6 +41,8 @@ cdef class Engine:
     cpdef object acknowledge(self, Node node, Entry entry)
     cpdef object reject(self, Node node, Entry entry)
     cpdef object requeue(self, Node node, Entry entry, bint failed)
+    cpdef object spare(self, Node node, Entry entry)
+    cdef object _take_back(self, Node node, Entry entry)
     cpdef object touch(self, Node node)
     cpdef object begin_turn(self, long now_ns)
     @cython.locals(node=Node, nodes=list, sharing=list, queue=Queue)
@@ -48,14 +52,17 @@ cdef class Engine:
     @cython.locals(ledger=Ledger, code=long)
     cdef long _arrive_unpromised(self, Node node, Account account, bytes data, long bits, bint settled,
                                  long size) except -1
-    cdef bint _must_wait(self, Node topic, long code, bint settled) except -1
+    @cython.locals(code=long)
+    cpdef long put_awaited(self, Node topic, bytes data, long bits, bint settled) except -1
     cpdef object hold_settlement(self, Node topic, Account account, object held)
     cpdef object forget_held(self, Node node, Account account)
     cpdef long confirmed(self, Node topic, long bits) except -1
     cpdef object park(self, Node node, Account account, object message, long size, bint settled)
-    @cython.locals(subscription=Node, code=long, answer=long)
+    @cython.locals(subscription=Node, code=long, answer=long, routed=bint)
     cdef long _publish(self, Node topic, bytes data, long bits) except -1
     cdef bint _is_unstored(self, Node topic, long bits) except -1
+    @cython.locals(size=long, each=Node)
+    cdef bint _fits_unheeded(self, Node topic, bytes data, long bits) except -1
     cdef bint _wants(self, Node subscription, bytes data) except -1
     @cython.locals(gate=Gate, oldest=Entry)
     cdef bint _make_room(self, Node node, long size) except -1
@@ -71,6 +78,7 @@ cdef class Engine:
     cdef object _way_of_letters(self, Node node)
     cdef bytes _letter(self, Node node, bytes data, str reason)
     cdef long _wall_ms(self)
+    @cython.locals(ttl_ms=long, expires_ms=long, absolute_ms=long)
     cdef long _set_expiry(self, Node node, Entry entry, bytes data) except -1
     cdef object _expire_at(self, Node node, Entry entry, long expires_ms)
     cpdef object watch_expiry(self, Node node, Entry entry)
@@ -104,8 +112,13 @@ cdef class Engine:
     cpdef object overpromise(self, Node node)
     @cython.locals(ledger=Ledger)
     cdef list _add_sharer(self, list sharing, Node node)
-    @cython.locals(node=Node, ledger=Ledger, before=long)
+    @cython.locals(node=Node, ledger=Ledger, before=long, first=Account)
     cdef object _deal_in_turn(self, list sharing)
+    @cython.locals(gate=Gate)
+    cdef object _pass_over(self, Node node)
+    cdef bint _goes_on_keeping(self, Node node) except -1
+    @cython.locals(account=Account, gate=Gate, size=long, taken=long)
+    cdef Gate _short_for(self, Ledger ledger)
     @cython.locals(ledger=Ledger)
     cdef object _deal(self, Node node)
     @cython.locals(node=Node, ledger=Ledger, due=long, behind=bint)
@@ -120,7 +133,7 @@ cdef class Engine:
     cdef object _look_at_budgets(self)
     cdef object _serve_scarce(self, bint idle)
     @cython.locals(each=Node, gate=Gate, ledger=Ledger, size=long)
-    cdef set _lenders(self, Node node)
+    cdef list _lenders(self, Node node)
     cdef object _refuse_overdue(self, Node node)
     @cython.locals(gate=Gate, owner=Node)
     cpdef object gate_changed(self, Node node)

@@ -15,16 +15,16 @@ from broker.bodyscan import body_start
 from broker.bridge import Bridges
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import Gate
-from broker.flow.ledger import IDLE_NS, Account, Budget, Ledger, Port
+from broker.flow.ledger import IDLE_NS, PATIENCE, Account, Budget, Ledger, Level, Port
 from broker.large import Body, Larges, Parting, dress, note_key, note_value
 from broker.node import Node
 from broker.paging import Paging
 from broker.passage import BODY_LOST, EXPIRED, OVERFLOW, REJECTED, UNDELIVERABLE, Letters, Move, Passage
 from broker.queues.dispatch import Consumer, fair, fill, only
 from broker.queues.duplicates import Duplicates
-from broker.queues.expiry import Expiry
+from broker.queues.expiry import Expiry, deadline_ms
 from broker.queues.queue import Entry, Extra
-from broker.storage import FAILED, LARGE, REDELIVERED, UNSURE, WRITING, Store
+from broker.storage import FAILED, LARGE, REDELIVERED, SPARED, UNSURE, WRITING, Store
 from broker.storing import Storing, Waiter
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ SECOND_NS = 1_000_000_000
 # How long a message waits at a node that rejects where only others' credit is in its way: until what they
 # used last is idle, and once more for the look at it.
 LENDING_NS = 2 * IDLE_NS
+# How long room of a budget is kept for a node that was passed over, and how often at most.
+KEEP_NS = 100_000_000
+KEEP_EVERY_NS = 1_000_000_000
 
 # The store's note of a node whose messages may have been sent: any of them, or those up to a number.
 SENT = "sent/"
@@ -89,6 +92,9 @@ class Engine:
         self.memory = Gate("memory_limit")
         # Budgets somebody waits for, with the least room that would serve one who does.
         self.wanted: dict[Gate, int] = {}
+        # The node that has room of a budget kept for it, and that budget.
+        self.keeper: Node | None = None
+        self.kept = self.memory
         # The least that a parked message would take in memory, where memory alone keeps it out; 0 for none.
         self.entering_bytes = 0
         # When idle credit is next looked for over several nodes; 0 would be never.
@@ -102,6 +108,8 @@ class Engine:
         # later doesn't make messages expire.
         self.epoch_ns = 0
         self.expiring: set[Node] = set()
+        # Queues and subscriptions that are deleted once nobody has used them for so long.
+        self.fading: set[Node] = set()
         self.moves: list[Move] = []
         # What is to be a dead letter at the next turn, and why: it expired while it was on its way to another
         # node that didn't take it, or survived without its body.
@@ -132,9 +140,12 @@ class Engine:
             if not self._fits(node, data, size, True) and account.ledger.room(size) == 0:
                 # Larger than what its credit reserved: it waits, rather than be lost (FLOW §2 rule 7).
                 return codes.PARK
-            code = self.put(node, data, bits)
-            if node.awaiting is not None and self._must_wait(node, code, settled):
-                return codes.HOLD
+            if node.awaiting is None:
+                code = self.put(node, data, bits)
+            else:
+                code = self.put_awaited(node, data, bits, settled)
+                if code == codes.HOLD:
+                    return codes.HOLD
             # Only now does the depth tell how much room is left to promise.
             if account.outstanding <= account.low:
                 if code == codes.STORING and self.storing is not None and self.storing.behind:
@@ -205,7 +216,7 @@ class Engine:
         if bits >> codes.LARGE_SHIFT:
             self._have_body(node, entry, self.large.of(bits), keep)
         expires_ms = 0
-        if bits & (codes.HAS_TTL | codes.HAS_EXPIRY):
+        if bits & (codes.HAS_TTL | codes.HAS_EXPIRY) or node.limits_ttl:
             expires_ms = self._set_expiry(node, entry, data)
         if keep:
             self._keep(node, entry, expires_ms)
@@ -243,19 +254,33 @@ class Engine:
 
     def requeue(self, node: Node, entry: Entry, failed: bool) -> None:
         """Back in its place; ``failed`` counts a delivery attempt (§3.4.4, §3.4.5, connection loss)."""
+        if failed:
+            entry.delivery_count += 1
+        self._take_back(node, entry)
+
+    def spare(self, node: Node, entry: Entry) -> None:
+        """Back in its place from a link that is gone, and that had begun on another message for all we know.
+
+        Its receiver may have seen it, so that it reads a delivery-count of 1 at least; but however often this
+        happens to it, it is no failed delivery that makes it a dead letter.
+        """
+        if entry.delivery_count == 0:
+            entry.delivery_count = 1
+            entry.spared = True
+        self._take_back(node, entry)
+
+    def _take_back(self, node: Node, entry: Entry) -> None:
         if node.deleted:
             return
         entry.redelivered = True
-        if failed:
-            entry.delivery_count += 1
-        if 0 < node.max_delivery_count <= entry.delivery_count:
+        if 0 < node.max_delivery_count <= entry.delivery_count - entry.spared:
             self.bury(node, entry, UNDELIVERABLE)
             return
         if entry.extra is not None and 0 < entry.extra.expires_ns <= self.now_ns:
             self.bury(node, entry, EXPIRED)
             return
         if entry.durable and node.shelf is not None:
-            node.shelf.update(entry.seq, entry.delivery_count)
+            node.shelf.update(entry.seq, entry.delivery_count, entry.spared)
         node.queue.release(entry)
         self.touch(node)
 
@@ -265,7 +290,9 @@ class Engine:
             return
         if reason == EXPIRED:
             node.expired += 1
-        way = self._way_of_letters(node)
+        way = None
+        if reason != EXPIRED or node.dead_letter_expired:
+            way = self._way_of_letters(node)
         if way is None:
             if reason in (UNDELIVERABLE, BODY_LOST):
                 node.dropped += 1
@@ -285,7 +312,7 @@ class Engine:
             self.overdue.append((node, entry, EXPIRED))
             return
         if entry.redelivered and entry.durable and node.shelf is not None:
-            node.shelf.update(entry.seq, entry.delivery_count)
+            node.shelf.update(entry.seq, entry.delivery_count, entry.spared)
         node.queue.release(entry)
         self.touch(node)
 
@@ -306,6 +333,11 @@ class Engine:
         if not node.dirty:
             node.dirty = True
             self.dirty.append(node)
+
+    def touch_later(self, node: Node) -> None:
+        """The node has something to do in the next turn: this one has done its part."""
+        if node not in self.unfinished:
+            self.unfinished.append(node)
 
     def begin_turn(self, now_ns: int) -> None:
         """All that is reported until ``end_turn`` happened at ``now_ns``."""
@@ -341,7 +373,7 @@ class Engine:
                     self._show(node)
                 if node.spool is not None:
                     self.paging.look(node)
-                if node.topics or node.shared > 0:
+                if node.topics or node.shared > 0 or node in self.restless:
                     sharing = self._add_sharer(sharing, node)
                 else:
                     self._deal(node)
@@ -350,7 +382,7 @@ class Engine:
         if self.paging.scans.asked:
             self.paging.scans.read()
         if self.unfinished:
-            # A long search goes on in the next turn.
+            # A long search, or an operator's move, goes on in the next turn.
             for node in self.unfinished:
                 self.touch(node)
             self.unfinished.clear()
@@ -392,10 +424,9 @@ class Engine:
         account.last_used_ns = self.now_ns
         ledger = account.ledger
         if not ledger.line and ledger.room(size) > 0:
-            code = self.put(node, data, bits)
-            if node.awaiting is not None and self._must_wait(node, code, settled):
-                return codes.HOLD
-            return code
+            if node.awaiting is None:
+                return self.put(node, data, bits)
+            return self.put_awaited(node, data, bits, settled)
         if settled:
             # It can't be refused any more, so it waits whatever `when_full` says.
             account.overrun_count += 1
@@ -406,11 +437,13 @@ class Engine:
             return codes.REFUSED
         return codes.PARK
 
-    def _must_wait(self, topic: Node, code: int, settled: bool) -> bool:
-        """Whether a message that was taken is settled only when the topic's channels have sent it."""
-        return (
-            not settled and code != codes.REFUSED and topic.awaiting is not None and topic.awaiting.wanted()
-        )
+    def put_awaited(self, topic: Node, data: bytes, bits: int, settled: bool) -> int:
+        """Bring a message into a topic with channels; HOLD if it is settled only when they have sent it."""
+        awaiting = topic.awaiting
+        if settled or awaiting is None:
+            return self.put(topic, data, bits)
+        code: int = awaiting.put(data, bits)
+        return codes.HOLD if code != codes.REFUSED and awaiting.wanted() else code
 
     def hold_settlement(self, topic: Node, account: Account, held: object) -> None:
         """Keep what arrive() answered HOLD to; its account's port is told when it may be settled."""
@@ -460,24 +493,29 @@ class Engine:
 
     def _publish(self, topic: Node, data: bytes, bits: int) -> int:
         """A copy to every subscription; the bytes are shared, the places in line are not."""
+        if not topic.always_enforced and not self._fits_unheeded(topic, data, bits):
+            topic.refused += 1
+            return codes.REFUSED
         topic.received += 1
         topic.received_bytes += len(data)
-        if not topic.subscriptions:
-            topic.unrouted += 1
+        routed = bool(topic.bridges)
         answer = codes.ACCEPTED
         for subscription in topic.subscriptions:
             if (subscription.filter is not None or subscription.not_from is not None) and not self._wants(
                 subscription, data
             ):
                 continue
+            routed = True
             code = self.put(subscription, data, bits)
             if code == codes.STORING:
                 answer = codes.STORING
             elif code != codes.ACCEPTED:
                 subscription.dropped += 1
-            if not topic.heeding and subscription.gate.excess_msgs() > 0:
-                # A bound queue's own producers were promised this room.
+            if not topic.always_enforced and subscription.gate.excess_msgs() > 0:
+                # Others were promised this room: a bound queue's own producers, another topic's publishers.
                 self.overpromise(subscription)
+        if not routed:
+            topic.unrouted += 1
         if answer == codes.ACCEPTED and self._is_unstored(topic, bits):
             # No copy waits for the disk, but the topic itself does.
             answer = codes.STORING
@@ -486,6 +524,23 @@ class Engine:
         if topic.bridges:
             return self.bridging.cross(topic, data, bits, answer)
         return answer
+
+    def _fits_unheeded(self, topic: Node, data: bytes, bits: int) -> bool:
+        """Whether no hard limit is in the way at those whose room its publishers were not held to: what such
+        a one rejects, as its `overflow` says, nobody gets, and the sender hears it.
+        """
+        size = len(data)
+        if bits >> codes.LARGE_SHIFT:
+            size += self.large.size_of(bits)
+        for each in topic.subscriptions:
+            if (
+                not each.apart
+                and not self._fits(each, data, size, False)
+                and not topic.heeds(each)
+                and self._wants(each, data)
+            ):
+                return False
+        return True
 
     def _wants(self, subscription: Node, data: bytes) -> bool:
         if subscription.not_from is not None and subscription.not_from is self.origin:
@@ -647,7 +702,11 @@ class Engine:
         ttl_ms = message.ttl_ms(data)
         expires_ms = self._wall_ms() + ttl_ms if ttl_ms else 0
         absolute_ms = 0 if message.is_dead_lettered(data) else message.absolute_expiry_ms(data)
-        if absolute_ms and (expires_ms == 0 or absolute_ms < expires_ms):
+        if node.limits_ttl:
+            expires_ms = deadline_ms(
+                self._wall_ms(), ttl_ms, absolute_ms, node.message_ttl_ms, node.max_ttl_ms
+            )
+        elif absolute_ms and (expires_ms == 0 or absolute_ms < expires_ms):
             expires_ms = absolute_ms
         if expires_ms:
             self._expire_at(node, entry, expires_ms)
@@ -772,7 +831,7 @@ class Engine:
     def _look_for_unfinished(self, node: Node) -> None:
         for reader in node.queue.readers:
             if reader.unfinished:
-                self.unfinished.append(node)
+                self.touch_later(node)
                 return
 
     def _add_sharer(self, sharing: list[Node] | None, node: Node) -> list[Node] | None:
@@ -789,13 +848,56 @@ class Engine:
         """Whoever is dealt first may take all there is: who went longest without is (FLOW §2 rule 4)."""
         if len(sharing) > 1:
             sharing.sort(key=_served)
+        if self.keeper is not None and not self._goes_on_keeping(self.keeper):
+            self.keeper = None
         for node in sharing:
             ledger = node.ledger
+            if self.keeper is not None and self.keeper is not node and ledger.line:
+                first = ledger.line[0]
+                if ledger.takes(self.kept, first.reserve_bytes) > 0:
+                    self.restless.add(node)
+                    self._want(ledger)
+                    continue
             before = ledger.promised_msgs - ledger.parked_msgs
             self._deal(node)
             if ledger.promised_msgs - ledger.parked_msgs > before:
                 self.sharers_turn += 1
                 node.served = self.sharers_turn
+                node.passed_over = 0
+                node.kept_ns = 0
+                if self.keeper is node:
+                    self.keeper = None
+            elif self.keeper is None and ledger.line:
+                self._pass_over(node)
+
+    def _pass_over(self, node: Node) -> None:
+        """A node that needs room of a budget got none. Where others took each crumb that came free, and its
+        messages are larger than theirs, they leave it what comes: not for long, all it needs may never come.
+        """
+        gate = self._short_for(node.ledger)
+        if gate is None:
+            return
+        node.passed_over += 1
+        passed_ns = self.now_ns - node.kept_ns
+        if node.passed_over > PATIENCE and passed_ns >= KEEP_EVERY_NS:
+            node.kept_ns = self.now_ns
+            self.keeper = node
+            self.kept = gate
+
+    def _goes_on_keeping(self, node: Node) -> bool:
+        return bool(node.ledger.line) and not node.deleted and self.now_ns - node.kept_ns < KEEP_NS
+
+    def _short_for(self, ledger: Ledger) -> Gate | None:
+        """The budget without room for what comes next, where the node's own threshold has some."""
+        account = ledger.line[0]
+        size = account.reserve_bytes
+        if account.parked or ledger.gate.room(size) == 0:
+            return None
+        for gate in (self.memory, self.disk, self.temp):
+            taken = ledger.takes(gate, size)
+            if taken > 0 and gate.room(taken) == 0:
+                return gate
+        return None
 
     def _deal(self, node: Node) -> None:
         ledger = node.ledger
@@ -825,6 +927,7 @@ class Engine:
             taken = ledger.takes(gate, size)
             if taken > 0 and gate.room(taken) == 0:
                 self.wanted[gate] = min(taken, self.wanted.get(gate, taken))
+                gate.wanted = True
         if ledger.parked_msgs > 0:
             self._want_entry(ledger)
 
@@ -860,14 +963,25 @@ class Engine:
         if not self.wanted and not self.entering_bytes:
             return
         if self._has_room():
+            for gate in self.wanted:
+                gate.wanted = False
             self.wanted.clear()
             self.entering_bytes = 0
             for node in self.restless:
                 self.touch(node)
         elif idle:
             self.lend_ns = self.now_ns + IDLE_NS
-            for node in self.nodes.values():
-                self._lend(node)
+            nodes = list(self.nodes.values())
+            for gate in self._short_of():
+                room = max(gate.stop_bytes - gate.depth_bytes - gate.promised_bytes, 0)
+                self._lend(nodes, room, gate.stop_bytes, gate)
+
+    def _short_of(self) -> list[Gate]:
+        """The budgets that somebody waits for."""
+        short = list(self.wanted)
+        if self.entering_bytes and self.memory not in self.wanted:
+            short.append(self.memory)
+        return short
 
     def _has_room(self) -> bool:
         """Whether a budget that is waited for has room for the smallest message."""
@@ -894,16 +1008,21 @@ class Engine:
         """
         self.lend_ns = self.now_ns + IDLE_NS
         for node in self.borrowing:
-            for owner in self._lenders(node):
-                self._lend(owner)
+            for gate, lenders in self._lenders(node):
+                whole = gate.stop_msgs if gate is not None else 0
+                self._lend([*lenders, node], 0, whole, None)
             self.touch(node)
         self.borrowing.clear()
 
-    def _lenders(self, node: Node) -> set[Node]:
-        """Whose producers may hold what this node's wait for: those who share a gate that has no room left
-        for the first in line. None while one is closed: borrowing doesn't help, its opening wakes everybody.
+    def _lenders(self, node: Node) -> list[tuple[Gate | None, set[Node]]]:
+        """Whose producers may hold what this node's wait for, by the gate that has no room left for the first
+        in line. Nobody while one is closed: borrowing doesn't help, its opening wakes everybody.
         """
-        found: set[Node] = self.bridging.rivals(node) if self.bridging.all else set()
+        found: list[tuple[Gate | None, set[Node]]] = []
+        if self.bridging.all:
+            rivals = self.bridging.rivals(node) - {node}
+            if rivals:
+                found.append((None, rivals))
         ledger = node.ledger
         if not ledger.line:
             return found
@@ -913,16 +1032,22 @@ class Engine:
             if each.apart or gate.room(size) > 0:
                 continue
             if gate.closed:
-                return set()
+                return []
             if gate.promised_msgs > ledger.promised_msgs:
-                found.update(each.owners())
-        found.discard(node)
+                owners = set(each.owners()) - {node}
+                if owners:
+                    found.append((gate, owners))
         return found
 
-    def _lend(self, node: Node) -> None:
-        """Take back its idle links' credit; they rest, and are asked again from time to time."""
-        if node.ledger.lend(self.now_ns) > 0:
-            self.restless.add(node)
+    def _lend(self, nodes: list[Node], room: int, whole: int, budget: Gate | None) -> None:
+        """Take back what their idle links hold beyond their share; those that never used any rest, and are
+        asked again from time to time.
+        """
+        accounts = [account for node in nodes for account in node.ledger.accounts]
+        shares = Level(accounts, room, whole, self.now_ns, budget)
+        for node in nodes:
+            if node.ledger.lend(self.now_ns, shares) > 0:
+                self.restless.add(node)
 
     def _wake_restless(self) -> None:
         behind = self.storing is not None and self.storing.behind
@@ -1074,6 +1199,7 @@ class Engine:
         window = settings.producer_window if promised else 0
         account = node.ledger.open(port, window, settings.initial_credit, self.now_ns, budget)
         account.place = node
+        node.used_ns = self.now_ns
         self.touch(node)
         self._links_changed(node)
         return account
@@ -1086,6 +1212,7 @@ class Engine:
                     self.touch(owner)
         account.close()
         node.impatient.discard(account)
+        node.used_ns = self.now_ns
         self.touch(node)
         self._links_changed(node)
 
@@ -1095,6 +1222,7 @@ class Engine:
 
     def add_consumer(self, node: Node, consumer: Consumer) -> None:
         """A consumer attached."""
+        node.used_ns = self.now_ns
         node.consumers.append(consumer)
         if consumer.reader is not None:
             node.queue.open_reader(consumer.reader)
@@ -1104,6 +1232,7 @@ class Engine:
 
     def remove_consumer(self, node: Node, consumer: Consumer) -> None:
         """A consumer is gone; the caller has requeued what it held."""
+        node.used_ns = self.now_ns
         if consumer.reader is not None:
             node.queue.close_reader(consumer.reader)
         if consumer in node.consumers:
@@ -1117,10 +1246,12 @@ class Engine:
         if browser.reader is not None:
             node.queue.open_reader(browser.reader)
         node.browsers.append(browser)
+        node.used_ns = self.now_ns
         self.touch(node)
 
     def remove_browser(self, node: Node, browser: Consumer) -> None:
         """It looks no more."""
+        node.used_ns = self.now_ns
         if browser.reader is not None:
             node.queue.close_reader(browser.reader)
         if browser in node.browsers:
@@ -1189,12 +1320,13 @@ class Engine:
             topic.shared += change
 
     def _heed(self, topic: Node) -> None:
-        """Whether a topic's publishers need room at its subscriptions: not where that is to hold only
-        while somebody receives, and nobody does (`enforce_flow`).
+        """Whether a topic's publishers need room where its messages go: not where that is to hold only
+        while somebody receives, and nobody does (`enforce_flow`). At which subscriptions, `heeds` says.
         """
-        heeding = topic.always_enforced or any(_is_active(each) for each in topic.subscriptions)
+        heeding = topic.always_enforced or topic.is_active()
         if heeding != topic.heeding:
             topic.heeding = heeding
+            self._enforce(topic)
             for each in topic.subscriptions:
                 self._stand(each)
 
@@ -1202,7 +1334,7 @@ class Engine:
         """Where a node takes messages from topics: whose publishers need room here."""
         self._enforce(node)
         for topic in node.topics:
-            wanted = topic.heeding and not node.apart
+            wanted = topic.heeds(node)
             attached = self._is_attached(topic, node)
             if wanted and not attached:
                 topic.ledger.attach_gate(node.gate, self.now_ns)
@@ -1303,6 +1435,7 @@ class Engine:
             entry.durable = True
             entry.delivery_count = delivery_count
             entry.redelivered = bool(flags & REDELIVERED) or seq <= node.suspect_seq
+            entry.spared = bool(flags & SPARED)
             if seq in node.bodies:
                 dress(entry, node.bodies[seq][0])
             if flags & LARGE and self.is_without_body(node, seq, flags, data):
@@ -1416,6 +1549,7 @@ class Engine:
 
     def _end_passages(self, node: Node) -> None:
         self.expiring.discard(node)
+        self.fading.discard(node)
         self.paging.nodes.discard(node)
         reason = f"'{node.name}' was deleted"
         if node.letters is not None:
@@ -1516,6 +1650,8 @@ class Engine:
         self.flow_control = enabled
         for node in self.every_node():
             self._enforce(node)
+            if node.awaiting is not None:
+                node.awaiting.heed()
 
     def every_node(self) -> Iterator[Node]:
         """Queues, topics and subscriptions."""
@@ -1567,12 +1703,12 @@ class Engine:
         node.always_enforced = settings.enforce_flow == "always"
         node.flow_control = settings.flow_control
         node.pending_limit = settings.pending_message_limit
-        node.apart = node.is_subscription and (
-            not settings.flow_control or settings.pending_message_limit > 0 or node.overflow in _APART
-        )
+        node.apart = _would_be_apart(node, settings)
         node.dead_letter_address = settings.dead_letter_address
+        node.dead_letter_expired = settings.dead_letter_expired
         node.max_delivery_count = settings.max_delivery_count
         self._watch_duplicates(node, settings)
+        self._limit_lives(node, settings)
         strict = settings.max_message_size if settings.byte_reservation == "strict" else 0
         if node.is_topic:
             # It has no depth of its own, but its publishers' credit reserves as it says.
@@ -1593,6 +1729,8 @@ class Engine:
         self._heed(node)
         self._stand(node)
         self.overpromise(node)
+        if node.awaiting is not None:
+            node.awaiting.heed()
         self._look_at_bridges(node)
 
     def _watch_duplicates(self, node: Node, settings: NodeSettings) -> None:
@@ -1605,13 +1743,26 @@ class Engine:
             node.duplicates.resize(count, span_ms)
         node.plain = node.duplicates is None
 
-    def _enforce(self, node: Node) -> None:
-        if node.is_subscription:
-            # What its topics say holds for it.
-            active = not node.topics or any(topic.heeding for topic in node.topics)
+    def _limit_lives(self, node: Node, settings: NodeSettings) -> None:
+        """How long messages that come from now on are kept, and how long the node itself while it is idle.
+
+        The time of idleness begins anew where another one holds.
+        """
+        node.message_ttl_ms = settings.message_ttl_ms
+        node.max_ttl_ms = settings.max_ttl_ms
+        node.limits_ttl = settings.message_ttl_ms > 0 or settings.max_ttl_ms > 0
+        expire_ns = settings.expire_after_ms * 1_000_000
+        if expire_ns != node.expire_ns:
+            node.expire_ns = expire_ns
+            node.used_ns = self.now_ns
+        if expire_ns and not node.is_topic:
+            self.fading.add(node)
         else:
-            active = node.always_enforced or _is_active(node)
-        enforced = self.flow_control and node.flow_control and active and not node.apart
+            self.fading.discard(node)
+
+    def _enforce(self, node: Node) -> None:
+        assert node.settings is not None
+        enforced = would_enforce(node, node.settings, self.flow_control)
         if node.gate.enforced != enforced:
             if node.gate.enforce(enforced, self.now_ns):
                 self.gate_changed(node)
@@ -1623,8 +1774,38 @@ class Engine:
         for topic in node.topics:
             if not topic.always_enforced:
                 self._heed(topic)
+                if node.is_subscription:
+                    # It holds its publishers from now on, or does no more, beside others that do as before.
+                    self._stand(node)
         self.touch(node)
         self._links_changed(node)
+
+
+def would_enforce(node: Node, settings: NodeSettings, flow_control: bool) -> bool:
+    """Whether flow control holds at a node, as it is linked now, with these settings; ``flow_control`` is the
+    broker's own switch.
+    """
+    if node.is_subscription:
+        # What its topics say holds for it.
+        active = not node.topics or node.is_active() or any(topic.always_enforced for topic in node.topics)
+    else:
+        active = settings.enforce_flow == "always" or node.is_active()
+    return flow_control and settings.flow_control and active and not _would_be_apart(node, settings)
+
+
+def _would_be_apart(node: Node, settings: NodeSettings) -> bool:
+    """Whether it is a subscription that never blocks publishers.
+
+    One that pages because nothing holds while nobody receives blocks them while somebody does: it has
+    thresholds, which one that was told to page has not.
+    """
+    if not node.is_subscription:
+        return False
+    if not settings.flow_control or settings.pending_message_limit > 0:
+        return True
+    if _OVERFLOW[settings.overflow] == codes.OVERFLOW_PAGE and settings.enforce_flow != "always":
+        return not (settings.flow_stop_count or settings.flow_stop_size)
+    return _OVERFLOW[settings.overflow] in _APART
 
 
 def _untold(kind: str, node: Node | None, fields: Mapping[str, object]) -> None:
@@ -1633,11 +1814,6 @@ def _untold(kind: str, node: Node | None, fields: Mapping[str, object]) -> None:
 
 def _served(node: Node) -> int:
     return node.served
-
-
-def _is_active(node: Node) -> bool:
-    """Whether somebody who has given credit receives from it."""
-    return any(consumer.started for consumer in node.consumers)
 
 
 def _expiry_of(node: Node) -> Expiry:

@@ -15,8 +15,10 @@ from typing import Protocol
 
 from broker.units import (
     DURATION_PATTERN,
+    KB,
     PERCENT_PATTERN,
     SIZE_PATTERN,
+    format_size,
     parse_duration,
     parse_percent,
     parse_size,
@@ -83,6 +85,28 @@ class Size:
 
     def schema(self) -> Schema:
         return _number_or_text(self.minimum, self.maximum, SIZE_PATTERN)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A number of bytes that many messages share; 0 for no limit."""
+
+    # A budget below it holds no message worth the name: whoever asks for less has left the unit out.
+    smallest: int = 4 * KB
+    label = "size"
+
+    def parse(self, value: object) -> int:
+        size = Size().parse(value)
+        if 0 < size < self.smallest:
+            least = format_size(self.smallest)
+            unit = "a size takes a unit, as in 512 MB"
+            raise ValueError(f"expected 0 for no limit, or at least {least}, not {size} bytes; {unit}")
+        return size
+
+    def schema(self) -> Schema:
+        numbers = _number_or_text(self.smallest, LARGEST, SIZE_PATTERN)["anyOf"]
+        assert isinstance(numbers, list)
+        return {"anyOf": [{"const": 0}, *numbers]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,16 @@
 cimport cython
 
 # The constants of message.py under names of their own, so that both stand side by side.
-cdef long MALFORMED, DURABLE, HAS_HEADER, HAS_TTL, HAS_EXPIRY, HAS_DELIVERY_NOTES, TTL_FIELD, EXPIRY_FIELD
+cdef long MALFORMED, DURABLE, HAS_HEADER, HAS_TTL, HAS_EXPIRY, HAS_DELIVERY_NOTES, MAY_BE_DELAYED, TTL_FIELD, EXPIRY_FIELD
 cdef long HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, AMQP_VALUE
-cdef long BODY_FIRST, BODY_LAST, FOOTER, MAX_DEPTH, MAX_UINT, LONG_NAME, LONGEST_HEADER
+cdef long BODY_FIRST, BODY_LAST, FOOTER, MAX_DEPTH, MAX_UINT, LONG_NAME, LONGEST_HEADER, MOST_WALKED
 
 @cython.locals(end=long, at=long, last=long, bits=long, code=long, start=long)
 cpdef long scan(bytes data)
+@cython.locals(at=long, place=long, length=long)
+cdef bint _names_a_delay(bytes data, long start, long end) except -1
+@cython.locals(start=long, end=long, at=long, place=long, following=long)
+cpdef bytes delay_of(bytes data, long now_ms)
 cpdef bint may_follow(long last, long code)
 cpdef bint is_typed(long code, long constructor)
 @cython.locals(left=long)

@@ -16,6 +16,7 @@ HAS_HEADER = 2
 HAS_TTL = 4
 HAS_EXPIRY = 8
 HAS_DELIVERY_NOTES = 16
+MAY_BE_DELAYED = 32
 
 HEADER = 0x70
 DELIVERY_ANNOTATIONS = 0x71
@@ -41,6 +42,18 @@ _SYMBOLS = {
     b"amqp:amqp-sequence:list": 0x76,
     b"amqp:amqp-value:*": 0x77,
     b"amqp:footer:map": 0x78,
+}
+# What other brokers take for the wish that a message be delivered later: a span or a time in milliseconds.
+DELIVERY_DELAY = b"x-opt-delivery-delay"
+DELIVERY_TIME = b"x-opt-delivery-time"
+ENQUEUE_TIME = b"x-opt-scheduled-enqueue-time"
+# Annotations of more bytes are searched as bytes before they are walked key by key.
+MOST_WALKED = 512
+# By both of a symbol's encodings.
+_DELAYS = {
+    head + name: name
+    for name in (DELIVERY_DELAY, DELIVERY_TIME, ENQUEUE_TIME)
+    for head in (b"\xa3" + bytes((len(name),)), b"\xb3\0\0\0" + bytes((len(name),)))
 }
 MAX_UINT = 0xFFFFFFFF
 # Nanoseconds in 63 bits end in the year 2262.
@@ -82,8 +95,59 @@ def scan(data: bytes) -> int:
             code == PROPERTIES and _count(data, start) > EXPIRY_FIELD and absolute_expiry_at(data, start) > 0
         ):
             bits |= HAS_EXPIRY
+        elif code == ANNOTATIONS and _names_a_delay(data, start, at):
+            bits |= MAY_BE_DELAYED
         last = code
     return bits if last > 0 else MALFORMED
+
+
+def _names_a_delay(data: bytes, start: int, end: int) -> bool:
+    """Whether a delay's name may stand there: every message with annotations pays for this, so it looks at no
+    more than the keys' lengths, or for the bytes where there are many keys.
+    """
+    if end - start > MOST_WALKED:
+        return data.find(b"x-opt-delivery-", start, end) >= 0 or data.find(ENQUEUE_TIME, start, end) >= 0
+    at = _first_field(data, start)
+    while 0 <= at < end:
+        place = skip_value(data, at, end, 0)
+        if place < 0:
+            break
+        length = data[at + 1] if data[at] == 0xA3 else 0
+        if length == 19 or length == 20 or length == 28 or data[at] == 0xB3:
+            return True
+        at = skip_value(data, place, end, 0)
+    return False
+
+
+def delay_of(data: bytes, now_ms: int) -> bytes:
+    """The message annotation that asks for the message to be delivered later than now; empty if none does.
+
+    ``now_ms`` since the epoch, as the annotations have it that name a time. A value that is no number asks
+    for something, too.
+    """
+    start = _section_at(data, ANNOTATIONS)
+    end = skip_value(data, start, len(data), 0) if start >= 0 else MALFORMED
+    at = _first_field(data, start) if end >= 0 else MALFORMED
+    while 0 <= at < end:
+        place = skip_value(data, at, end, 0)
+        following = skip_value(data, place, end, 0) if place >= 0 else MALFORMED
+        if following < 0:
+            break
+        if place - at < LONG_NAME + 5:
+            name = _DELAYS.get(data[at:place], b"")
+            if (
+                name
+                and data[place] != 0x40
+                and _is_later(data, place, 0 if name == DELIVERY_DELAY else now_ms)
+            ):
+                return name
+        at = following
+    return b""
+
+
+def _is_later(data: bytes, at: int, least: int) -> bool:
+    value = value_at(data, at)
+    return not isinstance(value, int) or value > least
 
 
 def is_typed(code: int, constructor: int) -> bool:
@@ -294,13 +358,19 @@ _FALSE = b"\x42"
 
 
 def with_delivery(
-    data: bytes, delivery_count: int, redelivered: bool, incoming_count: int = 0, left_ms: int = -1
+    data: bytes,
+    delivery_count: int,
+    redelivered: bool,
+    incoming_count: int = 0,
+    left_ms: int = -1,
+    brings_none: bool = False,
 ) -> bytes:
     """The message with delivery-count and first-acquirer as they must read on this delivery (§3.2.1).
 
     Durable and priority keep their encoding; fields behind the fifth are kept as well.
     ``incoming_count`` is added: the count the message arrived with. ``left_ms`` is what remains of a
-    ttl, where the message has one; -1 leaves it as it is.
+    ttl, where the message has one; -1 leaves it as it is. With ``brings_none`` a message that has neither a
+    ttl nor an absolute-expiry-time gets it as its ttl: the node gave it one.
     """
     fields = header_fields(data)
     while len(fields) < 5:
@@ -311,6 +381,8 @@ def with_delivery(
     if left_ms >= 0 and ttl_ms > 0:
         # An absolute-expiry-time may leave more than any ttl can say, and clocks are set back.
         fields[TTL_FIELD] = _encode_uint(min(left_ms, ttl_ms))
+    elif brings_none and left_ms >= 0 and absolute_expiry_ms(data) == 0:
+        fields[TTL_FIELD] = _encode_uint(min(left_ms, MAX_UINT))
     if redelivered:
         fields[3] = _FALSE
     fields[4] = _encode_uint(count)
@@ -346,16 +418,24 @@ LETTER_REASON = b"x-opt-sluice-dead-letter-reason"
 LETTER_ADDRESS = b"x-opt-sluice-original-address"
 LETTER_TIME = b"x-opt-sluice-dead-letter-time"
 LETTER_COUNT = b"x-opt-sluice-dead-letter-count"
+# The times that were taken from it, so that no client throws it away unread.
+LETTER_EXPIRY = b"x-opt-sluice-original-expiry-time"
+LETTER_TTL = b"x-opt-sluice-original-ttl"
+# The same for clients that read application properties alone; these are legal names in JMS.
+PROPERTY_REASON = b"sluice_dead_letter_reason"
+PROPERTY_ORIGIN = b"sluice_dead_letter_origin"
+PROPERTY_COUNT = b"sluice_dead_letter_count"
+MAX_INT = 0x7FFFFFFF
 _STRINGS = (b"\xa1", b"\xb1")
 
 
 def dead_lettered(data: bytes, reason: str, address: str, time_ms: int) -> bytes:
     """The message as it reads in a dead-letter node: annotated with why, whence and when, and how often.
 
-    The address is the first one's, so that it tells where to move the message back to. Its ttl is taken
-    away and its delivery-count starts anew (as in Artemis: its consumers have not tried it yet). The
-    bare message is immutable, so an absolute-expiry-time stays; nodes leave it alone where the
-    annotations are.
+    The address is the first one's, so that it tells where to move the message back to. Its ttl and its
+    absolute-expiry-time become annotations, for clients such as Qpid JMS throw away what has expired, and its
+    delivery-count starts anew (as in Artemis: its consumers have not tried it yet). Reason, origin and count
+    are application properties too; those it came with stay.
     """
     before = _pairs(annotations_of(data))
     count = min(_letter_count(before) + 1, MAX_UINT)
@@ -366,7 +446,64 @@ def dead_lettered(data: bytes, reason: str, address: str, time_ms: int) -> bytes
         _symbol(LETTER_TIME): b"\x83" + time_ms.to_bytes(8, "big"),
         _symbol(LETTER_COUNT): _encode_uint(count),
     }
+    fields = header_fields(data)
+    if len(fields) > TTL_FIELD and _uint(fields[TTL_FIELD]) > 0:
+        pairs[_symbol(LETTER_TTL)] = fields[TTL_FIELD]
+    properties = _section_fields(data, PROPERTIES)
+    if len(properties) > EXPIRY_FIELD and properties[EXPIRY_FIELD][0] == 0x83:
+        pairs[_symbol(LETTER_EXPIRY)] = properties[EXPIRY_FIELD]
+        properties[EXPIRY_FIELD] = _NULL
+        data = _with_section(data, PROPERTIES, _sized(b"\xd0", properties))
+    told = [
+        _string(PROPERTY_REASON.decode()),
+        pairs[_symbol(LETTER_REASON)],
+        _string(PROPERTY_ORIGIN.decode()),
+        pairs[_symbol(LETTER_ADDRESS)],
+        _string(PROPERTY_COUNT.decode()),
+        b"\x71" + min(count, MAX_INT).to_bytes(4, "big"),
+    ]
+    own = _section_fields(data, APPLICATION_PROPERTIES)
+    kept: list[bytes] = []
+    for key, value in zip(own[::2], own[1::2], strict=False):
+        if _text_of(key) not in (PROPERTY_REASON, PROPERTY_ORIGIN, PROPERTY_COUNT):
+            kept += (key, value)
+    data = _with_section(data, APPLICATION_PROPERTIES, _sized(b"\xd1", kept + told))
     return with_annotations(_as_if_new(data), _encode_map({**before, **pairs}))
+
+
+def _text_of(key: bytes) -> bytes:
+    """The text of an encoded string; empty for another type."""
+    if key[:1] not in _STRINGS:
+        return b""
+    return key[2:] if key[0] == 0xA1 else key[5:]
+
+
+def _sized(constructor: bytes, items: list[bytes]) -> bytes:
+    """A list32 or map32 of encoded items."""
+    body = b"".join(items)
+    return constructor + (len(body) + 4).to_bytes(4, "big") + len(items).to_bytes(4, "big") + body
+
+
+def _section_fields(data: bytes, section: int) -> list[bytes]:
+    """The elements of a list or map section, as they were encoded; none if there is no such section."""
+    start = _section_at(data, section)
+    return list_fields(data, start) if start >= 0 else []
+
+
+def _with_section(data: bytes, section: int, value: bytes) -> bytes:
+    """The message with that section replaced, or put in its place; sections behind it are not looked at."""
+    at = 0
+    end = len(data)
+    whole = b"\x00\x53" + bytes((section,)) + value
+    while at < end:
+        code = section_code(data, at)
+        if code > section:
+            break
+        following = skip_value(data, _after_descriptor(data, at), end, 0)
+        if code == section:
+            return data[:at] + whole + data[following:]
+        at = following
+    return data[:at] + whole + data[at:]
 
 
 def _as_if_new(data: bytes) -> bytes:

@@ -22,11 +22,14 @@ cdef class Node:
     cdef public long page_bytes, file_bytes
     cdef public dict bodies
     cdef public str dead_letter_address
+    cdef public bint dead_letter_expired
     cdef public long max_delivery_count
+    cdef public long message_ttl_ms, max_ttl_ms, expire_ns, used_ns, used_mark
+    cdef public bint limits_ttl
     cdef public bint plain, is_topic
     cdef public bint single_active, exclusive
     cdef public bint dirty, stirred, deleted, by_turn, always_enforced, flow_control, apart, heeding
-    cdef public long pending_limit, shared, served
+    cdef public long pending_limit, shared, served, passed_over, kept_ns
     cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
     cdef public long patience_ns, refuse_ns
     cdef public set impatient

@@ -44,10 +44,12 @@ class Node:
     they have together, which the depth counts and memory doesn't. ``awaiting`` has the settlements that a
     topic's channels hold back, None for a node without any.
     ``apart``: a subscription that never holds publishers, whatever its backlog; ``heeding``: a topic whose
-    publishers need room at its other subscriptions (`enforce_flow`); ``shared`` counts those of its
+    publishers need room where else its messages go, or at those subscriptions from which somebody receives
+    (`enforce_flow`, ``heeds``); ``shared`` counts those of its
     subscriptions whose room others need too: other topics, or a bound queue's own producers;
-    ``served`` says when those of this node last got room, as a running number. ``pending_limit`` bounds
-    what waits to be sent, 0 for none. What the accounts in ``impatient`` have parked is refused when it is
+    ``served`` says when those of this node last got room, as a running number, ``passed_over`` how often they
+    got none since, and ``kept_ns`` when room was last kept for them. ``pending_limit`` bounds what waits to
+    be sent, 0 for none. What the accounts in ``impatient`` have parked is refused when it is
     ``patience_ns`` old (`when_full`; 0 for never), which is looked at when it is ``refuse_ns``; 0 for never.
     Counters are plain integers since the node came to be, read by whoever looks.
     """
@@ -82,8 +84,15 @@ class Node:
         self.duplicates: Duplicates | None = None
         self.letters: Letters | None = None
         self.dead_letter_address = ""
+        self.dead_letter_expired = False
         self.max_delivery_count = 0
         self.plain = True
+        self.limits_ttl = False
+        self.message_ttl_ms = 0
+        self.max_ttl_ms = 0
+        self.expire_ns = 0
+        self.used_ns = 0
+        self.used_mark = 0
         self.spool: Spool | None = None
         self.page_bytes = codes.UNBOUNDED
         self.bodies: dict[int, tuple[Body, bool]] = {}
@@ -108,6 +117,8 @@ class Node:
         self.heeding = True
         self.shared = 0
         self.served = 0
+        self.passed_over = 0
+        self.kept_ns = 0
         self.patience_ns = 0
         self.refuse_ns = 0
         self.impatient: set[Account] = set()
@@ -135,6 +146,18 @@ class Node:
     def is_subscription(self) -> bool:
         """True for what belongs to its topics and has no producers of its own."""
         return self.kind == "subscription"
+
+    def is_active(self) -> bool:
+        """Whether somebody who has given credit receives from it, or from where a topic's messages go."""
+        return any(consumer.started for consumer in self.consumers) or any(
+            each.is_active() for each in self.subscriptions
+        )
+
+    def heeds(self, part: Node) -> bool:
+        """Whether a topic's publishers need room at one of its subscriptions, or queues, as it is now."""
+        if part.apart or not self.heeding:
+            return False
+        return self.always_enforced or not part.is_subscription or part.is_active()
 
     def mean_bytes(self) -> int:
         """The mean size of its messages; 0 while it has none."""

@@ -65,11 +65,18 @@ class Paging:
         now_ns = self._engine.now_ns
         spool.tidy()
         if spool.runs and (node.consumers or spool.is_over(now_ns)) and not _letters_wait(node):
-            spool.read_ahead(now_ns)
+            spool.read_ahead(now_ns, self._room())
         if node.overflow == codes.OVERFLOW_PAGE:
             excess = memory_of(node) - node.page_bytes * PAGE_PERCENT // 100
             if excess > 0:
                 self._page_out(node, excess + PAGE_BYTES)
+
+    def _room(self) -> int:
+        """How much more memory may hold beside all that is promised."""
+        memory = self._memory
+        if memory.stop_bytes == 0:
+            return codes.UNBOUNDED
+        return max(memory.stop_bytes - memory.depth_bytes - memory.promised_bytes, 0)
 
     def make_room(self) -> None:
         """The broker holds much in memory: of the nodes that page the largest make room first."""

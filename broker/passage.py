@@ -172,7 +172,7 @@ class Letters(Passage):
         if not entry.redelivered:
             entry.redelivered = True
             if entry.durable and self.source.shelf is not None:
-                self.source.shelf.update(entry.seq, entry.delivery_count)
+                self.source.shelf.update(entry.seq, entry.delivery_count, entry.spared)
 
     def retry(self) -> None:
         """Offer what was refused again, as far as it is taken."""
@@ -209,7 +209,10 @@ class Move(Passage):
     def arrived(self, entry: Entry) -> None:
         """The other node has it."""
         Passage.arrived(self, entry)
-        if self.mover.unsent == 0 and not self.account.parked:
+        if self.mover.unsent > 0:
+            # The window has room for one more, which nothing else says to the source.
+            self.engine.touch_later(self.source)
+        elif not self.account.parked:
             self._end()
 
     def refused(self, waiting: Waiting, size: int) -> None:

@@ -172,10 +172,11 @@ class Server:
         self.model.on_reload = self.read_again
         self.engine.find = self.model.letter_box
         if settings.events.enabled:
-            self.model.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults)
+            self.model.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults.without_letters("its own"))
         backups = self.model.backups
         backups.folder, backups.most = settings.backups, settings.limits.max_backups
         backups.copy = self.backup
+        backups.clear(settings.data)
         # A filter that was taken once is taken again, whatever the limit is now.
         selector.MAX_LENGTH = sys.maxsize
         restore(self.engine, self.model, self.store)
@@ -203,7 +204,7 @@ class Server:
         self._warn_of_files(self.settings)
         self.conducting.configure(self.settings)
         for listener in self.settings.listeners:
-            door = Door(loopback=is_loopback(listener.host), secure=listener.secure)
+            door = Door(is_loopback(listener.host), listener.secure, listener=str(listener))
             tls = self.tls if listener.secure else None
             port = self.reactor.listen(listener.host, listener.port, listener.allow_plain, door, tls)
             opened.append(str(replace(listener, port=port)))
@@ -270,8 +271,9 @@ class Server:
         held = self.engine.large.hold()
 
         def copied(fault: Exception | None) -> None:
-            held.clear()
             done(fault)
+            # This is the store's thread, and a body that goes gives room back to a budget of the loop's.
+            self.reactor.post(held.clear)
 
         self.store.backup(target, copied)
 
@@ -338,7 +340,8 @@ class Server:
         SASL is decided as for a listener on that address.
         """
         plain_too = is_loopback(self.settings.http.host)
-        door = Door(loopback=plain_too, secure=self.settings.http.secure, external_user=user)
+        http = self.settings.http
+        door = Door(loopback=plain_too, secure=http.secure, external_user=user, listener=http.url)
         self.reactor.post(lambda: admitted(self.reactor.adopt(sock, address, plain_too, door, gone)))
 
     def _access(self, settings: Settings) -> Access:
@@ -392,6 +395,7 @@ class Server:
         # Virtual hosts are those the broker was started with, as clients' addresses are read.
         self.model.authority.replace(acl, self.settings.virtual_hosts)
         self.model.ownership.most = settings.limits.max_nodes_per_user
+        self.container.quotas.reload(settings.limits, settings.connection_limits)
         self.container.recheck()
         if self.tls is not None and contexts is not None:
             self.tls.now = contexts
@@ -431,12 +435,20 @@ class Server:
 
     def _wait_for_settlement(self, deadline_ns: int) -> None:
         now_ns = time.monotonic_ns()
-        unsettled = sum(node.queue.acquired for node in self.engine.every_node())
-        if unsettled and now_ns < deadline_ns and self.container.peers:
+        if self._unsettled_msgs() and now_ns < deadline_ns and self.container.peers:
             self.reactor.at(now_ns + SECOND_NS // 50, lambda _: self._wait_for_settlement(deadline_ns))
             return
         self.reactor.close_peers("amqp:connection:forced", "the broker is shutting down")
         self.reactor.at(now_ns + SECOND_NS // 10, lambda _: self._leave(now_ns + SECOND_NS))
+
+    def _unsettled_msgs(self) -> int:
+        """How many messages consumers hold. Dead letters and moved messages that wait for room elsewhere are
+        acquired too, and nobody settles them: they stay where they are.
+        """
+        nodes = list(self.engine.every_node())
+        acquired = sum(node.queue.acquired for node in nodes)
+        letters = sum(node.letters.waiting_msgs() for node in nodes if node.letters is not None)
+        return acquired - letters - sum(move.waiting_msgs() for move in self.engine.moves)
 
     def _leave(self, deadline_ns: int) -> None:
         """Peers have the time of a round trip or two to answer our close."""

@@ -22,9 +22,11 @@ from broker.conduits import (
     RouteType,
     Text,
 )
+from broker.connectionlimits import ConnectionLimit, ConnectionLimitType
 from broker.endpoints import DEFAULT_PORT, Address, AddressType, HostName, Listener, ListenerType, OriginType
 from broker.errors import ConfigError, Problem
 from broker.fields import (
+    Budget,
     Count,
     Duration,
     Field,
@@ -70,7 +72,7 @@ class Limits:
     """What one client, and all of them, may take. 0 milliseconds means never."""
 
     max_connections: int = 10_000
-    max_sessions: int = 64
+    max_sessions: int = 1024
     max_links: int = 1024
     max_frame_size: int = 65_536
     max_message_size: int = 100 * MB
@@ -99,6 +101,8 @@ class Limits:
     http_share: int = 10
     listen_backlog: int = 1024
     send_timeout_ms: int = 60_000
+    max_connections_per_listener: int = 0
+    max_connections_per_virtual_host: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,7 @@ class Settings:
     temp_limit: int | None = None
     journal_file_size: int | None = None
     policies: tuple[Path, ...] = ()
+    connection_limits: tuple[ConnectionLimit, ...] = ()
     bridges: tuple[BridgeDefinition, ...] = ()
     routes: tuple[RouteDefinition, ...] = ()
     channels: tuple[ChannelDefinition, ...] = ()
@@ -198,20 +203,26 @@ FIELDS = fields.table(
         "`backups` in the data directory",
         "Where `sluice store backup` makes backups, and nowhere else",
     ),
-    Field("memory_limit", Size(), "40 % of the memory", "Message bytes held in memory; 0: none"),
+    Field("memory_limit", Budget(), "40 % of the memory", "Message bytes held in memory; 0: none"),
     Field(
         "store_limit",
-        Size(),
+        Budget(),
         "80 % of the free disk and its own",
         "Bytes of durable messages on disk; 0: none",
     ),
     Field(
         "temp_limit",
-        Size(),
+        Budget(),
         "50 % of the free disk",
         "Bytes on disk of messages paged out and of large ones that needn't survive; 0: none",
     ),
     Field("policies", Several(PathType()), "policies, if it exists", "Policy files, or directories of them"),
+    Field(
+        "connection_limits",
+        Several(ConnectionLimitType()),
+        "none",
+        "Most connections of single users, groups, listeners and virtual hosts",
+    ),
     Field("bridges", Several(BridgeType()), "none", "Nodes that are copied into others"),
     Field("routes", Several(RouteType()), "none", "Nodes that are connected with those of other brokers"),
     Field("channels", Several(ChannelType()), "none", "Topics that are sent out as datagrams"),
@@ -234,6 +245,13 @@ FIELDS = fields.table(
     Field("limits.max_connections", Count(1, 1_000_000), "10000", "Most connections at once"),
     Field("limits.max_connections_per_address", Count(), "8000", "The same from one address; 0: no bound"),
     Field("limits.max_connections_per_user", Count(), "0", "The same of one user; 0: no bound"),
+    Field("limits.max_connections_per_listener", Count(), "0", "The same at one listener; 0: no bound"),
+    Field(
+        "limits.max_connections_per_virtual_host",
+        Count(),
+        "0",
+        "The same at one of `virtual_hosts`; 0: no bound",
+    ),
     Field(
         "limits.max_handshakes",
         Count(1),
@@ -254,7 +272,7 @@ FIELDS = fields.table(
         "10 %",
         "Share of one processor for the HTTP port, while there are messages to move; 100 %: no bound",
     ),
-    Field("limits.max_sessions", Count(1, 65_536), "64", "Most sessions of one connection"),
+    Field("limits.max_sessions", Count(1, 65_536), "1024", "Most sessions of one connection"),
     Field("limits.max_links", Count(1, 1_000_000), "1024", "Most links of one session"),
     Field("limits.max_connection_links", Count(1, 1_000_000), "2048", "Most links of one connection"),
     # AMQP 1.0 §2.4.1: until a client has opened, the least that every peer has to take.
@@ -441,7 +459,11 @@ FIELDS = fields.table(
 )
 
 # Flags and variables also go by these names, which are the command line's.
-ALIASES = {"listen": "listeners"}
+ALIASES = {
+    "listen": "listeners",
+    "default_flow_stop_threshold": "flow.default_flow_stop_threshold",
+    "default_flow_resume_threshold": "flow.default_flow_resume_threshold",
+}
 
 # Variables of ours that are no settings.
 OTHER_VARIABLES = frozenset(
@@ -537,13 +559,17 @@ def _parsed_entry(name: str, entry: Entry, problems: list[Problem]) -> object | 
     return _parsed(name, plain(entry.value), _item_place(entry.value), problems)
 
 
+# What an item of a list of mappings is known by, where it has no name.
+_KEYS = ("from", "to", "user", "group", "listener", "virtual_host")
+
+
 def _twice(name: str, items: Items, problems: list[Problem]) -> None:
     """No two of a list may bear one name."""
     seen: set[object] = set()
     for item in items.items:
         given = plain(item)
         assert isinstance(given, dict)
-        key = given.get("name") or str(given.get("names") or "") or (given.get("from"), given.get("to"))
+        key = given.get("name") or str(given.get("names") or "") or tuple(map(given.get, _KEYS))
         if key in seen:
             text = (
                 f"{name}: another one has this name"
@@ -646,7 +672,22 @@ def _contradictions(found: Mapping[str, _Set]) -> list[Problem]:
             value, limit = found[name].value, found[bound].value
             text = f"{_leaf(name)} {value} is more than {_leaf(bound)} {limit} ({found[bound].place})"
             problems.append(found[name].place.problem(text))
-    return problems + _without_certificate(found)
+    return problems + _without_certificate(found) + _without_virtual_host(found)
+
+
+def _without_virtual_host(found: Mapping[str, _Set]) -> list[Problem]:
+    """Connections are limited to a virtual host that there isn't."""
+    limits, hosts = found.get("connection_limits"), found.get("virtual_hosts")
+    if limits is None:
+        return []
+    known = () if hosts is None else cast("tuple[str, ...]", hosts.value)
+    given = cast("tuple[ConnectionLimit, ...]", limits.value)
+    wanted = [each.name for each in given if each.kind == "virtual_host"]
+    return [
+        limits.place.problem(f"connection_limits: '{name}' is none of virtual_hosts")
+        for name in wanted
+        if name not in known
+    ]
 
 
 def _without_certificate(found: Mapping[str, _Set]) -> list[Problem]:

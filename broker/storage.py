@@ -20,6 +20,7 @@ DURABLE = 1
 REDELIVERED = 2
 LARGE = 4  # its body is in a file that a note names
 UNSURE = 8
+SPARED = 16  # one of its delivery count was no failure of its own
 
 # What a store is in.
 WRITING = "writing"
@@ -34,8 +35,8 @@ class Shelf:
         """Keep a message; ``expires_ms`` in milliseconds since the epoch, 0 for never."""
         raise NotImplementedError
 
-    def update(self, seq: int, delivery_count: int) -> None:
-        """Keep that a message was delivered in vain, so many times."""
+    def update(self, seq: int, delivery_count: int, spared: bool = False) -> None:
+        """Keep that a message was delivered in vain, so many times; ``spared``: one of them doesn't count."""
         raise NotImplementedError
 
     def forget(self, seq: int, nbytes: int) -> None:

@@ -56,8 +56,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "yamlsource": ("errors",),
     "endpoints": LEAVES,
     "conduits": LEAVES,
+    "connectionlimits": ("endpoints", *LEAVES),
     "bridge": ("engine", "node", "queues.queue", *LEAVES),
-    "awaiting": ("engine", "node", "flow.ledger", *LEAVES),
+    "awaiting": ("engine", "node", "flow.ledger", "flow.limits", *LEAVES),
     "flow": LEAVES,
     "queues": LEAVES,
     "storage": (),
@@ -76,11 +77,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "recovery": ("engine", "node", "large", "queues.spool", "store", "manage", *LEAVES),
     "store": LEAVES,
     "policy": ("flow.limits", "flow.vocabulary", *LEAVES),
-    "settings": ("flow.limits", "endpoints", "conduits", "security.vocabulary", *LEAVES),
+    "settings": ("flow.limits", "endpoints", "conduits", "connectionlimits", "security.vocabulary", *LEAVES),
     "security": LEAVES,
     "amqp": (
         *("engine", "node", "manage", "security", "settings", "flow.limits", "flow.window"),
         *(
+            "connectionlimits",
             "flow.adaptive",
             "flow.slow",
             "flow.ledger",
@@ -122,7 +124,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         *("client", "server", "advise", "settings", "policy", "store", "events.schema", *VIEWS, *LEAVES),
-        *("logs", "manage.loglevels", "conduits", "flow.vocabulary", "security"),
+        *("logs", "manage.loglevels", "conduits", "connectionlimits", "flow.vocabulary", "security"),
     ),
     "spark": (),
     "jobs": ("advise", "cli.arguments", "cli.advise", "spark", "flow.limits", *LEAVES),

@@ -122,7 +122,6 @@ class Ledgerbook:
         session = self.by_remote.get(remote)
         if session is None:
             return
-        self.outgoing.restart(local)
         session.local_channel = local
         session.incoming_limit = (session.first_incoming + window) & UINT32
         self.by_local[local] = session

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,16 @@ from broker.amqp.management import Awaited, ManagementNode, Pending, at_once
 from broker.amqp.peer import Peer, new_container_name
 from broker.amqp.quotas import Quotas
 from broker.amqp.roster import Roster
+from broker.amqp.sole import SoleConnections
+from broker.amqp.temporary import TemporaryNodes
 from broker.amqp.timers import Timers
 from broker.amqp.tracing import Reader, Tap
 from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink, ProducerLink
 from broker.engine import SECOND_NS, Engine
-from broker.flow.limits import resolve
+from broker.flow.limits import from_arguments, resolve
 from broker.manage.authority import TEMPORARY
+from broker.manage.model import NOTHING
 from broker.node import Node
 from broker.security.acl import Action
 
@@ -39,6 +43,8 @@ log = logging.getLogger("sluice.amqp")
 UNREAD_BYTES = 16 << 20
 # The same where the broker's memory is used up: it is then that operators ask.
 UNREAD_TIGHT_BYTES = 1 << 20
+# What the name of a node that is made for a link is drawn from.
+NAME_BYTES = 18
 # How often connections that wait for each other are dealt to in one turn.
 ROUNDS = 8
 
@@ -56,7 +62,7 @@ class Container:
         self.peers = roster.peers
         self.settings = settings
         self.name = new_container_name()
-        self.quotas = Quotas(settings.limits)
+        self.quotas = Quotas(settings.limits, settings.connection_limits)
         self.to_flush: list[Wire] = []
         self.answers: list[ConsumerLink] = []
         self.turns: list[Wire] = []
@@ -68,6 +74,8 @@ class Container:
         self._sampler = Sampler(engine)
         # Dynamic nodes whose link is gone, and what they still wait for.
         self.orphans: dict[Node, int] = {}
+        self.temporary = TemporaryNodes(self.peers)
+        self.sole = SoleConnections()
         self.at: Callable[[int, Callable[[int], None]], None] = _no_timers
         self.timers = Timers()
         self.subscriptions = model.subscriptions
@@ -91,21 +99,33 @@ class Container:
         return next(self._numbers)
 
     def next_id(self, prefix: str) -> str:
-        """A name no other connection, subscription or temporary node of this run has."""
+        """A name no other connection or subscription of this run has."""
         return f"{prefix}{self.next_number()}"
 
-    def resolve(self, address: str, wanted_kind: str | None, user: str = "") -> Node:
-        """The node of an address; OperatorError (or NotFoundError) says why it can't be had, LimitError that
-        the user has made too many.
+    def resolve(
+        self, address: str, wanted_kind: str | None, user: str = "", asked: Mapping[str, object] = NOTHING
+    ) -> Node:
+        """The node of an address, with what is ``asked`` for where it is made; OperatorError (or
+        NotFoundError) says why it can't be had, LimitError that the user has made too many.
         """
-        return self.model.resolve(address, wanted_kind, user)
+        return self.model.resolve(address, wanted_kind, user, asked)
 
-    def temporary_node(self, kind: str = "queue", *, user: str = "") -> Node:
-        """A node that is made for a link; it goes by its lifetime policy."""
+    def temporary_node(
+        self, peer: Peer, kind: str = "queue", *, user: str = "", asked: Mapping[str, object] = NOTHING
+    ) -> Node:
+        """A node that is made for a link of this connection; it goes by its lifetime policy.
+
+        Its name can't be guessed: whoever is to send there is told it. SettingError where what is ``asked``
+        for contradicts itself.
+        """
         self.model.ownership.check(user, for_a_link=True)
-        settings = replace(resolve({}, self.settings.flow.defaults), kind=kind, durable=False)
-        node = self.engine.create(self.next_id(f"{TEMPORARY}/{self.name}/"), settings)
+        arguments = from_arguments(asked)
+        defaults = self.settings.flow.defaults.without_letters("temporary")
+        settings = replace(resolve(arguments, defaults), kind=kind, durable=False)
+        node = self.engine.create(f"{TEMPORARY}/{secrets.token_urlsafe(NAME_BYTES)}", settings)
+        node.arguments = arguments
         self.model.ownership.made(node, user)
+        self.temporary.add(node, peer)
         return node
 
     def recheck(self) -> None:
@@ -134,6 +154,7 @@ class Container:
 
     def detach_all(self, node: Node) -> None:
         """A node was deleted: detach its links with `amqp:resource-deleted`."""
+        self.temporary.gone(node)
         for peer in list(self.peers):
             for link in list(peer.wire.links):
                 if link.node is node:

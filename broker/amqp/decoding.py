@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from proton import UNDESCRIBED, Array, Data, ProtonException, Terminus, symbol
+from proton import UNDESCRIBED, Array, Data, Delivery, ProtonException, Terminus, symbol
 
 from broker.errors import PeerError
 from broker.owned import owned
@@ -17,6 +17,13 @@ from broker.owned import owned
 # What Proton's binding raises on what can't be a value of Python's: text that is no UTF-8, a key that can't
 # be one, nesting without end.
 UNREADABLE = (ProtonException, ValueError, TypeError, KeyError, OverflowError, RecursionError)
+
+# Outcomes that say that a message wasn't taken, the one that says most first.
+_REFUSALS = {
+    Delivery.REJECTED: "amqp:rejected:list",
+    Delivery.RELEASED: "amqp:released:list",
+    Delivery.MODIFIED: "amqp:modified:list",
+}
 
 
 def value_of(data: Data) -> object:
@@ -49,6 +56,18 @@ def offer(ours: Terminus, capabilities: Iterable[str]) -> None:
     ours.capabilities.clear()
     names: list[Any] = [UNDESCRIBED, Data.SYMBOL, *map(symbol, capabilities)]
     ours.capabilities.put_object(Array(*names))
+
+
+def refusal_of(source: Terminus) -> int:
+    """The outcome of a message that isn't taken: `rejected`, or another that is offered; 0 where none fits.
+
+    A source that names no outcomes offers all (AMQP 1.0 §3.5.3).
+    """
+    value = first_of(source.outcomes)
+    offered = {str(each) for each in getattr(value, "elements", [value] if isinstance(value, str) else [])}
+    if not offered:
+        return int(Delivery.REJECTED)
+    return next((int(code) for code, name in _REFUSALS.items() if name in offered), 0)
 
 
 def _rewrite(field: Data) -> None:

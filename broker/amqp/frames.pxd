@@ -1,8 +1,6 @@
 from libc.stdint cimport uint8_t, uint32_t
 
-# The channels a session may have are bounded by the settings; more are not watched.
 cdef enum:
-    CHANNELS = 256
     PREFIX = 24
 
 cdef class Direction:
@@ -10,9 +8,12 @@ cdef class Direction:
     cdef long held, skip, wanted
     cdef bytearray gathered
     cdef public bint lost
-    cdef uint32_t transfers[CHANNELS]
+    # By channel, for as many as have begun.
+    cdef uint32_t *transfers
+    cdef long reach
     cdef public list rare
 
     cdef object watch(self, const uint8_t *at, long size)
     cdef object replay(self)
+    cdef object restart(self, int channel)
     cdef long begin_frame(self, const uint8_t *at, long size) except -1

@@ -7,7 +7,8 @@ begin, attach, detach and flow frames are kept whole in ``rare`` for Python to r
 """
 
 from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memcpy
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
 
 cdef enum:
     BEGIN = 0x11
@@ -23,22 +24,31 @@ cdef class Direction:
     """One direction. ``lost`` once a frame couldn't be followed: the counts are no longer to be used."""
 
     def __cinit__(self):
-        cdef int i
-        for i in range(CHANNELS):
-            self.transfers[i] = 0
         self.held = 0
         self.wanted = 0
         self.skip = 8  # the protocol header
         self.rare = []
 
+    def __dealloc__(self):
+        free(self.transfers)
+
     def transfer_count(self, int channel):
         """Transfer frames seen on a channel since its session began."""
-        return self.transfers[channel] if 0 <= channel < CHANNELS else 0
+        return self.transfers[channel] if 0 <= channel < self.reach else 0
 
-    def restart(self, int channel):
+    cdef object restart(self, int channel):
         """A session begins on a channel."""
-        if 0 <= channel < CHANNELS:
-            self.transfers[channel] = 0
+        cdef uint32_t *grown
+        cdef long reach
+        if channel >= self.reach:
+            reach = max(2 * self.reach, channel + 1, 4)
+            grown = <uint32_t *>realloc(self.transfers, reach * sizeof(uint32_t))
+            if grown == NULL:
+                raise MemoryError()
+            memset(grown + self.reach, 0, (reach - self.reach) * sizeof(uint32_t))
+            self.transfers = grown
+            self.reach = reach
+        self.transfers[channel] = 0
 
     def position(self):
         """How many bytes of the frame under way are still to come, or what there is of its first bytes."""
@@ -99,9 +109,11 @@ cdef class Direction:
             self.lost = True
             return size
         if code == TRANSFER:
-            if channel < CHANNELS:
+            if channel < self.reach:
                 self.transfers[channel] += 1
         elif code == BEGIN or code == ATTACH or code == DETACH or code == FLOW:
+            if code == BEGIN:
+                self.restart(channel)
             if whole <= MOST_KEPT:
                 self.gathered = bytearray()
                 self.wanted = whole

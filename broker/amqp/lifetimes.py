@@ -12,6 +12,7 @@ from typing import Any
 from proton import Data, Described, Terminus, symbol, ulong
 
 from broker.amqp.decoding import first_of
+from broker.errors import PeerError
 
 DETACHED, SESSION_ENDED, CONNECTION_CLOSED, CLOSED = 1, 2, 3, 9
 
@@ -41,6 +42,7 @@ class Kept:
         self.until = until
         self.timeout_s = timeout_s
         self._end: Callable[[], None] | None = end
+        self._call_off: Callable[[], object] | None = None
 
     @classmethod
     def of(cls, source: Terminus, end: Callable[[], None]) -> Kept:
@@ -51,22 +53,57 @@ class Kept:
         """Whether it ends when its link goes so."""
         return how >= self.until
 
+    def followed_by(self, other: Kept) -> Kept:
+        """One that ends this and then the other, when this would have ended."""
+
+        def end() -> None:
+            self.end()
+            other.end()
+
+        return Kept(self.until, self.timeout_s, end)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it is over already."""
+        return self._end is None
+
+    def ends_later(self, call_off: Callable[[], object]) -> None:
+        """Its time has begun; ``call_off`` stops that."""
+        self._call_off = call_off
+
+    def called_off(self) -> None:
+        """Its link is back: its time, if it had begun, doesn't run any more."""
+        call_off, self._call_off = self._call_off, None
+        if call_off is not None:
+            call_off()
+
+    def cancel(self) -> None:
+        """Its link is back and has another: this one ends nothing."""
+        self.called_off()
+        self._end = None
+
     def end(self) -> None:
         """It is over."""
+        self._call_off = None
         end, self._end = self._end, None
         if end is not None:
             end()
 
 
 def lifetime_of(terminus: Terminus) -> int:
-    """The lifetime policy a dynamic node is asked to have; deleted with its link where none is (§3.5.11)."""
-    policy = _properties(terminus.properties).get("lifetime-policy")
+    """The lifetime policy a dynamic node is asked to have; deleted with its link where none is (§3.5.11).
+
+    PeerError if its properties are none, or the policy isn't one.
+    """
+    policy = _properties(terminus.properties).get(symbol("lifetime-policy"))
+    if policy is None:
+        return ON_CLOSE
     if isinstance(policy, Described):
         descriptor = policy.descriptor
         code = int(descriptor) if isinstance(descriptor, int) else _LIFETIMES.get(str(descriptor), 0)
         if code in _LIFETIMES.values():
             return code
-    return ON_CLOSE
+    raise PeerError("amqp:invalid-field", "a lifetime-policy that is none of the specification's")
 
 
 def tell_lifetime(terminus: Terminus, policy: int) -> None:
@@ -77,4 +114,8 @@ def tell_lifetime(terminus: Terminus, policy: int) -> None:
 
 def _properties(data: Data) -> dict[Any, Any]:
     found = first_of(data)
-    return found if isinstance(found, dict) else {}
+    if found is None:
+        return {}
+    if not isinstance(found, dict) or not all(isinstance(key, symbol) for key in found):
+        raise PeerError("amqp:invalid-field", "dynamic-node-properties that are no map of symbols")
+    return found

@@ -16,6 +16,7 @@ from proton import (
     Collector,
     Condition,
     Connection,
+    Delivery,
     Endpoint,
     Link,
     Session,
@@ -25,9 +26,10 @@ from proton import (
 from proton._events import Event
 
 from broker import __version__, message
+from broker.amqp import nodeproperties, sole
 from broker.amqp.addresses import GLOBAL, SHARED, as_topic, inside, is_foreign, kind_of, outside, parsed
 from broker.amqp.consumers import fit, wanted
-from broker.amqp.decoding import copy_terminus, offer, value_of
+from broker.amqp.decoding import copy_terminus, offer, refusal_of, value_of
 from broker.amqp.filters import Filters, without_no_local
 from broker.amqp.filters import read as read_filters
 from broker.amqp.lifetimes import (
@@ -42,6 +44,7 @@ from broker.amqp.lifetimes import (
 from broker.amqp.quotas import OverLimitError
 from broker.amqp.rights import UNAUTHORIZED, DeniedError, Rights
 from broker.amqp.secure import SecureConnection
+from broker.amqp.temporary import Key
 from broker.amqp.wire import Connection as Wire
 from broker.amqp.wire import ConsumerLink, ProducerLink, RelayLink, SinkLink
 from broker.engine import SECOND_NS
@@ -49,6 +52,7 @@ from broker.errors import ConflictError, LimitError, NotFoundError, OperatorErro
 from broker.flow.ledger import Budget
 from broker.flow.window import Shared, Window
 from broker.loggers import About, about
+from broker.manage.authority import TEMPORARY
 from broker.manage.names import LONGEST, is_own
 from broker.manage.subscriptions import Subscription, Wanted, is_pattern
 from broker.node import Node
@@ -69,6 +73,9 @@ Given = TypeVar("Given")
 # Frames of incoming window a session has; they are consumed as they arrive, so this bounds what a
 # peer may have under way, not what the broker holds.
 SESSION_FRAMES = 2048
+# Encoded but unsent bytes that one session may hold, and all sessions of a connection together.
+SESSION_OUTPUT = 1 << 20
+CONNECTION_OUTPUT = 64 << 20
 # What consumers may add to a message's annotations by giving it back; more of it is not kept.
 MOST_ANNOTATIONS = 1 << 16
 # What links that go with their connection may take of a turn, about in microseconds, a link and each message
@@ -88,6 +95,11 @@ LIMIT_OF = {
     "amqp:link:message-size-exceeded": "max_message_size",
     "amqp:connection:framing-error": "max_frame_size",
 }
+# How the containers of the command line's own connections are named (`TOOL` of broker/client/request.py).
+# One is left out of events and log as long as it touches nothing but management, its replies and events: so
+# the mark hides nobody who does more, and a fault of its is logged all the same.
+TOOL = "sluice-cli-"
+EVENTS = "$sluice/events"
 STOLEN = ("amqp:link:stolen", "another link was attached by the same name")
 
 
@@ -109,9 +121,12 @@ class Peer:
         self.id = f"c{self.number}"
         self.name = ""
         self.opened_ns = container.engine.now_ns
+        # Whether it is the command line's own and has touched nothing else so far.
+        self.is_tool = False
         # Why it ends: the first condition that either side, or Proton, gave for it.
         self.end = ("", "")
-        self.sessions = 0
+        # Sessions that the peer has begun and not ended, by channel.
+        self.begun: dict[int, Session] = {}
         self.entered = False
         self.forgotten = False
         settings = container.settings
@@ -149,6 +164,7 @@ class Peer:
             container.answers,
         )
         self.wire.owner = self
+        self.wire.session_bytes = SESSION_FRAMES * settings.limits.max_frame_size
         self.wire.incoming.bound(
             settings.limits.max_first_frame_size,
             settings.limits.max_frame_size,
@@ -183,14 +199,20 @@ class Peer:
 
     # --- what the wire asks for
 
-    def detach(self, link: ProducerLink | ConsumerLink, condition: str, text: str) -> None:
-        """Detach a link with an error; the connection and its other links go on."""
+    def detach(
+        self,
+        link: ProducerLink | ConsumerLink,
+        condition: str,
+        text: str,
+        info: Any = None,
+    ) -> None:
+        """Detach a link with an error, which may say more; the connection and its other links go on."""
         if condition in LIMIT_OF:
             self.container.quotas.refuse(LIMIT_OF[condition])
         self._gone(link, DETACHED)
         proton_link = Link.wrap(ffi.cast("pn_link_t *", link.handle()))  # type: ignore[no-untyped-call]
         self._mark_wronged(proton_link, refused=False)
-        proton_link.condition = Condition(condition, text)
+        proton_link.condition = Condition(condition, text, info)
         proton_link.close()
         told = about(self.address, connection=self.id, link=link.name, condition=condition, reason=text)
         log.info("%s: detached '%s': %s: %s", self.id, link.name, condition, text, extra=told)
@@ -210,12 +232,9 @@ class Peer:
         """Tell the state of the sessions that were asked for theirs (§2.7.4)."""
         channels = set(self.wire.incoming.session_echoes)
         self.wire.incoming.session_echoes.clear()
-        session = self.connection.session_head(0)
-        while session is not None:
-            if session.sluice_channel in channels:
-                # Setting it, to whatever, makes Proton say it.
-                session.incoming_capacity = session.incoming_capacity
-            session = session.next(0)  # type: ignore[no-untyped-call]
+        for channel in channels & self.begun.keys():
+            # Setting it, to whatever, makes Proton say it.
+            self.begun[channel].incoming_capacity = self.wire.session_bytes
 
     def annotate(self, delivery: int, entry: Entry) -> None:
         """Merge the annotations of a `modified` outcome into the message's (AMQP 1.0 §3.4.5)."""
@@ -237,8 +256,8 @@ class Peer:
         )
         self.close("amqp:internal-error", "an internal error ended this connection")
 
-    def close(self, condition: str, text: str) -> None:
-        """Close the connection with an error."""
+    def close(self, condition: str, text: str, info: Any = None) -> None:
+        """Close the connection with an error, which may say more."""
         self._ends(condition, text)
         if self.wire.incoming.limit:
             self.container.quotas.refuse(self.wire.incoming.limit)
@@ -247,7 +266,7 @@ class Peer:
         if not self.connection.state & Endpoint.LOCAL_CLOSED:
             if self.connection.state & Endpoint.LOCAL_UNINIT:
                 self.connection.open()
-            self.connection.condition = Condition(condition, text)
+            self.connection.condition = Condition(condition, text, info)
             self.connection.close()
         self.wire.mark()
 
@@ -263,14 +282,7 @@ class Peer:
 
     def channels(self) -> list[int]:
         """The channels of the sessions that the peer has begun and not ended."""
-        found = []
-        session = self.connection.session_head(0)
-        while session is not None:
-            channel = getattr(session, "sluice_channel", -1)
-            if channel >= 0 and not session.state & Endpoint.REMOTE_CLOSED:
-                found.append(channel)
-            session = session.next(0)  # type: ignore[no-untyped-call]
-        return found
+        return list(self.begun)
 
     @property
     def is_open(self) -> bool:
@@ -282,6 +294,7 @@ class Peer:
         links, or very many messages they hold, a part in this turn, the rest in the next ones.
         """
         self.wire.parting = True
+        self.container.sole.leave(self)
         if self.shut_some():
             return
         self.container.parting[self] = None
@@ -312,9 +325,8 @@ class Peer:
 
     def forget(self) -> None:
         """No link is left, nor the socket."""
-        if self.entered:
-            self.container.quotas.leave(self.user)
-            self._tell("connection_closed", {})
+        self._leave()
+        self.begun.clear()
         self.transport.unbind()
         self.connection.free()
         self.wire.forget()
@@ -322,26 +334,72 @@ class Peer:
     # --- Proton's events
 
     def _on_open(self, event: Event) -> None:
-        if not self.container.quotas.enter(self.user):
-            self.container.quotas.refuse("max_connections_per_user")
-            self.close("amqp:resource-limit-exceeded", f"user {self.user} has too many connections")
-            return
-        self.entered = True
         self.name = self.connection.remote_container or ""
         if self.connection.remote_hostname in self.container.settings.virtual_hosts:
             self.host = self.connection.remote_hostname or ""
+        if not self._enter():
+            return
         self.connection.container = self.container.name
-        self.connection.offered_capabilities = [RELAY, SHARED_SUBSCRIPTIONS]
-        self.connection.properties = {"product": "sluice", "version": __version__}
+        offered, properties = [RELAY, SHARED_SUBSCRIPTIONS], {"product": "sluice", "version": __version__}
+        refused = self._is_refused_for_another()
+        if sole.desires(self.connection):
+            offered.append(sole.CAPABILITY)
+        self.connection.offered_capabilities = offered
+        self.connection.properties = properties | ({sole.FAILED: True} if refused else {})
         self.connection.open()
         self.on_open()
-        self._tell("connection_opened", {"container": self.name[:LONGEST], "peer": self.address})
-        text = "%s: open from %s, container '%s', user %s by %s%s"
-        how = self.identity.mechanism or "no SASL"
-        tls = f", {self.tls}" if self.tls else ""
-        told = self.about(mechanism=how)
-        log.info(text, self.id, self.address, self.name, self.user, how, tls, extra=told)
+        self.is_tool = self.name.startswith(TOOL)
+        self._tell_opened()
         self._check_connects()
+        if refused and not self.barred:
+            self.barred = True
+            self._close_for(sole.refusal(self.name))
+
+    def _enter(self) -> bool:
+        """Whether one more connection of this user, at this listener and virtual host, may be open; otherwise
+        this one is closed as soon as it is opened.
+        """
+        quotas = self.container.quotas
+        whose = (self.user, self.identity.groups, self.door.listener, self.host)
+        over = quotas.over(*whose)
+        if over is None:
+            self.entered = quotas.enter(*whose)
+            return True
+        quotas.refuse(over.limit)
+        self.barred = True
+        count = quotas.may_tell(f"{over.limit} {self.user}", self.container.engine.now_ns)
+        if count:
+            told = {"limit": over.limit, "most": over.most, "user": self.user, "count": count}
+            self._tell("connection_refused", {"container": self.name[:LONGEST], "peer": self.address, **told})
+        self.close("amqp:resource-limit-exceeded", over.text)
+        return False
+
+    def _leave(self) -> None:
+        """It isn't counted any more, if it was."""
+        if self.entered:
+            self.entered = False
+            self.container.quotas.leave(self.user, self.door.listener, self.host)
+            self._tell("connection_closed", {})
+
+    def _is_refused_for_another(self) -> bool:
+        """Whether another connection has this one's container-id to itself, and keeps it.
+
+        Unless this one is refused, it has the container-id to itself from now on if it asks for that.
+        """
+        if self.rights.connects(self.host):
+            return False
+        holder = self.container.sole.holder(self)
+        asks = sole.desires(self.connection)
+        if holder is not None:
+            if not asks or not sole.closes_existing(self.connection):
+                return True
+            holder._close_for(sole.closing(holder.name))
+        if asks:
+            self.container.sole.claim(self)
+        return False
+
+    def _close_for(self, error: Condition) -> None:
+        self.close(error.name, error.description or "", error.info)
 
     def _check_connects(self) -> None:
         """Close the connection of one who may have none, here or at all."""
@@ -365,10 +423,16 @@ class Peer:
 
     def _on_begin(self, event: Event) -> None:
         session = _given(event.session)
-        session.incoming_capacity = SESSION_FRAMES * self.container.settings.limits.max_frame_size
+        self.wire.set_window(_address_of(session._impl), SESSION_FRAMES)
         session.open()
         session.sluice_channel = self.wire.book.begun.pop(0) if self.wire.book.begun else -1
-        self.sessions += 1
+        session.sluice_links = set()
+        self.begun[session.sluice_channel] = session
+        self._share_output()
+
+    def _share_output(self) -> None:
+        """Many sessions of one connection may hold no more unsent output together than a few."""
+        self.wire.session_output = min(SESSION_OUTPUT, CONNECTION_OUTPUT // max(len(self.begun), 1))
 
     def _on_attach(self, event: Event) -> None:
         link = _given(event.link)
@@ -376,8 +440,13 @@ class Peer:
             return
         try:
             odd = self._take_note(self.wire.incoming.odd, link)
+            if link.is_receiver and not self._take_note(self.wire.incoming.sourceless, link):
+                # Proton takes one without an address for none.
+                link.remote_source.type = Terminus.SOURCE
             limits = self.container.settings.limits
-            if _count_links(link.session, 1) > limits.max_links:
+            links = link.session.sluice_links
+            links.add(_address_of(link._impl))
+            if len(links) > limits.max_links:
                 raise OverLimitError("max_links", "too many links in this session")
             if len(self.attached) >= limits.max_connection_links:
                 raise OverLimitError("max_connection_links", "too many links on this connection")
@@ -389,7 +458,7 @@ class Peer:
             else:
                 self._attach_producer(link)
             self._keep_name(link)
-            self._tell_link("link_opened", self.attached.get(_address_of(link._impl)))
+            self._tell_attached(self.attached.get(_address_of(link._impl)))
         except UnicodeDecodeError:
             self._refuse(link, PeerError("amqp:decode-error", "an address that is not UTF-8"))
         except SelectorError as fault:
@@ -405,10 +474,10 @@ class Peer:
         """The peer detached a link, for good (``closed``) or for now; it is answered in kind (§2.6.4)."""
         link = _given(event.link)
         closed = event.type == Event.LINK_REMOTE_CLOSE
-        _count_links(link.session, -1)
+        link.session.sluice_links.discard(_address_of(link._impl))
         stolen = self._take_note(self.wire.incoming.stolen, link)
         # Who loses a link to another of its name loses nothing that stands at the link's end.
-        self._drop(link, CLOSED if closed and not stolen else DETACHED)
+        self._drop(_address_of(link._impl), CLOSED if closed and not stolen else DETACHED)
         if link.state & Endpoint.LOCAL_UNINIT:
             link.open()  # it left before the disk had what it attached for
         if link.state & Endpoint.LOCAL_ACTIVE:
@@ -421,18 +490,22 @@ class Peer:
                 link.close()
             else:
                 link.detach()
+        self.wire.part(_address_of(link._impl))
         link.free()
 
     def _on_end(self, event: Event) -> None:
         session = _given(event.session)
-        for link in self._links_of(session):
-            self._drop(link, SESSION_ENDED)
+        for handle in list(session.sluice_links):
+            self._drop(handle, SESSION_ENDED)
+            self.wire.part(handle)
         channel = session.sluice_channel
         for kept, (its, subscription) in list(self.left.items()):
             if its == channel and kept.is_over(SESSION_ENDED):
                 del self.left[kept]
                 self._expire(kept, SESSION_ENDED, subscription)
-        self.sessions -= 1
+        if self.begun.get(channel) == session:
+            del self.begun[channel]
+        self._share_output()
         fault = self.wire.incoming.ended.pop(session.sluice_channel, None)
         if fault is not None:
             told = about(self.address, connection=self.id, condition=fault[0], reason=fault[1])
@@ -448,6 +521,8 @@ class Peer:
         else:
             self._ends(condition.name or "", f"by the client: {condition.description or 'no reason given'}")
         self.shut_links()
+        # Its client may open another at once, before the socket of this one is gone.
+        self._leave()
         if not self.connection.state & Endpoint.LOCAL_CLOSED:
             self.connection.close()
 
@@ -500,6 +575,7 @@ class Peer:
         self._open_producer(link, port, node.name if target.dynamic else target.address)
         if target.dynamic:
             tell_lifetime(link.target, lifetime_of(target))
+        self._tell_settings(link.target, target, node)
         promised = port.presettled or not engine.rejects_at_once(node)
         port.node = node
         port.account = engine.open_producer(node, port, promised, self.wire.budget)
@@ -514,6 +590,7 @@ class Peer:
         port.channel = link.session.sluice_channel
         copy_terminus(link.source, link.remote_source)
         copy_terminus(link.target, link.remote_target)
+        self._choose_refusal(link, port)
         if address is not None:
             link.target.address = address
         link.target.dynamic = link.remote_target.dynamic
@@ -525,12 +602,25 @@ class Peer:
         port.most_unconfirmed = self.container.settings.limits.max_unsettled
         link.open()
 
+    def _choose_refusal(self, link: Link, port: ProducerLink) -> None:
+        """Which outcome a message has that isn't taken: of those that the source offers (§3.5.3)."""
+        handle = port.handle()
+        refusal = refusal_of(link.source)
+        if refusal == Delivery.REJECTED:
+            if self.wire.refusals is not None:
+                self.wire.refusals.pop(handle, None)
+            return
+        port.refusal = refusal
+        if self.wire.refusals is None:
+            self.wire.refusals = {}
+        self.wire.refusals[handle] = refusal
+
     def _attach_consumer(self, link: Link) -> None:
         """The peer receives: from a queue, a topic or a node made for it."""
         source = link.remote_source
         if source.address == MANAGEMENT:
             try:
-                node = self.container.temporary_node(user=self.user)
+                node = self.container.temporary_node(self, user=self.user)
             except LimitError as fault:
                 raise OverLimitError("max_nodes_per_user", str(fault)) from fault
             reply_to = link.remote_target.address or ""
@@ -561,6 +651,7 @@ class Peer:
         copies = source.distribution_mode == Terminus.DIST_MODE_COPY
         reading, place = self.rights.reading(name, copies)
         node = self._dynamic_node(link, source) if source.dynamic else self._resolve(source, reading)
+        self._check_temporary(node)
         if node.is_topic:
             if copies and not is_own(name):  # a subscription is no queue to look into
                 self.rights.require(Action.RECEIVE, name)
@@ -620,6 +711,11 @@ class Peer:
         link.source.expiry_policy = Terminus.EXPIRE_NEVER
 
     def _receive_from(self, link: Link, subscription: Subscription, kept: Kept, filters: Filters) -> None:
+        _, of_topic = self.kept.get(_address_of(link._impl), (0, None))
+        if of_topic is not None:
+            # The topic was made for this link too, and goes when its subscription does.
+            kept = kept.followed_by(of_topic)
+            self.container.temporary.replace(of_topic, kept)
         self._keep(link, kept)
         self.joined[_address_of(link._impl)] = subscription
         node = subscription.node
@@ -692,6 +788,7 @@ class Peer:
             offer(link.source, as_topic(_capabilities(source)))
         if source.dynamic:
             tell_lifetime(link.source, lifetime_of(source))
+        self._tell_settings(link.source, source, node)
         link.source.filter.clear()
         if filters.applied:
             link.source.filter.put_object(filters.applied)
@@ -724,6 +821,15 @@ class Peer:
 
         storing.known(consumer.node, known)
 
+    def _asked_of(self, terminus: Terminus, is_target: bool) -> dict[str, object]:
+        return nodeproperties.asked_of(terminus, "target" if is_target else "source", self.about())
+
+    @staticmethod
+    def _tell_settings(ours: Terminus, theirs: Terminus, node: Node) -> None:
+        """Say in our terminus what holds of the settings that theirs asks for."""
+        if node.settings is not None:
+            nodeproperties.tell(ours, nodeproperties.answer_of(theirs, node.settings))
+
     def _resolve(self, terminus: Terminus, action: Action) -> Node:
         """The node of an address, made by policy if need be; PeerError if it can't be had."""
         address = parsed(terminus.address or "")
@@ -731,8 +837,9 @@ class Peer:
         self._check_host(name)
         self.rights.require_node(action, name)
         kind = address.kind or kind_of(_capabilities(terminus)) or None
+        asked = self._asked_of(terminus, action is Action.SEND)
         try:
-            return self.container.resolve(name, kind, self.rights.maker)
+            return self.container.resolve(name, kind, self.rights.maker, asked)
         except LimitError as fault:
             raise OverLimitError("max_nodes_per_user", str(fault)) from fault
         except NotFoundError as fault:
@@ -770,16 +877,41 @@ class Peer:
             raise PeerError("amqp:not-found", f"'{name}' belongs to another virtual host")
 
     def _dynamic_node(self, link: Link, terminus: Terminus) -> Node:
-        """A node made for this link, which it outlives only as its lifetime policy says."""
+        """The node this link had before it was detached, or one made for it, which outlives the link only as
+        its lifetime policy says.
+        """
         self.rights.require_temporary()
         policy = lifetime_of(terminus)
+        known = self.container.temporary.come_back(self._key_of(link.name, link.is_receiver), self)
+        if known is not None:
+            node, before = known
+            before.cancel()
+            self.left.pop(before, None)
+        else:
+            asked = self._asked_of(terminus, link.is_receiver)
+            node = self._make_node(kind_of(_capabilities(terminus)) or "queue", asked)
+        kept = Kept.of(terminus, partial(self.container.abandon, node, policy))
+        self.container.temporary.keep(node, kept)
+        self._keep(link, kept)
+        return node
+
+    def _make_node(self, kind: str, asked: Mapping[str, object]) -> Node:
         try:
-            kind = kind_of(_capabilities(terminus)) or "queue"
-            node = self.container.temporary_node(kind, user=self.rights.maker)
+            return self.container.temporary_node(self, kind, user=self.rights.maker, asked=asked)
         except LimitError as fault:
             raise OverLimitError("max_nodes_per_user", str(fault)) from fault
-        self._keep(link, Kept.of(terminus, partial(self.container.abandon, node, policy)))
-        return node
+        except OperatorError as fault:
+            raise PeerError("amqp:invalid-field", f"dynamic-node-properties: {fault}") from fault
+
+    def _key_of(self, name: str, peer_sends: bool) -> Key:
+        """By what a link is known that comes back (§2.6.1)."""
+        return self.user, self.name or self.id, name, peer_sends
+
+    def _check_temporary(self, node: Node) -> None:
+        """Nobody takes what another connection awaits at a node made for it; sending there is allowed."""
+        if self.container.temporary.is_anothers(node, self):
+            text = f"'{node.name}' was made for a link of another connection, which alone receives from it"
+            raise PeerError("amqp:resource-locked", text)
 
     def _refuse(self, link: Link, fault: PeerError) -> None:
         """Attach with a null terminus, then detach with the error: the form clients expect (§2.6.3)."""
@@ -850,6 +982,9 @@ class Peer:
 
     def _mark_wronged(self, link: Link, *, refused: bool) -> None:
         self.wire.incoming.wrong(link.session.sluice_channel, link.name, link.is_receiver, refused)
+        if link.is_receiver:
+            session = link.session
+            self.wire.repair_flows(_address_of(session._impl), session.sluice_channel, SESSION_FRAMES // 2)
 
     # --- what is said of it
 
@@ -864,7 +999,8 @@ class Peer:
         opened = "" if self.is_open else " before it opened"
         text = "%s: closed%s, from %s, container '%s', user %s: %s"
         told = self.about(condition=condition, reason=reason or why)
-        log.info(text, self.id, opened, self.address, self.name, self.user, why, extra=told)
+        level = logging.INFO if condition else self._level()
+        log.log(level, text, self.id, opened, self.address, self.name, self.user, why, extra=told)
 
     def lose(self, condition: str, reason: str) -> None:
         """It is cut off, and can't be told why."""
@@ -876,8 +1012,41 @@ class Peer:
 
     # --- events
 
+    def _tell_opened(self) -> None:
+        """Somebody is there, in the events and in the log."""
+        self._tell("connection_opened", {"container": self.name[:LONGEST], "peer": self.address})
+        text = "%s: open from %s, container '%s', user %s by %s%s"
+        how = self.identity.mechanism or "no SASL"
+        tls = f", {self.tls}" if self.tls else ""
+        told = self.about(mechanism=how)
+        log.log(self._level(), text, self.id, self.address, self.name, self.user, how, tls, extra=told)
+
+    def _level(self) -> int:
+        return logging.DEBUG if self.is_tool else logging.INFO
+
+    def _is_own(self, link: ProducerLink | ConsumerLink | None) -> bool:
+        """Whether a link is to management, to replies of it or to the broker's events."""
+        if isinstance(link, SinkLink) or link is None:
+            return True
+        node = link.node
+        return node is not None and (node.address == EVENTS or node.name.startswith(f"{TEMPORARY}/"))
+
+    def _expose(self) -> None:
+        """It does more than the command line does for itself: all that was left out is told now."""
+        self.is_tool = False
+        self._tell_opened()
+        for link in self.attached.values():
+            self._tell_link("link_opened", link)
+
     def _tell(self, kind: str, fields: Mapping[str, object], node: Node | None = None) -> None:
-        self.container.engine.tell(kind, node, {"connection": self.id, **fields})
+        if not self.is_tool or log.isEnabledFor(logging.DEBUG):
+            self.container.engine.tell(kind, node, {"connection": self.id, **fields})
+
+    def _tell_attached(self, link: ProducerLink | ConsumerLink | None) -> None:
+        if self.is_tool and not self._is_own(link):
+            self._expose()
+        else:
+            self._tell_link("link_opened", link)
 
     def _tell_link(self, kind: str, link: ProducerLink | ConsumerLink | None) -> None:
         if link is None:
@@ -890,8 +1059,10 @@ class Peer:
 
     # --- links end
 
-    def _drop(self, link: Link, how: int) -> None:
-        attached = self.attached.get(_address_of(link._impl))
+    def _drop(self, handle: int, how: int) -> None:
+        if self.wire.refusals is not None:
+            self.wire.refusals.pop(handle, None)
+        attached = self.attached.get(handle)
         if attached is not None:
             self._gone(attached, how)
 
@@ -915,6 +1086,9 @@ class Peer:
             self.left[kept] = channel, subscription
             if subscription is not None:
                 subscription.ends_later(partial(self.left.pop, kept, None))
+        if kept is not None and not kept.is_ended:
+            key = self._key_of(link.name, isinstance(link, ProducerLink))
+            self.container.temporary.detached(kept, key)
         if self.container.orphans:
             self.container.look_after_orphans()
 
@@ -929,17 +1103,9 @@ class Peer:
         container = self.container
         when_ns = container.engine.now_ns + kept.timeout_s * SECOND_NS
         timer = container.timers.at(when_ns, lambda _: kept.end())
+        kept.ends_later(partial(container.timers.drop, timer))
         if subscription is not None:
-            subscription.ends_later(partial(container.timers.drop, timer))
-
-    def _links_of(self, session: Session) -> list[Link]:
-        links: list[Link] = []
-        link = self.connection.link_head(0)
-        while link is not None:
-            if link.session == session:
-                links.append(link)
-            link = link.next(0)
-        return links
+            subscription.ends_later(kept.called_off)
 
 
 def _given(subject: Given | None) -> Given:
@@ -947,13 +1113,6 @@ def _given(subject: Given | None) -> Given:
     if subject is None:
         raise RuntimeError("Proton sent an event without its subject")
     return subject
-
-
-def _count_links(session: Session, change: int) -> int:
-    """How many links a session has, one more or one less than before."""
-    count: int = getattr(session, "sluice_links", 0) + change
-    session.sluice_links = count
-    return count
 
 
 def _lasts(link: Link) -> bool:

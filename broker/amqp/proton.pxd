@@ -33,14 +33,14 @@ cdef extern from *:
     extern ssize_t pn_link_recv(void *, char *, size_t), pn_link_send(void *, const char *, size_t);
     extern size_t pn_session_outgoing_bytes(void *);
     extern size_t pn_session_incoming_bytes(void *);
-    extern void *pn_link_current(void *), *pn_unsettled_next(void *);
+    extern void *pn_link_current(void *), *pn_unsettled_head(void *), *pn_unsettled_next(void *);
     extern void pn_delivery_abort(void *);
-    extern size_t pn_session_get_incoming_capacity(void *);
     extern void pn_session_set_incoming_capacity(void *, size_t);
+    extern int pn_session_set_incoming_window_and_lwm(void *, uint32_t, uint32_t);
     extern void *pn_delivery(void *, pn_bytes_t), *pn_delivery_link(void *);
     extern pn_bytes_t pn_delivery_tag(void *);
     extern bool pn_delivery_readable(void *), pn_delivery_partial(void *), pn_delivery_updated(void *);
-    extern bool pn_delivery_settled(void *), pn_delivery_aborted(void *);
+    extern bool pn_delivery_settled(void *), pn_delivery_aborted(void *), pn_delivery_buffered(void *);
     extern size_t pn_delivery_pending(void *);
     extern uint64_t pn_delivery_remote_state(void *), pn_delivery_local_state(void *);
     extern void pn_delivery_update(void *, uint64_t), pn_delivery_settle(void *);
@@ -48,6 +48,7 @@ cdef extern from *:
     extern void *pn_delivery_get_context(void *);
     extern void pn_delivery_set_context(void *, void *);
     extern bool pn_disposition_is_failed(void *), pn_disposition_is_undeliverable(void *);
+    extern void pn_disposition_set_failed(void *, bool);
     extern int pn_condition_set_name(void *, const char *), pn_condition_set_description(void *, const char *);
     extern int pn_condition_copy(void *, void *);
     extern void *pn_link_condition(void *);
@@ -89,11 +90,12 @@ cdef extern from *:
     ssize_t pn_link_send(void *link, const char *start, size_t size)
     size_t pn_session_incoming_bytes(void *session)
     void *pn_link_current(void *link)
+    void *pn_unsettled_head(void *link)
     void *pn_unsettled_next(void *delivery)
     void pn_delivery_abort(void *delivery)
     size_t pn_session_outgoing_bytes(void *session)
-    size_t pn_session_get_incoming_capacity(void *session)
     void pn_session_set_incoming_capacity(void *session, size_t capacity)
+    int pn_session_set_incoming_window_and_lwm(void *session, uint32_t frames, uint32_t low)
     void *pn_delivery(void *link, pn_bytes_t tag)
     void *pn_delivery_link(void *delivery)
     pn_bytes_t pn_delivery_tag(void *delivery)
@@ -102,6 +104,7 @@ cdef extern from *:
     bint pn_delivery_updated(void *delivery)
     bint pn_delivery_settled(void *delivery)
     bint pn_delivery_aborted(void *delivery)
+    bint pn_delivery_buffered(void *delivery)
     size_t pn_delivery_pending(void *delivery)
     uint64_t pn_delivery_remote_state(void *delivery)
     uint64_t pn_delivery_local_state(void *delivery)
@@ -114,6 +117,7 @@ cdef extern from *:
     void pn_delivery_set_context(void *delivery, void *context)
     bint pn_disposition_is_failed(void *disposition)
     bint pn_disposition_is_undeliverable(void *disposition)
+    void pn_disposition_set_failed(void *disposition, bint failed)
     int pn_condition_set_name(void *condition, const char *name)
     int pn_condition_set_description(void *condition, const char *text)
     int pn_condition_copy(void *condition, void *source)

@@ -105,7 +105,7 @@ def _connection_view(peer: Peer) -> ConnectionView:
         container=peer.name,
         peer=peer.address,
         opened_ns=peer.opened_ns,
-        sessions=peer.sessions,
+        sessions=len(peer.begun),
         links=len(peer.wire.links),
         messages_in=peer.wire.received,
         messages_out=peer.wire.sent,

@@ -4,6 +4,7 @@ Records are opened straight into Proton's buffer and sealed straight from it. Wh
 socket brought is handled before the turn ends, but where that costs too much for one: then ``held`` says so.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t
 
 from broker.amqp.frames cimport Direction
@@ -72,6 +73,7 @@ cdef class SecureConnection(Connection):
         """Write what Proton has; false when it has said its last. ``blocked``: the socket is full."""
         cdef TlsStream tls = self.tls
         cdef ssize_t pending = 0, sealed
+        cdef bytes data
         cdef int state
         cdef bint was_blocked = self.blocked
         self.flushing = False
@@ -96,7 +98,14 @@ cdef class SecureConnection(Connection):
                     self.events()
                     pending = pn_transport_pending(self.transport)
                 if pending <= 0:
+                    if self.stale is not None:
+                        self.after_repairs()
                     break
+                if self.stale is not None:
+                    data = self.repaired(pending)
+                    tls.seal(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+                    sealed += PyBytes_GET_SIZE(data)
+                    continue
                 if self.tap is not None:
                     self.tap.went((<const uint8_t *>pn_transport_head(self.transport))[:pending])
                 self.outgoing.watch(<const uint8_t *>pn_transport_head(self.transport), pending)

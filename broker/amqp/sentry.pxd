@@ -19,6 +19,8 @@ cdef class Channel:
     # Links that we detached with an error, and of these the ones that never came to be, until the peer
     # has let go of them.
     cdef set wronged, refused
+    # Handles of links whose receiver settles second.
+    cdef set second
 
     cdef int state_of(self, uint32_t handle)
     cdef object set_state(self, uint32_t handle, int state)
@@ -47,7 +49,7 @@ cdef class Sentry:
     cdef public object sent_on
     cdef public list rare, pieces, session_echoes
     cdef public dict ended
-    cdef public set stolen, odd
+    cdef public set stolen, odd, sourceless
     # The session the last transfer belonged to, and its channel.
     cdef Channel busy
     cdef int busy_channel
@@ -65,8 +67,8 @@ cdef class Sentry:
     cdef bint on_transfer(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
                             long left) except -1
     cdef bint on_piece(self, Channel session, int channel, const uint8_t *frame, long before, long tag_bytes,
-                       long whole, uint32_t handle, bint has_id, uint32_t id, bint settled, bint unsettled,
-                       bint more, bint resumed) except -1
+                       long whole, uint32_t handle, bint has_id, uint32_t id, bint has_tag, object format,
+                       bint settled, bint unsettled, bint more, bint resumed) except -1
     cdef bint ignore(self, int channel, uint32_t handle, uint32_t id) except -1
     cdef bint on_flow(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1
     cdef bint on_disposition(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
@@ -74,6 +76,7 @@ cdef class Sentry:
     cdef bint split(self, Channel session, int channel, bytes before, bytes role, bytes rest, long listed,
                     bint receives, uint32_t first, uint32_t last, long each) except -1
     cdef bint is_bounded(self, const uint8_t *at, const uint8_t *end) noexcept
+    cdef bint on_open(self, int channel, const uint8_t *frame, long offset, long left) except -1
     cdef bint on_begin(self, int channel, const uint8_t *frame, long offset, long left) except -1
     cdef bint holds_too_many(self)
     cdef bint on_attach(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,

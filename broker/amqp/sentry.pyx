@@ -31,8 +31,6 @@ cdef enum:
     DETACH = 0x16
     END = 0x17
     CLOSE = 0x18
-    # Channels above are left to Proton; the settings allow fewer.
-    CHANNELS = 256
     # What must be there of a transfer, flow or disposition: the fields that are looked at fit.
     HEAD = 120
     # The least of a frame that is looked at by the shortcut: its fields are within.
@@ -78,6 +76,7 @@ cdef class Channel:
         self.wronged = set()
         self.refused = set()
         self.gone = set()
+        self.second = set()
 
     def __dealloc__(self):
         free(self.handles)
@@ -131,8 +130,8 @@ cdef class Sentry:
     """One connection's incoming frames.
 
     ``ended`` says with which error a channel's session is to end, ``stolen`` which links are detached
-    because another took their name, as (channel, name, whether the peer sends), and ``odd`` which came
-    with a source or target of an unknown type; ``fault`` is the error to close with. Among the ``pieces``, a
+    because another took their name, as (channel, name, whether the peer sends), ``odd`` which came
+    with a source or target of an unknown type, ``sourceless`` which the peer sends on without a source; ``fault`` is the error to close with. Among the ``pieces``, a
     tuple (name, condition, text) stands where a sender's link is to be detached with an error.
     ``echo``: a flow asked for a link's state; ``session_echoes``: the channels whose flow asked for the
     session's. ``rare`` keeps begin frames for whoever counts along.
@@ -147,6 +146,7 @@ cdef class Sentry:
         self.ended = {}
         self.stolen = set()
         self.odd = set()
+        self.sourceless = set()
         self.over = set()
         self.most_cost = 1 << 60
         self.first_frame = self.most_frame = 1 << 32
@@ -183,6 +183,11 @@ cdef class Sentry:
         if session is not None:
             session.allowed = <uint32_t>transfers
 
+    def window_left(self, int channel):
+        """How many transfers the peer may still send on a channel before it is told of more."""
+        cdef Channel session = self.channel_at(channel)
+        return 0 if session is None else <int>(session.allowed - session.seen)
+
     def wrong(self, int channel, str name, bint peer_sends, bint refused):
         """We detach a link with an error, or ``refused`` it: what comes on it behind the peer's own detach
         is errant.
@@ -193,6 +198,14 @@ cdef class Sentry:
             session.wronged.add(key)
             if refused:
                 session.refused.add(key)
+
+    def has_wronged(self):
+        """Whether we have detached a link with an error, or refused one, and the peer has yet to confirm."""
+        cdef Channel session
+        for session in self.channels:
+            if session is not None and session.wronged:
+                return True
+        return False
 
     # --- bytes that wait for the rest of their frame's beginning
 
@@ -403,9 +416,7 @@ cdef class Sentry:
         if not self.opened:
             if code != OPEN and code != CLOSE:
                 return self.fail("amqp:not-allowed", "a connection begins with an open frame")
-            self.opened = True
-            self.cost += OPEN_COST
-            return True
+            return code != OPEN or self.on_open(channel, frame, offset, left)
         if code == OPEN:
             return self.fail("amqp:not-allowed", "the connection is open already")
         if code == CLOSE:
@@ -414,10 +425,6 @@ cdef class Sentry:
             self.limit = "max_sessions"
             return self.fail("amqp:connection:framing-error",
                              f"channel {channel}; there are {self.most_channels} at most")
-        if channel >= CHANNELS:
-            if code == BEGIN:
-                self.rare.append(frame[:left])
-            return True
         if code == BEGIN or code == END:
             self.busy = None
             self.cost += BEGIN_COST
@@ -451,27 +458,32 @@ cdef class Sentry:
     cdef bint on_transfer(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
                             long left) except -1:
         cdef Fields fields
-        cdef uint32_t handle = 0, id = 0
+        cdef uint32_t handle = 0, id = 0, format = 0
         cdef int state, has_id, settled, more
-        cdef bint resumed = False, aborted = False
+        cdef bint resumed = False, aborted = False, second = False
+        cdef bint has_handle, has_tag, has_format
         cdef const uint8_t *tag
         cdef long tag_bytes
         if session.ended:
             return False
         begin_fields(&fields, frame, offset, left)
-        next_uint(&fields, &handle)
+        has_handle = next_uint(&fields, &handle)
         has_id = next_uint(&fields, &id)
         tag = fields.at
         tag_bytes = tag_size(tag, &fields)
+        has_tag = fields.count > 0 and tag < fields.end and (tag[0] == 0xA0 or tag[0] == 0xB0)
         skip_field(&fields)
-        skip_field(&fields)
+        has_format = next_uint(&fields, &format)
         settled = next_bool(&fields)
         more = next_bool(&fields)
-        if fields.count > 2:
-            skip_field(&fields)
-            skip_field(&fields)
-            resumed = next_bool(&fields) == 1
-            aborted = next_bool(&fields) == 1
+        if fields.count > 0:
+            second = settles_second(&fields)
+            if fields.count > 1:
+                skip_field(&fields)
+                resumed = next_bool(&fields) == 1
+                aborted = next_bool(&fields) == 1
+        if not has_handle:
+            return self.end(channel, "amqp:invalid-field", "a transfer needs a handle")
         if <int>(session.allowed - session.seen) <= 0:
             return self.end(channel, "amqp:session:window-violation",
                             f"more than the {session.allowed} transfers the session's window allowed so far")
@@ -484,17 +496,21 @@ cdef class Sentry:
                                 f"a transfer on handle {handle}, whose link its sender receives on")
             return self.end(channel, "amqp:session:errant-link",
                             f"a transfer on handle {handle}, whose link was detached with an error")
+        if second and handle not in session.second:
+            return self.end(channel, "amqp:invalid-field",
+                            f"rcv-settle-mode second on handle {handle}, whose link settles first")
         if (has_id and id == session.next_id and session.numbered and more <= 0 and not session.under_way
-                and not resumed and tag_bytes <= LONGEST_TAG):
+                and not resumed and has_tag and tag_bytes <= LONGEST_TAG):
             session.next_id += 1
             session.seen += 1
             return True
-        return self.on_piece(session, channel, frame, tag - frame, tag_bytes, whole, handle, has_id, id,
-                             settled == 1, settled == 0, more == 1 and not aborted, resumed and not aborted)
+        return self.on_piece(session, channel, frame, tag - frame, tag_bytes, whole, handle, has_id, id, has_tag,
+                             format if has_format else None, settled == 1, settled == 0, more == 1 and not aborted,
+                             resumed and not aborted)
 
     cdef bint on_piece(self, Channel session, int channel, const uint8_t *frame, long before, long tag_bytes,
-                       long whole, uint32_t handle, bint has_id, uint32_t id, bint settled, bint unsettled,
-                       bint more, bint resumed) except -1:
+                       long whole, uint32_t handle, bint has_id, uint32_t id, bint has_tag, object format,
+                       bint settled, bint unsettled, bint more, bint resumed) except -1:
         """A transfer that isn't a whole message of its own, or the first of its session."""
         cdef long extra, listed
         if more and whole < SMALL_PIECE:
@@ -507,14 +523,20 @@ cdef class Sentry:
                                 f"delivery-id {id} while delivery {begun[0]} of the link is incomplete")
             if unsettled and begun[1]:
                 return self.end(channel, "amqp:invalid-field", f"delivery {begun[0]} was settled already")
+            if format is not None and begun[3] is not None and format != begun[3]:
+                return self.end(channel, "amqp:invalid-field",
+                                f"message-format {format} in delivery {begun[0]}, which began with {begun[3]}")
             session.seen += 1
             if more:
-                session.under_way[handle] = (begun[0], settled or begun[1], begun[2])
+                if settled and not begun[1]:
+                    session.under_way[handle] = (begun[0], True, begun[2], begun[3])
                 return True
             del session.under_way[handle]
             return self.ignore(channel, handle, begun[0]) if begun[2] else True
         if not has_id:
             return self.end(channel, "amqp:invalid-field", "a delivery's first transfer needs a delivery-id")
+        if not has_tag:
+            return self.end(channel, "amqp:invalid-field", "a delivery's first transfer needs a delivery-tag")
         if session.numbered and id != session.next_id:
             return self.end(channel, "amqp:invalid-field",
                             f"delivery-id {id} where {session.next_id} is the next")
@@ -522,7 +544,7 @@ cdef class Sentry:
         session.next_id = id + 1
         session.seen += 1
         if more:
-            session.under_way[handle] = (id, settled, resumed)
+            session.under_way[handle] = (id, settled, resumed, format)
         elif resumed:
             return self.ignore(channel, handle, id)
         if tag_bytes <= LONGEST_TAG:
@@ -556,13 +578,15 @@ cdef class Sentry:
     cdef bint on_flow(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1:
         cdef Fields fields
         cdef uint32_t handle = 0, available = 0
-        cdef int state, i, has_handle
+        cdef int state, has_handle
         cdef const uint8_t *first
         cdef long size
         begin_fields(&fields, frame, offset, left)
         first = fields.at
-        for i in range(4):
-            skip_field(&fields)
+        skip_field(&fields)
+        if not are_uints(&fields, 3):
+            return self.end(channel, "amqp:invalid-field",
+                            "a flow needs incoming-window, next-outgoing-id and outgoing-window")
         size = fields.at - first
         has_handle = next_uint(&fields, &handle)
         skip_field(&fields)
@@ -652,11 +676,26 @@ cdef class Sentry:
         self.instead = [disposed(channel, before, role, rest, listed, first, until)]
         return False
 
+    cdef bint on_open(self, int channel, const uint8_t *frame, long offset, long left) except -1:
+        cdef Fields fields
+        if channel != 0:
+            return self.fail("amqp:connection:framing-error", f"an open on channel {channel}; it belongs on channel 0")
+        begin_fields(&fields, frame, offset, left)
+        if next_text(&fields) is None:
+            return self.fail("amqp:decode-error", "an open needs a container-id")
+        self.opened = True
+        self.cost += OPEN_COST
+        return True
+
     cdef bint on_begin(self, int channel, const uint8_t *frame, long offset, long left) except -1:
         cdef Fields fields
         begin_fields(&fields, frame, offset, left)
         if fields.count > 0 and fields.at < fields.end and fields.at[0] != 0x40:
             return self.fail("amqp:not-allowed", "an answer to a begin that was never sent")
+        skip_field(&fields)
+        if not are_uints(&fields, 3):
+            return self.fail("amqp:decode-error",
+                             "a begin needs next-outgoing-id, incoming-window and outgoing-window")
         if self.channel_at(channel) is not None:
             return self.fail("amqp:not-allowed", f"channel {channel} has a session already")
         while len(self.channels) <= channel:
@@ -679,6 +718,7 @@ cdef class Sentry:
         cdef Fields fields
         cdef uint32_t handle = 0, old
         cdef int receives
+        cdef bint second
         if session.refused and self.holds_too_many():
             self.limit = "max_links"
             return self.fail("amqp:resource-limit-exceeded", f"{self.most_refused} links were refused and not detached")
@@ -694,7 +734,7 @@ cdef class Sentry:
             return self.end(channel, "amqp:decode-error", "a link's name that is not UTF-8")
         receives = next_bool(&fields)
         skip_field(&fields)
-        skip_field(&fields)
+        second = settles_second(&fields)
         if session.state_of(handle) in (SENDS, RECEIVES, STOLEN):
             return self.end(channel, "amqp:session:handle-in-use", f"handle {handle} has a link already")
         self.note_termini(&fields, (channel, text, receives != 1))
@@ -711,6 +751,10 @@ cdef class Sentry:
             session.links.pop(old, None)
         session.names[key] = handle
         session.links[handle] = key
+        if second:
+            session.second.add(handle)
+        else:
+            session.second.discard(handle)
         session.set_state(handle, RECEIVES if receives == 1 else SENDS)
         if self.instead is None:
             return True
@@ -720,7 +764,7 @@ cdef class Sentry:
         return False
 
     cdef object note_termini(self, Fields *fields, tuple link):
-        """Proton takes a source or target of any type for one it knows."""
+        """Proton takes a source or target of any type for one it knows, and a source without an address for none."""
         cdef const uint8_t *at = fields.at
         cdef int source, target
         skip_field(fields)
@@ -730,6 +774,8 @@ cdef class Sentry:
         target = -1 if fields.at == at else terminus_code(at, fields.end)
         if source not in (-1, 0x28) or target not in (-1, 0x29, 0x30):
             self.odd.add(link)
+        if source == -1 and link[2]:
+            self.sourceless.add(link)
 
     cdef bint on_detach(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1:
         cdef Fields fields
@@ -848,6 +894,23 @@ cdef inline bint next_uint(Fields *fields, uint32_t *value) noexcept:
     else:
         return False
     return True
+
+
+cdef bint are_uints(Fields *fields, int count) noexcept:
+    """Whether the next fields are all there, and numbers."""
+    cdef uint32_t value
+    while count > 0:
+        if not next_uint(fields, &value):
+            return False
+        count -= 1
+    return True
+
+
+cdef inline bint settles_second(Fields *fields) noexcept:
+    """Whether the next field is there, a rcv-settle-mode, and `second`."""
+    cdef const uint8_t *at = fields.at
+    skip_field(fields)
+    return fields.at != at and not fields.bad and at[0] == 0x50 and at[1] == 1
 
 
 cdef inline int next_bool(Fields *fields) noexcept:

@@ -1,3 +1,5 @@
+from libc.stdint cimport uint64_t
+
 from broker.amqp.frames cimport Direction
 from broker.amqp.sentry cimport Sentry
 from broker.engine cimport Engine
@@ -24,6 +26,16 @@ cdef class Connection:
     cdef public object book
     cdef public long received, sent, numbered, handled, dismissed
     cdef public set links
+    # Repairs what Proton says of links that were detached; None while none is. And what it has passed on that
+    # waits for the socket.
+    cdef object stale
+    cdef bytes repaired_output
+    # Links whose source doesn't offer the outcome `rejected`, by address: which it offers instead, 0 for none.
+    cdef public dict refusals
+    # The bytes that make up a session's incoming window, by which Proton is made to say that window.
+    cdef public size_t session_bytes
+    # Encoded but unsent bytes that each of its sessions may hold.
+    cdef public long session_output
     cdef dict adrift
     cdef public list answers
     # Large messages: what comes in, what goes out, and whether the socket is left unread meanwhile.
@@ -60,6 +72,9 @@ cdef class Connection:
     cdef long unsent_of(self, void *session, long limit) except -1
     cdef bint has_unsent(self, void *session) except -1
     cpdef bint pump_out(self) except -1
+    cdef int write_repaired(self) except -2
+    cdef bytes repaired(self, ssize_t pending)
+    cdef object after_repairs(self)
     cpdef object events(self)
     cdef object on_flow(self, void *link)
     cdef object repeat_flow(self, void *link)
@@ -87,6 +102,7 @@ cdef class Unwritten:
     cdef void *pop(self, long group)
     cdef object strike(self, void *delivery)
     cdef object clear(self)
+    cdef object mark(self)
 
 cdef class ProducerLink(Port):
     cdef void *link
@@ -97,6 +113,8 @@ cdef class ProducerLink(Port):
     cdef public str id, name
     cdef public bint presettled, second, dead
     cdef public long open_credit, kept, max_size, partial_bytes, received
+    # The outcome of a message that isn't taken; 0 where the source offers none for it.
+    cdef public uint64_t refusal
     # Of the session; and how many messages had come when the peer last said how many it has.
     cdef public int channel
     cdef long offered_at
@@ -132,6 +150,8 @@ cdef class ProducerLink(Port):
     cdef bint may_begin(self)
     cdef bint is_too_much(self)
     cdef object malformed(self, void *delivery, long size, bint settled)
+    cdef bint is_delayed(self, void *delivery, bytes data, long size, bint settled) except -1
+    cdef object decline(self, void *delivery, long size, bint settled, bytes condition, bytes text)
     cdef object aborted(self, void *delivery)
     cdef object forget_pieces(self)
     cdef object gather(self, bytes data)
@@ -147,6 +167,7 @@ cdef class ProducerLink(Port):
     cdef object peer_settled(self, void *delivery)
     cdef object oversent(self)
     cpdef object fail(self, str condition, str text)
+    cdef object fail_for(self, void *delivery, str condition, str text)
 
 cdef class ConsumerLink(Consumer):
     cdef void *link
@@ -185,6 +206,7 @@ cdef class ConsumerLink(Consumer):
     cdef object end_stream(self)
     cdef object drop_stream(self)
     cdef bint unsent(self)
+    cdef Entry first_unsettled(self)
     cdef object confirm(self, void *delivery)
     cdef object free_slot(self, void *delivery, long number)
     cdef object until_stored(self, void *delivery)

@@ -26,8 +26,10 @@ from broker.queues.queue cimport Entry
 from broker import message as _message
 from broker.bodyscan cimport SHORT, body_start
 from broker.amqp.answers import Ledgerbook
+from broker.amqp.stale_flows import StaleFlows
 
 import cproton_ffi as _proton
+from proton import symbol
 
 from broker.message cimport scan
 
@@ -44,8 +46,8 @@ cdef uint64_t STATE_REJECTED = _proton.lib.PN_REJECTED
 cdef uint64_t STATE_RELEASED = _proton.lib.PN_RELEASED
 cdef uint64_t STATE_MODIFIED = _proton.lib.PN_MODIFIED
 
-# Encoded but unsent bytes a session may hold before its consumers have to wait: what the socket
-# takes in a few turns, so that neither a stalled reader nor a burst fills memory.
+# Encoded but unsent bytes a session may hold before its consumers have to wait, where its connection has few
+# sessions: what the socket takes in a few turns, so that neither a stalled reader nor a burst fills memory.
 cdef enum:
     OUTGOING_BYTES = 1 << 20
     # Messages of this size are counted by what they fill, smaller ones by MOST_PER_DISPATCH alone.
@@ -106,6 +108,7 @@ cdef class Connection:
         self.book = Ledgerbook(self.incoming, self.outgoing)
         self.incoming.sent_on = self.book.sent_on
         self.incoming.most_cost = MOST_COST
+        self.session_output = OUTGOING_BYTES
 
     cdef object touch(self):
         if not self.flushing:
@@ -294,6 +297,10 @@ cdef class Connection:
         self.flushing = False
         self.blocked = False
         while True:
+            if self.repaired_output is not None:
+                n = self.write_repaired()
+                if n <= 0:
+                    return n == 0
             pending = pn_transport_pending(self.transport)
             if pending == 0:
                 if self.streams:
@@ -301,6 +308,8 @@ cdef class Connection:
                 self.events()
                 pending = pn_transport_pending(self.transport)
             if pending <= 0:
+                if self.stale is not None:
+                    self.after_repairs()
                 if pending < 0:
                     self.events()
                 elif was_blocked:
@@ -310,6 +319,9 @@ cdef class Connection:
                     # while it was full has no other call.
                     self.reconsider()
                 return pending == 0
+            if self.stale is not None:
+                self.repaired_output = self.repaired(pending)
+                continue
             n = c_send(self.fd, pn_transport_head(self.transport), pending, MSG_NOSIGNAL)
             if n < 0:
                 if errno == EAGAIN or errno == EINTR:
@@ -325,6 +337,51 @@ cdef class Connection:
             if self.outgoing.rare:
                 self.book.read_outgoing()
             pn_transport_pop(self.transport, n)
+
+    def repair_flows(self, size_t session, int channel, long low):
+        """The broker has detached a link its peer may still send on: what Proton says of it is repaired on its
+        way out, until the peer has confirmed.
+        """
+        if self.stale is None and not self.outgoing.lost:
+            self.stale = StaleFlows(*self.outgoing.position())
+        if self.incoming.window_left(channel) < low:
+            # Proton may have meant to renew the window with a flow for that very link; then it never would.
+            pn_session_set_incoming_capacity(<void *>session, self.session_bytes)
+
+    cdef bytes repaired(self, ssize_t pending):
+        """Take what Proton has for the socket, as it is to be written."""
+        cdef bytes data = self.stale.feed(pn_transport_head(self.transport)[:pending])
+        pn_transport_pop(self.transport, pending)
+        if self.tap is not None:
+            self.tap.went(data)
+        self.outgoing.watch(<const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        if self.outgoing.rare:
+            self.book.read_outgoing()
+        return data
+
+    cdef int write_repaired(self) except -2:
+        """1 once the socket has taken what was repaired, 0 while it is full, -1 if it is gone."""
+        cdef ssize_t n
+        while self.repaired_output:
+            n = c_send(self.fd, PyBytes_AS_STRING(self.repaired_output), PyBytes_GET_SIZE(self.repaired_output),
+                       MSG_NOSIGNAL)
+            if n >= 0:
+                self.repaired_output = self.repaired_output[n:]
+            elif errno == EAGAIN or errno == EINTR:
+                self.blocked = True
+                return 0
+            else:
+                pn_transport_close_head(self.transport)
+                pn_transport_close_tail(self.transport)
+                self.events()
+                return -1
+        self.repaired_output = None
+        return 1
+
+    cdef object after_repairs(self):
+        """Proton has nothing more to say for now: once it knows no such link any more, nothing is repaired."""
+        if not self.incoming.has_wronged() and self.stale.is_between_frames:
+            self.stale = None
 
     cpdef object events(self):
         """Handle every event Proton has collected."""
@@ -385,9 +442,16 @@ cdef class Connection:
 
     cdef object repeat_flow(self, void *link):
         """Make Proton send this receiver's flow state: a session that needs a flow takes a link along."""
-        pn_session_set_incoming_capacity(pn_link_session(link), pn_session_get_incoming_capacity(pn_link_session(link)))
+        pn_session_set_incoming_capacity(pn_link_session(link), self.session_bytes)
         pn_link_flow(link, 0)
         self.touch()
+
+    def set_window(self, size_t session, uint32_t frames):
+        """Say how many frames a session that is about to begin may receive; half of it is when Proton renews it.
+
+        Proton repeats a window that it is told as so many bytes in a flow behind its begin.
+        """
+        pn_session_set_incoming_window_and_lwm(<void *>session, frames, 0)
 
     def send_performative(self, int channel, bytes performative):
         """Write a frame of our own between Proton's."""
@@ -455,6 +519,26 @@ cdef class Connection:
             self.paused = False
         self.touch()
 
+    def part(self, size_t handle):
+        """A link goes whose messages were given back: say so of those that the peer has not settled.
+
+        Proton settles them with the link, and a settlement without an outcome would confirm what the peer
+        said last. ``received`` is no outcome either (§3.4.1), where only the disk knows.
+        """
+        cdef void *link = <void *>handle
+        cdef void *delivery
+        cdef void *following
+        cdef bint in_doubt
+        if not pn_link_is_sender(link):
+            return
+        delivery = pn_unsettled_head(link)
+        while delivery != NULL:
+            following = pn_unsettled_next(delivery)
+            if not (pn_delivery_settled(delivery) or pn_delivery_buffered(delivery)):
+                in_doubt = pn_delivery_get_context(delivery) != NULL
+                pn_delivery_update(delivery, STATE_RECEIVED if in_doubt else STATE_RELEASED)
+            delivery = following
+
     cdef object stream(self):
         """All is written: more of the large messages that go out here."""
         for consumer in self.streams[:]:
@@ -472,7 +556,7 @@ cdef class Connection:
 
     def has_output(self):
         """True while bytes wait for the socket."""
-        return pn_transport_pending(self.transport) > 0
+        return self.repaired_output is not None or pn_transport_pending(self.transport) > 0
 
     def abort(self):
         """No more input: Proton reports what that means for the connection."""
@@ -483,7 +567,9 @@ cdef class Connection:
 cdef object drop_delivery(Connection connection, void *link, void *delivery):
     """A delivery on a link that was refused or is being detached: free what it holds."""
     if pn_link_is_sender(link):
-        pn_delivery_settle(delivery)
+        # To settle what it says the last word on would confirm that, and the message is back in its queue.
+        if pn_delivery_settled(delivery) or pn_delivery_remote_state(delivery) == 0:
+            pn_delivery_settle(delivery)
         return
     if pn_delivery_partial(delivery) and not pn_delivery_aborted(delivery):
         discard(link, pn_delivery_pending(delivery))
@@ -493,10 +579,20 @@ cdef object drop_delivery(Connection connection, void *link, void *delivery):
 
 cdef object dismiss(Connection connection, void *link, void *delivery):
     """It isn't taken, for what its link is detached for. go-amqp reads all but `rejected` as success, a settlement
-    without an outcome too; of a flood the rest is released, in ranges.
+    without an outcome too; of a flood the rest is released, in ranges. A source that doesn't offer `rejected`
+    gets what it offers.
     """
+    cdef uint64_t refusal = STATE_REJECTED
+    if connection.refusals is not None:
+        refusal = connection.refusals.get(<size_t>link, STATE_REJECTED)
     if pn_delivery_settled(delivery):
         pass
+    elif refusal == 0 and connection.dismissed < MOST_DISMISSED:
+        connection.dismissed += 1
+        return
+    elif refusal != STATE_REJECTED:
+        if refusal != 0:
+            pn_delivery_update(delivery, refusal)
     elif connection.dismissed < MOST_DISMISSED:
         connection.dismissed += 1
         pn_condition_copy(pn_disposition_condition(pn_delivery_local(delivery)), pn_link_condition(link))
@@ -570,6 +666,13 @@ cdef class Unwritten:
     cdef object clear(self):
         self.first = self.end = 0
 
+    cdef object mark(self):
+        """Let ``Connection.part`` know them: nobody knows yet whether they are on disk."""
+        cdef long i
+        for i in range(self.first, self.end):
+            if self.deliveries[i] != NULL:
+                pn_delivery_set_context(self.deliveries[i], <void *>self)
+
 
 cdef class ProducerLink(Port):
     """A link on which the peer sends. ``open_credit`` above 0: credit that promises no room
@@ -585,6 +688,7 @@ cdef class ProducerLink(Port):
         self.unwritten = Unwritten()
         self.holding = set()
         self.most_unconfirmed = 1 << 60
+        self.refusal = STATE_REJECTED
         connection.numbered += 1
         self.id = f"{connection.owner.id}.{connection.numbered}"
         connection.links.add(self)
@@ -621,7 +725,14 @@ cdef class ProducerLink(Port):
         cdef Held held = parked
         cdef long code
         self.engine.origin = held.account.origin
-        code = self.engine.put(held.node, held.data, held.bits)
+        if held.node.awaiting is None or self.dead:
+            code = self.engine.put(held.node, held.data, held.bits)
+        else:
+            code = self.engine.put_awaited(held.node, held.data, held.bits, held.settled)
+        if code == codes.HOLD:
+            held.data = None
+            self.engine.hold_settlement(held.node, held.account, held)
+            return
         self.release_held(held, code)
         if self.dead and not held.account.parked:
             self.engine.close_producer(held.node, held.account)
@@ -874,6 +985,8 @@ cdef class ProducerLink(Port):
         if inflow.malformed:
             self.malformed(delivery, inflow.size, settled)
             return
+        if inflow.bits & codes.MAY_BE_DELAYED and self.is_delayed(delivery, inflow.head, inflow.size, settled):
+            return
         if self.open_credit > 0 and pn_link_credit(self.link) <= 0:
             self.oversent()
             drop_delivery(self.connection, self.link, delivery)
@@ -918,6 +1031,8 @@ cdef class ProducerLink(Port):
         self.connection.received += 1
         if bits < 0:
             self.malformed(delivery, len(data), settled)
+            return
+        if bits & codes.MAY_BE_DELAYED and self.is_delayed(delivery, data, len(data), settled):
             return
         if self.open_credit > 0 and pn_link_credit(self.link) <= 0:
             self.oversent()
@@ -978,8 +1093,7 @@ cdef class ProducerLink(Port):
             self.engine.park(node, account, held, len(data) + self.engine.large.size_of(bits), settled)
         elif settled:
             # Nothing can be told of a pre-settled message, so the link ends rather than lose it silently.
-            pn_delivery_settle(delivery)
-            self.fail("amqp:resource-limit-exceeded", f"'{node.name}' is at its hard limit")
+            self.fail_for(delivery, "amqp:resource-limit-exceeded", f"'{node.name}' is at its hard limit")
             return
         else:
             self.outcome(delivery, code)
@@ -1007,16 +1121,36 @@ cdef class ProducerLink(Port):
             self.await_settlement()
 
     cdef object turn_down(self, void *delivery, bytes name, bytes text):
-        cdef void *condition = pn_disposition_condition(pn_delivery_local(delivery))
-        pn_condition_set_name(condition, name)
-        pn_condition_set_description(condition, text)
-        pn_delivery_update(delivery, STATE_REJECTED)
+        cdef void *condition
+        if self.refusal == STATE_REJECTED:
+            condition = pn_disposition_condition(pn_delivery_local(delivery))
+            pn_condition_set_name(condition, name)
+            pn_condition_set_description(condition, text)
+        elif self.refusal == 0:
+            self.fail_for(delivery, name.decode(), text.decode())
+            return
+        elif self.refusal == STATE_MODIFIED:
+            pn_disposition_set_failed(pn_delivery_local(delivery), True)
+        pn_delivery_update(delivery, self.refusal)
         if not self.second:
             pn_delivery_settle(delivery)
         else:
             self.await_settlement()
 
     cdef object malformed(self, void *delivery, long size, bint settled):
+        self.decline(delivery, size, settled, b"amqp:decode-error", b"the message's sections are malformed")
+
+    cdef bint is_delayed(self, void *delivery, bytes data, long size, bint settled) except -1:
+        """Whether the sender wants it delivered later, which is refused: at once would be wrong, too."""
+        cdef long now_ms = (self.engine.epoch_ns + self.engine.now_ns) // 1000000
+        cdef bytes name = _message.delay_of(data, now_ms)
+        if not name:
+            return False
+        self.decline(delivery, size, settled, b"amqp:not-implemented",
+                     b"delivery can't be delayed, as the message annotation " + name + b" asks for")
+        return True
+
+    cdef object decline(self, void *delivery, long size, bint settled, bytes condition, bytes text):
         """The delivery is refused, the smallest scope; a pre-settled one can't be, so the link ends."""
         pn_link_advance(self.link)
         if self.account is not None:
@@ -1026,10 +1160,9 @@ cdef class ProducerLink(Port):
                 return
         self.after_unused()
         if settled:
-            pn_delivery_settle(delivery)
-            self.fail("amqp:decode-error", "the message's sections are malformed")
+            self.fail_for(delivery, condition.decode(), text.decode())
             return
-        self.turn_down(delivery, b"amqp:decode-error", b"the message's sections are malformed")
+        self.turn_down(delivery, condition, text)
 
     cdef object forget_pieces(self):
         """What came of a message so far is not held any more, or held as a whole."""
@@ -1079,6 +1212,18 @@ cdef class ProducerLink(Port):
         self.dead = True
         self.forget_pieces()
         self.connection.owner.detach(self, condition, text)
+        self.connection.touch()
+
+    cdef object fail_for(self, void *delivery, str condition, str text):
+        """Detach this link for one delivery, and say which: no outcome can tell of it."""
+        cdef pn_bytes_t tag = pn_delivery_tag(delivery)
+        cdef bytes name = tag.start[:tag.size] if tag.size > 0 else b""
+        self.dead = True
+        if pn_delivery_settled(delivery):
+            # Else it stays unsettled: some clients read a settlement without an outcome as success.
+            pn_delivery_settle(delivery)
+        self.forget_pieces()
+        self.connection.owner.detach(self, condition, text, {symbol("delivery-tag"): name})
         self.connection.touch()
 
     def shut(self):
@@ -1150,22 +1295,16 @@ cdef class RelayLink(ProducerLink):
         self.verdict(delivery, code, data, bits, settled, node, account)
 
     cdef object open_account(self, void *delivery, str address, bint settled):
-        cdef void *condition
         try:
             node = self.resolve(address)
         except Exception as fault:
             name = getattr(fault, "condition", "amqp:not-found")
             text = getattr(fault, "description", str(fault))
-            if settled:
-                pn_delivery_settle(delivery)
-                self.fail(name, text)
+            # Anonymous terminus for message routing, §2.2.2: who can't be told by `rejected` is told by a detach.
+            if settled or self.refusal != STATE_REJECTED:
+                self.fail_for(delivery, name, text)
                 return None
-            condition = pn_disposition_condition(pn_delivery_local(delivery))
-            pn_condition_set_name(condition, name.encode())
-            pn_condition_set_description(condition, text.encode())
-            pn_delivery_update(delivery, STATE_REJECTED)
-            if not self.second:
-                pn_delivery_settle(delivery)
+            self.turn_down(delivery, name.encode(), text.encode())
             self.renew_open()
             return None
         entry = (node, self.engine.open_producer(node, self, False, self.connection.budget))
@@ -1274,6 +1413,7 @@ cdef class ConsumerLink(Consumer):
         """Its capacity, but for the connection's window."""
         cdef long room
         cdef long unsent
+        cdef long limit
         cdef long mean
         if self.dead or self.connection.blocked or self.connection.parting or self.outflow is not None:
             return 0
@@ -1282,13 +1422,14 @@ cdef class ConsumerLink(Consumer):
             return 0
         if not self.presettled:
             room = min(room, self.window.own_room())
-        unsent = self.connection.unsent_of(self.session, OUTGOING_BYTES)
-        if unsent >= OUTGOING_BYTES:
+        limit = self.connection.session_output
+        unsent = self.connection.unsent_of(self.session, limit)
+        if unsent >= limit:
             return 0
         mean = self.node.mean_bytes()
         if mean > LARGE_ENOUGH:
             # About as many as fill what may wait for the socket.
-            room = min(room, 1 + (OUTGOING_BYTES - unsent) // mean)
+            room = min(room, 1 + (limit - unsent) // mean)
         return min(room, MOST_PER_DISPATCH)
 
     cpdef object send(self, Entry entry):
@@ -1365,7 +1506,8 @@ cdef class ConsumerLink(Consumer):
 
     cdef object stream(self):
         cdef bytes block
-        while self.connection.unsent_of(self.session, STREAM_BYTES) < STREAM_BYTES:
+        cdef long limit = min(<long>STREAM_BYTES, self.connection.session_output)
+        while self.connection.unsent_of(self.session, limit) < limit:
             block = self.outflow.next()
             if block is None:
                 return
@@ -1596,30 +1738,49 @@ cdef class ConsumerLink(Consumer):
         return pn_link_queued(self.link) > 0 or (self.streaming != NULL and pn_delivery_pending(self.streaming) > 0)
 
     cpdef object close(self):
-        """The link is gone: what it held goes back to its place, as a failed delivery."""
-        cdef Entry entry
+        """The link is gone: what it held goes back to its place. Of what its peer was sent, the first counts as
+        a failed delivery: that is where a peer that takes them in order was. At a stop none does.
+        """
+        cdef Entry entry, first
         if self.connection.adrift is None and self.unsent():
             self.connection.adrift = {}
         self.dead = True
+        first = None if self.engine.winding_down else self.first_unsettled()
         if self.outflow is not None:
             if self.presettled and not self.browses:
-                self.engine.requeue(self.node, self.streamed, True)
+                self.engine.requeue(self.node, self.streamed, not self.engine.winding_down)
             self.drop_stream()
         pn_link_set_context(self.link, NULL)
         self.connection.links.discard(self)
         for entry in self.slots:
             if entry is not None:
                 self.window.settled()
-                if not self.browses:
+                if entry is first and not self.browses:
                     self.engine.requeue(self.node, entry, True)
+                elif not self.browses:
+                    self.engine.spare(self.node, entry)
         self.slots = []
         self.free = []
+        self.unwritten.mark()
         self.unwritten.clear()
         self.in_flight = 0
         if self.connection.shared is not None:
             self.connection.shared.leave(self.window)
             self.connection.await_turn()
         self.window.owner = None
+
+    cdef Entry first_unsettled(self):
+        """What was sent first of all that has no outcome yet; None if nothing is out."""
+        cdef pn_bytes_t tag
+        cdef uint32_t number
+        cdef void *delivery = pn_unsettled_head(self.link) if self.in_flight > 0 else NULL
+        while delivery != NULL:
+            tag = pn_delivery_tag(delivery)
+            number = slot_of((<uint32_t *>tag.start)[0]) if tag.size == 4 else MOST_TAGS
+            if number < len(self.slots) and self.slots[number] is not None:
+                return self.slots[number]
+            delivery = pn_unsettled_next(delivery)
+        return None
 
     def shut(self):
         """The link is gone; its node stops sending to it."""
@@ -1631,12 +1792,13 @@ cdef class ConsumerLink(Consumer):
 
     def unsent_bytes(self):
         """Encoded bytes of its session that wait for the socket."""
-        return self.connection.unsent_of(self.session, OUTGOING_BYTES)
+        return self.connection.unsent_of(self.session, self.connection.session_output)
 
     def is_choked(self):
         """Whether it is sent nothing because its peer doesn't read."""
-        unsent = self.connection.unsent_of(self.session, OUTGOING_BYTES)
-        return bool(self.connection.blocked or unsent >= OUTGOING_BYTES)
+        limit = self.connection.session_output
+        unsent = self.connection.unsent_of(self.session, limit)
+        return bool(self.connection.blocked or unsent >= limit)
 
     def is_streaming(self):
         """Whether a large message is on its way out."""
@@ -1678,4 +1840,4 @@ cdef bytes rewritten(Entry entry, long now_ns):
         data = _message.with_annotations(data, entry.extra.annotations)
     if entry.extra is not None and entry.extra.expires_ns:
         left_ms = max((entry.extra.expires_ns - now_ns) // 1000000, 0)
-    return _message.with_delivery(data, entry.delivery_count, entry.redelivered, 0, left_ms)
+    return _message.with_delivery(data, entry.delivery_count, entry.redelivered, 0, left_ms, True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from ipaddress import ip_address
 
-from broker.awaiting import Awaiting
+from broker.awaiting import Awaiting, channel_settings
 from broker.channels.channel import Channel
 from broker.conduits import ChannelDefinition
 from broker.engine import Engine
@@ -86,8 +85,7 @@ class Channels:
         if not topic.is_topic or topic.settings is None:
             raise OperatorError(f"'{definition.topic}' is no topic")
         sock = open_socket(definition)
-        overflow = "reject" if topic.settings.overflow == "page" else topic.settings.overflow
-        settings = replace(topic.settings, flow_control=False, durable=False, overflow=overflow)
+        settings = channel_settings(topic)
         # Its address is not the topic's: thresholds that the topic is given later play no part here.
         node = engine.subscribe(
             f"{topic.name}/channel.{definition.name}", f"$channel/{definition.name}", settings

@@ -77,20 +77,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Reads or makes the load, tries the candidates and prints what became of them."""
-    trace, notes = _load(args)
+    trace, notes, hints = _load(args)
     advice = _tried(args, trace)
     if args.svg:
         _draw(args.svg, advice)
     if args.json:
-        print(table.as_json(as_object(advice, notes)))
+        print(table.as_json(as_object(advice, notes, hints)))
         return 0
     for note in (*notes, *trace.notes):
         print(f"note: {printable(note)}", file=sys.stderr)
     print(told(advice, blocks=_has_blocks()))
+    for hint in hints:
+        print(f"advice: {printable(hint)}")
     return 0
 
 
-def _load(args: argparse.Namespace) -> tuple[Trace, list[str]]:
+def _load(args: argparse.Namespace) -> tuple[Trace, list[str], list[str]]:
     made_up = args.arrivals is not None or args.settles is not None
     if bool(args.history) == made_up:
         raise UsageError("name a HISTORY, or --arrivals and --settles")
@@ -103,11 +105,13 @@ def _load(args: argparse.Namespace) -> tuple[Trace, list[str]]:
     from broker.advise.synthetic import make
 
     links = {"producers": args.producers, "consumers": args.consumers}
-    return make(args.arrivals, args.settles, args.seconds, args.size, seed=args.seed, **links), []
+    return make(args.arrivals, args.settles, args.seconds, args.size, seed=args.seed, **links), [], []
 
 
-def _recorded(args: argparse.Namespace) -> tuple[Trace, list[str]]:
+def _recorded(args: argparse.Namespace) -> tuple[Trace, list[str], list[str]]:
+    """The load, what was passed over, and what should be set otherwise."""
     from broker.advise.demand import recover
+    from broker.advise.hints import hints
     from broker.advise.history import HistoryError, read
 
     try:
@@ -115,7 +119,9 @@ def _recorded(args: argparse.Namespace) -> tuple[Trace, list[str]]:
     except HistoryError as error:
         raise UsageError(str(error)) from error
     history = _chosen(args.node, archive.nodes)
-    return recover(history if args.last is None else history.last(args.last)), archive.notes
+    if args.last is not None:
+        history = history.last(args.last)
+    return recover(history), archive.notes, hints(history)
 
 
 def _chosen(name: str | None, nodes: Mapping[str, History]) -> History:
@@ -264,7 +270,7 @@ def _row(trial: Trial, advice: Advice, ramp: str) -> dict[str, object]:
     }
 
 
-def as_object(advice: Advice, notes: list[str]) -> dict[str, object]:
+def as_object(advice: Advice, notes: list[str], hints: list[str]) -> dict[str, object]:
     """All of it for programs."""
     from broker.advise.candidates import snippet
 
@@ -283,6 +289,7 @@ def as_object(advice: Advice, notes: list[str]) -> dict[str, object]:
         "recommended": _trial(advice.best),
         "policy": snippet(trace.node, advice.best, by_size=advice.by_size),
         "notes": [*notes, *trace.notes],
+        "advice": hints,
     }
 
 

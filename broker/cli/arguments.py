@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from broker.errors import OperatorError
+from broker.units import parse_size
 
 DEFAULT_BROKER = "amqp://127.0.0.1:5672"
 SECRET_BYTES = 4096
@@ -120,6 +121,14 @@ def natural(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
     return int(text)
+
+
+def size(text: str) -> int:
+    """Bytes; with a unit, as in settings."""
+    try:
+        return parse_size(text)
+    except ValueError as fault:
+        raise argparse.ArgumentTypeError(str(fault)) from None
 
 
 def rate(text: str) -> float:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from broker.cli import ask, table
+from broker.cli import ask, nodes, table
 from broker.cli.main import UsageError
 from broker.cli.printable import printable
 
@@ -121,7 +121,9 @@ def bind(args: argparse.Namespace) -> int:
     if args.key is not None:
         pair["key"] = args.key
     with ask.connect(args) as management:
+        ends = nodes.at(management, args.topic, "topic"), nodes.at(management, args.queue)
         entity = ask.entity(management, "CREATE", "binding", f"{args.topic}/{args.queue}", pair)
+        nodes.tell_created(management, "config", *ends)
     told = f"bound queue {printable(args.queue)} to topic {printable(args.topic)}"
     print(table.as_json(entity) if args.json else told)
     return 0

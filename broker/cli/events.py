@@ -10,10 +10,12 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import cast
 
 from broker.cli import arguments, ask
 from broker.cli.printable import safe
+from broker.events.schema import KINDS
 
 TOPIC = "$sluice/events"
 # What the line begins with, and what says nothing to a reader of lines.
@@ -23,7 +25,7 @@ MOST = 1000
 CREDIT = 1000
 EXAMPLES = (
     ("sluice events --count 5", "the last five"),
-    ("sluice events --node orders --kind flow_stopped", "when it was stopped"),
+    ("sluice events --node orders --kind stopped", "when it was stopped"),
     ("sluice events --follow --json", "each as it happens, for a program"),
 )
 
@@ -32,11 +34,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's own arguments."""
     parser.add_argument("--follow", action="store_true", help="go on with events as they happen")
     parser.add_argument("--count", type=arguments.natural, default=20, metavar="N", help="the last N (20)")
-    parser.add_argument("--kind", action="append", metavar="KIND", help="only these (may be repeated)")
+    parser.add_argument(
+        "--kind", action="append", type=_kind, metavar="KIND", help="only these (may be repeated)"
+    )
     parser.add_argument("--node", metavar="NAME", help="only of this queue, topic or subscription")
     parser.add_argument("--samples", action="store_true", help="samples as well")
     arguments.add_broker(parser)
     arguments.add_json(parser)
+
+
+def _kind(text: str) -> str:
+    """A kind of event that there is; the error names them all."""
+    if text in KINDS:
+        return text
+    close = get_close_matches(text, KINDS, 1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise argparse.ArgumentTypeError(f"no kind of event is {text!r}{hint}; there are {', '.join(KINDS)}")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,8 +58,9 @@ def run(args: argparse.Namespace) -> int:
         _print(args, _past(args)[0])
         return 0
     from broker.client.link import Connection
+    from broker.client.request import tool_container
 
-    with Connection(args.broker) as connection:
+    with Connection(args.broker, container_id=tool_container()) as connection:
         receiver = connection.receiver(TOPIC, credit=CREDIT)
         past, shown = _past(args)
         _print(args, past)

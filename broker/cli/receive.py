@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.cli import arguments
+from broker.cli import arguments, nodes
 from broker.cli.main import REFUSED
 from broker.cli.printable import printable, safe
 from broker.cli.progress import Bar
@@ -50,7 +50,10 @@ def run(args: argparse.Namespace) -> int:
     from broker.client.link import Connection
 
     with Connection(args.broker) as connection:
-        receiver = connection.receiver(args.address, credit=args.credit, limit=args.count)
+        with nodes.asking(args) as management:
+            node = nodes.at(management, args.address)
+            receiver = connection.receiver(args.address, credit=args.credit, limit=args.count)
+            nodes.tell_created(management, "receive", node)
         tally = Tally(time.monotonic())
         try:
             _receive(args, connection, receiver, tally)

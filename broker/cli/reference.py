@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from broker.cli import changes, serve
 from broker.conduits import BRIDGE_FIELDS, CHANNEL_FIELDS, ROUTE_FIELDS
+from broker.connectionlimits import LIMIT_FIELDS
 from broker.fields import Field, Several
 from broker.flow.vocabulary import ARGUMENTS
 from broker.policy.schema import AUTO_CREATE, MATCH, POLICY_FIELDS
@@ -25,8 +26,9 @@ in a variable has commas between its items. `sluice schema broker` and `sluice s
 Schemas for editors.
 
 On `SIGHUP` the file and the policies are read again. Policies, `flow.*` defaults, `auto_create`, `bridges`,
-`routes`, `channels` and `security.*` with the files it names take effect at once and no connection is
-dropped, but those of users there are no more; the rest waits for a restart.
+`routes`, `channels`, `connection_limits`, `limits.max_connections_per_*` and `security.*` with the files it
+names take effect at once and no connection is dropped, but those of users there are no more; the rest waits
+for a restart.
 """
 
 BROKER = """\
@@ -34,6 +36,14 @@ BROKER = """\
 
 `SLUICE_CONFIG` names the file, `SLUICE_BROKER` the broker that the other commands talk to. A dot is a level
 in the file: `limits.max_links` is `max_links` below `limits:`.
+"""
+
+LIMITS = """\
+### connection_limits
+
+Each item is for one of `user`, `group`, `listener` and `virtual_host`. For a user the first item that has its
+name, or one of its groups, holds, else `limits.max_connections_per_user`; for a listener and a virtual host
+likewise.
 """
 
 NODES = """\
@@ -61,6 +71,8 @@ def reference() -> str:
             _table(
                 ("file", "environment", "flag", "type", "default", "what it does"), map(_setting, _broker())
             ),
+            LIMITS,
+            _table(("key", "type", "default", "what it does"), map(_plain, LIMIT_FIELDS)),
             NODES,
             _table(
                 ("key", "Qpid's argument or flag", "type", "default", "what it does"), map(_key, _policy())

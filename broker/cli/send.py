@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, TextIO
 
-from broker.cli import arguments, rows
+from broker.cli import arguments, nodes, rows
 from broker.cli.main import INTERRUPTED, REFUSED, USAGE, UsageError
 from broker.cli.printable import printable
 from broker.cli.progress import Bar
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
     from broker.client.link import Connection, Sender
 
 PUMP_EVERY = 256  # messages
+SILENT_S = 2.0  # of waiting before it is said
 LAST_WORDS_S = 2.0  # for outcomes after something went wrong
 FOREVER_S = 1e9
 EXAMPLES = (
     ("sluice send orders --body hello --count 10", "ten messages of text"),
     ("sluice send orders --csv flights.csv --durable", "a message for each row"),
-    ("sluice send orders --size 1024 --rate 100 --count 50", "fifty of a kilobyte, a hundred a second"),
+    ("sluice send orders --size 1KB --rate 100 --count 50", "fifty of a kilobyte, a hundred a second"),
 )
 
 
@@ -40,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_broker(parser)
     body = parser.add_mutually_exclusive_group()
     body.add_argument("--body", metavar="TEXT", default="", help="send this text")
-    body.add_argument("--size", type=arguments.natural, metavar="N", help="send N bytes of binary")
+    body.add_argument(
+        "--size", type=arguments.size, metavar="SIZE", help="send so many bytes of binary, e.g. 64KB"
+    )
     body.add_argument("--csv", metavar="FILE", help="send each row of FILE ('-': stdin)")
     body.add_argument("--jsonl", metavar="FILE", help="send each line of FILE ('-': stdin)")
     parser.add_argument(
@@ -64,32 +68,96 @@ def run(args: argparse.Namespace) -> int:
     from broker.client.link import Connection
 
     name = args.csv or args.jsonl
+    container = f"sluice-send-{os.getpid()}-{time.monotonic_ns():x}"
     # Whoever named a file that isn't there is told before a broker is asked for anything.
-    with rows.opened(name) if name else nullcontext() as file, Connection(args.broker) as connection:
-        sender = connection.sender(args.address, window=args.window, presettled=args.presettled)
+    with (
+        rows.opened(name) if name else nullcontext() as file,
+        Connection(args.broker, container_id=container) as connection,
+    ):
+        with nodes.asking(args) as management:
+            node = nodes.at(management, args.address)
+            sender = connection.sender(args.address, window=args.window, presettled=args.presettled)
+            nodes.tell_created(management, "send", node)
+            lost_before = nodes.unrouted(management, node)
         begin_s = time.monotonic()
-        status, fault = _send(args, file, connection, sender)
+        status, fault = _send(args, file, connection, Waiting(args, sender, container))
         summary = _summary(sender, time.monotonic() - begin_s, fault)
+    _tell_lost(args, node, lost_before)
     print(json.dumps(summary) if args.json else _told(sender, summary), flush=True)
     if fault:
         print(f"sluice send: {printable(fault)}", file=sys.stderr)
     return status
 
 
+class Waiting:
+    """A sender that says, once each time, that it has been waiting for a while, and for what."""
+
+    def __init__(self, args: argparse.Namespace, sender: Sender, container: str) -> None:
+        self.sender = sender
+        self._args = args
+        self._container = container
+
+    def send(self, message: bytes, timeout_s: float | None) -> None:
+        """Sends one message; ClientTimeoutError if there was no room for it in that time."""
+        self._wait(lambda limit_s: self.sender.send(message, limit_s), timeout_s)
+
+    def flush(self, timeout_s: float) -> None:
+        """Waits for all outcomes; ClientTimeoutError if they didn't come in that time."""
+        self._wait(self.sender.flush, timeout_s)
+
+    def _wait(self, step: Callable[[float | None], None], timeout_s: float | None) -> None:
+        from broker.client.errors import ClientTimeoutError
+
+        if timeout_s is not None and timeout_s <= SILENT_S:
+            step(timeout_s)
+            return
+        try:
+            step(SILENT_S)
+        except ClientTimeoutError:
+            self._tell()
+            step(None if timeout_s is None else timeout_s - SILENT_S)
+
+    def _tell(self) -> None:
+        unsettled = self.sender.sent - self.sender.settled
+        if self.sender.credit > 0 and unsettled:
+            what = f"the outcome of {unsettled:,} messages"
+        elif self.sender.credit > 0:
+            what = "the connection"
+        else:
+            what = "credit"
+        with nodes.asking(self._args) as management:
+            reason = nodes.why_blocked(management, self._args.address, self._container)
+        text = f"waiting for {what} at {printable(self._args.address)}"
+        print(f"sluice send: {text}{': ' if reason else ''}{reason}", file=sys.stderr, flush=True)
+
+
+def _tell_lost(args: argparse.Namespace, node: nodes.Node | None, before: int | None) -> None:
+    """Says how many messages nobody had subscribed to; those of others at the same time are among them."""
+    if node is None or before is None:
+        return
+    with nodes.asking(args) as management:
+        lost = (nodes.unrouted(management, node) or 0) - before
+    if lost > 0:
+        many = f"{lost:,} message{'s' if lost > 1 else ''}"
+        text = f"topic {printable(node.name)}: {many} went nowhere, since nobody subscribes to them"
+        print(f"sluice send: {text}", file=sys.stderr, flush=True)
+
+
 def _send(
-    args: argparse.Namespace, file: TextIO | None, connection: Connection, sender: Sender
+    args: argparse.Namespace, file: TextIO | None, connection: Connection, waiting: Waiting
 ) -> tuple[int, str | None]:
     """The exit status and what went wrong; outcomes of what was sent are waited for either way."""
     from broker.client.errors import ClientError
 
+    sender = waiting.sender
     fault: BaseException | None = None
     try:
-        _send_all(args, file, connection, sender)
+        _send_all(args, file, connection, waiting)
     except (UsageError, ClientError, KeyboardInterrupt) as error:
         fault = error
     patience_s = LAST_WORDS_S if fault else args.timeout or FOREVER_S
     try:
-        sender.flush(patience_s)
+        waiting.flush(patience_s)
     except (ClientError, KeyboardInterrupt) as error:
         fault = fault or error
     return _judged(sender, fault)
@@ -103,9 +171,14 @@ def _judged(sender: Sender, fault: BaseException | None) -> tuple[int, str | Non
     return (USAGE if isinstance(fault, UsageError) else REFUSED), str(fault)
 
 
-def _send_all(args: argparse.Namespace, file: TextIO | None, connection: Connection, sender: Sender) -> None:
+def _send_all(
+    args: argparse.Namespace, file: TextIO | None, connection: Connection, waiting: Waiting
+) -> None:
     from broker.client import codec
 
+    sender = waiting.sender
+    if args.size is not None:
+        sender.check_size(args.size)  # before so much memory is asked for
     head = codec.header(durable=args.durable) + codec.application_properties(dict(args.property))
     total = args.count if args.count or args.csv or args.jsonl else 1
     # Lines that trickle in must not wait here for company.
@@ -115,7 +188,7 @@ def _send_all(args: argparse.Namespace, file: TextIO | None, connection: Connect
         for number, body in enumerate(_bodies(args, file)):
             if args.rate:
                 connection.wait_until(lambda: False, begin_s + number / args.rate - time.monotonic())
-            sender.send(head + body, args.timeout)
+            waiting.send(head + body, args.timeout)
             if number % every == 0:
                 connection.pump()
             bar.show(

@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("temp", "messages paged out to disk"),
     ):
         parser.add_argument(f"--{budget}-limit", metavar="SIZE", help=f"most {what}, e.g. 512MB; 0: no limit")
+    for threshold, default in (("stop", 80), ("resume", 70)):
+        parser.add_argument(
+            f"--default-flow-{threshold}-threshold",
+            metavar="PERCENT",
+            help=f"where producers {threshold}, of a queue's limit, unless the queue says so ({default})",
+        )
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     parser.add_argument("--log-format", metavar="FORMAT", help="text or json")
     parser.add_argument(
@@ -91,5 +97,7 @@ def _flags(args: argparse.Namespace) -> dict[str, object]:
         "memory_limit": args.memory_limit,
         "store_limit": args.store_limit,
         "temp_limit": args.temp_limit,
+        "default_flow_stop_threshold": args.default_flow_stop_threshold,
+        "default_flow_resume_threshold": args.default_flow_resume_threshold,
     }
     return {name: value for name, value in given.items() if value is not None}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from broker.cli import arguments, ask, table, watch
+from broker.cli import arguments, ask, nodes, table, watch
 from broker.cli.main import UsageError
 from broker.cli.views import FLAGS, QUEUES, VIEWS, View
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from broker.client.request import Management
 
+WILDCARDS = "*?["
 EXAMPLES = (
     ("sluice stat", "queues, topics and subscriptions"),
     ("sluice stat -f 'orders.*'", "who is stopped, by what, and whose producers wait"),
@@ -53,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     views = [view for name, views in VIEWS.items() if getattr(args, name) for view in views] or [QUEUES]
     _check_sort(views, args.sort_by)
     with ask.connect(args) as management:
+        if args.filter is not None and args.watch is None:
+            _check_filter(management, args.filter)
         if args.watch is None:
             print(rendered(shown(management, views, args), args.json))
         elif watch.is_terminal() and not args.json:
@@ -112,6 +115,12 @@ def _arranged(view: View, rows: Sequence[table.Row], args: argparse.Namespace) -
     if names:
         rows = table.ordered(rows, names, descending=not args.increasing)
     return rows[: args.limit]
+
+
+def _check_filter(management: Management, wanted: str) -> None:
+    """OperatorError for a name that nothing has; a pattern may match nothing."""
+    if not any(mark in wanted for mark in WILDCARDS):
+        nodes.require(management, wanted)
 
 
 def _check_sort(views: Sequence[View], wanted: str | None) -> None:

@@ -39,7 +39,7 @@ class View:
         name = row.get(self.about)
         if not isinstance(name, str):
             return True
-        hidden = name.startswith("$") and not everything
+        hidden = name.startswith("$") and not everything and name != pattern
         return not hidden and (pattern is None or fnmatchcase(name, pattern))
 
     def sorting(self, wanted: str) -> list[str]:
@@ -118,6 +118,7 @@ QUEUES = View(
         number("out/s", "rate_out"),
         number("prod", "producers"),
         number("cons", "consumers"),
+        number("unrouted", "unrouted"),
     ),
     about="name",
 )

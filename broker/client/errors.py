@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.errors import SluiceError
+from broker.units import format_size
 
 
 class ClientError(SluiceError):
@@ -24,3 +25,14 @@ class ConnectionLostError(ClientError):
 
 class ClientTimeoutError(ClientError):
     """The broker did not answer in time."""
+
+
+class MessageTooLargeError(ClientError):
+    """A message has more bytes than the broker takes at this address; it was not sent."""
+
+    def __init__(self, size: int, limit: int, address: str | None) -> None:
+        where = f" at '{address}'" if address else ""
+        text = (
+            f"a message of {format_size(size)} is larger than the {format_size(limit)} that the broker takes"
+        )
+        super().__init__(f"{text}{where}; it was not sent")

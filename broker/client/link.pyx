@@ -21,7 +21,8 @@ import cproton_ffi
 
 from broker.client import plugin
 from broker.client.dial import dial
-from broker.client.errors import ClientError, ClientTimeoutError, ConnectionLostError, RefusedError
+from broker.client.errors import ClientError, ClientTimeoutError, ConnectionLostError
+from broker.client.errors import MessageTooLargeError, RefusedError
 from broker.client.tls import lost as tls_lost
 from broker.client.tls import secured
 from broker.client.url import parse
@@ -404,10 +405,21 @@ cdef class Sender(Link):
     cdef readonly uint64_t sent, accepted, rejected, released, modified, unknown, blocked_ns
     cdef readonly list rejections
     cdef object told
+    # Bytes; 0: the broker named no limit when it attached the link.
+    cdef readonly uint64_t max_message_size
 
     cdef dress(self):
         self.rejections = []
         wire.pn_link_set_snd_settle_mode(self.link, SND_SETTLED if self.presettled else SND_UNSETTLED)
+
+    cdef on_attach(self):
+        Link.on_attach(self)
+        self.max_message_size = wire.pn_link_remote_max_message_size(self.link)
+
+    def check_size(self, size):
+        """Raises MessageTooLargeError for more bytes than the broker said it takes in a message here."""
+        if 0 < self.max_message_size < size:
+            raise MessageTooLargeError(size, self.max_message_size, self.address)
 
     @property
     def settled(self):
@@ -431,7 +443,12 @@ cdef class Sender(Link):
         return wire.pn_session_outgoing_bytes(self.connection.session) < OUTGOING_LIMIT
 
     def send(self, bytes message, timeout_s=None):
-        """Sends one encoded message, waiting for credit as long as it takes or ``timeout_s`` says."""
+        """Sends one encoded message, waiting for credit as long as it takes or ``timeout_s`` says.
+
+        One that is larger than the broker takes is not sent: MessageTooLargeError.
+        """
+        if 0 < self.max_message_size < <uint64_t>PyBytes_GET_SIZE(message):
+            self.check_size(len(message))
         if not self.may_send():
             self.block(timeout_s)
         self.put(message)

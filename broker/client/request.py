@@ -7,6 +7,7 @@ application properties and a dynamic node as its reply-to; the response carries 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from broker.errors import ConflictError, ForbiddenError, NotFoundError, Operator
 from broker.owned import decode_message
 
 ADDRESS = "$management"
+# A connection whose container is named so doesn't stand in the broker's events and log, as long as it
+# asks for nothing but management and events (`TOOL` of broker/amqp/peer.py).
+TOOL = "sluice-cli-"
 FAULTS = {403: ForbiddenError, 404: NotFoundError, 409: ConflictError}
 
 
@@ -45,7 +49,7 @@ class Management:
 
     def __init__(self, url: str, *, timeout_s: float = 10.0) -> None:
         self.timeout_s = timeout_s
-        self._connection = Connection(url, timeout_s=timeout_s)
+        self._connection = Connection(url, container_id=tool_container(), timeout_s=timeout_s)
         try:
             self._requests = self._connection.sender(ADDRESS)
             self._responses = self._connection.receiver(None, credit=100)
@@ -110,6 +114,11 @@ class Management:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def tool_container() -> str:
+    """A container id for a connection that only looks at a broker, or manages it."""
+    return f"{TOOL}{os.getpid()}-{time.monotonic_ns():x}"
 
 
 def _decoded(encoded: bytes) -> Message:

@@ -68,6 +68,7 @@ cdef extern from *:
     extern int pn_condition_set_description(void *, const char *);
     extern bool pn_disposition_is_failed(void *), pn_disposition_is_undeliverable(void *);
     extern void pn_disposition_set_failed(void *, bool), pn_disposition_set_undeliverable(void *, bool);
+    extern uint64_t pn_link_remote_max_message_size(void *);
     #endif
     """
     ctypedef struct pn_bytes_t:
@@ -169,6 +170,7 @@ cdef extern from *:
     bint pn_disposition_is_undeliverable(void *) nogil
     void pn_disposition_set_failed(void *, bint) nogil
     void pn_disposition_set_undeliverable(void *, bint) nogil
+    uint64_t pn_link_remote_max_message_size(void *) nogil
     int errno
     const int EAGAIN
     const int EINTR

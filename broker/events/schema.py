@@ -98,6 +98,15 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
             Field("reason", TEXT, "Why it can't be restored"),
         ),
     ),
+    "idle_deleted": (
+        "A queue or a subscription was deleted: nobody had used it for so long as `expire_after` says",
+        (
+            Field("kind", {"enum": ["queue", "subscription"]}, "Which of the two"),
+            _maybe("address", TEXT, "The address of a subscription"),
+            Field("idle_ms", NUMBER, "How long nobody had used it"),
+            Field("messages", NATURAL, "How many messages went with it"),
+        ),
+    ),
     "stopping": ("The broker was told to stop", ()),
     "stopped": ("A gate closed: producers get no credit", _GATE),
     "opened": (
@@ -194,6 +203,17 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
         (
             Field("container", TEXT, "Its container-id, 255 characters of it at most"),
             Field("peer", TEXT, "Its network address"),
+        ),
+    ),
+    "connection_refused": (
+        "A client is one too many of its user, at its listener or virtual host; told once a second at most",
+        (
+            Field("container", TEXT, "Its container-id, 255 characters of it at most"),
+            Field("peer", TEXT, "Its network address"),
+            Field("user", TEXT, "Who it is"),
+            Field("limit", TEXT, "The limit, by its setting's name below `limits`"),
+            Field("most", NATURAL, "How many connections there may be"),
+            Field("count", NATURAL, "How many of this user were refused so since the last such event"),
         ),
     ),
     "connection_closed": ("A connection has ended", ()),

@@ -5,7 +5,7 @@ from broker cimport codes
 @cython.final
 cdef class Gate:
     cdef public str name
-    cdef public bint enforced, held, full, closed
+    cdef public bint enforced, held, full, closed, wanted
     cdef public long stop_msgs, resume_msgs, stop_bytes, resume_bytes, strict_bytes
     cdef public long depth_msgs, depth_bytes, promised_msgs, promised_bytes, parked_bytes
     cdef public long typical_bytes, peak_msgs, peak_bytes

@@ -29,6 +29,8 @@ class Gate:
         self.held = False
         self.full = False
         self.closed = False
+        # Of a budget: nodes wait for room, so that nobody takes what comes free out of turn.
+        self.wanted = False
         self.stop_msgs = 0
         self.resume_msgs = 0
         self.stop_bytes = 0

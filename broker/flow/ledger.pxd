@@ -9,6 +9,9 @@ cdef class Port:
     cpdef object refuse(self, object parked)
     cpdef object confirm(self, object held)
 
+cdef class Account
+cdef class Level
+
 @cython.final
 cdef class Claim:
     cdef public Gate gate
@@ -21,10 +24,13 @@ cdef class Claim:
 cdef class Budget:
     cdef public Gate gate
     cdef public list accounts, short
+    cdef public long asking
 
     cpdef object hold(self, long msgs, long size)
     @cython.locals(room=long)
     cpdef long share(self, long size) except -1
+    @cython.locals(account=Account, room=long, hungry_ns=long, overdue=bint)
+    cpdef list lend(self, long now_ns)
 
 @cython.final
 cdef class Account:
@@ -34,6 +40,7 @@ cdef class Account:
     cdef public long outstanding, withdrawn, held, used, used_mark
     cdef public long reserve_bytes, learned_bytes
     cdef public long last_used_ns, granted_ns, blocked_since_ns
+    cdef public long burst, had, gap_ns, peak, peak_before, peak_ns, flow, flow_ns, flow_mark
     cdef public bint waiting, resting, closed, pinched
     cdef public Budget budget
     cdef public object place
@@ -46,8 +53,29 @@ cdef class Account:
     cpdef bint unpark(self, object message) except -1
     cpdef object park(self, object message, long size, long now_ns, bint patient=*)
     cpdef long wants(self)
+    @cython.locals(most=long)
+    cpdef long claim(self, long now_ns) except -1
+    cpdef long patience_ns(self) except -1
+    cpdef bint held_in_vain(self, long now_ns) except -1
+    @cython.locals(passed_ns=long)
+    cpdef long served(self, long now_ns) except -1
+    cpdef long demand(self, long now_ns) except -1
     cpdef bint is_idle(self, long now_ns)
     cdef object _count_out(self, long size)
+
+@cython.final
+cdef class Level:
+    cdef readonly Gate budget
+    cdef readonly long capacity, share, flow, most, strangers, spare
+
+    @cython.locals(account=Account, demands=list, served=list, capacity=long, past=long, unit=long, flow=long,
+                   demand=long)
+    cdef object _weigh(self, list accounts, long room, long whole, long now_ns)
+    cpdef long unit(self, Account account) except -1
+    @cython.locals(unit=long, behind=long)
+    cpdef long of(self, Account account) except -1
+    @cython.locals(unit=long, part=long, keep=long)
+    cpdef long spared(self, Account account) except -1
 
 @cython.final
 cdef class Ledger:
@@ -95,7 +123,7 @@ cdef class Ledger:
     @cython.locals(before=long, held=long, account=Account)
     cpdef object copy(self, long copies)
     @cython.locals(freed=long, account=Account)
-    cpdef long lend(self, long now_ns) except -1
+    cpdef long lend(self, long now_ns, Level shares) except -1
     cpdef object settle_turn(self, long now_ns)
     @cython.locals(deadline=long)
     cpdef long next_deadline(self)
@@ -117,13 +145,24 @@ cdef class Ledger:
     cdef object _grant(self, Account account, long msgs, long now_ns)
     cdef object _pinch(self, Account account)
     cdef object _unpinch(self, Account account)
-    cpdef long lend_of(self, Account account, long now_ns) except -1
+    @cython.locals(due=long, keep=long, freed=long)
+    cpdef long lend_of(self, Account account, long now_ns, Level shares, bint overdue=*) except -1
+    @cython.locals(claim=Claim)
+    cdef bint _is_wanted(self) except -1
     cdef object _withdraw(self, Account account, long msgs, long now_ns)
     cdef object _return(self, Account account, long msgs)
-    @cython.locals(account=Account, need=long, freed=long, offset=long, count=long)
+    @cython.locals(account=Account, need=long, freed=long, count=long, hungry_ns=long, prompt=long, waiting=long,
+                   patience_ns=long, longest_ns=long, singles=long, strangers=long, overdue=bint, others=long,
+                   keep=long, each=long, shares=Level, fresh=bint, accounts=list)
     cdef bint _reclaim(self, long now_ns) except -1
-    @cython.locals(recent=long, keep=long, taken=long)
-    cdef long _reclaim_from(self, Account account, long need, long now_ns) except -1
+    @cython.locals(account=Account)
+    cdef object _content(self, long now_ns)
+    @cython.locals(gate=Gate, whole=long, allowed=long)
+    cdef long _whole(self) except -1
+    @cython.locals(recent=long, keep=long, using=long)
+    cdef long _due_to(self, Account account, long share, bint overdue, long now_ns) except -1
+    @cython.locals(taken=long)
+    cdef long _reclaim_from(self, Account account, long keep, long need, long now_ns, bint lent=*) except -1
     cdef object _rest(self, Account account)
     @cython.locals(account=Account, room=long, count=long, share=long, busy=bint)
     cdef object _probe(self, long now_ns)

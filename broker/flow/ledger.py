@@ -14,7 +14,7 @@ from collections import deque
 
 from broker import codes
 from broker.flow.gate import Gate
-from broker.flow.share import deal
+from broker.flow.share import deal, level
 
 # A link that used nothing for so long while others wait sits on its credit (FLOW §2 rule 5). Longer
 # than a scheduler's hiccup, short enough that a waiting producer doesn't notice.
@@ -22,6 +22,16 @@ IDLE_NS = 10_000_000
 # How often links without credit that showed no wish to send are tried again, and how large a part
 # of the threshold is risked on them each time.
 PROBE_NS = 100_000_000
+# Over this time the most that a link used at once is remembered: a timer's next burst will be like its last.
+PEAK_NS = 30_000_000_000
+# Who has waited for so long gets its share from those who are using theirs, too (FLOW §2 rule 12).
+PATIENT_NS = 50_000_000
+# Where there isn't a credit for each, nobody holds one for longer without using it.
+MOST_PATIENT_NS = 1_000_000_000
+# How long what a link was served counts against its share: others' credit is not for who had more than they.
+FLOW_NS = 10_000_000_000
+# They are counted in parts of a message, so that little fades as much does.
+FLOW_BITS = 10
 PROBE_PART = 20
 # The credit dealt at once where many ask for little room, and the part of the threshold it may be at most.
 BATCH = 10
@@ -91,6 +101,8 @@ class Budget:
         self.gate.configure(0, 0, limit_bytes, limit_bytes, 0, 0)
         self.accounts: list[Account] = []
         self.short: list[Account] = []
+        # How many of those that were just put in line have not been dealt yet.
+        self.asking = 0
 
     def hold(self, msgs: int, size: int) -> None:
         """Count what is held of messages that are in no node yet; negative numbers when it no longer is."""
@@ -100,7 +112,7 @@ class Budget:
     def share(self, size: int) -> int:
         """How many credits of so many bytes the next one may have, beside those who wait already."""
         room = self.gate.room(size)
-        return room if room <= 1 else max(room // (len(self.short) + 1), 1)
+        return room if room <= 1 else max(room // max(len(self.short) + 1, self.asking), 1)
 
     def is_overdrawn(self) -> bool:
         """Whether what is held alone is more than the limit."""
@@ -126,14 +138,31 @@ class Budget:
         if left < gate.stop_bytes // PROBE_PART and gate.promised_msgs + gate.depth_msgs > 0:
             return []
         waiting, self.short = self.short, []
+        self.asking = len(waiting)
         for account in waiting:
             account.pinched = False
             account.ledger.wait(account, now_ns)
         return waiting
 
     def lend(self, now_ns: int) -> list[Account]:
-        """Those of the connection's links that lost credit because they did nothing with it (rule 5)."""
-        return [account for account in self.accounts if account.ledger.lend_of(account, now_ns) > 0]
+        """Those of the connection's links that lost idle credit beyond their share (rules 5 and 12)."""
+        gate = self.gate
+        room = max(gate.stop_bytes - gate.depth_bytes - gate.promised_bytes, 0)
+        shares = Level(self.accounts, room, gate.stop_bytes, now_ns, gate)
+        for account in list(self.short):
+            # Who sits on credit has what it needs.
+            if account.outstanding > 0 and not account.parked and account.is_idle(now_ns):
+                account.ledger._unpinch(account)
+        hungry_ns = now_ns
+        for account in self.short:
+            if account.outstanding == 0:
+                hungry_ns = min(hungry_ns, account.blocked_since_ns)
+        overdue = now_ns - hungry_ns >= PATIENT_NS
+        changed = []
+        for account in self.accounts:
+            if account.ledger.lend_of(account, now_ns, shares, overdue) > 0:
+                changed.append(account)
+        return changed
 
 
 class Account:
@@ -167,6 +196,18 @@ class Account:
         self.learned_bytes = self.reserve_bytes
         self.passed_over = 0
         self.last_used_ns = 0
+        # What it used in one go and had when it began, how long it had used nothing before, and the most it
+        # used in one go in this span of PEAK_NS and in the one before.
+        self.burst = 0
+        self.had = 0
+        self.gap_ns = 0
+        self.peak = 0
+        self.peak_before = 0
+        self.peak_ns = 0
+        # What it used lately, as of the last look, fading over FLOW_NS.
+        self.flow = 0
+        self.flow_ns = 0
+        self.flow_mark = 0
         # When it last got credit while it had none: it can't have been idle before.
         self.granted_ns = 0
         self.blocked_since_ns = 0
@@ -191,6 +232,13 @@ class Account:
             self.learned_bytes = size
         else:
             self.learned_bytes -= (self.learned_bytes - size) >> 4
+        if now_ns - self.last_used_ns > IDLE_NS:
+            self.gap_ns = now_ns - self.last_used_ns
+            self.burst = 0
+            self.had = self.outstanding
+        self.burst += 1
+        if self.burst > self.peak:
+            self.peak = self.burst
         self.last_used_ns = now_ns
         if self.outstanding > 0:
             if size > self.reserve_bytes:
@@ -278,6 +326,47 @@ class Account:
         """How much credit would fill the window."""
         return max(self.window - self.outstanding - self.held, 0)
 
+    def claim(self, now_ns: int) -> int:
+        """What it may be expected to use at once: a little more than the most it did lately, and twice what
+        it did last where it had no more. Nothing of one that never used any.
+        """
+        if now_ns - self.peak_ns >= PEAK_NS:
+            self.peak_before = self.peak if now_ns - self.last_used_ns < PEAK_NS else 0
+            self.peak = 0
+            self.peak_ns = now_ns
+        most = max(self.peak, self.peak_before)
+        if most == 0:
+            return 0
+        most += (most >> 2) + 1
+        if self.burst >= self.had and 2 * self.burst > most:
+            most = 2 * self.burst
+        return min(most, self.window_max)
+
+    def patience_ns(self) -> int:
+        """How long it may hold credit that others need as much: until its timer should have gone off."""
+        return min(max(self.gap_ns + (self.gap_ns >> 2), PROBE_NS), MOST_PATIENT_NS)
+
+    def held_in_vain(self, now_ns: int) -> bool:
+        """Whether it used nothing since it got credit, for longer than its last pause."""
+        return self.last_used_ns < self.granted_ns and now_ns - self.granted_ns >= self.patience_ns()
+
+    def served(self, now_ns: int) -> int:
+        """How much it used lately, in messages."""
+        passed_ns = min(now_ns - self.flow_ns, FLOW_NS)
+        self.flow += (self.used - self.flow_mark) << FLOW_BITS
+        self.flow -= int(self.flow * (passed_ns / FLOW_NS))
+        self.flow_ns = now_ns
+        self.flow_mark = self.used
+        return self.flow >> FLOW_BITS
+
+    def demand(self, now_ns: int) -> int:
+        """What its share is measured by: what it asks for while it uses what it gets, else what it may be
+        expected to use.
+        """
+        if (self.waiting or self.pinched) and (self.outstanding == 0 or not self.is_idle(now_ns)):
+            return self.outstanding + self.wants() + len(self.parked)
+        return self.claim(now_ns)
+
     def is_idle(self, now_ns: int) -> bool:
         """Whether it has done nothing for so long with what it had that this may be lent on."""
         return now_ns - max(self.last_used_ns, self.granted_ns) >= IDLE_NS
@@ -303,6 +392,72 @@ class Account:
         return self.used + self.withdrawn + self.outstanding
 
 
+class Level:
+    """The max-min shares of room that some accounts share: of what there is now, and was lately.
+
+    Of what is left one may hold more than its share while it was served less than others lately: theirs is in
+    the node. But never more than its share of the ``whole``, of what the threshold allows in all.
+    Counted in messages, or in what they take of a ``budget``.
+    """
+
+    def __init__(
+        self, accounts: list[Account], room: int, whole: int, now_ns: int, budget: Gate | None = None
+    ) -> None:
+        self.budget = budget
+        # How many of them there is no telling of: they never used any credit, and don't ask for it.
+        self.strangers = 0
+        self._weigh(accounts, room, whole, now_ns)
+
+    def _weigh(self, accounts: list[Account], room: int, whole: int, now_ns: int) -> None:
+        demands: list[int] = []
+        served: list[int] = []
+        capacity = room
+        past = 0
+        for account in accounts:
+            unit = self.unit(account)
+            flow = account.served(now_ns) * unit
+            demand = account.demand(now_ns) * unit
+            capacity += account.outstanding * unit
+            past += flow
+            if demand == 0:
+                self.strangers += 1
+            if demand + flow > 0:
+                demands.append(demand)
+                served.append(flow + demand)
+        self.capacity = capacity
+        # What those may hold together who never used any and may be about to.
+        self.spare = capacity >> 2
+        self.share = level(capacity, demands)
+        self.flow = level(capacity + past, served)
+        self.most = level(max(whole, capacity), demands)
+
+    def unit(self, account: Account) -> int:
+        """What a credit of the account counts for; nothing where its messages don't use the budget."""
+        if self.budget is None:
+            return 1
+        if account.budget is not None and account.budget.gate is self.budget:
+            return account.ledger._held(account.reserve_bytes)
+        return account.ledger.takes(self.budget, account.reserve_bytes)
+
+    def spared(self, account: Account) -> int:
+        """How much credit one may hold that never used any: an even part of a quarter of the room."""
+        unit = self.unit(account)
+        if unit == 0 or self.spare < unit:
+            return 0
+        part = (self.capacity >> 2) // max(self.strangers, 1)
+        keep = min(max(part // unit, 1), self.spare // unit, account.outstanding)
+        self.spare -= keep * unit
+        return keep
+
+    def of(self, account: Account) -> int:
+        """How much credit the account may hold beside those who wait."""
+        unit = self.unit(account)
+        if unit == 0:
+            return account.outstanding
+        behind = self.flow - (account.flow >> FLOW_BITS) * unit
+        return max(self.share, min(behind, self.most)) // unit
+
+
 class Ledger:
     """All accounts of one address, dealing out the room of its gates.
 
@@ -319,9 +474,11 @@ class Ledger:
     2. Otherwise it waits in line. Room that appears goes first to parked messages in the order of
        the line, then to credit, max-min fair (share.py) among as many from the head of the line as
        can have a batch.
-    3. While somebody waits in vain, accounts idle for ``IDLE_NS`` lose their credit, in turn and
-       only as much as is wanted; they then rest. A link that uses little keeps twice what it
-       used since the last look.
+    3. While somebody waits in vain, what accounts hold beyond their share (``Level``) and beyond what they
+       may be expected to use (``Account.claim``) is taken back every ``IDLE_NS``, only as much as is wanted.
+       Who uses its credit meanwhile keeps twice what it used since the last look, until somebody has waited
+       for ``PATIENT_NS``. Where there isn't a credit for each, they hold one in turn. Who never used any and
+       lost it rests.
     4. Resting links can't say that they want to send, so every ``PROBE_NS`` some are put in line
        again, with a small window. Using it makes a link active.
     """
@@ -513,25 +670,37 @@ class Ledger:
                 return claim
         return None
 
-    def lend(self, now_ns: int) -> int:
-        """Take back what idle accounts hold, for others than ours; how much credit that was."""
+    def lend(self, now_ns: int, shares: Level) -> int:
+        """Take back what idle accounts hold beyond their shares, for others than ours; how much that was."""
         freed = 0
         for account in self.accounts:
-            freed += self.lend_of(account, now_ns)
+            freed += self.lend_of(account, now_ns, shares)
         return freed
 
-    def lend_of(self, account: Account, now_ns: int) -> int:
-        """The same of one account."""
-        if account.outstanding == 0 or not account.is_idle(now_ns):
+    def lend_of(self, account: Account, now_ns: int, shares: Level, overdue: bool = False) -> int:
+        """The same of one account; of one that uses its credit only where somebody's wait is ``overdue``."""
+        if account.outstanding == 0:
             return 0
-        # Idle for so long, it used nothing recently, whenever that was last looked at.
-        account.used_mark = account.used
-        freed = self._reclaim_from(account, account.outstanding, now_ns)
+        if not account.is_idle(now_ns):
+            if not overdue:
+                return 0
+            excess = account.outstanding - max(shares.of(account), 1)
+            return self._reclaim_from(
+                account, account.outstanding - max(excess, 0), excess, now_ns, lent=True
+            )
+        due = shares.of(account)
+        keep = due if shares.unit(account) == 0 else min(account.claim(now_ns), due)
+        if keep == 0 and now_ns - account.granted_ns < account.patience_ns():
+            keep = shares.spared(account)
+        freed = self._reclaim_from(account, keep, account.outstanding, now_ns, lent=True)
         if account.outstanding == 0 and account.waiting and not account.parked:
             # It did nothing with what it had: being in line for more doesn't say that it wants it.
             account.waiting = False
             self.line.remove(account)
             self._rest(account)
+        if account.resting and len(self.rest) == 1:
+            # Who waits elsewhere for what it held comes first.
+            self.probe_ns = max(self.probe_ns, now_ns + PROBE_NS)
         return freed
 
     def take_back(self, account: Account, msgs: int, now_ns: int) -> None:
@@ -577,7 +746,7 @@ class Ledger:
         if account.window < account.window_max:
             account.window = min(account.window * 2, account.window_max)
             account.low = account.window >> 1
-        if not self.line and not self.rest and not account.parked:
+        if not self.line and not self.rest and not account.parked and not self._is_wanted():
             self._learn(account)
             want = account.wants()
             if self.room(account.reserve_bytes) >= want and (
@@ -588,6 +757,15 @@ class Ledger:
                 return False
         self.wait(account, now_ns)
         return True
+
+    def _is_wanted(self) -> bool:
+        """Whether other nodes wait for room of a budget, which is dealt in turn."""
+        if self.memory is not None and self.memory.wanted:
+            return True
+        for claim in self.claims:  # noqa: SIM110
+            if claim.gate.wanted:
+                return True
+        return False
 
     def wait(self, account: Account, now_ns: int) -> None:
         """Put an account in line for room."""
@@ -601,8 +779,11 @@ class Ledger:
         if account.resting:
             account.resting = False
             self.rest.remove(account)
-        if account.outstanding == 0:
+        if account.outstanding == 0 and account.blocked_since_ns == 0:
             account.blocked_since_ns = now_ns
+        if not self.line and now_ns - self.reclaim_ns > IDLE_NS:
+            # The first for a while: what it has just sent may leave, and be all the room it needs.
+            self.reclaim_ns = now_ns + IDLE_NS
         self.line.append(account)
 
     def settle_turn(self, now_ns: int) -> None:
@@ -733,6 +914,9 @@ class Ledger:
         crumbs some get a batch now and the others next time, for the line goes round.
         """
         stop_msgs = self.gate.stop_msgs or self.gate.stop_bytes // self.gate.unit_bytes()
+        if stop_msgs < len(self.accounts):
+            # Beside so many a batch for one is a long wait for the others.
+            return 1
         most = stop_msgs // BATCH if room < len(self.line) else stop_msgs // (2 * len(self.accounts))
         return max(min(BATCH, most), 1)
 
@@ -781,14 +965,16 @@ class Ledger:
             msgs = 0 if held_back else min(share, self.room(account.reserve_bytes))
             if msgs > 0 and account.budget is not None:
                 left = account.budget.share(self._held(account.reserve_bytes))
+                account.budget.asking = max(account.budget.asking - 1, 0)
                 if left < min(msgs, account.wants()):
                     self._pinch(account)
                     msgs = left
                 if msgs <= 0:
                     continue
             if msgs <= 0:
-                account.passed_over += 1
-                held_back = held_back or account.passed_over > PATIENCE
+                if account.outstanding == 0:
+                    account.passed_over += 1
+                    held_back = held_back or account.passed_over > PATIENCE
                 account.waiting = True
                 unserved.append(account)
                 continue
@@ -886,37 +1072,108 @@ class Ledger:
     def _reclaim(self, now_ns: int) -> bool:
         """Step 3 of the class; true if any credit came back."""
         need = 0
+        hungry_ns = now_ns
+        # How many use what they get as soon as they have it, of those who wait for more.
+        prompt = waiting = 0
+        self._content(now_ns)
         for account in self.line:
             need += account.wants() + len(account.parked)
-        freed = 0
+            if account.outstanding == 0:
+                hungry_ns = min(hungry_ns, account.blocked_since_ns)
+                waiting += 1
+                prompt += 0 <= account.last_used_ns - account.granted_ns < IDLE_NS
         count = len(self.accounts)
-        for offset in range(count):
-            account = self.accounts[(self.scan + offset) % count]
+        shares = Level(self.accounts, self.room(self.gate.unit_bytes()), self._whole(), now_ns)
+        # Credits that may be held unused where there isn't one for each: all of them, or half where others
+        # would use them at once, more than timers do by chance. A quarter may be held by those who never used
+        # any and may be about to, unless messages wait that are here already.
+        singles = 0
+        if shares.share == 0:
+            singles = shares.capacity >> 1 if prompt > waiting >> 3 else shares.capacity
+        strangers = 0 if self.parked_msgs > 0 else max(shares.capacity >> 2, 1)
+        each = max(strangers // max(shares.strangers, 1), 1)
+        overdue = now_ns - hungry_ns >= PATIENT_NS
+        freed = 0
+        accounts = self.accounts[self.scan :] + self.accounts[: self.scan]
+        if singles > 0:
+            # Who was served least holds its one until its timer goes off.
+            accounts.sort(key=_flow)
+        for account in accounts:
             # What one takes from itself it would only be given back.
             others = need - (account.wants() if account.waiting else 0)
-            if freed < others and account.outstanding > 0 and not account.parked:
-                freed += self._reclaim_from(account, others - freed, now_ns)
+            if account.outstanding > 0 and not account.parked:
+                keep = self._due_to(account, shares.of(account), overdue, now_ns)
+                if keep == 0:
+                    # All of them have their turn within PROBE_NS each.
+                    longest_ns = PROBE_NS if prompt > 0 else PROBE_NS * max(shares.capacity, 1)
+                    patience_ns = min(account.patience_ns(), longest_ns)
+                    fresh = now_ns - account.granted_ns < patience_ns
+                    if account.claim(now_ns) > 0:
+                        keep = 1 if singles > 0 and fresh else 0
+                        singles -= keep
+                    elif strangers > 0 and (fresh or each < strangers):
+                        keep = min(each, account.outstanding)
+                        strangers -= keep
+                if freed < others:
+                    freed += self._reclaim_from(account, keep, others - freed, now_ns)
             account.used_mark = account.used
         # Start elsewhere next time, so that equals lose in turn.
         self.scan = (self.scan + 1) % max(count, 1)
         return freed > 0
 
-    def _reclaim_from(self, account: Account, need: int, now_ns: int) -> int:
+    def _content(self, now_ns: int) -> None:
+        """Who sits on credit in line has what it needs: its window shrinks to what it is likely to use."""
+        for _ in range(len(self.line)):
+            account = self.line.popleft()
+            if account.outstanding > 0 and not account.parked and account.is_idle(now_ns):
+                account.window = max(min(account.window, account.claim(now_ns)), 1)
+                account.low = account.window >> 1
+                if account.outstanding > account.low:
+                    account.waiting = False
+                    continue
+            self.line.append(account)
+
+    def _whole(self) -> int:
+        """Messages that the tightest threshold allows in all; 0 where there is none."""
+        whole = 0
+        for gate in (self.gate, *self.others):
+            if gate.stop_msgs or gate.stop_bytes:
+                allowed = gate.depth_msgs + gate.promised_msgs + gate.room(gate.unit_bytes())
+                if whole == 0 or allowed < whole:
+                    whole = allowed
+        return whole
+
+    def _due_to(self, account: Account, share: int, overdue: bool, now_ns: int) -> int:
+        """What an account may keep while others wait. Who uses its credit keeps twice what it used since the
+        last look, but no more than its share beside one that has waited for long.
+        """
+        keep = min(account.claim(now_ns), share)
         recent = account.used - account.used_mark
-        keep = 0
         if recent > 0 or not account.is_idle(now_ns):
-            keep = max(2 * recent, 1)
+            using = max(2 * recent, 1)
+            keep = max(keep, min(using, max(share, 1)) if overdue else using)
+        return keep
+
+    def _reclaim_from(self, account: Account, keep: int, need: int, now_ns: int, lent: bool = False) -> int:
         taken = min(account.outstanding - keep, need)
         if taken <= 0:
             return 0
         self._withdraw(account, taken, now_ns)
         if account.outstanding == 0 and not account.waiting:
             self._unpinch(account)
-            self._rest(account)
+            if account.claim(now_ns) > 0 and not lent and not account.held_in_vain(now_ns):
+                # It has used credit lately, and will again: it waits for its turn. Who lent to others than
+                # ours would take it back from them.
+                account.window = max(min(account.claim(now_ns), account.window), 1)
+                account.low = account.window >> 1
+                self.wait(account, now_ns)
+            else:
+                self._rest(account)
         return taken
 
     def _rest(self, account: Account) -> None:
         account.resting = True
+        account.blocked_since_ns = 0
         account.window = max(min(account.initial, account.window >> 1), 1)
         account.low = account.window >> 1
         self.rest.append(account)
@@ -943,3 +1200,7 @@ class Ledger:
         if busy or self.line:
             return slots
         return max(slots, min(room, len(self.rest)))
+
+
+def _flow(account: Account) -> int:
+    return account.flow

@@ -8,22 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from broker.flow.vocabulary import FIELDS, SettingError, Value, from_arguments, normalise, tell
+from broker.flow.vocabulary import (
+    ARGUMENTS,
+    DEAD_LETTERS,
+    FIELDS,
+    PASSED_OVER,
+    POLICY_TYPES,
+    SettingError,
+    Value,
+    from_arguments,
+    normalise,
+    tell,
+)
 from broker.units import MB
 
 __all__ = [
+    "ARGUMENTS",
     "FIELDS",
+    "PASSED_OVER",
+    "POLICY_TYPES",
     "BrokerDefaults",
     "Completed",
     "NodeSettings",
     "SettingError",
+    "bounded",
     "complete",
     "contradictions",
     "from_arguments",
     "normalise",
     "resolve",
 ]
+
+
+# Failed deliveries after which a message is a dead letter (as in Artemis).
+DELIVERIES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +81,14 @@ class NodeSettings:
     consumers: str = "shared"
     max_message_size: int = 100 * MB
     memory_limit: int = 0
-    max_delivery_count: int = 0
-    dead_letter_address: str = ""
+    max_delivery_count: int = DELIVERIES
+    dead_letter_address: str = DEAD_LETTERS
+    dead_letter_expired: bool = False
     duplicate_window_count: int = 0
     duplicate_window_ms: int = 0
+    message_ttl_ms: int = 0
+    max_ttl_ms: int = 0
+    expire_after_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +96,8 @@ class BrokerDefaults:
     """What holds where a node says nothing. Percentages are of the hard limit; sizes in bytes.
 
     ``places`` names the line that set each of them, for those that someone set. An
-    ``auto_…_consumer_flow_limit`` of None is the same as ``consumer_flow_limit``.
+    ``auto_…_consumer_flow_limit`` of None is the same as ``consumer_flow_limit``. ``dead_letter_address`` is
+    where dead letters go that nobody named a place for; empty for nowhere.
     """
 
     flow_control: bool = True
@@ -87,6 +112,7 @@ class BrokerDefaults:
     consumer_flow_min: int = 10
     auto_queue_consumer_flow_limit: int | None = None
     auto_topic_consumer_flow_limit: int | None = None
+    dead_letter_address: str = DEAD_LETTERS
     places: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def of_auto_created(self, kind: str) -> BrokerDefaults:
@@ -97,6 +123,11 @@ class BrokerDefaults:
             return self
         place = self.places.get(name, f"default of {name}")
         return replace(self, consumer_flow_limit=limit, places={**self.places, "consumer_flow_limit": place})
+
+    def without_letters(self, reason: str) -> BrokerDefaults:
+        """Those of a node whose failed messages stay where they are."""
+        places = {**self.places, "dead_letter_address": f"default (none: {reason})"}
+        return replace(self, dead_letter_address="", places=places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +168,43 @@ def contradictions(given: Mapping[str, Value]) -> list[SettingError]:
     return found + _more(given, "initial_credit", "producer_window")
 
 
+def bounded(asked: Mapping[str, Value], said: Mapping[str, Value]) -> dict[str, Value]:
+    """What a client asks for, no looser than ``said``, what policies say of the node; both normalised.
+
+    1. A hard limit or a threshold is at most the policies' of its name, and of those above it: resume below
+       stop, stop below the hard limit. 0, which is none, becomes the policies' number of that name.
+    2. A threshold of the policies that is above a lower one that was asked for becomes that one.
+    3. Of everything else, such as `overflow`, the policies' word stands where they have one.
+
+    Numbers that are asked for and contradict each other are left to be refused.
+    """
+    found = {name: value for name, value in asked.items() if name in _BOUNDS or name not in said}
+    for names in _CHAINS:
+        most = 0
+        for name in names:
+            theirs = _int(said, name) or 0
+            most = min(filter(None, (most, theirs)), default=0)
+            value = _int(found, name)
+            if value == 0 and theirs and not name.startswith("flow_resume"):
+                found[name] = most
+            elif value and most:
+                found[name] = min(value, most)
+        for above, name in pairwise(names):
+            limit, theirs = _int(found, above) or 0, _int(said, name) or 0
+            if name not in found and 0 < limit < theirs:
+                found[name] = limit
+    return found
+
+
 def complete(given: Mapping[str, Value], defaults: BrokerDefaults) -> Completed:
     """Fill in what is not given; ``given`` is normalised. SettingError if it contradicts itself."""
     for contradiction in contradictions(given):
         raise contradiction
+    overflow, why_so = _overflow(given, defaults)
+    letters = given.get("dead_letter_address", defaults.dead_letter_address)
     numbers = _numbers(given, defaults)
     words = {name: given.get(name, getattr(_PLAIN, name)) for name in _WORDS}
+    words |= {"overflow": overflow, "dead_letter_address": letters}
     _check_words(words, given)
     strict = words["byte_reservation"] == "strict" and numbers["flow_control"].value
     if strict:
@@ -152,15 +214,16 @@ def complete(given: Mapping[str, Value], defaults: BrokerDefaults) -> Completed:
     values = {**words, **{name: number.value for name, number in numbers.items()}}
     values["durable"] = bool(values["durable"])
     values["flow_control"] = bool(values["flow_control"])
-    notes = {name: "default" for name in words if name not in given}
+    values["dead_letter_expired"] = bool(values["dead_letter_expired"])
+    notes = {name: _default(name, defaults) for name in words if name not in given} | why_so
     notes |= {name: number.note for name, number in numbers.items() if number.note}
     return Completed(NodeSettings(**values), notes)
 
 
-# Failed deliveries after which a message is a dead letter (as in Artemis).
-DELIVERIES = 10
-
 _PLAIN = NodeSettings()
+# Of each unit the hard limit and the thresholds below it: a client may ask for less than policies say.
+_CHAINS = tuple((f"max_{unit}", f"flow_stop_{unit}", f"flow_resume_{unit}") for unit in ("count", "size"))
+_BOUNDS = frozenset(name for names in _CHAINS for name in names)
 _WORDS = (
     "kind",
     "durable",
@@ -175,9 +238,10 @@ _WORDS = (
     "slow_consumer_action",
     "consumers",
     "memory_limit",
-    "dead_letter_address",
     "duplicate_window_count",
     "duplicate_window_ms",
+    "max_ttl_ms",
+    "expire_after_ms",
 )
 
 
@@ -188,7 +252,9 @@ def _numbers(given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, 
         **_windows(given, defaults),
         "consumer_flow_threshold": _plain("consumer_flow_threshold", given, defaults),
         "max_message_size": _plain("max_message_size", given, defaults),
-        "max_delivery_count": _deliveries(given),
+        "max_delivery_count": _deliveries(given, defaults),
+        "message_ttl_ms": _message_ttl(given),
+        "dead_letter_expired": _letters_of_expired(given),
     }
     return {
         **numbers,
@@ -209,15 +275,43 @@ def _unit(unit: str, given: Mapping[str, Value], defaults: BrokerDefaults) -> di
        A resume of 0 is equal to stop.
     5. No size is above memory_limit, unless the node pages: all its messages are in memory.
     """
-    bound = _held_in_memory(given) if unit == "size" else 0
+    bound = _held_in_memory(given, defaults) if unit == "size" else 0
     hard = _lowered(_hard_limit(unit, given, defaults), bound, unset=bound)
     stop = _lowered(_stop(unit, hard.value, given, defaults), bound)
     resume = _lowered(_resume(unit, hard.value, stop.value, given, defaults), bound)
     return {f"max_{unit}": hard, f"flow_stop_{unit}": stop, f"flow_resume_{unit}": resume}
 
 
-def _held_in_memory(given: Mapping[str, Value]) -> int:
-    return 0 if given.get("overflow") == "page" else _int(given, "memory_limit") or 0
+def _held_in_memory(given: Mapping[str, Value], defaults: BrokerDefaults) -> int:
+    pages = _overflow(given, defaults)[0] == "page" and not _pages_unread(given, defaults)
+    return 0 if pages else _int(given, "memory_limit") or 0
+
+
+def _pages_unread(given: Mapping[str, Value], defaults: BrokerDefaults) -> bool:
+    """Whether it pages by default for the times when nobody receives, in which no threshold holds."""
+    return (
+        "overflow" not in given
+        and given.get("enforce_flow") == "with_active_consumers"
+        and bool(_switch(given, defaults).value)
+    )
+
+
+def _overflow(given: Mapping[str, Value], defaults: BrokerDefaults) -> tuple[Value, dict[str, str]]:
+    """What happens at the hard limit, and the note where that is no plain default (FLOW §3).
+
+    Without flow control nothing stops producers there, and while nobody receives nothing does where it is
+    enforced for active consumers only: unless somebody said what to drop, the rest goes to disk. Thresholds
+    that nobody enforces stay as they are, for whenever it is switched on again.
+    """
+    if "overflow" in given:
+        return given["overflow"], {}
+    if not defaults.flow_control:
+        return "page", {"overflow": "default (page: flow control is switched off for the whole broker)"}
+    if _int(given, "flow_control") == 0:
+        return "page", {"overflow": "default (page: flow_control is false)"}
+    if _pages_unread(given, defaults):
+        return "page", {"overflow": "default (page: enforce_flow is with_active_consumers)"}
+    return _PLAIN.overflow, {"overflow": "default"}
 
 
 def _lowered(number: _Number, memory_limit: int, unset: int = 0) -> _Number:
@@ -325,20 +419,40 @@ def _reject_after(given: Mapping[str, Value]) -> _Number:
     return _Number(_int(given, "reject_after_ms") or 0)
 
 
-def _deliveries(given: Mapping[str, Value]) -> _Number:
+def _deliveries(given: Mapping[str, Value], defaults: BrokerDefaults) -> _Number:
     """Without a place to go, a message that fails often would be lost: it is tried again for ever (qpidd)."""
     explicit = _int(given, "max_delivery_count")
     if explicit is not None:
         return _Number(explicit)
-    if given.get("dead_letter_address"):
-        return _Number(DELIVERIES, "default (there is a dead_letter_address)")
+    if given.get("dead_letter_address", defaults.dead_letter_address):
+        return _Number(DELIVERIES, "default")
     return _Number(0, "default (none: there is no dead_letter_address)")
+
+
+def _message_ttl(given: Mapping[str, Value]) -> _Number:
+    """No message is kept longer than max_ttl says, and so none is given more."""
+    explicit, most = _int(given, "message_ttl_ms"), _int(given, "max_ttl_ms") or 0
+    if not explicit:
+        return _Number(0) if explicit == 0 else _Number(0, "default")
+    return _Number(most, "lowered to max_ttl") if 0 < most < explicit else _Number(explicit)
+
+
+def _letters_of_expired(given: Mapping[str, Value]) -> _Number:
+    """A sender that gives a message a time to live has it thrown away: only where somebody named a place for
+    dead letters it is kept (a default place would fill with what nobody wants).
+    """
+    explicit = _int(given, "dead_letter_expired")
+    if explicit is not None:
+        return _Number(explicit)
+    if given.get("dead_letter_address"):
+        return _Number(1, "default (a dead_letter_address was named)")
+    return _Number(0, "default (no dead_letter_address was named)")
 
 
 def _check_words(words: Mapping[str, object], given: Mapping[str, Value]) -> None:
     if words["when_full"] == "reject_after" and not given.get("reject_after_ms"):
         raise SettingError("when_full: reject_after needs a time, such as reject_after: 3s", "when_full")
-    if words["overflow"] == "dead_letter" and not words["dead_letter_address"]:
+    if words["overflow"] == "dead_letter" and not given.get("dead_letter_address"):
         text = "overflow: dead_letter needs a dead_letter_address"
         raise SettingError(text, "overflow", "dead_letter_address")
 

@@ -35,6 +35,20 @@ def deal(room: int, holdings: Sequence[int], wants: Sequence[int]) -> list[int]:
     return given
 
 
+def level(room: int, wants: Sequence[int]) -> int:
+    """The share that bounds each asker's max-min fair part of ``room``: nobody gets more, and less only who
+    wants less; the largest want where there is room for all.
+    """
+    left = room
+    asking = sorted(wants)
+    for position, want in enumerate(asking):
+        each = left // (len(asking) - position)
+        if want > each:
+            return each
+        left -= want
+    return asking[len(asking) - 1] if asking else room
+
+
 def _level_with(active: Sequence[int], holdings: Sequence[int], given: Sequence[int], level: int) -> int:
     count = 0
     for i in active:

@@ -33,6 +33,9 @@ Value = int | str
 # What `flow_control: {}` means: EMS takes 256 KB where the property is present without a value.
 EMS_STOP_BYTES = 256 * KB
 
+# Where dead letters go that nobody named a place for.
+DEAD_LETTERS = "DLQ"
+
 
 class SettingError(OperatorError):
     """A setting was refused. ``names`` are the keys it is about, the one to change first."""
@@ -254,7 +257,7 @@ FIELDS = fields_table(
     Field(
         "overflow",
         Word(("reject", "ring", "drop_newest", "dead_letter", "page")),
-        "reject",
+        "reject; page without flow control, or where it is enforced with active consumers only",
         "What happens at the hard limit",
     ),
     Field(
@@ -305,15 +308,23 @@ FIELDS = fields_table(
     Field(
         "max_delivery_count",
         Count(),
-        "10 with a dead_letter_address, else 0",
+        "10; 0 without a dead_letter_address",
         "After so many failed deliveries a message is a dead letter, or dropped where there is no"
         " dead_letter_address; 0 means it is tried for ever",
     ),
     Field(
         "dead_letter_address",
         Name(),
-        "none",
-        "The node that takes in messages that were rejected, expired or failed too often",
+        DEAD_LETTERS,
+        "The node that takes in messages that were rejected or failed too often. The default is a durable"
+        " queue, one in each virtual host, which is made with its first message; a node that dead letters go"
+        " to and a temporary one have none by default. Empty means none",
+    ),
+    Field(
+        "dead_letter_expired",
+        Flag(),
+        "true where dead_letter_address is set",
+        "Whether messages that expired go there too",
     ),
     Field(
         "duplicate_window",
@@ -321,6 +332,25 @@ FIELDS = fields_table(
         "none",
         "A message whose id came among the last so many, or within that time (of at most 1,000,000), is"
         " accepted and not kept a second time; 0 means none",
+    ),
+    Field(
+        "message_ttl",
+        Duration(),
+        "none",
+        "How long a message that brings neither a ttl nor an absolute-expiry-time is kept; 0 means no end",
+    ),
+    Field(
+        "max_ttl",
+        Duration(),
+        "none",
+        "The longest that any message is kept: a later expiry, or none, is cut to it; 0 means any",
+    ),
+    Field(
+        "expire_after",
+        Duration(),
+        "none",
+        "A queue that is empty and has had no link, or a subscription that has had no receiver, for so long"
+        " is deleted. A subscription goes with its messages; a topic stays. 0 means never",
     ),
 )
 
@@ -334,6 +364,17 @@ ARGUMENTS = {
     "qpid.max_size": "max_size",
     "qpid.policy_type": "overflow",
 }
+
+# Those of qpidd's that say nothing about which messages a queue takes, keeps and hands out, and have nothing
+# that answers to them here: when to alert, how files are made, when an idle queue goes.
+PASSED_OVER = frozenset(
+    (
+        *("qpid.alert_count", "qpid.alert_size", "qpid.alert_repeat_gap"),
+        *("qpid.alert_count_up", "qpid.alert_count_down", "qpid.alert_size_up", "qpid.alert_size_down"),
+        *("qpid.file_count", "qpid.file_size", "qpid.max_pages_loaded", "qpid.page_factor"),
+        *("qpid.persist_last_node", "qpid.auto_delete_timeout"),
+    )
+)
 
 # Qpid's words for a queue that is full; `none` leaves it to the broker.
 POLICY_TYPES = {
@@ -473,6 +514,16 @@ def _slow_consumer(parsed: object) -> dict[str, Value]:
     }
 
 
+def _milliseconds(name: str) -> Callable[[object], dict[str, Value]]:
+    """The meaning of a key that is a duration and nothing else."""
+
+    def meaning(parsed: object) -> dict[str, Value]:
+        assert isinstance(parsed, int)
+        return {name: parsed}
+
+    return meaning
+
+
 def _duplicate_window(parsed: object) -> dict[str, Value]:
     assert isinstance(parsed, tuple)
     count, span_ms = parsed
@@ -487,4 +538,7 @@ SHORTHANDS: dict[str, Callable[[object], dict[str, Value]]] = {
     "reject_after": _reject_after,
     "send_fail_if_no_space": _send_fail,
     "send_fail_if_no_space_after_timeout": _reject_after,
+    "message_ttl": _milliseconds("message_ttl_ms"),
+    "max_ttl": _milliseconds("max_ttl_ms"),
+    "expire_after": _milliseconds("expire_after_ms"),
 }

@@ -54,7 +54,7 @@ PER_NODE = (
     Family("delivered_messages_total", "Messages sent to consumers", "counters.delivered"),
     Family("refused_messages_total", "Messages refused for want of room", "counters.refused"),
     Family("dropped_messages_total", "Messages dropped", "counters.dropped"),
-    Family("unrouted_messages_total", "Messages to a topic nobody subscribed to", "counters.unrouted"),
+    Family("unrouted_messages_total", "Messages to a topic that no subscription took", "counters.unrouted"),
     Family("expired_messages_total", "Messages that expired", "counters.expired"),
     Family("dead_lettered_messages_total", "Messages that became dead letters", "counters.dead_lettered"),
     Family("duplicate_messages_total", "Messages dropped as duplicates", "counters.duplicated"),
@@ -93,7 +93,9 @@ OF_BROKER = (
     Family("sluice_messages_sent_total", "Messages sent to consumers", "totals.delivered"),
     Family("sluice_messages_refused_total", "Messages refused for want of room", "totals.refused"),
     Family("sluice_messages_dropped_total", "Messages dropped", "totals.dropped"),
-    Family("sluice_messages_unrouted_total", "Messages to topics nobody subscribed to", "totals.unrouted"),
+    Family(
+        "sluice_messages_unrouted_total", "Messages to topics that no subscription took", "totals.unrouted"
+    ),
     Family("sluice_messages_expired_total", "Messages that expired", "totals.expired"),
     Family(
         "sluice_messages_dead_lettered_total", "Messages that became dead letters", "totals.dead_lettered"

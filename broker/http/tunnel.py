@@ -13,6 +13,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from wsproto.extensions import Extension
 from wsproto.frame_protocol import (
@@ -293,7 +294,9 @@ class Tunnel(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            # One that has gone meanwhile hears no end.
+            with suppress(OSError):
+                self._transport.write_eof()
         else:
             # TLS has no half of an end: what was written goes out before close_notify does.
             self._transport.close()

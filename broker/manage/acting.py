@@ -21,7 +21,7 @@ from broker.manage.effect import Effect
 from broker.manage.entities import Page
 from broker.manage.holds import EVERYTHING
 from broker.manage.model import Explanation, Model, Reread, Steps
-from broker.manage.samples import Sample
+from broker.manage.samples import Flow, Sample
 from broker.manage.tracing import Trace
 from broker.manage.views import ConsumerView, ProducerView
 from broker.manage.why import Why
@@ -247,6 +247,11 @@ class Acting:
         self._require(Action.MANAGE_READ, self._place(name))
         return self._model.find(name), self._model.history(name, seconds)
 
+    def broker_history(self, seconds: int) -> list[Flow]:
+        """As the model's."""
+        self.see_broker()
+        return self._model.broker_history(seconds)
+
     def why(self, name: str = "") -> list[Why]:
         """As the model's, of the nodes they may see."""
         if name:
@@ -298,10 +303,10 @@ class Acting:
         """As the listing's."""
         return self._model.listing.nodes(kinds, self._only())
 
-    def of_topic(self, topic: str) -> list[str]:
+    def of_topic(self, topic: str, kind: str) -> list[str]:
         """As the listing's."""
         self._require(Action.MANAGE_READ, topic)
-        return self._model.listing.of_topic(topic, self._only())
+        return self._model.listing.of_topic(topic, kind, self._only())
 
     def keys(self, found: Sequence[str], attribute: str) -> list[object]:
         """As the listing's, for names from ``nodes``; None for those they may not see."""

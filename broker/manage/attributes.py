@@ -63,7 +63,7 @@ SETTINGS: Row = {
 COUNTERS: Row = {name: _field(f"counters.{name}") for name in Counters.__slots__}
 
 NODE: Row = {
-    **_same("kind", "topic", "subscriptions"),
+    **_same("kind", "topic", "subscriptions", "deepest"),
     **SETTINGS,
     **_same("depth_msgs", "depth_bytes", "ready_msgs", "unsettled_msgs", "peak_msgs", "peak_bytes"),
     "flowStopped": _field("flow_stopped"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,6 +57,15 @@ class Backups:
         self.copy(path, backup.finish)
         self._last = backup
         return path
+
+    def clear(self, data: Path) -> None:
+        """Remove what a broker that was killed meanwhile had begun. Only below our own data directory, where
+        no other broker makes any.
+        """
+        folder = self.folder.absolute()
+        if data.absolute() in folder.parents:
+            for each in folder.glob(".*.begun"):
+                shutil.rmtree(each, ignore_errors=True)
 
     def is_done(self) -> bool:
         """Whether the last backup is complete; OperatorError with the reason if it failed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from broker.engine import would_enforce
 from broker.flow.gate import Gate
 from broker.flow.limits import NodeSettings
 from broker.node import Node
@@ -65,6 +66,5 @@ def _tried(node: Node, after: NodeSettings, flow_control: bool) -> Gate:
             strict,
             0,
         )
-    active = after.enforce_flow == "always" or bool(node.consumers)
-    tried.enforce(flow_control and after.flow_control and active and not node.apart, 0)
+    tried.enforce(would_enforce(node, after, flow_control), 0)
     return tried

@@ -34,13 +34,13 @@ class Listing:
         self._links = links
         self._entities = entities
 
-    def of_topic(self, topic: str, only: Only = None) -> list[str]:
-        """The names of the subscriptions that take from a topic, by its name or by a pattern."""
+    def of_topic(self, topic: str, kind: str, only: Only = None) -> list[str]:
+        """The names of a topic's subscriptions, by its name or by a pattern, or of the queues bound to it."""
         node = self._engine.nodes.get(topic)
         if node is None or not node.is_topic:
             raise NotFoundError(f"no topic named '{topic}'")
         return [
-            each.name for each in node.subscriptions if each.is_subscription and (only is None or only(each))
+            each.name for each in node.subscriptions if each.kind == kind and (only is None or only(each))
         ]
 
     def nodes(self, kinds: Sequence[str], only: Only = None) -> list[str]:

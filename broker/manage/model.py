@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
@@ -21,17 +22,18 @@ from broker.flow.limits import (
     BrokerDefaults,
     NodeSettings,
     SettingError,
+    bounded,
     from_arguments,
     normalise,
     resolve,
 )
-from broker.flow.vocabulary import ARGUMENTS
-from broker.manage import survey
+from broker.flow.vocabulary import ARGUMENTS, DEAD_LETTERS
+from broker.manage import advice, survey
 from broker.manage import why as reasons
 from broker.manage.aside import Aside
 from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit, audit
-from broker.manage.authority import Authority
+from broker.manage.authority import TEMPORARY, Authority
 from broker.manage.backups import Backups
 from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
 from broker.manage.bridges import DefinedBridges
@@ -43,14 +45,15 @@ from broker.manage.effect import Effect, effect
 from broker.manage.entities import NODE_KINDS, Entities, Page
 from broker.manage.forecasts import Forecasts
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
+from broker.manage.idle import Idle
 from broker.manage.listing import Listing
 from broker.manage.loglevels import LogLevels
-from broker.manage.names import check_name, is_own
+from broker.manage.names import check_name, is_own, placed
 from broker.manage.obstacles import Around
 from broker.manage.ownership import Ownership
 from broker.manage.policies import policy_views
 from broker.manage.process import Process
-from broker.manage.samples import Sample, Samples
+from broker.manage.samples import Flow, Sample, Samples
 from broker.manage.subscriptions import Subscriptions, Wanted, is_pattern
 from broker.manage.survey import Survey, Surveyed
 from broker.manage.totals import Totals
@@ -116,6 +119,7 @@ Terms = tuple[PolicySet, BrokerDefaults]
 # The names of the nodes that changed, once the last step is taken.
 Steps = Generator[None, None, list[str]]
 NO_PARENTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 def _ignore(node: Node) -> None:
@@ -197,20 +201,32 @@ class Model:
         self._entities = Entities(engine, links, self.holds, self.process.epoch_ns, self.broker, others)
         self.listing = Listing(engine, links, self._entities)
         self.samples = Samples()
+        self._idle = Idle(engine, self.subscriptions, lambda name: self.delete(name, anyway=True))
+        # How many nodes were made with each of them as their place of dead letters.
+        self._letter_places: Counter[str] = Counter()
 
     # --- nodes
 
-    def resolve(self, address: str, wanted_kind: str | None = None, user: str = "") -> Node:
+    def resolve(
+        self,
+        address: str,
+        wanted_kind: str | None = None,
+        user: str = "",
+        asked: Mapping[str, object] = NOTHING,
+    ) -> Node:
         """The node at an address, created if a policy allows it.
 
-        Its kind is the policy's, else the one that is wanted, else queue.
+        Its kind is the policy's, else the one that is wanted, else queue. One that is created gets the
+        settings that are ``asked`` for, in Qpid's words, as far as policies don't say less.
         """
         node = self.engine.nodes.get(address)
         if node is not None:
             return node
         if address in self.own:
             return self.engine.create(address, self.own[address])
-        return self._add(address, {}, self._of_new(address, wanted_kind or ""), user=user)
+        arguments = self._allowed(address, asked)
+        effective = self._of_new(address, wanted_kind or "", arguments=arguments)
+        return self._add(address, arguments, effective, user=user)
 
     def destination(self, address: str, wanted_kind: str | None = None, user: str = "") -> Node:
         """The node that messages to this address go to; OperatorError if nobody may send there."""
@@ -273,6 +289,7 @@ class Model:
             self.ownership.gone(node)
             self.subscriptions.forget(node)
             self.bridges.node_gone(node)
+            self._letters_go(_place_in(node.arguments), "")
 
     def restore_holds(self, rules: bytes) -> None:
         """The operators' holds as they were before the restart."""
@@ -320,6 +337,7 @@ class Model:
                 self.ownership.gone(each)
                 self.subscriptions.forget(each)
                 self.bridges.node_gone(each)
+                self._letters_go(_place_in(each.arguments), "")
                 self.on_delete(each)
         return node
 
@@ -404,8 +422,14 @@ class Model:
         """Where dead letters for an address go. Where no node can have that name for now they wait: for one
         that was set aside, or until the subscription that has it is gone.
         """
-        if address not in self.engine.nodes and self._is_taken(address):
+        node = self.engine.nodes.get(address)
+        if node is not None:
+            return node
+        if self._is_taken(address):
             return self.aside.box(address)
+        if address == self._place_of_letters(address):
+            # Nobody could be asked to allow it, and without it they would be lost.
+            return self._add(address, {}, self._tolerated(address, "queue", {}, "queue", NO_PARENTS))
         return self.destination(address)
 
     def discard(self, name: str) -> int:
@@ -540,13 +564,18 @@ class Model:
         return self.on_events(count, samples)
 
     def sample(self) -> None:
-        """Once a second: what nodes look like now, for ``history``."""
+        """Once a second: what nodes look like now, for ``history``; those that nobody uses any more go."""
+        self._idle.look()
         self.forecasts.sample()
         self.samples.look(self.engine.every_node(), self.engine.now_ns)
 
     def history(self, name: str, seconds: int) -> list[Sample]:
         """A row a second of a node's last minutes, as far back as is known."""
         return self.samples.of(self.find(name), self.engine.now_ns, seconds)
+
+    def broker_history(self, seconds: int) -> list[Flow]:
+        """A row a second of the whole broker's last minutes."""
+        return self.samples.flow(seconds)
 
     def audit(self) -> Audit:
         """Whether the conservation laws hold now; what is under way in this turn is ended first."""
@@ -590,7 +619,8 @@ class Model:
             if not found:
                 raise NotFoundError(f"no queue, topic, subscription or link named '{name}'") from None
             return found
-        return self._why_node(node, store) or [reasons.of_node(node, self._around(node, store))]
+        waiting = self._why_node(node, store) or [reasons.of_node(node, self._around(node, store))]
+        return waiting + self._advice(node)
 
     def query(
         self,
@@ -713,19 +743,49 @@ class Model:
         without: Collection[Said] = (),
     ) -> Effective:
         policies, defaults = terms or (self.policies, self.defaults)
+        defaults = self.defaults_at(address, defaults)
         return policies.effective(
             address, arguments, defaults, parents, capability, auto_create=self.auto_create, without=without
         )
 
+    def _allowed(self, address: str, asked: Mapping[str, object]) -> dict[str, object]:
+        """What a client's attach asks for, within what policies say; SettingError where it is none."""
+        if not asked:
+            return {}
+        given = {name: each.value for name, each in normalise(from_arguments(asked)).items()}
+        return dict(bounded(given, self.policies.said(address)))
+
+    def defaults_at(self, address: str, defaults: BrokerDefaults | None = None) -> BrokerDefaults:
+        """The defaults at an address: each virtual host has its place of dead letters, and a node that
+        an operator has made such a place has none for its own.
+        """
+        held = defaults or self.defaults
+        place = self._place_of_letters(address)
+        if address in self._letter_places and address != place:
+            return held.without_letters("dead letters come here")
+        return held if place == held.dead_letter_address else replace(held, dead_letter_address=place)
+
+    def _place_of_letters(self, address: str) -> str:
+        host, _ = placed(address, self.authority.hosts)
+        return f"{host}/{DEAD_LETTERS}" if host else DEAD_LETTERS
+
     def _of_new(
-        self, address: str, kind: str, parents: Mapping[str, Mapping[str, object]] = NO_PARENTS
+        self,
+        address: str,
+        kind: str,
+        parents: Mapping[str, Mapping[str, object]] = NO_PARENTS,
+        arguments: Mapping[str, object] = NOTHING,
     ) -> Effective:
         """What holds for a node that is to be made because somebody uses it; OperatorError if it may not."""
+        if address.startswith(f"{TEMPORARY}/"):
+            raise NotFoundError(
+                f"the reply address '{address}' is gone: a temporary node goes with its link or connection"
+            )
         if address.startswith("$"):
             raise NotFoundError(f"no node '{address}': names that start with '$' are the broker's own")
         _check_new(address)
         self._check_free(address)
-        effective = self._effective(address, {}, kind, parents)
+        effective = self._effective(address, arguments, kind, parents)
         if not effective.auto_create:
             why = effective.origins["auto_create"]
             raise NotFoundError(f"no queue or topic named '{address}', and auto_create is false ({why})")
@@ -848,6 +908,7 @@ class Model:
         if node.is_topic:
             self.subscriptions.topic_made(node)
         self.bridges.node_made(node)
+        self._letters_go("", _place_in(arguments))
         self.on_create(node)
         return node
 
@@ -898,6 +959,7 @@ class Model:
         if arguments is None:
             topic = self.engine.nodes.get(wanted.address)
             arguments = {} if topic is None else topic.arguments
+        defaults = self.defaults_at(wanted.address, defaults)
         return policies.of_subscription(wanted.address, wanted.owner, arguments, defaults, without)
 
     def _standing_subscription(self, wanted: Wanted) -> Effective:
@@ -927,9 +989,25 @@ class Model:
         self.engine.change(node, effective.settings)
         if effective.settings.durable or node.shelf is not None:
             self.engine.define(node, _definition(effective, arguments, self.ownership.user(node)))
-        node.arguments = arguments
+        before, node.arguments = _place_in(node.arguments), arguments
         node.origins = dict(effective.origins)
         self.on_change(node)
+        self._letters_go(before, _place_in(arguments))
+
+    def _letters_go(self, before: str, after: str) -> None:
+        """A node whose arguments name a place of dead letters came, changed or went: what holds at that place
+        may be something else now.
+        """
+        if before == after:
+            return
+        self._letter_places[before] -= 1
+        self._letter_places[after] += 1
+        self._letter_places = +self._letter_places
+        for place in (before, after):
+            node = self.engine.nodes.get(place)
+            if node is not None and not _is_own(node):
+                self._resettle(node)
+                self._hand_down(node)
 
     def _hold(self, node: Node) -> None:
         held = bool(self.holds.holding(node.name))
@@ -1037,6 +1115,15 @@ class Model:
             found += self._why_consumers(each, self.links.consumers(each.name), store, idle=False)
         return found
 
+    def _advice(self, node: Node) -> list[Why]:
+        """Settings of the node, or of its subscriptions, that should be others as it is used now."""
+        engine = self.engine
+        return [
+            answer
+            for each in (node, *node.subscriptions)[:MOST_TOLD]
+            for answer in advice.of_node(each, self.links.consumers(each.name), engine.memory, engine.now_ns)
+        ]
+
     def _why_consumers(self, node: Node, links: list[ConsumerView], store: str, *, idle: bool) -> list[Why]:
         around = self._around(node, store)
         noted = self.engine.is_noted(node)
@@ -1135,6 +1222,11 @@ def _understood(name: str, arguments: Mapping[str, object]) -> tuple[dict[str, o
 def _capability(node: Node) -> str:
     """The kind a client asked for when the node came to be, where that is what decided."""
     return node.kind if node.origins.get("kind") == CAPABILITY else ""
+
+
+def _place_in(arguments: Mapping[str, object]) -> str:
+    """Where a node's own arguments say that dead letters go; empty where they don't."""
+    return str(arguments.get("dead_letter_address") or "")
 
 
 def _is_own(node: Node) -> bool:

@@ -91,7 +91,7 @@ def _gates(node: Node) -> Iterator[tuple[Node, Gate]]:
     """Every gate a message to the node needs room in, and whose it is."""
     yield node, node.gate
     for part in node.subscriptions:
-        if node.heeding and not part.apart:
+        if node.heeds(part):
             yield part, part.gate
     for each in (node, *node.subscriptions):
         for bridge in each.bridges:
@@ -202,7 +202,7 @@ def _crowded(link: ProducerView, node: Node, gate: Gate) -> Reason:
         f" {quantity(setting, bar.depth)} queued and {gate.promised_msgs:,} credits"
         f" reach {setting} {quantity(setting, bar.stop)}"
     )
-    frees = f"when they use it, or lose it for lying idle (after {IDLE_NS // 1_000_000} ms)"
+    frees = f"when they use it, or hold more than their share (looked at every {IDLE_NS // 1_000_000} ms)"
     return Reason(PROMISED, text, frees, bar)
 
 

@@ -10,7 +10,7 @@ The events' file has the whole history; this is the part that is at hand.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -18,6 +18,7 @@ from broker.engine import SECOND_NS
 from broker.node import Node
 
 ROWS = 300
+Flow = tuple[int, float, float]
 MOST_NODES = 1000
 
 
@@ -86,13 +87,20 @@ class Samples:
 
     def __init__(self) -> None:
         self._rings: OrderedDict[str, Ring] = OrderedDict()
+        # Of the whole broker: when, and how many messages a second came in and went out.
+        self._flow: deque[Flow] = deque(maxlen=ROWS)
 
     def look(self, nodes: Iterable[Node], now_ns: int) -> None:
         """Once a second: a row for each node that changed."""
         rings = self._rings
+        came = went = 0.0
         for node in nodes:
+            went += node.rate_out
+            if not node.topics:  # else it came in at a topic
+                came += node.rate_in
             if (node.rate_in or node.rate_out) and node.name not in rings:
                 self._begin(node)
+        self._flow.append((now_ns, came, went))
         changed = []
         for name, ring in rings.items():
             if ring.look(now_ns) or ring.node.deleted:
@@ -111,6 +119,10 @@ class Samples:
             ring.look(now_ns)
         self._rings.move_to_end(node.name)
         return _filled(list(ring), now_ns, min(seconds, ROWS))
+
+    def flow(self, seconds: int = ROWS) -> list[Flow]:
+        """A row a second of the whole broker, the oldest first: when, and messages in and out a second."""
+        return list(self._flow)[-seconds:]
 
     def __len__(self) -> int:
         return len(self._rings)

@@ -304,6 +304,10 @@ class Subscriptions:
         """What the receiver of a subscription asked for; None if there is none of that name."""
         return next((each.wanted for each in self._known.values() if each.node.name == name), None)
 
+    def of_the_broker(self) -> set[Node]:
+        """The nodes of those that the broker takes from itself: its routes'."""
+        return {known.node for known in self._known.values() if known.wanted.user == OF_THE_BROKER}
+
     def all_wanted(self, address: str = "") -> list[Wanted]:
         """What the receivers of all of them asked for, or of those of one address."""
         return [known.wanted for known in self._known.values() if address in ("", known.wanted.address)]

@@ -94,6 +94,8 @@ class QueueView:
     paged_msgs: int = 0
     paged_bytes: int = 0
     slow_consumers: int = 0
+    # Of a topic: its own subscription that holds the most messages; a bound queue isn't everybody's to see.
+    deepest: str | None = None
 
     @property
     def held(self) -> bool:
@@ -477,7 +479,8 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         flow_stopped_since_ns=since_ns,
         flow_stopped_for_s=(now_ns - since_ns) / SECOND_NS if stopped else 0.0,
         flow_stopped_seconds=sum(_closed_ns(gate, now_ns) for gate in gates) / SECOND_NS,
-        enforced=all(part.gate.enforced for part in (node, *node.subscriptions) if not part.apart),
+        enforced=(node.gate.enforced or node.apart)
+        and all(part.gate.enforced for part in node.subscriptions if node.heeds(part)),
         held_by=held_by,
         depth_msgs=sum(gate.depth_msgs for gate in gates),
         depth_bytes=sum(gate.depth_bytes for gate in gates),
@@ -498,10 +501,16 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         subscriptions=len(node.subscriptions),
         rate_in=node.rate_in,
         rate_out=node.rate_out + sum(part.rate_out for part in node.subscriptions),
+        deepest=_deepest(node),
         slow_consumers=sum(each.slow for part in (node, *node.subscriptions) for each in part.consumers),
         paged_msgs=sum(part.spool.count for part in (node, *node.subscriptions) if part.spool is not None),
         paged_bytes=sum(part.spool.nbytes for part in (node, *node.subscriptions) if part.spool is not None),
     )
+
+
+def _deepest(node: Node) -> str | None:
+    own = [part for part in node.subscriptions if part.is_subscription]
+    return max(own, key=lambda part: part.gate.depth_msgs).name if own else None
 
 
 def waiting_msgs(node: Node) -> int:

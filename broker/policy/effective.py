@@ -11,8 +11,9 @@ A topic has what it was declared with as well as what its policies say, and of s
 was bound first and says something of a setting has its way. A subscription takes from the policies for
 subscriptions first, then all that holds for its topic.
 
-Kind and auto_create are never taken from a topic: a queue bound to a topic stays a queue. And a node
-that a wider pattern names as the place of dead letters takes nothing from there about its own.
+Kind and auto_create are never taken from a topic: a queue bound to a topic stays a queue. And a place
+of dead letters has no default place for its own, and takes nothing about them from a wider pattern that
+would drop them or send them to itself: they stay. The default place is a durable queue.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ class PolicySet:
     policies: tuple[Policy, ...] = ()
     _by_address: dict[tuple[bool, str], list[Policy]] = field(init=False, repr=False, compare=False)
     _by_word: dict[str | None, list[Policy]] = field(init=False, repr=False, compare=False)
+    _places: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_address: dict[tuple[bool, str], list[Policy]] = {}
@@ -109,6 +111,9 @@ class PolicySet:
                 by_word.setdefault(None if words[0] in (ONE, *REST) else words[0], []).append(each)
         object.__setattr__(self, "_by_address", by_address)
         object.__setattr__(self, "_by_word", by_word)
+        said = (setting for each in self.policies for setting in each.settings)
+        places = frozenset(str(each.value) for each in said if each.name == "dead_letter_address")
+        object.__setattr__(self, "_places", places)
 
     @classmethod
     def of(cls, policies: Iterable[Policy]) -> PolicySet:
@@ -151,10 +156,14 @@ class PolicySet:
         own: list[Sequence[Setting]] = [_from_arguments(arguments)]
         own += [each.settings for each in matching if each.pattern.literal]
         chosen = _chosen([*own, *self._inherited(matching, address, parents)], without)
-        notes = _keep_letters(address, chosen, _chosen(own, without))
+        asked = defaults or BrokerDefaults()
+        held = self._with_place(address, asked)
+        notes = _keep_letters(address, chosen, _chosen(own, without), held)
+        if address == asked.dead_letter_address:
+            chosen.setdefault("kind", Setting("kind", "queue", f"default ({_LETTERS_COME})"))
+            chosen.setdefault("durable", Setting("durable", True, f"default ({_LETTERS_COME})"))
         if capability in ("queue", "topic"):
             chosen.setdefault("kind", Setting("kind", capability, CAPABILITY))
-        held = defaults or BrokerDefaults()
         if "kind" not in arguments:
             # Whoever creates a node in so many words says its kind.
             held = held.of_auto_created(str(chosen["kind"].value) if "kind" in chosen else "queue")
@@ -162,6 +171,11 @@ class PolicySet:
         origins |= notes
         created, origins["auto_create"] = _auto_create(matching, auto_create)
         return Effective(settings, origins, created)
+
+    def said(self, address: str) -> dict[str, Value]:
+        """The settings that policies have for an address, by the names of ``NodeSettings``."""
+        layers = (policy.settings for policy in self.matching(address))
+        return {name: each.value for name, each in _chosen(layers).items()}
 
     def of_subscription(
         self,
@@ -182,11 +196,19 @@ class PolicySet:
         chosen = _chosen(layers, without)
         if _never_holds(chosen):
             chosen = {name: each for name, each in chosen.items() if name not in _HELD_BY}
-        held = defaults or BrokerDefaults()
+        held = self._with_place(address, defaults or BrokerDefaults())
         if "kind" not in arguments:
             held = held.of_auto_created("topic")
         settings, origins = _completed(address, chosen, held)
         return Effective(settings, origins | {"kind": "receiver", "auto_create": "receiver"}, False)
+
+    def _with_place(self, address: str, defaults: BrokerDefaults) -> BrokerDefaults:
+        """The defaults of a node, with its default place of dead letters or without one."""
+        if address.startswith("$"):
+            return defaults.without_letters("the node is the broker's own")
+        if address == defaults.dead_letter_address or address in self._places:
+            return defaults.without_letters(_LETTERS_COME)
+        return defaults
 
     def _candidates(self, of_subscriptions: bool, address: str) -> Iterable[Policy]:
         """All that may match, in order: a literal word, or the end, ranks before any mark in its place."""
@@ -263,18 +285,30 @@ def _never_holds(chosen: Mapping[str, Setting]) -> bool:
     return said.get("overflow") in ("ring", "drop_newest", "page")
 
 
+# What ends the life of a message, or of an idle node, beside what its sender says.
+_LIVES = ("message_ttl_ms", "max_ttl_ms", "expire_after_ms")
 # What says which messages become dead letters and where they go.
-_LETTERS = ("dead_letter_address", "max_delivery_count", "overflow")
+_LETTERS = ("dead_letter_address", "dead_letter_expired", "max_delivery_count", "overflow")
+_LETTERS_COME = "dead letters come here"
 
 
-def _keep_letters(address: str, chosen: dict[str, Setting], own: Mapping[str, Setting]) -> dict[str, str]:
-    """Take from ``chosen`` what would have a node send dead letters to itself; the origins to show instead.
+def _keep_letters(
+    address: str, chosen: dict[str, Setting], own: Mapping[str, Setting], defaults: BrokerDefaults
+) -> dict[str, str]:
+    """Take from ``chosen`` what would have a node send dead letters to itself, or drop those it has; the
+    origins to show instead.
 
-    One pattern may name the place for all that it matches, the place included: dead letters stay there.
+    One pattern may name the place for all that it matches, the place included: dead letters stay there, and
+    so does the place, whatever a wider pattern says of the life of messages and of idle nodes.
     ContradictionError where the node's own settings say so.
     """
     target = chosen.get("dead_letter_address")
-    if target is None or target.value != address:
+    if target is None:
+        count = chosen.get("max_delivery_count")
+        if count is None or count.name in own or defaults.dead_letter_address or address.startswith("$"):
+            return {}
+        return {count.name: f"default (none: {_LETTERS_COME}; not {chosen.pop(count.name).origin})"}
+    if target.value != address:
         return {}
     if target.name in own:
         reason = f"{address}: dead_letter_address is the node itself (from {target.origin})"
@@ -283,6 +317,7 @@ def _keep_letters(address: str, chosen: dict[str, Setting], own: Mapping[str, Se
     dropped = [
         chosen.pop(name) for name in _LETTERS if name in chosen and name not in own and _buries(chosen[name])
     ]
+    dropped += [chosen.pop(name) for name in _LIVES if name in chosen and name not in own]
     return {each.name: f"default ({each.origin} sends dead letters here)" for each in dropped}
 
 

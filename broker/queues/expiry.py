@@ -15,6 +15,22 @@ from broker.queues.queue import Entry
 SWEEP_MSGS = 1000
 
 
+def deadline_ms(now_ms: int, ttl_ms: int, absolute_ms: int, given_ms: int, most_ms: int) -> int:
+    """When a message that comes now expires, in the milliseconds of ``now_ms``; 0 for never.
+
+    ``ttl_ms`` and ``absolute_ms`` are what it brings, ``given_ms`` is for one that brings neither, and no
+    message has more than ``most_ms`` from now; 0 is none of each.
+    """
+    ends = [now_ms + ttl_ms] if ttl_ms else []
+    if absolute_ms:
+        ends.append(absolute_ms)
+    if given_ms and not ends:
+        ends.append(now_ms + given_ms)
+    if most_ms:
+        ends.append(now_ms + most_ms)
+    return min(ends, default=0)
+
+
 class Expiry:
     """A heap of entries by deadline, in monotonic nanoseconds."""
 

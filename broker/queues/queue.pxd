@@ -13,7 +13,7 @@ cdef class Entry:
     cdef public object extra
     cdef public unsigned int delivery_count
     cdef public char state
-    cdef public char durable, redelivered
+    cdef public char durable, redelivered, spared
 
 @cython.final
 cdef class Reader:

@@ -50,6 +50,7 @@ class Entry:
     """One message in one queue: the encoded bytes, immutable and shared, and what is its own.
 
     ``durable``: it is on the node's shelf. ``extra`` is None but for the few that were modified (``Extra``).
+    ``spared``: one of its delivery count was no failure of its own (``Engine.spare``).
     """
 
     def __init__(self, data: bytes, seq: int) -> None:
@@ -60,6 +61,7 @@ class Entry:
         self.state = codes.READY
         self.durable = False
         self.redelivered = False
+        self.spared = False
         self.delivery_count = 0
         self.extra: Extra | None = None
 

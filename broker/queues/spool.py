@@ -6,7 +6,8 @@ How a backlog goes to disk and comes back:
    What is behind it, oldest first, is encoded in runs of ``RUN_BYTES`` and handed to the pager; less
    than a run stays in memory. A run's bytes stay readable from memory until they are written.
 2. ``read_ahead`` asks for the first runs when fewer messages than that are ready, so that they are
-   there before a consumer needs them. Runs come back in order: one that is read early waits.
+   there before a consumer needs them, as far as memory has room; without any a run is read when no message
+   is ready. Runs come back in order: one that is read early waits.
 3. When no run is left, what was behind the gap is ready and the queue is a plain list again.
 4. A run that can't be written stays in memory, and one that can't be read on disk, until ``retry``.
 5. Readers, who don't take what comes first, look at runs where they lie (``ahead``, ``look``): a run is read,
@@ -27,7 +28,7 @@ from broker import codes, message
 from broker.queues.queue import Entry, Extra, Queue, Reader
 from broker.queues.scan import Scans
 from broker.records import MESSAGE, Buffer, read
-from broker.storage import DURABLE, REDELIVERED
+from broker.storage import DURABLE, REDELIVERED, SPARED
 
 RUN_BYTES = (1 << 16) - 64
 # Measured: draining 100 B and 1 KiB messages from disk is as fast as from memory from half of these on.
@@ -192,8 +193,8 @@ class Spool:
         self.queue.gap = True
         self._append(run)
 
-    def read_ahead(self, now_ns: int = 0) -> None:
-        """Ask for what will be needed soon, or has expired."""
+    def read_ahead(self, now_ns: int = 0, room_bytes: int = codes.UNBOUNDED) -> None:
+        """Ask for what will be needed soon, or has expired, where memory has room for so many bytes more."""
         if not self.runs or self.read_fault is not None:
             return
         if self.queue.ready < self.enough or self.is_over(now_ns):
@@ -202,12 +203,15 @@ class Spool:
             return
         first = self.runs[0]
         msgs = READ_AHEAD - self.queue.ready
-        nbytes = self.ahead_bytes - self.queue.ready * first.nbytes // max(first.count, 1)
+        nbytes = min(self.ahead_bytes - self.queue.ready * first.nbytes // max(first.count, 1), room_bytes)
+        # Consumers must go on where memory is full: what they take is what makes room.
+        least = 1 if self.queue.ready == 0 else 0
         for run in self.runs:
-            if msgs <= 0 or nbytes <= 0:
+            if msgs <= 0 or (nbytes <= 0 and least == 0):
                 break
             if run.is_empty():
                 continue
+            least = 0
             msgs -= run.count
             nbytes -= run.nbytes
             run.wanted = True
@@ -496,6 +500,7 @@ def _encode(buffer: Buffer, entry: Entry) -> int:
         if entry.extra.annotations:
             data = message.with_annotations(data, entry.extra.annotations)
     flags = (DURABLE if entry.durable else 0) | (REDELIVERED if entry.redelivered else 0)
+    flags |= SPARED if entry.spared else 0
     buffer.add(MESSAGE, 0, entry.seq, flags, entry.delivery_count, expires_ns, data)
     return len(entry.data)
 
@@ -524,6 +529,7 @@ def _set(entry: Entry, flags: int, delivery_count: int, expires_ns: int) -> None
     """All but its bytes."""
     entry.durable = bool(flags & DURABLE)
     entry.redelivered = bool(flags & REDELIVERED)
+    entry.spared = bool(flags & SPARED)
     entry.delivery_count = delivery_count
     if expires_ns:
         entry.extra = Extra()

@@ -67,9 +67,11 @@ class Door:
     """How a client came: what the listener and TLS know of it before it says a word.
 
     ``external_user`` is whom its certificate belongs to. ``own``: it is the broker itself, for a route.
+    ``listener`` is the port's URL, as its setting has it.
     """
 
     loopback: bool = False
     secure: bool = False
     external_user: str = ""
     own: bool = False
+    listener: str = ""

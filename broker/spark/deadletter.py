@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from proton import Array, Described, Message, symbol, timestamp, uint
+from proton import Array, Described, Message, int32, symbol, timestamp, uint
 
 from .errors import RefusedError
 
@@ -16,14 +16,18 @@ _REASON = symbol("x-opt-sluice-dead-letter-reason")
 _ADDRESS = symbol("x-opt-sluice-original-address")
 _TIME = symbol("x-opt-sluice-dead-letter-time")
 _COUNT = symbol("x-opt-sluice-dead-letter-count")
+_TTL = symbol("x-opt-sluice-original-ttl")
+_EXPIRY = symbol("x-opt-sluice-original-expiry-time")
 _MOST = (1 << 32) - 1
+_MOST_SIGNED = (1 << 31) - 1
 
 
 def annotated(message: bytes, address: str | None, why: RefusedError) -> bytes:
-    """The message, its id kept, with the annotations that the broker's own dead letters have.
+    """The message, its id kept, with the annotations and properties that the broker's own dead letters have.
 
-    The original address is the first one's, where it was a dead letter before. It has no ttl any more, lest
-    it expires where it is to be looked into, and its deliveries are counted anew.
+    The original address is the first one's, where it was a dead letter before. It expires no more, lest
+    it does where it is to be looked into: when it would have is an annotation. Its deliveries are counted
+    anew.
     """
     found = _decoded(message)
     annotations = dict(found.annotations or {})
@@ -32,14 +36,26 @@ def annotated(message: bytes, address: str | None, why: RefusedError) -> bytes:
     first = annotations.get(_ADDRESS)
     if not count or not isinstance(first, str) or isinstance(first, symbol):
         first = address or found.address or ""
+    count = min(count + 1, _MOST)
     annotations |= {
         _REASON: str(why),
         _ADDRESS: first,
         _TIME: timestamp(int(time.time() * 1000)),
-        _COUNT: uint(min(count + 1, _MOST)),
+        _COUNT: uint(count),
     }
+    if found.ttl:
+        annotations[_TTL] = uint(round(found.ttl * 1000))
+    if found.expiry_time:
+        annotations[_EXPIRY] = timestamp(round(found.expiry_time * 1000))
     found.annotations = annotations
-    found.ttl, found.first_acquirer, found.delivery_count = 0, False, 0
+    properties: Any = {
+        **(found.properties or {}),
+        "sluice_dead_letter_reason": str(why),
+        "sluice_dead_letter_origin": first,
+        "sluice_dead_letter_count": int32(min(count, _MOST_SIGNED)),
+    }
+    found.properties = properties
+    found.ttl, found.expiry_time, found.first_acquirer, found.delivery_count = 0, 0, False, 0
     return bytes(found.encode())
 
 

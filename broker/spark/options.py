@@ -119,6 +119,13 @@ class Options:
     selector: str | None = option(
         Text(), "a JMS selector: only messages that match are taken", None, ends=("source",)
     )
+    subscription: str | None = option(
+        Text(),
+        "of a topic: the name of a durable subscription, which keeps what is published between two runs."
+        " Without it a stream reads what is published while it runs",
+        None,
+        ends=("source",),
+    )
     links: int = option(
         Count(1, 255),
         "the most links a queue is read over, opened one after the other as micro-batches need them: each"
@@ -234,6 +241,10 @@ def _contradictions(found: Options, end: End) -> list[str]:
     wrong = []
     if end == "source" and found.address is None:
         wrong.append("address is missing")
+    if found.subscription is not None and found.node_kind == "queue":
+        wrong.append("subscription is of a topic, not of a queue")
+    if found.subscription is not None and "|" in found.subscription:
+        wrong.append("subscription must not contain '|'")
     if found.user is not None and (found.password_env is None) == (found.password_file is None):
         wrong.append("user needs one of passwordEnv and passwordFile")
     if found.user is None and (found.password_env or found.password_file):

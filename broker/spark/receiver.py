@@ -385,10 +385,18 @@ class Receiver(Connection):
             self._inquiry.ask(self.session())
 
     def _attach(self) -> None:
-        link = lib.pn_receiver(self.session(), f"{self.container}-{len(self._links)}".encode())
+        name = f"{self.container}-{len(self._links)}"
+        subscribes = self.options.subscription is not None and not self.copies
+        if subscribes:
+            # Behind the mark each link of a shared subscription is told from the others (Qpid JMS).
+            name = f"{self.options.subscription}|{name}"
+        link = lib.pn_receiver(self.session(), name.encode())
         source = lib.pn_link_source(link)
         lib.pn_terminus_set_address(source, (self.options.address or "").encode())
-        self.asks_for_node(source)
+        if subscribes:
+            _subscribe(source)
+        else:
+            self.asks_for_node(source)
         if self.copies:
             lib.pn_terminus_set_distribution_mode(source, cproton.PN_DIST_MODE_COPY)
             lib.pn_link_set_snd_settle_mode(link, cproton.PN_SND_SETTLED)
@@ -399,6 +407,20 @@ class Receiver(Connection):
             _filter(lib.pn_terminus_filter(source), self.options.selector)
         lib.pn_link_open(link)
         self._links.append(link)
+
+
+def _subscribe(source: Handle) -> None:
+    """Ask for a durable subscription that is found again by its name alone: another run is another container,
+    and its connection may come before the broker has missed the last one's.
+    """
+    lib.pn_terminus_set_durability(source, cproton.PN_DELIVERIES)
+    lib.pn_terminus_set_expiry_policy(source, cproton.PN_EXPIRE_NEVER)
+    capabilities = lib.pn_terminus_capabilities(source)
+    lib.pn_data_put_array(capabilities, False, cproton.PN_SYMBOL)
+    lib.pn_data_enter(capabilities)
+    for name in (b"topic", b"shared", b"global"):
+        _put(capabilities, lib.pn_data_put_symbol, name)
+    lib.pn_data_exit(capabilities)
 
 
 def _capabilities(link: Handle) -> set[str]:

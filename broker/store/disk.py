@@ -23,7 +23,7 @@ import lmdb
 
 from broker.errors import OperatorError
 from broker.records import DEFINE, NOTE, REMOVE
-from broker.storage import DURABLE, FAILED, FULL, WRITING, Shelf
+from broker.storage import DURABLE, FAILED, FULL, LARGE_NOTE, WRITING, Shelf
 from broker.store.checkpoint import GonePage, Taken, adopt, take, write
 from broker.store.directory import Change, Directory, Meta, PageRow, make, try_to_read
 from broker.store.faults import DamagedStore, StoreInUse, SyncFault, is_lack_of_room
@@ -102,6 +102,8 @@ class DiskStore(Shelves):
         super().__init__()
         self._done: deque[Done] = deque()
         self._taken: Taken | None = None
+        # Notes of large messages as they were, by the group that changes them, until that is synced.
+        self._unsynced_larges: deque[tuple[int, str, bytes]] = deque()
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
         self._opened = contextlib.ExitStack()
@@ -180,8 +182,11 @@ class DiskStore(Shelves):
         self.record(REMOVE, shelf.id, 0, b"")
 
     def note(self, key: str, value: bytes) -> None:
-        if self._notes.get(key, b"") == value and key:
+        before = self._notes.get(key, b"")
+        if before == value and key:
             return
+        if before and key.startswith(LARGE_NOTE):
+            self._unsynced_larges.append((self.group, key, before))
         self._notes[key] = value
         self._changed_notes[key] = value
         self.record(NOTE, 0, 0, name_and(key, value))
@@ -200,6 +205,8 @@ class DiskStore(Shelves):
     def _take_note(self) -> None:
         """Of what the threads have done."""
         self.synced = self.journal.synced
+        while self._unsynced_larges and self._unsynced_larges[0][0] <= self.synced:
+            self._unsynced_larges.popleft()
         self.behind_bytes = self.journal.pending_bytes
         self.syncs = self.journal.writes
         self.sync_ns = self.journal.sync_ns
@@ -262,7 +269,11 @@ class DiskStore(Shelves):
         return larges_of(self._notes, self.path)
 
     def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
-        """Copy all of it, as of one moment, into a new directory; ``done`` is called on our thread."""
+        """Copy all of it, as of one moment, into a new directory; ``done`` is called on the keeper's thread.
+
+        The moment is what is on disk now. The caller sees to it that until then no file of a large message
+        goes of which the store has a note, or had one whose end isn't synced.
+        """
         self.seal()
         number, offset = self.journal.place()
         if offset == 0 and self._prepared > number:
@@ -270,7 +281,8 @@ class DiskStore(Shelves):
             # for the journal may begin to write behind it meanwhile.
             number, offset = number + 1, BLOCK_BYTES
         oldest = self._oldest
-        larges = self._larges()
+        unsynced = {key: note for _, key, note in self._unsynced_larges}
+        larges = larges_of(self._notes | unsynced, self.path)
         self._keeper.ask(lambda: done(self._copy(target, oldest, number, offset, larges)))
 
     # --- inside

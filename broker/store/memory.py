@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from broker.storage import REDELIVERED, Shelf, Store
+from broker.storage import REDELIVERED, SPARED, Shelf, Store
 
 
 class MemoryShelf(Shelf):
@@ -24,10 +24,11 @@ class MemoryShelf(Shelf):
         self.messages[seq] = (flags, delivery_count, expires_ms, data)
         self.store.touch(len(data))
 
-    def update(self, seq: int, delivery_count: int) -> None:
+    def update(self, seq: int, delivery_count: int, spared: bool = False) -> None:
         if seq in self.messages:
             flags, _, expires_ms, data = self.messages[seq]
-            self.messages[seq] = (flags | REDELIVERED, delivery_count, expires_ms, data)
+            flags |= REDELIVERED | (SPARED if spared else 0)
+            self.messages[seq] = (flags, delivery_count, expires_ms, data)
             self.store.touch(0)
 
     def forget(self, seq: int, nbytes: int) -> None:

@@ -12,12 +12,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from broker.records cimport HEAD_BYTES, Buffer, Head, next_record
 from broker.records import DEFINE, FORGET, MESSAGE, NOTE, REMOVE, UPDATE
 from broker.storage cimport Shelf, Store
-from broker.storage import DURABLE, REDELIVERED
+from broker.storage import DURABLE, REDELIVERED, SPARED
 from broker.store.journal cimport Journal
 from broker.store.journal import group_bytes
 
 cdef int RECORD_MESSAGE = MESSAGE, RECORD_FORGET = FORGET, RECORD_UPDATE = UPDATE
 cdef int GIVEN_BACK = DURABLE | REDELIVERED
+cdef int GIVEN_BACK_SPARED = GIVEN_BACK | SPARED
 
 # A new group goes to the next file where less than this is left of the present one; a group that
 # turns out larger makes its file longer.
@@ -152,15 +153,16 @@ cdef class DiskShelf(Shelf):
         self.store.buffer.add(RECORD_MESSAGE, self.id, seq, flags, delivery_count, expires_ms, data)
         self.store.open_records += 1
 
-    cpdef object update(self, long seq, long delivery_count):
+    cpdef object update(self, long seq, long delivery_count, bint spared=False):
         cdef Extent extent = self.extent_of(seq)
+        cdef int flags = GIVEN_BACK_SPARED if spared else GIVEN_BACK
         if extent is None:
             return
-        self.updates[seq] = (GIVEN_BACK, delivery_count)
+        self.updates[seq] = (flags, delivery_count)
         if extent.place is not None:
             extent.changed = True
             self.store.touched.add(self)
-        self.store.buffer.add(RECORD_UPDATE, self.id, seq, GIVEN_BACK, delivery_count, 0, b"")
+        self.store.buffer.add(RECORD_UPDATE, self.id, seq, flags, delivery_count, 0, b"")
         self.store.open_records += 1
 
     cpdef object forget(self, long seq, long nbytes):

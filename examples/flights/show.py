@@ -84,8 +84,10 @@ class Outcome:
 def run(plan: Plan, watch: Callable[[Look], None] = lambda _: None) -> Outcome:
     """Sends and receives every row; ``watch`` gets a look ten times a second.
 
-    Raises ClientError or OperatorError if the broker can't be reached or the queue isn't empty.
+    Raises ClientError or OperatorError if the broker can't be reached, the queue isn't empty or the data set
+    isn't installed.
     """
+    table.archive()  # before anybody waits for rows that can't come
     spawn = multiprocessing.get_context("spawn")
     with Management(plan.url) as management, ProcessPoolExecutor(2, mp_context=spawn) as processes:
         first = _begin(management, plan)

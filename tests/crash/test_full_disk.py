@@ -21,7 +21,8 @@ from tests.crash.shim import Shim
 from tests.crash.watching import in_trouble, ready, stalled, stat, until
 
 CONFIG = "store: {journal_file_size: 1MB}\n"
-POLICIES = "policies:\n  - {match: '>', durable: true, flow_control: false, max_size: 1GB}\n"
+LIMITS = "flow_control: false, overflow: reject, max_size: 1GB"
+POLICIES = f"policies:\n  - {{match: '>', durable: true, {LIMITS}}}\n"
 DISK_BYTES = 32 << 20
 NO_ROOM = "No space left on device"
 

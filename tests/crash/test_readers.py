@@ -16,7 +16,10 @@ from broker.cli.main import main
 from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
+from broker.queues.spool import READ_AHEAD
 from tests.crash.conftest import Broker
+from tests.crash.test_come_back import CONFIG as LARGE_CONFIG
+from tests.crash.test_come_back import forge, lose_bodies
 from tests.wire.conftest import wait_until
 from tests.wire.terminus import Asks, connected, flush, is_silent, selector
 
@@ -24,6 +27,10 @@ CONFIG = "store: {journal_file_size: 1MB}\n"
 LIMITS = "flow_control: false, max_count: 0, max_size: 1GB"
 DURABLE = f"policies:\n  - {{match: '>', durable: true, {LIMITS}}}\n"
 PAGES = "policies:\n  - {match: '>', overflow: page, memory_limit: 1MB, flow_control: false}\n"
+DEAD_LETTERS = (
+    f"policies:\n  - {{match: orders, durable: true, dead_letter_address: dead, {LIMITS}}}\n"
+    "  - {match: dead, durable: true}\n"
+)
 ALL = 22_000
 EVERY = 2_200
 SECONDS = 60.0
@@ -233,3 +240,37 @@ def test_why_says_what_a_selector_has_searched(paging: Broker, capsys: pytest.Ca
 
         wanted = "its selector matched none of 5,000 messages"
         wait_until(lambda: f"{wanted}; it goes on" in said(), 20, "it to have searched all")
+
+
+@pytest.fixture
+def lettered(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that keeps everything, large messages in files, and has a place for dead letters."""
+    yield from started(Broker(tmp_path / "broker", DEAD_LETTERS, LARGE_CONFIG))
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "kill -9"])
+def test_readers_pass_over_a_large_message_that_has_lost_its_body(lettered: Broker, end: str) -> None:
+    """It becomes a dead letter once it is read ahead; until then no reader of the disk gets what is left."""
+    broker, small, large = lettered, 2 * READ_AHEAD, 10
+    fill(broker, "orders", small, True, 500, small + 1)
+    for _ in range(large):
+        # One that comes behind another is in memory as a whole before it is looked at.
+        fill(broker, "orders", 1, True, 200_000, 1)
+    # All of it is on disk only, and the large ones behind what is read ahead.
+    restart(broker, end, small + large - 1)
+    assert broker.stop() == 0
+    forge(broker, lose_bodies)
+    broker.start()
+    assert depth(broker, "orders") == small + large
+    with connected(url(broker)) as connection:
+        receiver = connection.create_receiver("orders", credit=large, options=Asks(filters=BLUE))
+        assert is_silent(receiver)
+    assert browse(broker, "orders", small) == list(range(small))
+    assert listed_over_http(broker, "orders", small - 50) == list(range(small - 50, small))
+    assert depth(broker, "orders") == small + large
+    with connected(url(broker)) as connection:
+        receiver = connection.create_receiver("orders", credit=500)
+        assert receive(receiver, small) == list(range(small))
+        assert is_silent(receiver)
+    wait_until(lambda: depth(broker, "dead") == large, 20, "what is left to be dead letters")
+    assert depth(broker, "orders") == 0

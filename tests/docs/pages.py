@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BESIDE = {"background", "endless"}
-LANGUAGES = {"sh", "text", "console", "yaml", "json", "python", "ini", "promql"}
+LANGUAGES = {"sh", "text", "console", "yaml", "json", "python", "ini", "promql", "javascript", "java"}
 
 _FENCE = re.compile(r"^```(.*)$")
 _ANYTHING = re.compile(r" ?(?:\.\.\.|…|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z) ?")
@@ -44,6 +44,12 @@ class Block:
     def language(self) -> str:
         """The fence's first word."""
         return self.words[0] if self.words else ""
+
+
+def applications(page: Path) -> dict[str, str]:
+    """The programs that a page shows, by the names that its comments `application: NAME` give them."""
+    found = re.findall(r"^<!-- application: (\S+) -->\n```\w+\n(.*?)^```$", page.read_text(), re.M | re.S)
+    return dict(found)
 
 
 def pages() -> list[Path]:

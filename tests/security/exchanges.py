@@ -11,7 +11,8 @@ from broker.security.users import FEWEST, KEPT, User, Users, make_verifier
 from broker.security.vocabulary import MECHANISMS
 
 PASSWORD = "correct horse"
-OPEN = b"\x00\x00\x00\x0c\x02\x00\x00\x00\x00\x53\x10\x45"
+# An open with nothing but a container-id.
+OPEN = b"\x00\x00\x00\x11\x02\x00\x00\x00\x00\x53\x10\xc0\x04\x01\xa1\x01x"
 
 
 def a_user(name: str, password: str = PASSWORD, **more: frozenset[str]) -> User:

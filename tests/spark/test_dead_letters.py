@@ -29,6 +29,7 @@ POLICIES = """policies:
     kind: queue
   - match: "small"
     flow_control: false
+    overflow: reject
     max_count: 10
 """
 REASON = symbol("x-opt-sluice-dead-letter-reason")
@@ -137,8 +138,11 @@ def test_a_filtered_part_goes_back_with_its_ids(spark: SparkSession, letters: Ru
         assert body == {"row": number, "kind": symbol("as it was")}
         assert isinstance(body, dict)
         assert isinstance(body["kind"], symbol)
-        named: object = message.properties
-        assert (named, message.subject) == ({"from": "ana"}, "s")
+        named: dict[str, object] = message.properties or {}
+        told = {name for name in named if name.startswith("sluice_dead_letter_")}
+        assert told == {f"sluice_dead_letter_{name}" for name in ("reason", "origin", "count")}
+        assert {name: named[name] for name in named.keys() - told} == {"from": "ana"}
+        assert message.subject == "s"
         assert message.annotations is not None
         assert message.annotations[REASON] == "rejected"
     rest = taken(letters, DEAD)

@@ -69,6 +69,20 @@ def test_a_batch_beyond_one_links_window_takes_more_links_and_keeps_the_order(br
         await_number(broker, "q", "depth_msgs", 0)
 
 
+def test_a_named_subscription_keeps_what_is_published_between_two_runs(broker: RunningBroker) -> None:
+    options = source(broker.url, "news", nodeKind="topic", subscription="nightly")
+    with receiver(options) as found:
+        assert take(found, 10) == []
+        feed(broker.url, "news", names(5))
+        assert [id_of(each) for each in take(found, 10)] == names(5)
+        found.settle(5)
+    feed(broker.url, "news", names(20, 5))
+    with receiver(options) as found:
+        assert [id_of(each) for each in take(found, 100)] == names(20, 5)
+        found.settle(20)
+        assert take(found, 100, wait_s=0.05) == []
+
+
 def test_a_topic_has_one_link_alone_and_each_message_comes_once(broker: RunningBroker) -> None:
     options = source(broker.url, "news", nodeKind="topic")
     with receiver(options) as found:

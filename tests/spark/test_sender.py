@@ -187,7 +187,7 @@ def test_a_rejected_message_can_go_elsewhere_with_the_reason(start_broker: Start
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_dead_letter_is_as_the_brokers_own(count: int) -> None:
     """Its ttl is gone, the first address stays, and how often it became one is counted."""
-    message = Message(body=b"x", inferred=True, id="m-1", ttl=1.0, durable=True, priority=7)
+    message = Message(body=b"x", inferred=True, id="m-1", ttl=1.0, expiry_time=9e9, durable=True, priority=7)
     message.annotations = {"x-opt-origin": "test"}
     ours = theirs = bytes(message.encode())
     why = RefusedError("amqp:not-allowed", "no")
@@ -201,6 +201,7 @@ def test_a_dead_letter_is_as_the_brokers_own(count: int) -> None:
         assert each.annotations is not None
         assert each.annotations.pop("x-opt-sluice-dead-letter-time") > 0
     assert found.annotations == model.annotations
+    assert found.properties == model.properties
     assert found.annotations is not None
     assert found.annotations["x-opt-sluice-original-address"] == "first"
     assert (found.id, found.durable, found.priority, found.ttl) == ("m-1", True, 7, 0.0)

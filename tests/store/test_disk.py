@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,11 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.errors import OperatorError
-from broker.storage import DURABLE, FULL, REDELIVERED, WRITING
+from broker.records import crc32c
+from broker.storage import DURABLE, FULL, LARGE_FILE, LARGE_NOTE, REDELIVERED, WRITING
 from broker.store.check import check, copy, stats
 from broker.store.disk import DiskStore
 from broker.store.faults import DamagedStore, StoreInUse
 from broker.store.files import JournalFiles
+from broker.store.pagefile import PageFile, Place
 from tests.store.test_port import Kept
 
 
@@ -236,6 +240,58 @@ def test_a_backup_before_anything_was_written_since_the_start_is_whole(tmp_path:
     restored = Kept("disk", tmp_path / "backup")
     assert [message[0] for message in restored.contents()["q"]] == list(range(1, 101))
     restored.store.close()
+
+
+def test_a_backup_is_as_of_the_moment_it_was_asked_for(tmp_path: Path) -> None:
+    """Although the journal begins its first file of this run before anything is copied."""
+    kept = Kept("disk", tmp_path / "data")
+    shelf = kept.store.shelve("q", b"")
+    for seq in range(1, 101):
+        shelf.append(seq, DURABLE, 0, 0, bytes(80))
+    kept.sync()
+    kept.store.close()
+    again = Kept("disk", tmp_path / "data")
+    assert isinstance(again.store, DiskStore)
+    go_on = threading.Event()
+    done: list[Exception | None] = []
+    again.store._keeper.ask(lambda: wait_for(go_on.is_set))
+    again.store.backup(tmp_path / "backup", done.append)
+    found = again.store.recovered.shelves[0].shelf
+    for seq in range(101, 201):
+        found.append(seq, DURABLE, 0, 0, bytes(80))
+    for seq in range(1, 51):
+        found.forget(seq, 80)
+    again.sync()
+    go_on.set()
+    wait_for(lambda: bool(done))
+    assert done == [None]
+    again.store.close()
+    restored = Kept("disk", tmp_path / "backup")
+    assert [message[0] for message in restored.contents()["q"]] == list(range(1, 101))
+    restored.store.close()
+
+
+def test_a_backup_has_the_file_of_a_large_message_that_is_about_to_be_gone(tmp_path: Path) -> None:
+    """That it was taken isn't on disk yet, so the copy's journal refers to its file."""
+    kept = Kept("disk", tmp_path / "data")
+    store = kept.store
+    assert isinstance(store, DiskStore)
+    body = b"body" * 1000
+    (tmp_path / "data" / "large").mkdir()
+    (tmp_path / "data" / "large" / "00000001").write_bytes(body)
+    for turn in range(20):
+        note = f"{LARGE_NOTE}1/{turn}/q"
+        store.note(note, LARGE_FILE.pack(len(body), crc32c(body)))
+        kept.sync()
+        store.note(note, b"")
+        done: list[Exception | None] = []
+        store.backup(tmp_path / f"backup-{turn}", done.append)
+        wait_for(lambda: bool(done))  # noqa: B023
+        assert done == [None]
+        kept.sync()
+        restored = DiskStore.open(tmp_path / f"backup-{turn}", file_bytes=1 << 20)
+        restored.close()
+    store.close()
 
 
 @pytest.mark.parametrize("target", ["x\0y", "\ud800", "a" * 300])
@@ -513,6 +569,44 @@ def test_a_store_without_room_for_a_journal_file_opens_as_full(tmp_path: Path, s
     last = Kept("disk", small_disk / "data")
     assert [message[0] for message in last.contents()["q"]] == list(range(501, 2001))
     last.store.close()
+
+
+def test_a_store_that_was_full_writes_again_though_nothing_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No message comes or goes, and every closed file of the journal has some: the once-a-second look alone
+    finds out that there is room again.
+    """
+    kept = Kept("disk", tmp_path)
+    store = kept.store
+    assert isinstance(store, DiskStore)
+    is_full = True
+    write = PageFile.write
+
+    def refusing(pages: PageFile, records: bytes) -> Place:
+        if is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(pages.path))
+        return write(pages, records)
+
+    monkeypatch.setattr(PageFile, "write", refusing)
+    shelf = store.shelve("q", b"")
+    for seq in range(1, 6001):
+        shelf.append(seq, DURABLE, 0, 0, bytes(1000))
+        if seq % 100 == 0:
+            kept.sync()
+    for _ in range(10):
+        store.maintain()
+        wait_for(lambda: store.attend() >= 0 and not store._busy)
+        assert store.state == FULL
+    is_full = False
+
+    def goes_on() -> bool:
+        store.maintain()
+        store.attend()
+        return store.state == WRITING
+
+    wait_for(goes_on)
+    store.close()
 
 
 @pytest.fixture

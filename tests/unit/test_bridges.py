@@ -90,7 +90,7 @@ def test_the_targets_fullness_stops_nobody_where_one_end_has_no_flow_control(wit
     world = World()
     words: dict[str, dict[str, object]] = {
         "a": {"flow_stop_count": 100, "flow_resume_count": 50},
-        "b": {"flow_stop_count": 8, "max_count": 10},
+        "b": {"flow_stop_count": 8, "max_count": 10, "overflow": "reject"},
     }
     words[without]["flow_control"] = False
     a, b = world.queue("a", **words["a"]), world.queue("b", **words["b"])

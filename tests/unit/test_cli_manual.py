@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from broker.cli import manual
 from broker.cli.main import VERBS, verb_of
+from broker.events.schema import KINDS
 from tests.needs import program
 
 ROOT = Path(__file__).parents[2]
@@ -57,3 +59,10 @@ def test_groff_has_nothing_to_object_to() -> None:
     )
     assert done.stderr == ""
     assert "sluice config add queue orders --max-queue-count 1000" in done.stdout.replace("‐", "-")
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=str)
+def test_every_kind_of_event_that_a_page_asks_for_exists(page: Path) -> None:
+    asked = re.findall(r"sluice events[^`\n|]*?--kind[ =]([\w-]+)", page.read_text())
+    assert [kind for kind in asked if kind not in {*KINDS, "KIND"}] == []
+    assert page != ROOT / "docs" / "cli.md" or "stopped" in asked

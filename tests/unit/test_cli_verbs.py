@@ -118,9 +118,10 @@ def test_qpid_configs_flags_become_settings(fake: FakeBroker, capsys: pytest.Cap
         ("unbind x b/c", ("DELETE", "org.sluice.binding", "x/b/c", {"source": "x", "target": "b/c"})),
     ],
 )
-def test_each_command_asks_one_thing(fake: FakeBroker, words: str, call: Call) -> None:
+def test_each_command_asks_for_one_change(fake: FakeBroker, words: str, call: Call) -> None:
+    """What is there before, so that it can tell what it created, is asked besides."""
     assert cli.main(["config", *words.split()]) == 0
-    assert fake.calls == [call]
+    assert [each for each in fake.calls if each[0] != "explain"] == [call]
 
 
 @pytest.mark.parametrize(

@@ -345,7 +345,8 @@ def idle_credit_taken_back(world: DeadlockWorld) -> None:
         app.attach(node)
         app.send(node, 1)
         busy.attach(node)
-    world.run(0.5)
+    # What they used is remembered for a minute at most.
+    world.run(70)
     for _ in range(10):
         for node in (a, b):
             busy.send(node)

@@ -172,7 +172,7 @@ def test_what_is_stopped_when_the_watch_begins_is_told(world: Watched) -> None:
 
 
 def test_refused_dropped_and_parked_messages_are_counted_once_an_interval(world: Watched) -> None:
-    full = world.queue("full", max_count=2, flow_control=False)
+    full = world.queue("full", max_count=2, flow_control=False, overflow="reject")
     ring = world.queue("ring", max_count=2, overflow="ring")
     world.put(full, 5)
     world.put(ring, 6)

@@ -13,11 +13,13 @@ from broker.flow.limits import (
     BrokerDefaults,
     NodeSettings,
     SettingError,
+    bounded,
     complete,
     from_arguments,
     resolve,
 )
-from broker.flow.vocabulary import FIELDS, argument_key
+from broker.flow.vocabulary import FIELDS, Value, argument_key
+from broker.queues.expiry import deadline_ms
 from broker.units import KB, MB
 
 pytestmark = pytest.mark.flow
@@ -76,7 +78,8 @@ def test_a_node_that_sets_nothing_has_the_defaults() -> None:
 
 
 def test_deliveries_are_limited_where_dead_letters_have_a_place() -> None:
-    assert resolved().max_delivery_count == 0
+    assert (resolved().max_delivery_count, resolved().dead_letter_address) == (10, "DLQ")
+    assert resolved(max_delivery_count=0).max_delivery_count == 0
     assert resolved(dead_letter_address="dlq").max_delivery_count == 10
     assert resolved(dead_letter_address="dlq", max_delivery_count=0).max_delivery_count == 0
     assert resolved(max_delivery_count=3).max_delivery_count == 3
@@ -84,7 +87,17 @@ def test_deliveries_are_limited_where_dead_letters_have_a_place() -> None:
 
 @pytest.mark.parametrize("empty", [None, ""])
 def test_no_dead_letter_address_is_none(empty: object) -> None:
-    assert resolved(dead_letter_address=empty) == resolved()
+    settings = resolved(dead_letter_address=empty)
+    assert (settings.dead_letter_address, settings.max_delivery_count) == ("", 0)
+    assert settings == resolve({}, BrokerDefaults().without_letters("of a test"))
+
+
+def test_what_expired_is_a_dead_letter_only_where_somebody_named_a_place() -> None:
+    assert not resolved().dead_letter_expired
+    assert not resolved(dead_letter_address="").dead_letter_expired
+    assert resolved(dead_letter_address="DLQ").dead_letter_expired
+    assert not resolved(dead_letter_address="dlq", dead_letter_expired=False).dead_letter_expired
+    assert resolved(dead_letter_expired=True).dead_letter_expired
 
 
 def test_overflow_to_dead_letters_needs_a_place_for_them() -> None:
@@ -296,6 +309,47 @@ def test_the_shorthand_may_not_disagree_with_a_stop_size() -> None:
     assert refusal(flow_control="60MB", flow_stop_size="50MB") == (
         "flow_control '60MB' and flow_stop_size '50MB' disagree"
     )
+
+
+# Overflow without flow control
+
+
+@pytest.mark.parametrize(
+    ("switch", "why"),
+    [
+        (DEFAULTS, "flow_control is false"),
+        (BrokerDefaults(flow_control=False), "flow control is switched off for the whole broker"),
+    ],
+)
+def test_without_flow_control_a_node_pages_unless_overflow_says_otherwise(
+    switch: BrokerDefaults, why: str
+) -> None:
+    """Nobody loses messages by switching flow control off alone."""
+    given: dict[str, Value] = {"flow_control": False, "memory_limit": MB}
+    completed = complete(given, switch)
+    assert completed.settings.overflow == "page"
+    assert completed.notes["overflow"] == f"default (page: {why})"
+    # A backlog on disk needs no lower limit for what is in memory.
+    assert completed.settings.max_size == 100 * MB
+    for word in ("reject", "ring", "drop_newest"):
+        said = complete({**given, "overflow": word}, switch)
+        assert said.settings.overflow == word
+        assert "overflow" not in said.notes
+
+
+def test_where_thresholds_hold_with_active_consumers_only_a_node_pages_by_default() -> None:
+    """It keeps its thresholds for when somebody receives; what is held while somebody does fits in memory."""
+    unread = resolved(enforce_flow="with_active_consumers", max_count=100, memory_limit=MB)
+    assert (unread.overflow, counts(unread), unread.max_size) == ("page", (100, 80, 70), MB)
+    assert resolved(enforce_flow="with_active_consumers", overflow="reject").overflow == "reject"
+    assert resolved(enforce_flow="always").overflow == "reject"
+    notes = complete({"enforce_flow": "with_active_consumers"}, DEFAULTS).notes
+    assert notes["overflow"] == "default (page: enforce_flow is with_active_consumers)"
+
+
+def test_with_flow_control_overflow_is_reject() -> None:
+    assert complete({"flow_control": True}, DEFAULTS).notes["overflow"] == "default"
+    assert resolved(flow_control=True).overflow == resolved().overflow == "reject"
 
 
 # Ring queues, rule 10
@@ -626,3 +680,119 @@ def test_a_default_beside_an_explicit_threshold_keeps_the_order(
 def test_a_hard_limit_alone_is_never_refused(limit: int, defaults: BrokerDefaults) -> None:
     settings = resolve({"max_count": limit}, defaults)
     assert counts(settings)[0] == limit
+
+
+# --- times
+
+
+def test_times_of_messages_and_of_idle_nodes() -> None:
+    settings = resolved(message_ttl="10m", max_ttl="1h", expire_after="30s")
+    assert settings.message_ttl_ms == 600_000
+    assert settings.max_ttl_ms == 3_600_000
+    assert settings.expire_after_ms == 30_000
+    plain = resolved()
+    assert (plain.message_ttl_ms, plain.max_ttl_ms, plain.expire_after_ms) == (0, 0, 0)
+
+
+def test_no_message_is_given_more_time_than_any_may_have() -> None:
+    completed = complete({"message_ttl_ms": 5000, "max_ttl_ms": 2000}, BrokerDefaults())
+    assert completed.settings.message_ttl_ms == 2000
+    assert completed.notes["message_ttl_ms"] == "lowered to max_ttl"
+    # None is given, and all are cut, where only that is set.
+    assert resolved(max_ttl="2s").message_ttl_ms == 0
+    assert resolved(message_ttl="5s", max_ttl=0).message_ttl_ms == 5000
+
+
+@pytest.mark.parametrize("key", ["message_ttl", "max_ttl", "expire_after"])
+def test_another_time_is_refused(key: str) -> None:
+    for wrong in ("soon", -1, 1 << 32):
+        explicit: dict[str, Any] = {key: wrong}
+        assert refusal(**explicit).startswith(f"{key}: ")
+
+
+_times = st.one_of(st.just(0), st.integers(1, 1 << 32))
+
+
+@given(st.integers(0, 1 << 42), _times, _times, _times, _times)
+def test_a_deadline_is_the_earliest_of_what_holds(
+    now: int, ttl: int, absolute: int, most: int, given_ttl: int
+) -> None:
+    """Brought times hold unless they are longer than the longest; one is given only where none is brought."""
+    if most and given_ttl:
+        given_ttl = min(given_ttl, most)
+    found = deadline_ms(now, ttl, absolute, given_ttl, most)
+    brought = [each for each in (ttl and now + ttl, absolute) if each]
+    if found == 0:
+        assert not brought
+        assert not given_ttl
+        assert not most
+        return
+    for end in brought:
+        assert found <= end
+    if most:
+        assert found <= now + most
+    allowed = [*brought, now + most if most else 0, now + given_ttl if given_ttl and not brought else 0]
+    assert found in allowed
+    if given_ttl and not brought:
+        assert found == now + given_ttl
+    # Without a policy it is what it was: the earlier of the two that a message may bring.
+    assert deadline_ms(now, ttl, absolute, 0, 0) == min(brought, default=0)
+
+
+# --- what a client asks for, within policies
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "held"),
+    [
+        ({"max_count": 1000}, {}, {"max_count": 1000}),
+        ({"max_count": 1000}, {"max_count": 50}, {"max_count": 50}),
+        ({"max_count": 0}, {"max_count": 50}, {"max_count": 50}),
+        ({"max_count": 0}, {"max_count": 0}, {"max_count": 0}),
+        ({"flow_stop_count": 0}, {"max_count": 50}, {"flow_stop_count": 0}),
+        ({"flow_stop_count": 0}, {"flow_stop_count": 40}, {"flow_stop_count": 40}),
+        ({"flow_stop_size": 90}, {"max_size": 50}, {"flow_stop_size": 50}),
+        ({"flow_resume_count": 45}, {"flow_stop_count": 40}, {"flow_resume_count": 40}),
+        ({"flow_resume_count": 0}, {"flow_resume_count": 4}, {"flow_resume_count": 0}),
+        # A threshold of the policy's would be above what is asked for: it comes down with it.
+        ({"max_count": 30}, {"flow_stop_count": 40}, {"max_count": 30, "flow_stop_count": 30}),
+        (
+            {"flow_stop_count": 10},
+            {"flow_stop_count": 40, "flow_resume_count": 20},
+            {"flow_stop_count": 10, "flow_resume_count": 10},
+        ),
+        # Numbers of one's own that contradict each other are left to be refused.
+        (
+            {"max_count": 10, "flow_stop_count": 20},
+            {"max_count": 50},
+            {"max_count": 10, "flow_stop_count": 20},
+        ),
+        ({"overflow": "ring"}, {"overflow": "reject"}, {}),
+        ({"overflow": "ring", "durable": True}, {}, {"overflow": "ring", "durable": True}),
+    ],
+)
+def test_a_client_asks_for_no_more_than_policies_say(
+    asked: dict[str, Value], said: dict[str, Value], held: dict[str, Value]
+) -> None:
+    assert bounded(asked, said) == held
+
+
+_ways = st.fixed_dictionaries(
+    {}, optional={f"{name}_count": st.integers(0, 9) for name in ("max", "flow_stop", "flow_resume")}
+)
+
+
+@settings(max_examples=500)
+@given(_ways, _ways)
+def test_policies_that_hold_are_never_exceeded(asked: dict[str, Any], said: dict[str, Any]) -> None:
+    """What holds with it is refused, or has each number at most the policies' own; less is given if asked."""
+    try:
+        policy = complete(said, BrokerDefaults()).settings
+        held = complete({**said, **bounded(asked, said)}, BrokerDefaults()).settings
+    except SettingError:
+        return
+    for name in ("max_count", "flow_stop_count"):
+        if said.get(name):
+            assert 0 < getattr(held, name) <= getattr(policy, name)
+        elif name in asked and not any(said.values()):
+            assert getattr(held, name) == asked[name]

@@ -416,3 +416,33 @@ def test_a_page_of_very_many_policies_costs_a_page() -> None:
     assert page.total == 500
     assert [row[0] for row in page.results] == read
     assert len(read) == 5
+
+
+def test_a_message_that_nobody_takes_is_unrouted() -> None:
+    world = World()
+    topic = world.model.create("topic", "news", {})
+    world.put(topic, 2)
+    assert topic.unrouted == 2
+    picky = world.subscribe(topic, "picky")
+    picky.filter = Nothing()
+    world.put(topic, 3)
+    assert topic.unrouted == 5
+    world.subscribe(topic, "all")
+    world.put(topic, 4)
+    assert topic.unrouted == 5
+
+
+def test_a_message_that_a_bridge_takes_along_went_somewhere() -> None:
+    world = World()
+    topic = world.model.create("topic", "news", {})
+    world.queue("copies")
+    world.model.bridges.create("news->copies", {})
+    world.put(topic, 2)
+    assert (topic.unrouted, world.model.find("copies").gate.depth_msgs) == (0, 2)
+
+
+class Nothing:
+    """A filter that lets nothing through."""
+
+    def matches(self, data: bytes) -> bool:
+        return False

@@ -93,7 +93,7 @@ def test_room_promised_to_others() -> None:
     assert (answer.subject, answer.cause) == ("producer", "promised")
     promised = "its room is promised to other producers: 0 queued and 4 credits reach flow_stop_count 4"
     assert promised in answer.sentence
-    assert "lose it for lying idle (after 10 ms)" in answer.sentence
+    assert "when they use it, or hold more than their share" in answer.sentence
 
 
 def test_a_message_larger_than_the_room_left() -> None:

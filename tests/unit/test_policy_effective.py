@@ -210,11 +210,54 @@ def test_the_place_of_dead_letters_may_have_another_one() -> None:
 
 
 def test_deliveries_say_why_they_are_limited() -> None:
-    assert PolicySet().effective("a").origins["max_delivery_count"] == (
-        "default (none: there is no dead_letter_address)"
+    found = PolicySet().effective("a", {"dead_letter_address": ""})
+    assert found.origins["max_delivery_count"] == "default (none: there is no dead_letter_address)"
+    for arguments in ({}, {"dead_letter_address": "d"}):
+        found = PolicySet().effective("a", arguments)
+        assert (found.settings.max_delivery_count, found.origins["max_delivery_count"]) == (10, "default")
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("DLQ", "dead letters come here"),
+        ("dead", "dead letters come here"),
+        ("of.news", "dead letters come here"),
+        ("$sluice/events", "the node is the broker's own"),
+    ],
+)
+def test_a_place_of_dead_letters_sends_none_on(address: str, reason: str) -> None:
+    """Not by default, nor because a wide pattern limits deliveries: they would be dropped."""
+    policies = parse_policies(
+        "policies:\n"
+        "  - {match: '>', max_delivery_count: 3}\n"
+        "  - {match: orders, dead_letter_address: dead}\n"
+        "  - {match: news, kind: subscription, dead_letter_address: of.news}\n",
+        "p",
     )
-    found = PolicySet().effective("a", {"dead_letter_address": "d"})
-    assert found.origins["max_delivery_count"] == "default (there is a dead_letter_address)"
+    found = policies.effective(address)
+    assert found.settings.dead_letter_address == ""
+    assert found.origins["dead_letter_address"] == f"default (none: {reason})"
+    if not address.startswith("$"):
+        assert found.settings.max_delivery_count == 0
+        assert found.origins["max_delivery_count"] == f"default (none: {reason}; not p:2:18)"
+        assert policies.effective(address, {"max_delivery_count": 5}).settings.max_delivery_count == 5
+        named = policies.effective(address, {"dead_letter_address": "further"}).settings
+        assert (named.dead_letter_address, named.max_delivery_count) == ("further", 3)
+    below = policies.of_subscription(address, "container.link").settings
+    assert below.dead_letter_address == ""
+    assert policies.effective("other").settings.dead_letter_address == "DLQ"
+    assert policies.of_subscription("other", "container.link").settings.dead_letter_address == "DLQ"
+
+
+def test_the_default_place_of_dead_letters_is_a_durable_queue_unless_a_policy_says_otherwise() -> None:
+    found = PolicySet().effective("DLQ", capability="topic").settings
+    assert (found.kind, found.durable) == ("queue", True)
+    policies = parse_policies("policies: [{match: DLQ, durable: false}]", "p")
+    assert not policies.effective("DLQ").settings.durable
+    elsewhere = BrokerDefaults(dead_letter_address="shop/DLQ")
+    assert PolicySet().effective("shop/DLQ", defaults=elsewhere).settings.durable
+    assert not PolicySet().effective("DLQ", defaults=elsewhere).settings.durable
 
 
 _patterns = st.lists(
@@ -271,7 +314,8 @@ def test_no_message_is_lost_by_what_is_left_out(arguments: dict[str, object]) ->
     found = tolerated(lambda without: PolicySet().effective("a", arguments, without=without))
     settings = found.settings
     assert found.faults
-    assert (settings.max_delivery_count, settings.overflow, settings.when_full) == (0, "reject", "block")
+    assert (settings.dead_letter_address, settings.max_delivery_count) == ("DLQ", 10)
+    assert (settings.overflow, settings.when_full) == ("reject", "block")
 
 
 words = st.sampled_from(["a", "b", "*"])

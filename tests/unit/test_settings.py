@@ -13,7 +13,8 @@ import yaml
 
 from broker.cli import serve
 from broker.conduits import BridgeDefinition, ChannelDefinition, Remote, RouteDefinition
-from broker.errors import ConfigError
+from broker.connectionlimits import ConnectionLimit
+from broker.errors import ConfigError, OperatorError
 from broker.flow.limits import BrokerDefaults
 from broker.loggers import LoggerLevel
 from broker.settings import (
@@ -30,7 +31,7 @@ from broker.settings import (
     load_settings,
 )
 from broker.tlssettings import Identification, NamedIdentification, Tls
-from broker.units import MB
+from broker.units import MB, parse_size
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,7 +58,7 @@ def test_nothing_set_is_every_default() -> None:
     assert settings == Settings()
     assert settings.listeners == (Listener("127.0.0.1", 5672, allow_plain=True),)
     assert settings.http == Address("127.0.0.1", 8672)
-    assert settings.limits == Limits(10_000, 64, 1024, 65_536, 100 * MB, MB, 10_000, 60_000, 10_000)
+    assert settings.limits == Limits(10_000, 1024, 1024, 65_536, 100 * MB, MB, 10_000, 60_000, 10_000)
     assert settings.flow.defaults == BrokerDefaults()
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (1000, False)
     assert settings.policies == ()
@@ -95,6 +96,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
         log_format: json
         log_lines_per_peer: 7
         metrics: {per_subscription: true, per_link: true}
+        connection_limits: [{user: till, max_connections: 3}]
         bridges: [{from: a, to: b, selector: "x = 1"}]
         routes: [{name: hq, url: "amqp://u:p@hq", address: orders, flow_stop_count: 10}]
         channels: [{name: c, topic: t, to: "239.1.2.3:5000", max_rate: 1MB, ttl: 2}]
@@ -107,6 +109,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
                  http_requests: 9, http_writes: 8, http_logins: 7,
                  handshake_timeout: 2s, idle_timeout: 0, shutdown_timeout: 500 ms,
                  max_connections_per_address: 8, max_connections_per_user: 9, max_handshakes: 10,
+                 max_connections_per_listener: 24, max_connections_per_virtual_host: 25,
                  max_nodes_per_user: 11, max_backups: 23, max_connection_links: 12,
                  max_first_frame_size: 1 KB,
                  max_depth: 13, max_elements: 140, max_selector_length: 15, max_selector_depth: 16,
@@ -147,7 +150,9 @@ def test_every_setting_can_stand_in_a_file() -> None:
         *(5, 6, 7, 4096, MB, 64 << 10, 2000, 0, 500),
         *(9, 8, 7),
         *(8, 9, 10, 11, 23, 12, 1024, 13, 140, 15, 16, 17, 8192, 18, 19, 22, 20, 21_000),
+        *(24, 25),
     )
+    assert settings.connection_limits == (ConnectionLimit("user", "till", 3),)
     assert settings.flow.defaults == BrokerDefaults(False, 60, 50, 1024 * MB, 7, 6, 9, 8, MB, 4, 3, 0)
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (5, True)
     assert settings.flow.connection_memory_limit == 3 * MB
@@ -216,8 +221,10 @@ def test_budgets_may_come_from_anywhere() -> None:
         "SLUICE_STORE_LIMIT": "1 GB",
         "SLUICE_STORE_JOURNAL_FILE_SIZE": "2MB",
     }
-    settings = from_yaml("memory_limit: 1GB\nstore_limit: 5\n", environment, store_limit="0", temp_limit="7")
-    assert (settings.memory_limit, settings.store_limit, settings.temp_limit) == (64 * MB, 0, 7)
+    settings = from_yaml(
+        "memory_limit: 1GB\nstore_limit: 5GB\n", environment, store_limit="0", temp_limit="7MB"
+    )
+    assert (settings.memory_limit, settings.store_limit, settings.temp_limit) == (64 * MB, 0, 7 * MB)
     assert settings.journal_file_size == 2 * MB
     assert settings.origins["temp_limit"] == "--temp-limit"
 
@@ -232,6 +239,23 @@ def test_the_command_line_has_a_flag_for_each_budget() -> None:
     assert load_settings(None, {}, serve._flags(parser.parse_args([]))) == Settings()
 
 
+def test_the_command_line_has_qpidds_default_thresholds() -> None:
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+
+    def flow_of(*words: str) -> BrokerDefaults:
+        return load_settings(None, {}, serve._flags(parser.parse_args(words))).flow.defaults
+
+    both = ("--default-flow-stop-threshold", "90", "--default-flow-resume-threshold", "75%")
+    found = flow_of(*both)
+    assert (found.default_flow_stop_threshold, found.default_flow_resume_threshold) == (90, 75)
+    assert found.places["default_flow_stop_threshold"] == "--default-flow-stop-threshold"
+    with pytest.raises(ConfigError, match=r"--default-flow-stop-threshold: .*from 0 to 100"):
+        flow_of("--default-flow-stop-threshold", "101")
+    with pytest.raises(ConfigError, match="is more than"):
+        flow_of("--default-flow-stop-threshold", "60", "--default-flow-resume-threshold", "75")
+
+
 def test_budgets_that_are_no_sizes_are_refused() -> None:
     text = "memory_limit: 40%\nstore: {journal_file_size: 512 KB}\n"
     assert complaints(text, {"SLUICE_TEMP_LIMIT": "much"}) == [
@@ -239,6 +263,17 @@ def test_budgets_that_are_no_sizes_are_refused() -> None:
         "broker.yaml:2:28: journal_file_size: must be at least 1048576, not 524288",
         "SLUICE_TEMP_LIMIT: temp_limit: expected a size such as 65536, 512 KB or 10 MB, not 'much'",
     ]
+
+
+@pytest.mark.parametrize("budget", ["memory_limit", "store_limit", "temp_limit"])
+@pytest.mark.parametrize("value", ["5", "512", "1KB"])
+def test_a_budget_that_no_message_fits_into_is_refused(budget: str, value: str) -> None:
+    """As one gets who leaves the unit out."""
+    with pytest.raises(OperatorError) as refusal:
+        load_settings(None, {}, {budget: value})
+    text = f"expected 0 for no limit, or at least 4 KB, not {parse_size(value)} bytes; a size takes a unit"
+    assert f"--{budget.replace('_', '-')}: {budget}: {text}, as in 512 MB" == str(refusal.value)
+    assert getattr(load_settings(None, {}, {budget: "4KB"}), budget) == 4096
 
 
 def test_the_file_may_be_named_by_a_variable() -> None:

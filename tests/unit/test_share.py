@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.flow.share import deal
+from broker.flow.share import deal, level
 
 pytestmark = pytest.mark.flow
 
@@ -61,3 +61,17 @@ def test_the_same_levels_as_dealing_one_by_one(room: int, askers: list[tuple[int
     assert sorted(h + s for h, s in zip(holdings, shares, strict=True)) == sorted(
         h + s for h, s in zip(holdings, slow, strict=True)
     )
+
+
+@given(st.integers(0, 500), st.lists(st.integers(0, 100), min_size=1, max_size=12))
+def test_nobody_is_dealt_more_than_the_level(room: int, wants: list[int]) -> None:
+    bound = level(room, wants)
+    for want, given_ in zip(wants, deal(room, [0] * len(wants), wants), strict=True):
+        # What doesn't divide goes to those named first.
+        assert min(want, bound) <= given_ <= min(want, bound + 1)
+
+
+def test_where_there_is_room_for_all_the_level_is_the_largest_want() -> None:
+    assert level(100, [10, 60, 0]) == 60
+    assert level(100, []) == 100
+    assert level(2, [5, 5, 5]) == 0

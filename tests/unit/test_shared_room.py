@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from broker import codes
 from broker.flow.ledger import IDLE_NS, Account
+from broker.flow.limits import BrokerDefaults, resolve
 from broker.node import Node
 from tests.unit.manage_world import SECOND, World
 
@@ -84,6 +86,45 @@ def test_what_comes_without_a_promise_takes_its_room_from_those_who_have_one() -
         assert world.send(world.t, publisher, 1) == 1
         assert own.outstanding == 20 - number
         assert world.q.gate.depth_msgs + world.q.gate.promised_msgs <= 20
+
+
+def test_where_a_bound_queue_rejects_what_nobody_was_held_to_the_publisher_hears_it() -> None:
+    """Its topic needs no room there while nobody receives; at its hard limit nothing is dropped."""
+    world = Bound(stop=3, max_count=3, overflow="reject")
+    assert world.t.settings is not None
+    world.engine.change(world.t, replace(world.t.settings, enforce_flow="with_active_consumers"))
+    publisher = world.producer(world.t, "s2")
+    codes_heard = [world.engine.arrive(world.t, publisher, SMALL, 0, False) for _ in range(5)]
+    assert codes_heard == [codes.ACCEPTED] * 3 + [codes.REFUSED] * 2
+    assert (world.q.gate.depth_msgs, world.q.dropped, world.t.refused) == (3, 0, 2)
+
+
+def test_a_sleeper_of_two_topics_is_heeded_by_the_one_that_always_is() -> None:
+    """A wildcard's subscription nobody receives from: one topic's publishers need room, others don't."""
+    world = World()
+    always, lax = world.model.create("topic", "always"), world.model.create("topic", "lax")
+    assert lax.settings is not None
+    world.engine.change(lax, replace(lax.settings, enforce_flow="with_active_consumers"))
+    limits = BrokerDefaults()
+    sleeper = world.engine.subscribe(
+        "*/s", "*", resolve({"kind": "topic", "flow_stop_count": 5, "max_count": 20}, limits)
+    )
+    for topic in (always, lax):
+        world.engine.bind(topic, sleeper)
+    world.engine.end_turn()
+    held, free = world.producer(always), world.producer(lax, "s2")
+    assert (held.outstanding, free.outstanding) == (5, 100)
+    for sent in range(1, 11):
+        assert world.engine.arrive(lax, free, SMALL, 0, False) == codes.ACCEPTED
+        world.engine.end_turn()
+        assert held.outstanding == max(5 - sent, 0), "the room it was promised is taken"
+    consumer = world.consumer(sleeper)
+    world.engine.end_turn()
+    assert (held.outstanding, free.outstanding) == (0, 0), "somebody receives: it holds both"
+    for entry in list(consumer.held):
+        world.engine.acknowledge(sleeper, entry)
+    world.engine.end_turn()
+    assert held.outstanding + free.outstanding == 5
 
 
 def test_two_busy_ends_both_get_their_part() -> None:

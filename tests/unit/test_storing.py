@@ -7,7 +7,7 @@ from proton import Message
 
 from broker import codes, message
 from broker.engine import Engine
-from broker.flow.ledger import IDLE_NS, Port
+from broker.flow.ledger import IDLE_NS, Ledger, Level, Port
 from broker.flow.limits import BrokerDefaults, resolve
 from broker.node import Node
 from broker.owned import owned
@@ -536,6 +536,11 @@ def test_what_is_parked_goes_in_once_what_others_hold_leaves_room(parked: int, l
     assert engine.next_deadline() == 0 or engine.next_deadline() > engine.now_ns
 
 
+def lent(ledger: Ledger, now_ns: int) -> int:
+    """The credit that its links give others, who wait for room that they share."""
+    return ledger.lend(now_ns, Level(ledger.accounts, 0, 0, now_ns))
+
+
 def test_who_is_asked_again_has_time_to_answer() -> None:
     """Credit that was just granted is not idle, however long ago its link sent something."""
     world = World()
@@ -544,10 +549,10 @@ def test_who_is_asked_again_has_time_to_answer() -> None:
     engine.open_producer(world.node, sender, True)
     world.turn()
     world.turn(1000)
-    assert ledger.lend(engine.now_ns) > 0
+    assert lent(ledger, engine.now_ns) > 0
     assert sender.credit == 0
     engine.touch(world.node)
     world.turn(200)
     assert sender.credit > 0, "it rests, and is asked whether it wants to send"
-    assert ledger.lend(engine.now_ns + IDLE_NS - 1) == 0
-    assert ledger.lend(engine.now_ns + IDLE_NS) > 0
+    assert lent(ledger, engine.now_ns + IDLE_NS - 1) == 0
+    assert lent(ledger, engine.now_ns + IDLE_NS) > 0

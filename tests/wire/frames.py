@@ -20,7 +20,7 @@ AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 SASL_MECHANISMS, SASL_INIT, SASL_RESPONSE, SASL_OUTCOME = 0x40, 0x41, 0x43, 0x44
-ERROR, ACCEPTED, REJECTED, RELEASED, MODIFIED = 0x1D, 0x24, 0x25, 0x26, 0x27
+ERROR, RECEIVED, ACCEPTED, REJECTED, RELEASED, MODIFIED = 0x1D, 0x23, 0x24, 0x25, 0x26, 0x27
 SOURCE, TARGET, COORDINATOR = 0x28, 0x29, 0x30
 SENDER, RECEIVER = False, True
 # How long a broker that reads may stand still.
@@ -31,6 +31,10 @@ BODY = b"\x00\x53\x77\xa1\x02hi"
 
 class Symbol(str):
     """A string that is encoded as a symbol."""
+
+
+class Symbols(tuple[str, ...]):
+    """Several symbols in a field that takes more than one: an array."""
 
 
 class UByte(int):
@@ -68,6 +72,9 @@ def encode(value: object) -> bytes:
             return b"\xb1" + len(value.encode()).to_bytes(4, "big") + value.encode()
         case bytes():
             return b"\xb0" + len(value).to_bytes(4, "big") + value
+        case Symbols():
+            items = b"".join(len(item).to_bytes(4, "big") + item.encode() for item in value)
+            return b"\xf0" + struct.pack(">II", len(items) + 5, len(value)) + b"\xb3" + items
         case list() | tuple():
             items = b"".join(encode(item) for item in value)
             return b"\xd0" + struct.pack(">II", len(items) + 4, len(value)) + items

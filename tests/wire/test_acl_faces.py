@@ -226,6 +226,8 @@ def test_lists_show_ones_own(secured: Secured, capsys: pytest.CaptureFixture[str
     assert api.get("/queues")["total"] == 2
     assert api.get("/queues?sort=-depth_msgs&filter=one")["total"] == 1
     assert api.get("/bindings")["items"] == api.get("/bridges")["items"] == []
+    assert api.get("/queues?topic=a.news")["items"] == []
+    assert api.call("GET", "/queues?topic=b.news").status == 403
     with Management(secured.url("alice")) as management:
         body: Any = management.call("QUERY", QUEUE, body={"attributeNames": ["name"]}).body
         shown_names = [name for [name] in body["results"] if not name.startswith("$temporary")]
@@ -282,6 +284,19 @@ def test_no_route_is_forgotten(secured: Secured) -> None:
 
 def test_live_figures_are_for_who_may_see(secured: Secured) -> None:
     assert Known(secured.broker, "alice").call("GET", "/live?node=a.one").status == 403
+
+
+def test_the_broker_s_history_is_for_who_may_see_the_broker(secured: Secured) -> None:
+    """It sums up all nodes, so rights on some are not enough; a node's own needs rights on that node."""
+    alice, root = Known(secured.broker, "alice"), Known(secured.broker, "root")
+    assert root.call("GET", "/history?seconds=5").status == 200
+    assert root.call("GET", "/history/b.one").status == 200
+    refused = alice.call("GET", "/history?seconds=5")
+    assert (refused.status, "may not" in refused.error) == (403, True)
+    assert "rows" not in refused.body
+    assert alice.call("GET", "/history/a.one").status == 200
+    assert alice.call("GET", "/history/b.one").status == 403
+    assert Known(secured.broker, "bob").call("GET", "/history").status == 403
 
 
 # --- the management node's own ways

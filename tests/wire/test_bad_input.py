@@ -284,7 +284,7 @@ def test_frames_for_channels_and_handles_that_are_not_there(broker: RunningBroke
 
 
 def test_too_many_links_and_sessions(broker: RunningBroker, session: RawPeer) -> None:
-    for channel in range(1, 200):
+    for channel in range(1, 1100):
         session.send(performative(BEGIN, None, 0, 10, 10, channel=channel))
     session.await_end()
     assert any(item.code == CLOSE for item in session.log)

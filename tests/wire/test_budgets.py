@@ -15,9 +15,9 @@ from broker.client.errors import ClientTimeoutError
 from broker.client.link import Connection
 from broker.message import header_end
 from tests.wire.conftest import RunningBroker, StartBroker
-from tests.wire.seeing import await_number, credit_comes, number_of
+from tests.wire.seeing import await_number, credit_comes, number_of, queue_of
 
-pytestmark = pytest.mark.wire
+pytestmark = [pytest.mark.wire, pytest.mark.flow]
 
 MB = 1 << 20
 # For those that all find room: a disk that stands still for a while is no end of it.
@@ -121,6 +121,20 @@ def test_a_full_temporary_store_blocks_again(start_broker: StartBroker) -> None:
     assert drained(broker, "deep", accepted) == list(range(accepted))
 
 
+def test_a_full_store_blocks_and_room_in_it_lets_go_on(start_broker: StartBroker) -> None:
+    broker = start_broker(
+        policies="policies:\n  - {match: 'kept', durable: true}\n", args=("--store-limit", "1MB")
+    )
+    accepted = fill(broker, "kept", 100_000, 1000, durable=True, wait_s=4.0)
+    assert 300 < accepted <= MB // 1000
+    with Connection(broker.url) as connection:
+        sender = connection.sender("kept")
+        [answer] = json.loads(sluice(broker, "why", "kept", "--json"))
+        assert answer["cause"] == "store_limit"
+        assert drained(broker, "kept", accepted) == list(range(accepted))
+        assert connection.wait_until(sender.may_send, PATIENT_S)
+
+
 def test_a_slow_subscriber_pages_and_others_are_not_slowed(start_broker: StartBroker) -> None:
     broker = start_broker(
         policies="policies:\n  - {match: 'news', kind: topic, overflow: page, memory_limit: 1MB}\n"
@@ -173,6 +187,26 @@ def test_a_durable_backlog_over_a_restart_stops_producers_from_the_first_instant
     assert drained(broker, "kept", 14_500) == list(range(500, 15_000))
 
 
+def test_memory_stays_within_its_limit_with_a_backlog_of_before(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """A backlog much larger than memory comes in order after a restart, and is never in memory as a whole."""
+    policies = "policies:\n  - {match: 'kept', durable: true, max_count: 0, flow_control: false}\n"
+    config = "store: {journal_file_size: 1MB}\n"
+    count = 100_000
+    broker = start_broker(config, policies, ("--data", str(tmp_path / "kept")))
+    before = resident(broker)
+    assert fill(broker, "kept", count, 1000, durable=True, wait_s=PATIENT_S) == count
+    for _ in range(20):
+        broker.stop()
+        broker = start_broker(config, policies, ("--data", str(tmp_path / "kept"), "--memory-limit", "4MB"))
+        if number_of(broker, "kept", "paged_msgs") > count * 0.95:
+            break
+    assert number_of(broker, "kept", "depth_msgs") == count
+    assert drained(broker, "kept", count) == list(range(count))
+    assert resident(broker) - before < 40 * MB
+
+
 def test_a_message_without_end_is_bounded_by_memory(start_broker: StartBroker) -> None:
     """Where none is large enough for a file."""
     broker = start_broker("limits: {large_message_size: 100MB}\n", args=("--memory-limit", "2MB"))
@@ -182,3 +216,86 @@ def test_a_message_without_end_is_bounded_by_memory(start_broker: StartBroker) -
         with pytest.raises(Exception, match="memory_limit leaves no room"):
             sender.flush(20)
     assert fill(broker, "large", 10, 100, wait_s=PATIENT_S) == 10, "its pieces are not held any more"
+
+
+def held_in_memory(broker: RunningBroker) -> int:
+    """What the broker counts against its memory_limit."""
+    held = queue_of(broker, "broker", "broker")["held_bytes"]
+    assert isinstance(held, int)
+    return held
+
+
+DURABLE_IN_MEMORY = {
+    "the broker's": ("durable: true", ("--memory-limit", "4MB"), "memory_limit"),
+    "the node's": ("durable: true, memory_limit: 4MB", (), "flow_stop_size"),
+}
+
+
+@pytest.mark.parametrize("whose", DURABLE_IN_MEMORY)
+def test_durable_messages_that_fill_the_memory_hold_their_producers_over_a_restart(
+    start_broker: StartBroker, tmp_path: Path, whose: str
+) -> None:
+    """Never more than the limit, what was recovered included; room lets them go on, and all of it comes."""
+    settings, limit, cause = DURABLE_IN_MEMORY[whose]
+    policies = f"policies:\n  - {{match: kept, {settings}}}\n"
+    args = ("--data", str(tmp_path / "kept"), *limit)
+    # A node's own limit counts the messages, the broker's their places as well.
+    most = 4 * MB + (0 if limit else 4 * MB // 1008 * 128)
+    broker = start_broker("", policies, args)
+    accepted = fill(broker, "kept", 20_000, 1000, durable=True)
+    assert 2500 < accepted <= 4 * MB // 1008
+    assert held_in_memory(broker) <= most
+    broker.stop()
+    for _ in range(2):
+        broker = start_broker("", policies, args)
+        assert number_of(broker, "kept", "depth_msgs") == accepted
+        assert held_in_memory(broker) <= most
+        with Connection(broker.url) as connection:
+            sender = connection.sender("kept")
+            assert not credit_comes(broker, connection, sender), "recovered messages count"
+            [answer] = json.loads(sluice(broker, "why", "kept", "--json"))
+            assert answer["cause"] == cause
+        broker.stop()
+    broker = start_broker("", policies, args)
+    with Connection(broker.url) as connection:
+        sender = connection.sender("kept")
+        first = drained(broker, "kept", accepted // 2)
+        assert first == list(range(accepted // 2)), "none is lost"
+        assert connection.wait_until(sender.may_send, PATIENT_S)
+    more = fill(broker, "kept", 20_000, 1000, durable=True)
+    assert accepted // 2 * 0.5 < more <= accepted // 2 + accepted * 0.31
+    assert held_in_memory(broker) <= most
+    assert number_of(broker, "kept", "depth_msgs") == accepted - accepted // 2 + more
+    rest = drained(broker, "kept", accepted - accepted // 2 + more)
+    assert rest == [*range(accepted // 2, accepted), *range(more)]
+    await_number(broker, "kept", "depth_msgs", 0)
+
+
+def test_a_backlog_read_from_disk_while_memory_is_full_passes_the_limit_by_one_run_at_most(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """After restarts most of it lies in pages, and newer messages fill the memory that it is read into."""
+    policies = "policies:\n  - {match: kept, durable: true}\n"
+    args = ("--data", str(tmp_path / "kept"), "--memory-limit", "4MB")
+    accepted = 0
+    for _ in range(4):
+        broker = start_broker("store: {journal_file_size: 1MB}\n", policies, args)
+        accepted += fill(broker, "kept", 20_000, 1000, durable=True)
+        assert held_in_memory(broker) <= 4 * MB
+        if number_of(broker, "kept", "paged_msgs") > 5000:
+            break
+        broker.stop()
+    assert number_of(broker, "kept", "paged_msgs") > 5000
+    assert number_of(broker, "kept", "depth_msgs") == accepted
+    got, most = 0, 0
+    with Connection(broker.url) as connection:
+        receiver = connection.receiver("kept", credit=10)
+        while got < accepted:
+            got += len(receiver.take(10, timeout_s=PATIENT_S))
+            connection.pump()
+            if got % 100 == 0:
+                most = max(most, held_in_memory(broker))
+    # A run is 64 KB on disk; each of its messages has a place of 128 bytes more in memory.
+    assert most <= 4 * MB + 80 * 1024
+    await_number(broker, "kept", "depth_msgs", 0)
+    assert held_in_memory(broker) < MB

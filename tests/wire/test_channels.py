@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from broker.cli import main
 from broker.client.link import Connection
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.seeing import await_number, number_of
 from tests.wire.test_bridges_wire import body, text_of
 
 pytestmark = [pytest.mark.flow, pytest.mark.wire]
@@ -182,3 +184,140 @@ def test_a_multicast_group_on_the_loopback(start_broker: StartBroker, listener: 
             sender.send(body("all"), 20)
             sender.flush(20)
         assert text_of(group.recv(65_536)) == "all"
+
+
+def switch(broker: RunningBroker, policies: str) -> None:
+    """Have the broker take other policies from its file."""
+    before = broker.log.count("settings and policies reloaded")
+    broker.policy_file.write_text(policies)
+    broker.signal(signal.SIGHUP)
+    wait_until(lambda: broker.log.count("settings and policies reloaded") > before, 30, "the new policies")
+
+
+def test_with_flow_control_nothing_is_dropped_however_small_the_topic_s_limit(
+    start_broker: StartBroker, listener: socket.socket, show: Show
+) -> None:
+    """Its producers' windows bound the backlog: each message that is accepted was sent."""
+    limited = "policies:\n  - {match: ticks, kind: topic, max_count: 20, max_size: 20KB}\n"
+    broker = start_broker(channel(listener, max_rate=200_000), limited)
+    with Connection(broker.url) as connection:
+        sender = connection.sender("ticks")
+        for _ in range(200):
+            sender.send(large(1000), 20)
+        sender.flush(30)
+        assert sender.accepted == 200
+    assert [len(listener.recv(65_536)) for _ in range(200)] == [1000] * 200
+    assert show(broker)["sent"] == 200
+    assert number_of(broker, "ticks/channel.feed", "dropped", "subscription") == 0
+
+
+@pytest.mark.parametrize("overflow", ["", ", overflow: reject"])
+def test_without_flow_control_or_settled_by_the_sender_the_newest_are_dropped_at_the_topic_s_limit(
+    start_broker: StartBroker, listener: socket.socket, show: Show, overflow: str
+) -> None:
+    limits = f"max_count: 20{overflow}"
+    broker = start_broker(
+        channel(listener, max_rate=1),
+        f"policies:\n  - {{match: ticks, kind: topic, flow_control: false, {limits}}}\n",
+    )
+    name = "ticks/channel.feed"
+    with Connection(broker.url) as connection:
+        sender = connection.sender("ticks")
+        for _ in range(50):
+            sender.send(large(1000), 20)
+        sender.flush(20)
+        assert sender.accepted == 50
+        dropped = number_of(broker, name, "dropped", "subscription")
+        # One left before the limit was reached.
+        kept = number_of(broker, name, "depth_msgs", "subscription")
+        assert (kept, dropped) in ((19, 30), (20, 29))
+        switch(broker, f"policies:\n  - {{match: ticks, kind: topic, {limits}}}\n")
+        settled = connection.sender("ticks", presettled=True)
+        for _ in range(50):
+            settled.send(large(1000), 20)
+        settled.flush(20)
+        await_number(broker, name, "dropped", dropped + 30 + kept, "subscription")
+        assert number_of(broker, name, "depth_msgs", "subscription") == 20
+
+
+def test_a_topic_s_own_switch_is_heeded_at_once_in_both_directions(
+    start_broker: StartBroker, listener: socket.socket, show: Show
+) -> None:
+    """The broker's is on throughout. Off: settled at once; on: held; off again: those are let go."""
+    broker = start_broker(channel(listener, max_rate=1), FREE)
+    with Connection(broker.url) as connection:
+        sender = connection.sender("ticks")
+        for _ in range(10):
+            sender.send(large(1000), 20)
+        sender.flush(20)
+        assert sender.accepted == 10
+        switch(broker, TOPIC)
+        for _ in range(10):
+            sender.send(large(1000), 20)
+        wait_until(lambda: connection.pump() and show(broker)["waiting"] == 10, 20, "held settlements")
+        assert sender.accepted == 10
+        switch(broker, FREE)
+        sender.flush(20)
+        assert sender.accepted == 20
+        assert show(broker)["waiting"] == 0
+        for _ in range(10):
+            sender.send(large(1000), 20)
+        sender.flush(20)
+        assert sender.accepted == 30
+
+
+def test_the_broker_s_switch_lets_go_what_a_channel_held_back(
+    start_broker: StartBroker, listener: socket.socket, show: Show
+) -> None:
+    config = channel(listener, max_rate=1)
+    broker = start_broker(config, TOPIC.replace("topic}", "topic, flow_control: true}"))
+    with Connection(broker.url) as connection:
+        sender = connection.sender("ticks")
+        for _ in range(10):
+            sender.send(large(1000), 20)
+        wait_until(
+            lambda: connection.pump() and int(str(show(broker)["waiting"])) >= 9, 20, "held settlements"
+        )
+        broker.config_file.write_text(config + "flow: {flow_control: false}\n")
+        switch(broker, broker.policy_file.read_text())
+        sender.flush(20)
+        assert sender.accepted == 10
+
+
+def test_a_channel_receives_where_flow_control_needs_somebody_who_does(
+    start_broker: StartBroker, listener: socket.socket, show: Show
+) -> None:
+    broker = start_broker(
+        channel(listener, max_rate=1), TOPIC.replace("topic}", "topic, enforce_flow: with_active_consumers}")
+    )
+    with Connection(broker.url) as connection:
+        sender = connection.sender("ticks")
+        for _ in range(10):
+            sender.send(large(1000), 20)
+        wait_until(
+            lambda: connection.pump() and int(str(show(broker)["waiting"])) >= 9, 20, "held settlements"
+        )
+        assert sender.accepted <= 1
+
+
+def test_what_was_parked_first_is_settled_when_it_is_sent_as_well(
+    start_broker: StartBroker, listener: socket.socket, show: Show
+) -> None:
+    """A subscriber's threshold keeps it out; once it is let in, its sender waits for the channel."""
+    policies = TOPIC.replace("topic}", "topic, flow_stop_count: 2, when_full: {reject_after: 60s}}")
+    broker = start_broker(channel(listener, max_rate=1000), policies)
+    with Connection(broker.url) as reading, Connection(broker.url) as connection:
+        receiver, sender = reading.receiver("ticks", credit=10), connection.sender("ticks")
+        for _ in range(8):
+            sender.send(large(1000), 20)
+        connection.pump()
+        got = 0
+        while got < 8:
+            got += len(receiver.take(10, timeout_s=20))
+            reading.pump()
+        connection.pump()
+        accepted = sender.accepted
+        assert accepted <= int(str(show(broker)["sent"])) < 8
+        sender.flush(60)
+        assert sender.accepted == 8
+    assert show(broker)["sent"] == 8

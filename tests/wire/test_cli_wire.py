@@ -148,6 +148,14 @@ def test_a_backup_that_can_not_be_made_blocks_no_other(start_broker: StartBroker
     assert (place / "copy").is_dir()
 
 
+def test_a_start_removes_what_a_killed_broker_had_begun(tmp_path: Path) -> None:
+    begun = tmp_path / "broker" / "data" / "backups" / ".monday.begun"
+    (begun / "large").mkdir(parents=True)
+    broker = RunningBroker(tmp_path / "broker", "", "", ())
+    assert not begun.exists()
+    assert broker.stop() == 0
+
+
 def failing_backup(management: Management, target: str) -> None:
     """OperatorError with the reason, at once or once it has failed."""
 

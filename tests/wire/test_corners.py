@@ -388,7 +388,7 @@ def test_a_disposition_of_two_thousand_million_ids_costs_nothing(broker: Running
     [
         (performative(BEGIN, None, 0, 10, 10), "amqp:not-allowed"),
         (frame(b"\x00\x53\x11\xc0\x08\x04\x60\x00\x00\x43\x52\x0a\x43", channel=5), "amqp:not-allowed"),
-        (performative(BEGIN, None, 0, 10, 10, channel=64), "amqp:connection:framing-error"),
+        (performative(BEGIN, None, 0, 10, 10, channel=1024), "amqp:connection:framing-error"),
         (performative(OPEN, "again"), "amqp:not-allowed"),
         (attach("x", 2**31), "amqp:connection:framing-error"),
         (attach("x", 0, channel=9), "amqp:not-allowed"),
@@ -506,23 +506,21 @@ def test_a_delivery_tag_that_is_too_long_ends_its_link(
     assert goes_on(sender, 0)
 
 
-def test_the_longest_delivery_tag_none_and_the_same_twice_are_taken(
+def test_the_longest_delivery_tag_an_empty_one_and_the_same_twice_are_taken(
     broker: RunningBroker, sender: RawPeer
 ) -> None:
     """The broker knows a delivery by its id; its sender's tags are the sender's."""
     sender.send(transfer(0, tag=b"t" * 32), transfer(1, tag=b"t" * 32), transfer(2, tag=b""))
-    sender.send(performative(TRANSFER, 0, 3, None, 0, False, payload=BODY))
-    await_number(broker, "orders", "depth_msgs", 4)
+    await_number(broker, "orders", "depth_msgs", 3)
 
 
 @pytest.mark.parametrize(
     "last",
     [
         transfer(0, BODY[4:], settled=True),
-        transfer(0, BODY[4:], message_format=9),
         performative(TRANSFER, 0, None, None, None, None, payload=BODY[4:]),
     ],
-    ids=["settled", "another format", "nothing but the payload"],
+    ids=["settled", "nothing but the payload"],
 )
 def test_a_deliverys_last_transfer_may_say_other_than_its_first(
     broker: RunningBroker, sender: RawPeer, last: bytes

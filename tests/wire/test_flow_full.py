@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -109,7 +110,7 @@ def test_overflow_at_the_hard_limit(
 
 
 def test_what_was_refused_is_no_duplicate_when_it_comes_again(start_broker: StartBroker) -> None:
-    limits = "max_count: 1, flow_control: false, duplicate_window: 100"
+    limits = "max_count: 1, flow_control: false, overflow: reject, duplicate_window: 100"
     broker = start_broker(policies=f"policies:\n  - {{match: q, {limits}}}\n")
     first, second = (bytes(Message(id=name, body=name).encode()) for name in ("first", "second"))
     with Connection(broker.url) as connection:
@@ -171,6 +172,46 @@ def test_overflow_page_keeps_everything_and_stops_nobody(start_broker: StartBrok
     assert send(broker, "q", 3000).accepted == 3000
     assert number_of(broker, "q", "paged_msgs") > 0
     assert queue_of(broker, "q")["flowStoppedCount"] == 0
+    assert held(broker, "q") == list(range(3000))
+
+
+SWITCHED_OFF = {
+    "node": ("", "max_count: 10, max_size: 20KB, flow_control: false"),
+    "broker": ("flow:\n  flow_control: false\n", "max_count: 10, max_size: 20KB"),
+}
+
+
+@pytest.mark.parametrize("address", ["q", "t"])
+@pytest.mark.parametrize("where", SWITCHED_OFF)
+def test_switching_flow_control_off_loses_nothing(
+    start_broker: StartBroker, where: str, address: str
+) -> None:
+    """Nobody said what to drop, so whatever is accepted is kept: beyond the limit it is on disk."""
+    config, limits = SWITCHED_OFF[where]
+    broker = start_broker(config, f"policies:\n  - {{match: t, kind: topic}}\n  - {{match: q, {limits}}}\n")
+    with Connection(broker.url) as connection, Management(broker.url) as management:
+        connection.sender("q").close()
+        connection.sender("t").close()
+        management.call("CREATE", "org.sluice.binding", "t/q", {"source": "t", "target": "q"})
+    assert send(broker, address, 3000).accepted == 3000
+    assert number_of(broker, "q", "paged_msgs") > 0
+    assert number_of(broker, "q", "dropped") == number_of(broker, "q", "refused") == 0
+    assert held(broker, "q") == list(range(3000))
+
+
+def test_a_queue_that_loses_flow_control_at_runtime_pages_from_then_on(start_broker: StartBroker) -> None:
+    policy = "policies:\n  - {{match: q, max_count: 10, max_size: 20KB{more}}}\n"
+    broker = start_broker(policies=policy.format(more=""))
+    with Connection(broker.url) as connection:
+        sender = connection.sender("q")
+        sender.send(numbered(0), timeout_s=20)
+        broker.policy_file.write_text(policy.format(more=", flow_control: false"))
+        broker.signal(signal.SIGHUP)
+        broker.wait_for_log("settings and policies reloaded")
+        for number in range(1, 3000):
+            sender.send(numbered(number), timeout_s=20)
+        sender.flush(20)
+        assert (sender.accepted, sender.rejected) == (3000, 0)
     assert held(broker, "q") == list(range(3000))
 
 

@@ -36,7 +36,7 @@ SMALL = (
     "policies:\n  - {match: '*', kind: queue}\n  - {match: 'small.#', max_count: 200, flow_stop_count: 5}\n"
 )
 LETTERS = f"{SMALL}  - {{match: work, dead_letter_address: small}}\n"
-BOUNDED = f"{SMALL}  - {{match: bounded, flow_control: false, max_count: 5}}\n"
+BOUNDED = f"{SMALL}  - {{match: bounded, flow_control: false, overflow: reject, max_count: 5}}\n"
 
 
 def manage(broker: RunningBroker, operation: str, name: str, kind: str = "queue", **settings: object) -> None:
@@ -211,6 +211,19 @@ def test_a_move_whose_source_goes_brings_no_more_over(start_broker: StartBroker)
     assert number_of(broker, "small", "depth_msgs") == 0
 
 
+@pytest.mark.parametrize("target", ["large", "small"])
+def test_a_move_of_several_windows_goes_to_its_end(start_broker: StartBroker, target: str) -> None:
+    """Of messages in memory, while nobody else does anything with the source; or as a target has room."""
+    broker = start_broker(policies=SMALL)
+    fill(broker, "source", 3500)
+    manage(broker, "CREATE", target)
+    move(broker, "source", target)
+    if target == "large":
+        await_number(broker, target, "depth_msgs", 3500)
+    assert drained(broker, target, 3500) == list(range(3500))
+    assert number_of(broker, "source", "depth_msgs") == 0
+
+
 def test_a_move_ends_where_its_target_refuses(start_broker: StartBroker) -> None:
     broker = start_broker(policies=BOUNDED)
     fill(broker, "source", 30)
@@ -249,7 +262,7 @@ def test_letters_that_wait_go_to_a_new_address(start_broker: StartBroker) -> Non
 
 @pytest.mark.parametrize("window", ["", ", duplicate_window: 100"])
 def test_letters_that_are_refused_wait_for_room(start_broker: StartBroker, window: str) -> None:
-    dead = f"{{match: dead, flow_control: false, max_count: 5{window}}}"
+    dead = f"{{match: dead, flow_control: false, overflow: reject, max_count: 5{window}}}"
     policies = f"policies:\n  - {{match: work, dead_letter_address: dead}}\n  - {dead}\n"
     broker = start_broker(policies=policies)
     with Connection(broker.url) as connection:
@@ -267,7 +280,7 @@ def test_letters_that_are_refused_wait_for_room(start_broker: StartBroker, windo
 
 
 def test_a_letter_that_will_never_fit_is_dropped_and_counted(start_broker: StartBroker) -> None:
-    dead = "{match: dead, flow_control: false, max_size: 1000}"
+    dead = "{match: dead, flow_control: false, overflow: reject, max_size: 1000}"
     broker = start_broker(policies=f"policies:\n  - {{match: work, dead_letter_address: dead}}\n  - {dead}\n")
     with Connection(broker.url) as connection:
         sender = connection.sender("work")

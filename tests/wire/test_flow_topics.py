@@ -79,6 +79,7 @@ MODES = {
     "ring": "overflow: ring, max_count: 120",
     "newest": "overflow: drop_newest, max_count: 120",
     "uncontrolled": "flow_control: false, max_count: 120",
+    "uncontrolled, rejecting": "flow_control: false, max_count: 120, overflow: reject",
     "uncontrolled, paging": "flow_control: false, overflow: page, memory_limit: 1MB",
 }
 
@@ -111,7 +112,8 @@ def test_a_stalled_subscriber_beside_healthy_ones_slows_nobody(start_broker: Sta
         "pending": first + last[-50:],
         "ring": first + last[-110:],
         "newest": last[:120],
-        "uncontrolled": last[:120],
+        "uncontrolled": last,
+        "uncontrolled, rejecting": last[:120],
         "uncontrolled, paging": last,
     }[mode]
     assert got == expected
@@ -227,15 +229,19 @@ def test_a_topic_with_only_inactive_durable_subscribers_does_not_stop(start_brok
         sender = source.sender("foo.bar")
         assert sent_until_blocked(broker, source, sender) == 10, "somebody receives: it holds"
         detach(durable)
-        # Nobody does any more: publishers go on, up to the hard limit and beyond, where it drops.
+        # Nobody does any more: publishers go on, up to the hard limit and beyond, where it pages.
         publish(sender, 100, [], first=10)
-        assert queue_of(broker, "foo.bar", "topic")["flowStopped"] is False
-        # A wildcard's receiver makes the topic an active one, for the inactive backlog as well.
+        kept = queue_of(broker, "foo.bar", "topic")
+        assert (kept["flowStopped"], kept["flowEnforced"], kept["depth_msgs"]) == (False, False, 110)
+        # A wildcard's receiver makes the topic an active one: it holds publishers, the other still doesn't.
         parent = reader.create_receiver("foo.*", credit=5)
-        await_number(broker, "foo.bar", "promised_msgs", 0, "topic")
+        assert queue_of(broker, "foo.bar", "topic")["flowEnforced"] is True
+        before = sender.accepted
+        assert sent_until_blocked(broker, source, sender) - before == 10
         assert queue_of(broker, "foo.bar", "topic")["flowStopped"] is True
         detach(parent)
         assert source.wait_until(sender.may_send, 20)
+        assert number_of(broker, "foo.bar", "dropped", "topic") == 0
 
 
 @pytest.mark.parametrize("parent", ["foo.*", "foo.>", "foo.bar"])

@@ -457,7 +457,7 @@ def test_drop_newest_keeps_the_oldest(queue: StartQueue) -> None:
 
 
 def test_the_hard_limit_rejects(queue: StartQueue) -> None:
-    broker = queue(max_count=10, flow_control="false")
+    broker = queue(max_count=10, flow_control="false", overflow="reject")
     with blocking(broker) as connection:
         sender = connection.create_sender("orders")
         for _ in range(10):

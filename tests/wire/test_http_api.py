@@ -283,6 +283,10 @@ def test_a_topic_s_subscriptions_by_its_name_or_by_a_pattern(running: RunningBro
         page = api.get("/subscriptions?topic=news.eu&limit=1&sort=-name&fields=topic")
         assert (page["items"], page["total"]) == ([{"topic": "news.eu"}], 2)
         assert api.get("/subscriptions?topic=news.eu&filter=news.eu*")["total"] == 1
+        bound = api.get("/queues?topic=news.eu&sort=-depth_msgs")
+        assert ([row["name"] for row in bound["items"]], bound["total"]) == (["inbox"], 1)
+        assert api.get("/queues?topic=news.us")["items"] == []
+        assert "no topic" in api.get("/queues?topic=nobody", 404)["error"]
         assert "no topic" in api.get("/subscriptions?topic=nobody", 404)["error"]
         assert "no topic" in api.get("/subscriptions?topic=inbox", 404)["error"]
 

@@ -30,6 +30,7 @@ MB = 1 << 20
 ACCEPTED = Delivery.ACCEPTED
 REJECTED = Delivery.REJECTED
 CONFIG = "limits: {max_message_size: 4 GB}\nflow: {max_size: 8 GB}\n"
+NO_LETTERS = "policies:\n  - {match: big, dead_letter_address: ''}\n"
 # What streaming may take beside the budget: pieces under way to the disk, Proton's buffers, threads.
 OVERHEAD = 24 * MB
 BLOCK = bytes(range(251)) * 261
@@ -253,7 +254,7 @@ def test_what_comes_behind_a_large_message_keeps_its_place(start_broker: StartBr
 
 
 def test_a_receiver_that_vanishes_gets_nothing_half(start_broker: StartBroker) -> None:
-    broker = start_broker(CONFIG)
+    broker = start_broker(CONFIG, NO_LETTERS)
     nbytes = 40 * MB
     with Streamer(broker.port) as client:
         assert send(client, "big", nbytes) == ACCEPTED
@@ -284,7 +285,7 @@ def test_a_receiver_that_vanishes_gets_nothing_half(start_broker: StartBroker) -
 
 
 def test_an_answer_before_the_end_stops_the_rest(start_broker: StartBroker) -> None:
-    broker = start_broker(CONFIG)
+    broker = start_broker(CONFIG, NO_LETTERS)
     with Streamer(broker.port) as client:
         assert send(client, "big", 40 * MB) == ACCEPTED
         client.send(client.sender("big"), "small", codec.binary_body(b"behind it"))

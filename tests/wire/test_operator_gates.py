@@ -134,6 +134,26 @@ def test_a_stop_survives_and_so_does_its_end(gated: Broker, again: Callable[[Bro
     free(gated, "orders.eu")
 
 
+@pytest.mark.parametrize("again", [None, restarted, killed])
+def test_consumers_go_on_while_producers_are_stopped(
+    gated: Broker, again: Callable[[Broker], None] | None
+) -> None:
+    sluice(gated, "config", "add", "queue", "orders", "--durable")
+    with Connection(f"amqp://127.0.0.1:{gated.port}") as connection:
+        sender = connection.sender("orders")
+        for _ in range(10):
+            sender.send(codec.header(durable=True) + BODY, 10)
+        sender.flush(10)
+    sluice(gated, "producers", "stop", "--all")
+    if again is not None:
+        again(gated)
+    held(gated, "orders")
+    with Connection(f"amqp://127.0.0.1:{gated.port}") as connection:
+        assert len(connection.receiver("orders", credit=10).take(10, timeout_s=20)) == 10
+    sluice(gated, "producers", "start", "--all")
+    free(gated, "orders")
+
+
 def test_a_durable_node_is_held_from_the_first_instant(gated: Broker) -> None:
     sluice(gated, "config", "add", "queue", "orders", "--durable")
     producers(gated, "stop", "orders")

@@ -44,7 +44,7 @@ policies:
   - {match: kept, durable: true}
   - {match: held}
   - {match: prices, kind: topic}
-  - {match: small, max_count: 2, flow_control: false}
+  - {match: small, max_count: 2, flow_control: false, overflow: reject}
 """
 SCRAPED = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 500ms}}

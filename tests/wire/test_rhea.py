@@ -91,6 +91,13 @@ def test_sixty_four_megabytes(rhea: Rhea) -> None:
     assert rhea.run("large", "orders", 64 << 20) == {"bytes": 64 << 20}
 
 
+def test_a_message_that_is_too_large_costs_its_link_and_no_more(node: str, start_broker: StartBroker) -> None:
+    broker = start_broker(config="limits: {max_message_size: 1 MB}\n")
+    said = Rhea(node, broker).run("oversize", "orders", 70 << 20)
+    assert said == {"condition": "amqp:link:message-size-exceeded"}
+    assert number_of(broker, "others", "received") == 1
+
+
 def test_five_hundred_links(rhea: Rhea) -> None:
     assert rhea.run("links", "orders", 500) == {"got": 250}
 

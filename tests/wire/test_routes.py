@@ -12,6 +12,7 @@ from bench import contenders
 from broker.cli import main
 from broker.client.link import Connection
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.seeing import await_number, credit_comes, number_of, numbers_of, queue_of
 from tests.wire.test_bridges_wire import body, receive, send, text_of
 
 pytestmark = [pytest.mark.flow, pytest.mark.wire]
@@ -211,3 +212,50 @@ def test_routes_follow_the_file(start_broker: StartBroker, show: Show) -> None:
     wait_until(lambda: show(here)["remote"] == "others", 20, "the new route")
     send(here, "orders", "one")
     assert receive(there, "others", 1) == ["one"]
+
+
+FAR, NEAR = 10, 8
+
+
+def test_a_slow_subscriber_of_the_topic_there_holds_the_publisher_here(start_broker: StartBroker) -> None:
+    """Through the route, and not one message passes either threshold; once it is gone it holds nobody."""
+    stop = f"flow_stop_count: {FAR}, flow_resume_count: {FAR}"
+    there = start_broker("", f"policies:\n  - {{match: news, kind: topic, {stop}}}\n")
+    limits = {"flow_stop_count": NEAR, "flow_resume_count": NEAR}
+    here = start_broker(
+        route(there.port, address="news", remote_kind="topic", **limits),
+        "policies:\n  - {match: news, kind: topic}\n",
+    )
+    with Connection(there.url) as slow, Connection(here.url) as source:
+        receiver, sender = slow.receiver("news", credit=2), source.sender("news")
+
+        def publish_until_held() -> int:
+            before = sender.sent
+            while sender.sent - before < 100 and credit_comes(here, source, sender):
+                sender.send(body(str(sender.sent)))
+            sender.flush(20)
+            return int(sender.sent) - before
+
+        assert publish_until_held() == FAR + NEAR
+        near = next(name for name in numbers_of(here, "depth_msgs", "subscription"))
+        far = next(name for name in numbers_of(there, "depth_msgs", "subscription"))
+        assert queue_of(here, "news", "topic")["flowStopped"] is True
+        assert queue_of(there, "news", "topic")["flowStopped"] is True
+        got: list[str] = []
+        while len(got) < 6:
+            got += [text_of(each) for each in receiver.take(2, timeout_s=20)]
+            slow.pump()
+        # What it was sent and hasn't settled is still part of its backlog.
+        assert source.wait_until(sender.may_send, 20), "it caught up a little: so many may be sent"
+        assert publish_until_held() == 6
+        for broker, name, most in ((here, near, NEAR), (there, far, FAR)):
+            assert number_of(broker, name, "peak_msgs", "subscription") == most
+            assert number_of(broker, name, "depth_msgs", "subscription") == most
+        assert got == [f"{i}" for i in range(6)]
+        slow.close()
+        for _ in range(300):
+            sender.send(body("more"), 20)
+        sender.flush(20)
+        assert sender.accepted == FAR + NEAR + 6 + 300
+        await_number(here, near, "depth_msgs", 0, "subscription")
+    assert number_of(here, near, "peak_msgs", "subscription") == NEAR

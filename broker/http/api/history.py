@@ -1,4 +1,4 @@
-"""A node's last minutes, with the lines they are drawn against."""
+"""A node's last minutes, with the lines they are drawn against, and the whole broker's."""
 
 from __future__ import annotations
 
@@ -37,6 +37,36 @@ class History(TypedDict):
     interval_s: int
     thresholds: dict[str, Any]
     rows: list[Row]
+
+
+class Flow(TypedDict):
+    """A second of the whole broker; `time` in Unix seconds, messages a second."""
+
+    time: float
+    rate_in: float
+    rate_out: float
+
+
+class BrokerHistory(TypedDict):
+    """A row a second, the oldest first."""
+
+    interval_s: int
+    rows: list[Flow]
+
+
+@router.get("/history", response_model=BrokerHistory)
+def broker_history(
+    desk: TheDesk,
+    seconds: Annotated[int, Query(ge=1, le=ROWS, description="how far back at most")] = ROWS,
+) -> Response:
+    """What came in and went out in the last minutes, of all nodes together."""
+    found = desk.ask(lambda model: model.broker_history(seconds))
+    epoch_ns = desk.model.process.epoch_ns
+    rows = [
+        {"time": round((epoch_ns + at_ns) / 1e9, 3), "rate_in": round(came, 3), "rate_out": round(went, 3)}
+        for at_ns, came, went in found
+    ]
+    return answer({"interval_s": 1, "rows": rows})
 
 
 @router.get("/history/{name}", response_model=History)

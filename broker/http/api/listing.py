@@ -42,12 +42,14 @@ List = Annotated[Wanted, Query()]
 
 
 def nodes(desk: Desk, kinds: Sequence[str], wanted: Wanted, topic: str = "") -> dict[str, object]:
-    """A page of nodes, or of a topic's subscriptions: only those shown are looked at as a whole."""
+    """A page of nodes, or of those of the first kind that take from a topic: only those shown are looked at
+    as a whole.
+    """
     attribute, downwards = wanted.order
     types = [PREFIX + kind for kind in kinds]
     check_columns(types, [attribute, *wanted.columns])
     matches = matcher(wanted.filter)
-    known = desk.ask(lambda model: model.of_topic(topic) if topic else model.nodes(kinds))
+    known = desk.ask(lambda model: model.of_topic(topic, kinds[0]) if topic else model.nodes(kinds))
     found = [name for name in known if matches(name)]
     keys: list[object] = []
     if attribute == "name":

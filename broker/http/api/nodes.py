@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
 
 from broker.http.api.desk import Desk, Name, TheDesk, Threaded, answer
@@ -20,6 +20,8 @@ Arguments = dict[str, Any]
 Precondition = Annotated[
     str, Header(alias="If-Match", description="the ETag the change is meant for; without one, any")
 ]
+
+BoundTo = Annotated[str, Query(max_length=255, description="bound to that topic only")]
 
 
 class NewNode(BaseModel, extra="forbid"):
@@ -35,9 +37,17 @@ def router(kind: str, shape: Any) -> APIRouter:
     made = APIRouter(route_class=Threaded, tags=[f"{kind}s"])
     one = f"/{kind}s/{{name}}"
 
-    @made.get(f"/{kind}s", response_model=page_of(shape), summary=f"A page of {kind}s")
-    def many(desk: TheDesk, wanted: List) -> Response:
-        return answer(nodes(desk, (kind,), wanted))
+    if kind == "queue":
+
+        @made.get("/queues", response_model=page_of(shape), summary="A page of queues")
+        def queues(desk: TheDesk, wanted: List, topic: BoundTo = "") -> Response:
+            return answer(nodes(desk, (kind,), wanted, topic))
+
+    else:
+
+        @made.get(f"/{kind}s", response_model=page_of(shape), summary=f"A page of {kind}s")
+        def many(desk: TheDesk, wanted: List) -> Response:
+            return answer(nodes(desk, (kind,), wanted))
 
     @made.post(f"/{kind}s", response_model=shape, status_code=201, summary=f"Make a {kind}")
     def create(desk: TheDesk, body: NewNode) -> Response:

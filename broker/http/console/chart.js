@@ -4,7 +4,7 @@
 
 import { h, id, put, say, svg } from "./dom.js";
 import { ceiling, count, size, span } from "./format.js";
-import { stops } from "./series.js";
+import { runs, stops } from "./series.js";
 
 const HEIGHT = 240;
 const LEFT = 58;
@@ -14,9 +14,11 @@ const BOTTOM = 26;
 const TABLE_ROWS = 30;
 
 export class DepthChart {
-  // `points` are those of series.js; `limits` {stop, resume} in the unit that is shown, 0 for none.
+  // `points` are those of series.js; `limits` {stop, resume} in the unit that is shown, 0 for none. `name` is
+  // whose depth it is, `role` what the sentence says of that, for one that isn't the page's own.
   constructor(name) {
     this.name = name;
+    this.role = "";
     this.points = [];
     this.unit = "msgs";
     this.limits = { msgs: {}, bytes: {} };
@@ -110,12 +112,15 @@ export class DepthChart {
   }
 
   curve() {
-    if (this.seen.length < 2) return null;
-    const path = this.seen.map((point) => `${this.x(point.at).toFixed(1)},${this.y(this.value(point)).toFixed(1)}`).join(" L");
     const floor = this.y(0);
-    const first = this.x(this.seen[0].at).toFixed(1);
-    const last = this.x(this.end).toFixed(1);
-    return [svg("path", { class: "area", d: `M${first},${floor} L${path} L${last},${floor} Z` }), svg("path", { class: "curve", d: `M${path}` })];
+    const parts = runs(this.seen).filter((run) => run.length > 1).map((run) => {
+      const path = run.map((point) => `${this.x(point.at).toFixed(1)},${this.y(this.value(point)).toFixed(1)}`).join(" L");
+      const [first, last] = [run[0], run[run.length - 1]].map((point) => this.x(point.at).toFixed(1));
+      return { line: `M${path}`, area: `M${first},${floor} L${path} L${last},${floor} Z` };
+    });
+    if (!parts.length) return null;
+    const drawn = (what) => parts.map((part) => part[what]).join(" ");
+    return [svg("path", { class: "area", d: drawn("area") }), svg("path", { class: "curve", d: drawn("line") })];
   }
 
   line(kind, value) {
@@ -132,7 +137,7 @@ export class DepthChart {
     const stopped = periods.reduce((sum, [from, to]) => sum + to - from, 0);
     const limits = stop ? `stop at ${this.text(stop)}, resume below ${this.text(resume)}` : "no threshold in this unit";
     const held = periods.length ? `stopped ${periods.length === 1 ? "once" : `${periods.length} times`}, ${span(stopped)} in all` : "never stopped";
-    return `Depth of ${this.name} over ${span(seen[seen.length - 1].at - seen[0].at)}: now ${this.text(values[values.length - 1])}, between ${this.text(Math.min(...values))} and ${this.text(Math.max(...values))}; ${limits}; ${held}.`;
+    return `Depth of ${this.name}${this.role} over ${span(seen[seen.length - 1].at - seen[0].at)}: now ${this.text(values[values.length - 1])}, between ${this.text(Math.min(...values))} and ${this.text(Math.max(...values))}; ${limits}; ${held}.`;
   }
 
   tabulate() {

@@ -2,13 +2,16 @@
 
 import { h, id, put, say, svg } from "./dom.js";
 import { ceiling, count, rate } from "./format.js";
+import { get } from "./api.js";
 import { live } from "./live.js";
+import { GAP_S, runs } from "./series.js";
 
 const SECONDS = 120;
 const HEIGHT = 150;
 const LEFT = 52;
 const seen = [];
 let before = null;
+let asked = -Infinity;
 
 // Rates are the broker's own where it says them, else what its totals grew by.
 function take(broker) {
@@ -23,8 +26,27 @@ function take(broker) {
   while (seen.length > SECONDS + 5) seen.shift();
 }
 
+// The broker's own memory of it stands wherever nothing was seen: before this page was opened, or while it was
+// hidden. Its last row is of now: the two machines' clocks needn't agree.
+async function remember() {
+  const { rows } = await get("/history", { seconds: SECONDS });
+  const now = performance.now() / 1000;
+  const known = seen.map((point) => point.now);
+  for (const row of rows) {
+    const at = now - (rows[rows.length - 1].time - row.time);
+    if (!known.some((each) => Math.abs(each - at) < 0.75)) seen.push({ now: at, in: row.rate_in, out: row.rate_out });
+  }
+  seen.sort((one, other) => one.now - other.now);
+}
+
 // It goes on whichever page is shown.
-live.on("broker", take);
+live.on("broker", (broker) => {
+  take(broker);
+  if (asked < before.now - GAP_S && (seen.length < 2 || runs(seen.slice(-2), (point) => point.now).length > 1)) {
+    asked = before.now;
+    remember().catch(() => {});
+  }
+});
 
 export class RateChart {
   constructor() {
@@ -49,8 +71,9 @@ export class RateChart {
     const x = (at) => LEFT + (1 - (end - at) / SECONDS) * (width - LEFT - 8);
     const y = (value) => 8 + (1 - value / top) * (HEIGHT - 28);
     const line = (name) => {
-      const points = seen.filter((point) => point.now > end - SECONDS).map((point) => `${x(point.now).toFixed(1)},${y(point[name]).toFixed(1)}`);
-      return points.length > 1 && svg("path", { class: `curve ${name}`, d: `M${points.join(" L")}` });
+      const drawn = runs(seen.filter((point) => point.now > end - SECONDS), (point) => point.now).filter((run) => run.length > 1)
+        .map((run) => `M${run.map((point) => `${x(point.now).toFixed(1)},${y(point[name]).toFixed(1)}`).join(" L")}`);
+      return drawn.length > 0 && svg("path", { class: `curve ${name}`, d: drawn.join(" ") });
     };
     const axis = [0, 0.5, 1].map((part) => [
       svg("line", { class: "grid", x1: LEFT, x2: width - 8, y1: y(top * part), y2: y(top * part) }),

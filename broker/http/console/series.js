@@ -3,6 +3,8 @@
 import { live } from "./live.js";
 
 const LONGEST = 330;
+// Points are a second apart: over more than this nobody looked, and nothing is known of what was.
+export const GAP_S = 4;
 const MOST_NODES = 300;
 const known = new Map();
 
@@ -26,12 +28,23 @@ function add(name, point) {
   if (points.length > LONGEST) points.shift();
 }
 
-// The broker's own memory of it stands before what was seen since.
-export function seed(name, earlier) {
+// The broker's own memory of it stands wherever nothing was seen: before the first point, and in gaps.
+export function seed(name, remembered) {
   const points = of(name);
-  const first = points.length ? points[0].at : Infinity;
-  points.unshift(...earlier.filter((point) => point.at < first - 0.5));
+  const seen = points.map((point) => point.at);
+  points.push(...remembered.filter((point) => !seen.some((at) => Math.abs(at - point.at) < 0.75)));
+  points.sort((one, other) => one.at - other.at);
   points.splice(0, Math.max(0, points.length - LONGEST));
+}
+
+// The points in runs, each without a gap.
+export function runs(points, at = (point) => point.at) {
+  const found = [];
+  for (const [index, point] of points.entries()) {
+    if (index && at(point) - at(points[index - 1]) <= GAP_S) found[found.length - 1].push(point);
+    else found.push([point]);
+  }
+  return found;
 }
 
 live.on("node", ({ name, depth_msgs, depth_bytes, flowStopped, flowStoppedFor }) => {
@@ -44,7 +57,7 @@ export function stops(points) {
   const found = [];
   for (const [index, point] of points.entries()) {
     if (!point.stopped) continue;
-    const before = index ? points[index - 1].at : point.at;
+    const before = index && point.at - points[index - 1].at <= GAP_S ? points[index - 1].at : point.at;
     const last = found[found.length - 1];
     if (last && last[1] === before && point.since <= before) last[1] = point.at;
     else found.push([Math.max(before, Math.min(point.since, point.at)), point.at]);

@@ -1,6 +1,6 @@
 // A sparkline of depth: the last minute or two in a small canvas, stopped seconds in the warning colour.
 
-import { of, stops } from "./series.js";
+import { of, runs, stops } from "./series.js";
 
 const SECONDS = 90;
 const WIDTH = 110;
@@ -31,9 +31,9 @@ export function draw(canvas, name, stop) {
   context.fillStyle = colours.getPropertyValue("--stop-soft");
   for (const [from, to] of stops(seen)) context.fillRect(x(from), 0, x(to) - x(from), HEIGHT);
   context.beginPath();
-  for (const [index, point] of seen.entries()) {
-    if (index === 0) context.moveTo(x(point.at), y(point.depth_msgs));
-    else context.lineTo(x(point.at), y(point.depth_msgs));
+  for (const run of runs(seen)) {
+    context.moveTo(x(run[0].at), y(run[0].depth_msgs));
+    for (const point of run) context.lineTo(x(point.at), y(point.depth_msgs));
   }
   context.strokeStyle = colours.getPropertyValue("--line");
   context.lineWidth = 1.4;

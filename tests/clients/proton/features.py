@@ -120,7 +120,7 @@ def reply(scene: Scene, p: str) -> None:
 def temporary_topic(scene: Scene, p: str) -> None:
     connection = scene.open()
     first = connection.receiver(None, Asks(("temporary-topic",)), dynamic=True)
-    second = scene.open().receiver(first.address)
+    second = connection.receiver(first.address)
     send(connection.sender(first.address), "both")
     expect("both receivers", [["both"], ["both"]], [take(first, 1), take(second, 1)])
 

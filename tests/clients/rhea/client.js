@@ -76,6 +76,17 @@ const VERBS = {
     container.on('message', (context) => finish(connection, { bytes: context.message.body.content.length }));
   },
 
+  // A message of `count` bytes, for which its link is detached; another link of the connection goes on.
+  oversize(container, connection) {
+    const body = rhea.message.data_section(Buffer.alloc(count, 'x'));
+    connection.open_sender(address).once('sendable', (context) => context.sender.send({ body }));
+    container.on('sender_error', (context) => {
+      const { condition } = context.sender.error;
+      connection.open_sender('others').once('sendable', (other) => other.sender.send({ body: 'goes on' }));
+      container.on('accepted', () => finish(connection, { condition }));
+    });
+  },
+
   // `count` links on one connection: half of them send one message each, the others get them.
   links(container, connection) {
     let got = 0;

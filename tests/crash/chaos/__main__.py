@@ -19,8 +19,11 @@ def main() -> int:
     parser.add_argument("--lives", type=int, default=100, help="lives on a sound disk")
     parser.add_argument("--faults", type=int, default=0, help="lives whose disk has faults, in between")
     parser.add_argument(
-        "--aim", default="", help="only these faults: part of call:file, as in sync:directory"
+        "--aim",
+        default="",
+        help="only these faults: part of call:file, as in sync:directory, or 'full disk' from the start",
     )
+    parser.add_argument("--busy", type=int, default=1, help="how many times as long lives are, and as busy")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     args = parser.parse_args()
     folder = Path(mkdtemp(prefix=f"sluice-chaos-{args.seed}-"))
@@ -33,6 +36,7 @@ def main() -> int:
             args.faults,
             args.aim,
             lambda line: print(line, flush=True),
+            args.busy,
         )
     except Breach:
         return 1

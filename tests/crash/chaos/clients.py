@@ -145,7 +145,8 @@ class Consumer(peers.Peer):
                 self.link.flow(self.credit // 2)
         elif delivery.settled and delivery.tag in self.pending:
             id_ = self.pending.pop(delivery.tag)
-            if delivery.local_state in (Delivery.ACCEPTED, Delivery.REJECTED):
+            # With an outcome of its own the broker says that ours doesn't hold.
+            if delivery.remote_state in (0, None, Delivery.ACCEPTED):
                 self._confirmed(delivery, id_)
             delivery.settle()
 

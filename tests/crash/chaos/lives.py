@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -26,6 +26,7 @@ limits: {max_frame_size: 16KB, large_message_size: 32KB, shutdown_timeout: 2s}
 """
 POLICIES = """
 policies:
+  - {match: '#', max_delivery_count: 0}
   - {match: plain, durable: true, max_count: 20000}
   - {match: paged, durable: true, overflow: page, memory_limit: 128KB}
   - {match: bad, durable: true, dead_letter_address: letters, max_delivery_count: 3}
@@ -42,7 +43,7 @@ STOP_SECONDS = 60
 EMPTY_SECONDS = 120
 ENDS = ("kill", "stop", "pause and kill", "kill at start")
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EINTR)
-# Which calls are made to fail, on which files.
+# Which calls are made to fail, on which files; of a rename, the new name.
 FAULTS = (
     ("pwrite", "directory.mdb"),
     ("sync", "directory.mdb"),
@@ -71,6 +72,9 @@ ROOM_TAKEN = tuple(
     if part in ("journal-", "spare-") and call in ("pwrite", "fallocate", "rename")
 )
 NO_ROOM = (str(errno.ENOSPC), str(errno.EDQUOT))
+# An aim of its own: lives that begin on a disk on which no file of the journal can be made or renamed, one
+# after the other, so that the file which an earlier life had in stock is used up as well.
+FULL_DISK = "full disk"
 # Consumers' ways: of a life in which most is settled, in which most comes back, and in which all is held.
 WAYS: dict[str, dict[str, float]] = {
     "accept": {"accept": 1.0},
@@ -122,8 +126,10 @@ def drawn(dice: Random, faulty: bool, aim: str = "") -> Plan:
         0 if idle else dice.choice((0, 0, 2, 5)),
         not idle and dice.random() < 0.85,
         dice.uniform(0.2, 0.8),
-        dict(_fault(dice, aim) for _ in range(dice.choice((1, 1, 2)))) if faulty else {},
-        dice.random() < 0.3,
+        (_full(dice) if aim == FULL_DISK else dict(_fault(dice, aim) for _ in range(dice.choice((1, 1, 2)))))
+        if faulty
+        else {},
+        dice.random() < (1 if aim == FULL_DISK else 0.3),
     )
 
 
@@ -147,10 +153,17 @@ def _fault(dice: Random, aim: str) -> tuple[str, str]:
     return f"fail-{call}", f"{error} {part}{when}"
 
 
+def _full(dice: Random) -> dict[str, str]:
+    """No room for a file of the journal, whether it is new or one that was used before."""
+    error = dice.choice((errno.ENOSPC, errno.EDQUOT))
+    return {f"fail-{call}": f"{error} spare-" for call in ("pwrite", "fallocate", "rename")}
+
+
 class World:
     """A broker's data directory, its clients and its books."""
 
-    def __init__(self, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, seed: int, say: Callable[[str], None], busy: int = 1) -> None:
+        self.busy = busy
         self.broker = Broker(folder, POLICIES, CONFIG)
         self.seed = seed
         self.dice = Random(seed)
@@ -198,6 +211,7 @@ class World:
     def live(self, faulty: bool, aim: str = "") -> None:
         """One life, and the comparison after it. Breach where something isn't as the books say."""
         plan = drawn(self.dice, faulty, aim)
+        plan = replace(plan, sends=plan.sends * self.busy, seconds=plan.seconds * self.busy)
         self.books.begin()
         begun = time.monotonic()
         self.shim.clear()
@@ -352,10 +366,18 @@ class World:
 
 
 def run(
-    folder: Path, seed: int, lives: int, faults: int, aim: str = "", say: Callable[[str], None] = print
+    folder: Path,
+    seed: int,
+    lives: int,
+    faults: int,
+    aim: str = "",
+    say: Callable[[str], None] = print,
+    busy: int = 1,
 ) -> World:
-    """So many lives, and as many with faults among them as asked for."""
-    world = World(folder, seed, say)
+    """So many lives, and as many with faults among them as asked for. ``busy``: how many times as long they
+    are, with as many times the messages.
+    """
+    world = World(folder, seed, say, busy)
     order = [False] * lives + [True] * faults
     world.dice.shuffle(order)
     try:

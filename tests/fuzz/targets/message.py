@@ -55,6 +55,7 @@ def _answers(module: ModuleType, data: bytes) -> list[object]:
         module.annotations_of(data),
         module.letter_count(data),
         module.is_dead_lettered(data),
+        module.delay_of(data, TIME_MS),
         module.without_delivery_annotations(data),
         module.with_delivery(data, 3, True, 1, 500),
         module.dead_lettered(data, REASON, ADDRESS, TIME_MS),
@@ -69,18 +70,28 @@ def _rewrite(data: bytes) -> None:
         expect(written[compiled.header_end(written) :] == behind, "the bare message was changed")
         expect(compiled.scan(written) >= 0, "a rewritten message is none")
     letter = compiled.dead_lettered(data, REASON, ADDRESS, TIME_MS)
-    expect(_bare(letter) == _bare(data), "a dead letter's bare message was changed")
+    expect(_body(letter) == _body(data), "a dead letter's body was changed")
     expect(compiled.scan(letter) >= 0, "a dead letter is no message")
     expect(compiled.letter_count(letter) > 0, "a dead letter doesn't say that it is one")
     expect(compiled.ttl_ms(letter) == 0, "a dead letter keeps its ttl")
+    expect(compiled.absolute_expiry_ms(letter) == 0, "a dead letter keeps its expiry")
     without = compiled.without_delivery_annotations(data)
     expect(_bare(without) == _bare(data), "the bare message was changed")
 
 
 def _bare(data: bytes) -> bytes:
-    """From the properties on, found with the code under test: what it says was checked before."""
+    return _from(data, python.PROPERTIES)
+
+
+def _body(data: bytes) -> bytes:
+    """With all that stands behind it."""
+    return _from(data, python.APPLICATION_PROPERTIES + 1)
+
+
+def _from(data: bytes, section: int) -> bytes:
+    """From that section on, found with the code under test: what it says was checked before."""
     at = 0
-    while at < len(data) and python.section_code(data, at) < python.PROPERTIES:
+    while at < len(data) and python.section_code(data, at) < section:
         at = python.skip_value(data, python._after_descriptor(data, at), len(data), 0)
     return data[at:]
 

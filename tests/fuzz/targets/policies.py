@@ -77,6 +77,8 @@ def _said_again(settings: NodeSettings) -> dict[str, object]:
     if settings.slow_consumer_rate:
         rate, span_ms = settings.slow_consumer_rate, settings.slow_consumer_for_ms
         said["slow_consumer"] = {"rate": rate, "for": f"{span_ms}ms", "action": settings.slow_consumer_action}
+    for name in ("message_ttl", "max_ttl", "expire_after"):
+        said[name] = getattr(settings, f"{name}_ms")
     window = {"count": settings.duplicate_window_count, "time": f"{settings.duplicate_window_ms}ms"}
     if not settings.duplicate_window_ms:
         del window["time"]

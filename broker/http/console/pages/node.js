@@ -16,6 +16,8 @@ import { thresholds } from "./thresholds.js";
 
 const MOST_LINKS = 50;
 const MOST_HEIRS = 200;
+// Of all bound queues the deepest are followed, among which another may become the deepest.
+const MOST_BOUND = 5;
 // Rights may hide who takes, and the number tells of them all the same.
 const UNSEEN = "What takes from here isn't shown to you, or has just come or gone.";
 
@@ -39,9 +41,13 @@ export async function show(root, { kind, name }, signal) {
   put(root, view.element(signal));
   view.show(node);
   live.watch([name]);
-  live.on("node", (fresh) => fresh.name === name && view.show(fresh), signal);
+  live.on("node", (fresh) => {
+    if (fresh.name === name) view.show(fresh);
+    else view.part(fresh);
+  }, signal);
   live.on("gone", (lost) => lost.name === name && view.gone(), signal);
   remembered(name, signal).then(() => view.draw(), () => {});
+  view.follow(signal);
   every(signal, 3000, () => view.refresh(signal));
 }
 
@@ -49,6 +55,10 @@ class View {
   constructor(kind, name, node) {
     Object.assign(this, { kind, name, node });
     this.chart = new DepthChart(name);
+    // Whose depth is drawn: a topic has none itself, and its line is one for each of its subscriptions.
+    this.drawn = name;
+    this.parts = new Map();
+    this.bound = [];
     // Only a change of state is announced, not each second of it.
     this.said = h("span", { role: "status" });
     this.since = h("span", {});
@@ -94,6 +104,11 @@ class View {
     this.state.className = `node-state ${node.heldBy ? "held" : node.flowStopped ? "stopped" : "open"}`;
     say(this.held, node.heldBy ? "Start producers…" : "Stop producers…");
     FIGURES.forEach(([, text], index) => say(this.figures[index], text(node)));
+    if (this.drawn === this.name) this.line(this.kind === "topic" ? {} : node);
+  }
+
+  // The lines that stop and resume whose depth is drawn.
+  line(node) {
     this.chart.limits = {
       msgs: { stop: node.flow_stop_count, resume: node.flow_resume_count },
       bytes: { stop: node.flow_stop_size, resume: node.flow_resume_size },
@@ -101,12 +116,40 @@ class View {
     this.draw();
   }
 
+  part(fresh) {
+    this.parts.set(fresh.name, fresh);
+    if (fresh.name === this.drawn) this.line(fresh);
+  }
+
+  // Of a topic the deepest of those that take from it is drawn, the first one that is to stop its publishers.
+  follow(signal) {
+    const { name, node } = this;
+    if (this.kind !== "topic") return;
+    const names = [node.deepest, ...this.bound].filter(Boolean);
+    live.watch([name, ...names]);
+    const depth = (each) => this.parts.get(each)?.depth_msgs ?? -1;
+    const wanted = names.reduce((best, each) => (depth(each) > depth(best) ? each : best), names[0] || name);
+    if (wanted === this.drawn) return;
+    this.drawn = this.chart.name = wanted;
+    this.chart.role = wanted === name ? "" : node.subscriptions === 1 ? ", which takes from the topic," : `, the deepest of the ${count(node.subscriptions)} that take from the topic,`;
+    this.line(this.parts.get(wanted) || {});
+    remembered(wanted, signal).then(() => this.draw(), () => {});
+  }
+
+  async findBound(signal) {
+    const wanted = { topic: this.name, sort: "-depth_msgs", limit: MOST_BOUND, fields: "name" };
+    const { items } = await get("/queues", wanted, signal);
+    this.bound = items.map((row) => row.name);
+    this.follow(signal);
+  }
+
   draw() {
-    this.chart.points = series.of(this.name);
+    this.chart.points = series.of(this.drawn);
     this.chart.draw();
   }
 
   async refresh(signal) {
+    if (this.kind === "topic") this.findBound(signal).catch(() => {});
     const query = { node: this.name, limit: MOST_LINKS };
     const [producers, consumers, why] = await Promise.all([
       get("/links", { ...query, role: "producer" }, signal),
@@ -185,6 +228,7 @@ const FIGURES = [
   ["Times stopped", (node) => count(node.flowStoppedCount)],
   ["Stopped in all", (node) => span(node.flowStoppedSeconds)],
   ["Paged out", (node) => count(node.paged_msgs)],
+  ["Unrouted", (node) => (node.kind === "topic" ? count(node.unrouted) : "–")],
 ];
 
 const HEIR = [

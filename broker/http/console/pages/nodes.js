@@ -96,5 +96,6 @@ function trend(row, cell) {
     canvas = spark.make();
     put(cell, canvas);
   }
-  spark.draw(canvas, row.name, row.flow_stop_count);
+  // A topic's depth is a sum, and its line is one that each of its subscriptions has for itself.
+  spark.draw(canvas, row.name, row.kind === "topic" ? 0 : row.flow_stop_count);
 }

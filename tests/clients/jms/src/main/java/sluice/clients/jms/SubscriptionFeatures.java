@@ -54,10 +54,10 @@ final class SubscriptionFeatures {
         Session publisher = Talk.session(connections.open());
         Topic topic = publisher.createTopic(p + ".news.shared");
 
+        // A client id is one connection's.
         Connection one = connections.openAs(container, ONE_AT_A_TIME);
-        Connection other = connections.openAs(container, ONE_AT_A_TIME);
         MessageConsumer first = Talk.session(one).createSharedDurableConsumer(topic, name);
-        MessageConsumer second = Talk.session(other).createSharedDurableConsumer(topic, name);
+        MessageConsumer second = Talk.session(one).createSharedDurableConsumer(topic, name);
         List<String> texts = Talk.numbered("m", 10);
         Talk.send(publisher, topic, texts);
         Talk.divided(first, second, texts);
@@ -65,7 +65,6 @@ final class SubscriptionFeatures {
         first.close();
         second.close();
         one.close();
-        other.close();
         Talk.send(publisher, topic, "meanwhile");
         Session after = Talk.session(connections.openAs(container));
         MessageConsumer again = after.createSharedDurableConsumer(topic, name);

@@ -1,0 +1,150 @@
+"""Queues and subscriptions that nobody uses: never deleted early, and always in time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.flow.ledger import Account
+from tests.unit.manage_world import BEGIN, SECOND, FakeConsumer, World
+
+EXPIRE_S = 10
+POLICY = (
+    "policies:\n  - {match: 'q.#', expire_after: 10s}\n  - {match: news, kind: topic, expire_after: 10s}\n"
+)
+
+
+class Used(World):
+    """A world whose clock ticks, and whose node is used by links and messages."""
+
+    def __init__(self) -> None:
+        super().__init__(POLICY)
+        self.clock_ns = BEGIN
+        self.second_ns = BEGIN + SECOND
+
+    def passes(self, ms: int) -> None:
+        """So long, with a look each second."""
+        until = self.clock_ns + ms * 1_000_000
+        while self.second_ns <= until:
+            self.engine.begin_turn(self.second_ns)
+            self.model.sample()
+            self.engine.end_turn()
+            self.second_ns += SECOND
+        self.clock_ns = until
+        self.engine.begin_turn(until)
+        self.engine.end_turn()
+
+
+_verbs = st.lists(
+    st.tuples(
+        st.sampled_from(("send", "blink", "attach", "receive", "leave", "put", "drain", "nothing")),
+        st.integers(0, 15_000),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_verbs)
+def test_one_that_is_used_stays_and_one_that_is_not_goes(verbs: list[tuple[str, int]]) -> None:
+    world = Used()
+    node = world.model.resolve("q.a")
+    links: list[Account | FakeConsumer] = []
+    used_ns = world.clock_ns
+    for number, (verb, ms) in enumerate(verbs):
+        if node.deleted:
+            break
+        engine = world.engine
+        if verb == "blink":
+            account = world.producer(node, f"s{number}")
+            engine.close_producer(node, account)
+        elif verb in ("send", "attach"):
+            links.append(world.producer(node, f"s{number}"))
+        elif verb == "receive":
+            links.append(world.consumer(node, link=f"r{number}", credit=0))
+        elif verb == "leave":
+            if not links:
+                continue
+            link = links.pop()
+            if isinstance(link, FakeConsumer):
+                engine.remove_consumer(node, link)
+            else:
+                engine.close_producer(node, link)
+        elif verb == "put":
+            world.put(node, 1)
+        elif verb == "drain":
+            world.model.purge(node.name)
+        if verb not in ("drain", "nothing"):
+            used_ns = world.clock_ns
+        if links or node.gate.depth_msgs:
+            used_ns = world.clock_ns
+        world.passes(ms)
+        if links or node.gate.depth_msgs:
+            used_ns = world.clock_ns
+            assert not node.deleted, (number, verb)
+        elif node.deleted:
+            assert world.clock_ns - used_ns >= EXPIRE_S * SECOND, (number, verb)
+        else:
+            # One more look, and a second between two of them.
+            assert world.clock_ns - used_ns < (EXPIRE_S + 2) * SECOND, (number, verb)
+
+
+@pytest.mark.parametrize("use", ["producer", "consumer", "message"])
+def test_a_use_between_two_looks_counts(use: str) -> None:
+    world = Used()
+    node = world.model.resolve("q.a")
+    world.passes(9_400)
+    engine = world.engine
+    if use == "producer":
+        engine.close_producer(node, world.producer(node))
+    elif use == "consumer":
+        engine.remove_consumer(node, world.consumer(node))
+    else:
+        world.put(node, 1)
+        world.model.purge(node.name)
+    world.passes(9_800)
+    assert not node.deleted
+    world.passes(2_200)
+    assert node.deleted
+
+
+def test_the_time_begins_anew_where_another_holds() -> None:
+    world = Used()
+    node = world.model.resolve("other")
+    world.passes(60_000)
+    world.model.update("other", {"expire_after": "10s"})
+    world.passes(9_000)
+    assert not node.deleted
+    world.passes(3_000)
+    assert node.deleted
+
+
+def test_a_topic_stays() -> None:
+    world = Used()
+    topic = world.model.resolve("news")
+    assert topic.is_topic
+    world.passes(60_000)
+    assert not topic.deleted
+
+
+def test_an_end_of_a_bridge_is_in_use() -> None:
+    world = Used()
+    source, target = world.model.resolve("q.a"), world.model.resolve("q.b")
+    world.engine.bridging.add(source, target)
+    world.passes(30_000)
+    assert not source.deleted
+    assert not target.deleted
+
+
+def test_nothing_is_watched_that_has_no_such_setting() -> None:
+    world = Used()
+    world.model.resolve("other")
+    node = world.model.resolve("q.a")
+    assert world.engine.fading == {node}
+    world.model.update("q.a", {"expire_after": 0})
+    assert world.engine.fading == set()
+    world.model.update("q.a", {"expire_after": "5s"})
+    assert world.engine.fading == {node}
+    world.model.delete("q.a")
+    assert world.engine.fading == set()
