@@ -132,13 +132,15 @@ class Bridges:
             for bridge in part.bridges:
                 yield from (bridge.target, *bridge.target.subscriptions)
 
-    def rivals(self, node: Node) -> set[Node]:
-        """Whose producers share room with this node's because of a bridge."""
+    def rivals(self, node: Node) -> list[Node]:
+        """Whose producers share room with this node's because of a bridge; each once, itself left out."""
         shared = [taker for bridge in self.all for owner, taker in bridge.coupled if owner is node]
         if node.feeders:
             shared.append(node)
         shared += [part for part in node.subscriptions if part.feeders]
-        return {owner for taker in shared for owner in taker.owners()} - {node}
+        owners = dict.fromkeys(owner for taker in shared for owner in taker.owners())
+        owners.pop(node, None)
+        return list(owners)
 
     def _unpromised(self, target: Node) -> None:
         """A copy came without a promise: what the target's own producers hold may be too much now."""

@@ -15,14 +15,14 @@ cdef class Engine:
     cdef public bint flow_control, winding_down
     cdef public long now_ns, sampled_ns
     cdef public list dirty
-    cdef public set restless
+    cdef public dict restless
     cdef public object on_gate, watch, tell
     cdef public Storing storing
     cdef public str store_state
     cdef public Gate disk, memory, temp
     cdef public long lend_ns, epoch_ns, entering_bytes
-    cdef public set expiring, fading, borrowing, scarce
-    cdef public dict wanted
+    cdef public set expiring, fading
+    cdef public dict borrowing, scarce, wanted
     cdef Node keeper
     cdef Gate kept
     cdef public list moves

@@ -79,7 +79,7 @@ class Engine:
         self.flow_control = flow_control
         self.now_ns = 0
         self.dirty: list[Node] = []
-        self.restless: set[Node] = set()
+        self.restless: dict[Node, None] = {}
         self.on_gate: Callable[[Node, int], None] | None = None
         self.watch: Callable[[], None] | None = None
         self.stirred: list[Node] = []
@@ -99,10 +99,11 @@ class Engine:
         self.entering_bytes = 0
         # When idle credit is next looked for over several nodes; 0 would be never.
         self.lend_ns = 1
-        # Connections some of whose producers wait for their own budget.
-        self.scarce: set[Budget] = set()
+        # Connections some of whose producers wait for their own budget; like the others a set that keeps
+        # its order, for turns are taken in it.
+        self.scarce: dict[Budget, None] = {}
         # Nodes whose producers wait for room that those of other nodes hold.
-        self.borrowing: set[Node] = set()
+        self.borrowing: dict[Node, None] = {}
         self.sharers_turn = 0
         # The wall clock at monotonic zero, as it was when the broker started: a clock that is set
         # later doesn't make messages expire.
@@ -482,13 +483,13 @@ class Engine:
         account.park(message, size, self.now_ns, patient)
         node.parked += 1
         if account.budget is not None:
-            self.scarce.add(account.budget)
+            self.scarce[account.budget] = None
         if node.patience_ns and not patient:
             node.impatient.add(account)
             due_ns = self.now_ns + node.patience_ns
             if node.refuse_ns == 0 or due_ns < node.refuse_ns:
                 node.refuse_ns = due_ns
-        self.restless.add(node)
+        self.restless[node] = None
         self.touch(node)
 
     def _publish(self, topic: Node, data: bytes, bits: int) -> int:
@@ -855,7 +856,7 @@ class Engine:
             if self.keeper is not None and self.keeper is not node and ledger.line:
                 first = ledger.line[0]
                 if ledger.takes(self.kept, first.reserve_bytes) > 0:
-                    self.restless.add(node)
+                    self.restless[node] = None
                     self._want(ledger)
                     continue
             before = ledger.promised_msgs - ledger.parked_msgs
@@ -903,19 +904,19 @@ class Engine:
         ledger = node.ledger
         if ledger.line or ledger.rest or ledger.overpromised:
             if node.shelf is not None and self.storing is not None and self.storing.behind:
-                self.restless.add(node)
+                self.restless[node] = None
                 return
             ledger.settle_turn(self.now_ns)
             if ledger.scarce:
-                self.scarce.update(ledger.scarce)
+                self.scarce.update(dict.fromkeys(ledger.scarce))
                 ledger.scarce.clear()
             if ledger.line or ledger.rest:
-                self.restless.add(node)
+                self.restless[node] = None
             if ledger.line:
                 self._want(ledger)
                 # Nothing more than this for a queue of its own (bench: one queue, many blocked producers).
                 if (node.topics or node.shared > 0 or self.bridging.all) and self._lenders(node):
-                    self.borrowing.add(node)
+                    self.borrowing[node] = None
 
     def _want(self, ledger: Ledger) -> None:
         """Somebody waits: where a budget has no room for what comes next, it is looked at in every turn."""
@@ -997,7 +998,7 @@ class Engine:
             changed = budget.lend(self.now_ns) if idle else []
             changed += budget.serve(self.now_ns)
             if not budget.short:
-                self.scarce.discard(budget)
+                self.scarce.pop(budget, None)
             for account in changed:
                 if isinstance(account.place, Node):
                     self.touch(account.place)
@@ -1014,13 +1015,13 @@ class Engine:
             self.touch(node)
         self.borrowing.clear()
 
-    def _lenders(self, node: Node) -> list[tuple[Gate | None, set[Node]]]:
+    def _lenders(self, node: Node) -> list[tuple[Gate | None, list[Node]]]:
         """Whose producers may hold what this node's wait for, by the gate that has no room left for the first
         in line. Nobody while one is closed: borrowing doesn't help, its opening wakes everybody.
         """
-        found: list[tuple[Gate | None, set[Node]]] = []
+        found: list[tuple[Gate | None, list[Node]]] = []
         if self.bridging.all:
-            rivals = self.bridging.rivals(node) - {node}
+            rivals = self.bridging.rivals(node)
             if rivals:
                 found.append((None, rivals))
         ledger = node.ledger
@@ -1034,7 +1035,7 @@ class Engine:
             if gate.closed:
                 return []
             if gate.promised_msgs > ledger.promised_msgs:
-                owners = set(each.owners()) - {node}
+                owners = [owner for owner in each.owners() if owner is not node]
                 if owners:
                     found.append((gate, owners))
         return found
@@ -1047,7 +1048,7 @@ class Engine:
         shares = Level(accounts, room, whole, self.now_ns, budget)
         for node in nodes:
             if node.ledger.lend(self.now_ns, shares) > 0:
-                self.restless.add(node)
+                self.restless[node] = None
 
     def _wake_restless(self) -> None:
         behind = self.storing is not None and self.storing.behind
@@ -1056,7 +1057,7 @@ class Engine:
             if node.refuse_ns and node.refuse_ns <= self.now_ns:
                 self._refuse_overdue(node)
             if not ledger.line and not ledger.rest and not node.refuse_ns:
-                self.restless.discard(node)
+                self.restless.pop(node, None)
                 continue
             due = 0 if behind and node.shelf is not None else ledger.next_deadline()
             if due and due <= self.now_ns:
@@ -1528,7 +1529,7 @@ class Engine:
         self._release_memory(node)
         self._end_passages(node)
         node.queue.clear()
-        self.restless.discard(node)
+        self.restless.pop(node, None)
         self._links_changed(node)
         return node
 

@@ -228,7 +228,8 @@ class Account:
 
         On TAKEN the reservation is gone and the caller enters the message into the gate at once.
         """
-        if size > self.learned_bytes:
+        if size > self.learned_bytes or self.used == 0:
+            # The first says more than the guess before it, which may be several times too large.
             self.learned_bytes = size
         else:
             self.learned_bytes -= (self.learned_bytes - size) >> 4

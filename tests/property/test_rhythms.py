@@ -120,8 +120,17 @@ def test_queues_that_wait_for_a_budget_all_get_on(room: str) -> None:
     cell = Cell([Rhythm(1e5, 0)] * 4, {}, 400, room=room, budget=30, queues=4, seconds=20)
     outcome = play(cell)
     assert outcome.overshoot == 0
-    assert min(outcome.sent) >= 0.6 * 100 * 20, outcome.sent
+    assert min(outcome.sent) >= 0.9 * 100 * 20, outcome.sent
     assert max(outcome.longest_ms) < 2000
+
+
+def test_a_run_can_be_repeated() -> None:
+    """Whose turn is first depends on what happened, not on where a node lies in memory."""
+    cell = Cell([Rhythm(1e5, 0)] * 4, {}, 400, room="disk", budget=30, queues=4, seconds=2)
+    first = play(cell)
+    elsewhere = [object() for _ in range(10_007)]
+    assert play(cell) == first
+    del elsewhere
 
 
 @pytest.mark.parametrize("ended_ms", [100, 1000])
