@@ -79,10 +79,9 @@ def cells() -> Iterator[Cell]:
             for room in ("memory", "disk", "connection"):
                 if room == "connection" and drain:
                     continue
-                # A neighbour's backlog would hold room that no producer holds.
-                queues = 1 if drain or room == "connection" else 2
-                name = f"{room}: 100, {taken}"
-                yield Cell(mix, {}, drain, room=room, budget=100, queues=queues, seconds=30, name=name)
+                for queues in (1,) if room == "connection" else (1, 2):
+                    name = f"{room}: 100, {queues} queue{'s' * (queues - 1)}, {taken}"
+                    yield Cell(mix, {}, drain, room=room, budget=100, queues=queues, seconds=30, name=name)
             yield Cell(mix, _stop(100), drain, room="topic", seconds=30, name=f"3 subscriptions, {taken}")
         yield Cell(
             [Rhythm(20, 100, timed)] * 10, _stop(100), 100, churn_ms=5000, seconds=30,

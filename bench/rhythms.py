@@ -130,6 +130,10 @@ class _Producer(Port):
         self.arrived += 1
 
     def _say(self) -> None:
+        # A frame says what its credit is at the end of the turn, however often it changed.
+        self.run.unsaid[self] = None
+
+    def say(self) -> None:
         run = self.run
         run.frames += 1
         said = self.account.used + self.account.outstanding
@@ -235,6 +239,7 @@ class _Run:
         self.trip_ms = cell.round_trip_ms / 2
         self.now_ms = 1.0
         self.frames = self.late = self.overshoot = 0
+        self.unsaid: dict[_Producer, None] = {}
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         on_disk = cell.room == "disk"
@@ -313,6 +318,9 @@ class _Run:
                 self.engine.seal()
                 self.engine.attend_store()
                 self.engine.end_turn()
+            for producer in self.unsaid:
+                producer.say()
+            self.unsaid.clear()
             for consumer in self.consumers:
                 consumer.look()
             for gate in self.gates:

@@ -24,7 +24,7 @@ cdef class Engine:
     cdef public set expiring, fading
     cdef public dict borrowing, scarce, wanted
     cdef Node keeper
-    cdef Gate kept
+    cdef Gate kept, contested
     cdef public list moves
     cdef public object find, large, origin, bridging
     cdef public Paging paging

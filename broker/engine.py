@@ -18,7 +18,7 @@ from broker.flow.gate import Gate
 from broker.flow.ledger import IDLE_NS, PATIENCE, Account, Budget, Ledger, Level, Port
 from broker.large import Body, Larges, Parting, dress, note_key, note_value
 from broker.node import Node
-from broker.paging import Paging
+from broker.paging import Paging, memory_of
 from broker.passage import BODY_LOST, EXPIRED, OVERFLOW, REJECTED, UNDELIVERABLE, Letters, Move, Passage
 from broker.queues.dispatch import Consumer, fair, fill, only
 from broker.queues.duplicates import Duplicates
@@ -51,6 +51,8 @@ LENDING_NS = 2 * IDLE_NS
 # How long room of a budget is kept for a node that was passed over, and how often at most.
 KEEP_NS = 100_000_000
 KEEP_EVERY_NS = 1_000_000_000
+# How long a node may get no room of a budget beside others that have less of it.
+OVERDUE_NS = 1_000_000_000
 
 # The store's note of a node whose messages may have been sent: any of them, or those up to a number.
 SENT = "sent/"
@@ -92,6 +94,8 @@ class Engine:
         self.memory = Gate("memory_limit")
         # Budgets somebody waits for, with the least room that would serve one who does.
         self.wanted: dict[Gate, int] = {}
+        # The budget that somebody waited for and that has room in this turn.
+        self.contested: Gate | None = None
         # The node that has room of a budget kept for it, and that budget.
         self.keeper: Node | None = None
         self.kept = self.memory
@@ -380,6 +384,7 @@ class Engine:
                     self._deal(node)
             if sharing is not None:
                 self._deal_in_turn(sharing)
+        self.contested = None
         if self.paging.scans.asked:
             self.paging.scans.read()
         if self.unfinished:
@@ -846,9 +851,15 @@ class Engine:
         return sharing
 
     def _deal_in_turn(self, sharing: list[Node]) -> None:
-        """Whoever is dealt first may take all there is: who went longest without is (FLOW §2 rule 4)."""
+        """Whoever is dealt first may take all there is: who went longest without is (FLOW §2 rule 4).
+
+        Where a budget is short it is who has the least of it, so that the room comes to be shared max-min
+        fair; but whoever got none for ``OVERDUE_NS`` is before those.
+        """
         if len(sharing) > 1:
             sharing.sort(key=_served)
+            if self.contested is not None:
+                sharing.sort(key=self._taken)
         if self.keeper is not None and not self._goes_on_keeping(self.keeper):
             self.keeper = None
         for node in sharing:
@@ -856,6 +867,7 @@ class Engine:
             if self.keeper is not None and self.keeper is not node and ledger.line:
                 first = ledger.line[0]
                 if ledger.takes(self.kept, first.reserve_bytes) > 0:
+                    ledger.wait_its_turn(self.now_ns)
                     self.restless[node] = None
                     self._want(ledger)
                     continue
@@ -864,12 +876,24 @@ class Engine:
             if ledger.promised_msgs - ledger.parked_msgs > before:
                 self.sharers_turn += 1
                 node.served = self.sharers_turn
+                node.served_ns = self.now_ns
                 node.passed_over = 0
                 node.kept_ns = 0
                 if self.keeper is node:
                     self.keeper = None
             elif self.keeper is None and ledger.line:
                 self._pass_over(node)
+
+    def _taken(self, node: Node) -> int:
+        """What messages and promises of a node take of the budget that has room again; -1 for one overdue."""
+        if self.now_ns - node.served_ns > OVERDUE_NS:
+            return -1
+        in_memory = self.contested is self.memory
+        taken = 0
+        for part in node.subscriptions if node.is_topic else (node,):
+            taken += memory_of(part) if in_memory else part.gate.depth_bytes
+            taken += part.gate.promised_bytes
+        return taken
 
     def _pass_over(self, node: Node) -> None:
         """A node that needs room of a budget got none. Where others took each crumb that came free, and its
@@ -966,6 +990,7 @@ class Engine:
         if self._has_room():
             for gate in self.wanted:
                 gate.wanted = False
+            self.contested = self.memory if self.memory in self.wanted else self.disk
             self.wanted.clear()
             self.entering_bytes = 0
             for node in self.restless:

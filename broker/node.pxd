@@ -29,7 +29,7 @@ cdef class Node:
     cdef public bint plain, is_topic
     cdef public bint single_active, exclusive
     cdef public bint dirty, stirred, deleted, by_turn, always_enforced, flow_control, apart, heeding
-    cdef public long pending_limit, shared, served, passed_over, kept_ns
+    cdef public long pending_limit, shared, served, served_ns, passed_over, kept_ns
     cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
     cdef public long patience_ns, refuse_ns
     cdef public set impatient

@@ -47,9 +47,9 @@ class Node:
     publishers need room where else its messages go, or at those subscriptions from which somebody receives
     (`enforce_flow`, ``heeds``); ``shared`` counts those of its
     subscriptions whose room others need too: other topics, or a bound queue's own producers;
-    ``served`` says when those of this node last got room, as a running number, ``passed_over`` how often they
-    got none since, and ``kept_ns`` when room was last kept for them. ``pending_limit`` bounds what waits to
-    be sent, 0 for none. What the accounts in ``impatient`` have parked is refused when it is
+    ``served`` says when those of this node last got room, as a running number, and ``served_ns`` at what
+    time, ``passed_over`` how often they got none since, and ``kept_ns`` when room was last kept for them.
+    ``pending_limit`` bounds what waits to be sent, 0 for none. What the accounts in ``impatient`` have parked is refused when it is
     ``patience_ns`` old (`when_full`; 0 for never), which is looked at when it is ``refuse_ns``; 0 for never.
     Counters are plain integers since the node came to be, read by whoever looks.
     """
@@ -117,6 +117,7 @@ class Node:
         self.heeding = True
         self.shared = 0
         self.served = 0
+        self.served_ns = 0
         self.passed_over = 0
         self.kept_ns = 0
         self.patience_ns = 0

@@ -804,6 +804,14 @@ class Ledger:
             self._probe(now_ns)
         self.tight = self._find_tight() if self.line and (self.others or self.claims) else None
 
+    def wait_its_turn(self, now_ns: int) -> None:
+        """Deal nothing, for what room there is is kept for others; take back what isn't covered any more."""
+        if self.overpromised:
+            self.overpromised = False
+            self.trim(now_ns)
+        self.reclaim_ns = max(self.reclaim_ns, now_ns + IDLE_NS)
+        self.probe_ns = max(self.probe_ns, now_ns + IDLE_NS)
+
     def is_shut_by_other(self, gate: Gate) -> bool:
         """Whether room that came free in this gate is of no use, because another has none."""
         return self.tight is not None and self.tight is not gate and self.tight.room(1) == 0
