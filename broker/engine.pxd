@@ -114,6 +114,9 @@ cdef class Engine:
     cdef list _add_sharer(self, list sharing, Node node)
     @cython.locals(node=Node, ledger=Ledger, before=long, first=Account)
     cdef object _deal_in_turn(self, list sharing)
+    cpdef long _rank(self, Node node) except? -1
+    @cython.locals(part=Node, taken=long)
+    cdef long _taken(self, Node node, Gate budget) except -1
     @cython.locals(gate=Gate)
     cdef object _pass_over(self, Node node)
     cdef bint _goes_on_keeping(self, Node node) except -1

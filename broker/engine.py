@@ -7,7 +7,7 @@ here knows a socket; links are ports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from broker import codes, message
@@ -859,7 +859,7 @@ class Engine:
         if len(sharing) > 1:
             sharing.sort(key=_served)
             if self.contested is not None:
-                sharing.sort(key=self._taken)
+                sharing.sort(key=self._rank)
         if self.keeper is not None and not self._goes_on_keeping(self.keeper):
             self.keeper = None
         for node in sharing:
@@ -884,14 +884,17 @@ class Engine:
             elif self.keeper is None and ledger.line:
                 self._pass_over(node)
 
-    def _taken(self, node: Node) -> int:
-        """What messages and promises of a node take of the budget that has room again; -1 for one overdue."""
-        if self.now_ns - node.served_ns > OVERDUE_NS:
+    def _rank(self, node: Node) -> int:
+        """Who has least of the budget that has room again is first, but for those overdue."""
+        if self.now_ns - node.served_ns > OVERDUE_NS or self.contested is None:
             return -1
-        in_memory = self.contested is self.memory
+        return self._taken(node, self.contested)
+
+    def _taken(self, node: Node, budget: Gate) -> int:
+        """What messages and promises of a node take of a budget, in bytes."""
         taken = 0
         for part in node.subscriptions if node.is_topic else (node,):
-            taken += memory_of(part) if in_memory else part.gate.depth_bytes
+            taken += memory_of(part) if budget is self.memory else part.gate.depth_bytes
             taken += part.gate.promised_bytes
         return taken
 
@@ -1000,7 +1003,22 @@ class Engine:
             nodes = list(self.nodes.values())
             for gate in self._short_of():
                 room = max(gate.stop_bytes - gate.depth_bytes - gate.promised_bytes, 0)
-                self._lend(nodes, room, gate.stop_bytes, gate)
+                self._lend(nodes, room, gate.stop_bytes, gate, self._spared(nodes, gate))
+
+    def _spared(self, nodes: list[Node], budget: Gate) -> set[Node]:
+        """Those that have less of a budget than any other node that waits for it, and so lend it nothing."""
+        waiting = [node for node in self.restless if node.ledger.line and node.ledger.takes(budget, 1) > 0]
+        least = sorted((self._taken(node, budget), number) for number, node in enumerate(waiting))[:2]
+        if not least:
+            return set()
+        neediest = waiting[least[0][1]]
+        others = least[1][0] if len(least) > 1 else 0
+        holding = [node for node in nodes if node.ledger.promised_msgs > 0]
+        return {
+            node
+            for node in holding
+            if self._taken(node, budget) < (others if node is neediest else least[0][0])
+        }
 
     def _short_of(self) -> list[Gate]:
         """The budgets that somebody waits for."""
@@ -1065,14 +1083,16 @@ class Engine:
                     found.append((gate, owners))
         return found
 
-    def _lend(self, nodes: list[Node], room: int, whole: int, budget: Gate | None) -> None:
+    def _lend(
+        self, nodes: list[Node], room: int, whole: int, budget: Gate | None, spared: Collection[Node] = ()
+    ) -> None:
         """Take back what their idle links hold beyond their share; those that never used any rest, and are
-        asked again from time to time.
+        asked again from time to time. Those that are ``spared`` lose only what is held in vain.
         """
         accounts = [account for node in nodes for account in node.ledger.accounts]
         shares = Level(accounts, room, whole, self.now_ns, budget)
         for node in nodes:
-            if node.ledger.lend(self.now_ns, shares) > 0:
+            if node.ledger.lend(self.now_ns, shares, node in spared) > 0:
                 self.restless[node] = None
 
     def _wake_restless(self) -> None:

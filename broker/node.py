@@ -49,8 +49,9 @@ class Node:
     subscriptions whose room others need too: other topics, or a bound queue's own producers;
     ``served`` says when those of this node last got room, as a running number, and ``served_ns`` at what
     time, ``passed_over`` how often they got none since, and ``kept_ns`` when room was last kept for them.
-    ``pending_limit`` bounds what waits to be sent, 0 for none. What the accounts in ``impatient`` have parked is refused when it is
-    ``patience_ns`` old (`when_full`; 0 for never), which is looked at when it is ``refuse_ns``; 0 for never.
+    ``pending_limit`` bounds what waits to be sent, 0 for none. What the accounts in ``impatient`` have parked
+    is refused when it is ``patience_ns`` old (`when_full`; 0 for never), which is looked at when it is
+    ``refuse_ns``; 0 for never.
     Counters are plain integers since the node came to be, read by whoever looks.
     """
 

@@ -123,7 +123,7 @@ cdef class Ledger:
     @cython.locals(before=long, held=long, account=Account)
     cpdef object copy(self, long copies)
     @cython.locals(freed=long, account=Account)
-    cpdef long lend(self, long now_ns, Level shares) except -1
+    cpdef long lend(self, long now_ns, Level shares, bint spared=*) except -1
     cpdef object settle_turn(self, long now_ns)
     @cython.locals(deadline=long)
     cpdef long next_deadline(self)

@@ -671,11 +671,14 @@ class Ledger:
                 return claim
         return None
 
-    def lend(self, now_ns: int, shares: Level) -> int:
-        """Take back what idle accounts hold beyond their shares, for others than ours; how much that was."""
+    def lend(self, now_ns: int, shares: Level, spared: bool = False) -> int:
+        """Take back what idle accounts hold beyond their shares, for others than ours; how much that was.
+        Where they are ``spared``, only of those whose timer should have gone off.
+        """
         freed = 0
         for account in self.accounts:
-            freed += self.lend_of(account, now_ns, shares)
+            if not spared or now_ns - max(account.last_used_ns, account.granted_ns) >= account.patience_ns():
+                freed += self.lend_of(account, now_ns, shares)
         return freed
 
     def lend_of(self, account: Account, now_ns: int, shares: Level, overdue: bool = False) -> int:

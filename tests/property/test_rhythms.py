@@ -159,10 +159,11 @@ def test_links_that_live_shortly_get_their_share(timed: bool) -> None:
     assert outcome.worst >= 0.85, outcome.sent
 
 
+@pytest.mark.parametrize("timed", [False, True], ids=["on credit", "on its timer"])
 @pytest.mark.parametrize("room", ["memory", "disk"])
-def test_a_queue_whose_messages_are_expected_to_be_larger_is_not_passed_over(room: str) -> None:
-    """Crumbs that come free are too small for its next message, and fit its neighbour's."""
-    rhythms = [Rhythm(rate, 100) for rate in (150, 80, 20)]
+def test_a_backlog_leaves_its_neighbour_room_of_a_budget(room: str, timed: bool) -> None:
+    """The first queue's producers ask for more than its consumer takes: it doesn't fill the budget."""
+    rhythms = [Rhythm(rate, 100, timed) for rate in (150, 80, 20)]
     outcome = play(Cell(rhythms, {}, 100, room=room, budget=100, queues=2, seconds=30))
     assert outcome.overshoot == 0
     assert outcome.worst >= 0.9, (outcome.sent, outcome.share)
