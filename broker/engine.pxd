@@ -112,7 +112,7 @@ cdef class Engine:
     cpdef object overpromise(self, Node node)
     @cython.locals(ledger=Ledger)
     cdef list _add_sharer(self, list sharing, Node node)
-    @cython.locals(node=Node, ledger=Ledger, before=long, first=Account)
+    @cython.locals(node=Node, ledger=Ledger, before=long)
     cdef object _deal_in_turn(self, list sharing)
     cpdef long _rank(self, Node node) except? -1
     @cython.locals(part=Node, taken=long)
@@ -120,6 +120,10 @@ cdef class Engine:
     @cython.locals(gate=Gate)
     cdef object _pass_over(self, Node node)
     cdef bint _goes_on_keeping(self, Node node) except -1
+    @cython.locals(keeper=Node)
+    cdef bint _leaves_room(self, Node node) except -1
+    cdef bint _comes_before(self, Node node, Gate budget, Node keeper) except -1
+    cdef long _goal(self, Node node, Gate budget) except -1
     @cython.locals(account=Account, gate=Gate, size=long, taken=long)
     cdef Gate _short_for(self, Ledger ledger)
     @cython.locals(ledger=Ledger)

@@ -864,13 +864,11 @@ class Engine:
             self.keeper = None
         for node in sharing:
             ledger = node.ledger
-            if self.keeper is not None and self.keeper is not node and ledger.line:
-                first = ledger.line[0]
-                if ledger.takes(self.kept, first.reserve_bytes) > 0:
-                    ledger.wait_its_turn(self.now_ns)
-                    self.restless[node] = None
-                    self._want(ledger)
-                    continue
+            if ledger.line and self._leaves_room(node):
+                ledger.wait_its_turn(self.now_ns)
+                self.restless[node] = None
+                self._want(ledger)
+                continue
             before = ledger.promised_msgs - ledger.parked_msgs
             self._deal(node)
             if ledger.promised_msgs - ledger.parked_msgs > before:
@@ -881,7 +879,7 @@ class Engine:
                 node.kept_ns = 0
                 if self.keeper is node:
                     self.keeper = None
-            elif self.keeper is None and ledger.line:
+            elif ledger.line:
                 self._pass_over(node)
 
     def _rank(self, node: Node) -> int:
@@ -898,22 +896,47 @@ class Engine:
             taken += part.gate.promised_bytes
         return taken
 
+    def _leaves_room(self, node: Node) -> bool:
+        """Whether room of a budget is kept for another: it is owed to who would have less of it than this
+        node even then; to any other for ``KEEP_NS``, for all it needs may never come.
+        """
+        keeper = self.keeper
+        if keeper is None or keeper is node:
+            return False
+        if node.ledger.takes(self.kept, node.ledger.line[0].reserve_bytes) == 0:
+            return False
+        if self.now_ns - keeper.kept_ns < KEEP_NS:
+            return True
+        return self._taken(node, self.kept) > self._goal(keeper, self.kept)
+
     def _pass_over(self, node: Node) -> None:
         """A node that needs room of a budget got none. Where others took each crumb that came free, and its
-        messages are larger than theirs, they leave it what comes: not for long, all it needs may never come.
+        messages are larger than theirs, they leave it what comes.
         """
         gate = self._short_for(node.ledger)
         if gate is None:
             return
         node.passed_over += 1
-        passed_ns = self.now_ns - node.kept_ns
-        if node.passed_over > PATIENCE and passed_ns >= KEEP_EVERY_NS:
-            node.kept_ns = self.now_ns
+        if node.passed_over <= PATIENCE:
+            return
+        if self.keeper is None or self._comes_before(node, gate, self.keeper):
             self.keeper = node
             self.kept = gate
+        if node is self.keeper and self.now_ns - node.kept_ns >= KEEP_EVERY_NS:
+            node.kept_ns = self.now_ns
+
+    def _comes_before(self, node: Node, budget: Gate, keeper: Node) -> bool:
+        """Whether it would have less than the one that room is kept for now, whose time isn't running."""
+        if self.now_ns - keeper.kept_ns < KEEP_NS:
+            return False
+        return self._goal(node, budget) < self._goal(keeper, self.kept)
 
     def _goes_on_keeping(self, node: Node) -> bool:
-        return bool(node.ledger.line) and not node.deleted and self.now_ns - node.kept_ns < KEEP_NS
+        return bool(node.ledger.line) and not node.deleted and self._short_for(node.ledger) is self.kept
+
+    def _goal(self, node: Node, budget: Gate) -> int:
+        """What it will take of a budget once it has room for its next message."""
+        return self._taken(node, budget) + node.ledger.takes(budget, node.ledger.line[0].reserve_bytes)
 
     def _short_for(self, ledger: Ledger) -> Gate | None:
         """The budget without room for what comes next, where the node's own threshold has some."""

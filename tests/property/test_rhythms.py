@@ -169,6 +169,27 @@ def test_a_backlog_leaves_its_neighbour_room_of_a_budget(room: str, timed: bool)
     assert outcome.worst >= 0.9, (outcome.sent, outcome.share)
 
 
+@pytest.mark.parametrize("sizes", [(100, 700), (700, 100)], ids=["small first", "large first"])
+@pytest.mark.parametrize("timed", [False, True], ids=["on credit", "on its timer"])
+@pytest.mark.parametrize("room", ["memory", "disk"])
+def test_larger_messages_get_room_of_a_budget(room: str, timed: bool, sizes: tuple[int, int]) -> None:
+    """What comes free are crumbs of the neighbour's size."""
+    rhythms = [Rhythm(1e4, 100 if timed else 0, timed)] * 2
+    outcome = play(Cell(rhythms, {}, 100, room=room, budget=100, queues=2, seconds=30, sizes=sizes))
+    assert outcome.overshoot == 0
+    assert outcome.worst >= 0.85, outcome.sent
+
+
+@pytest.mark.parametrize("timed", [False, True], ids=["on credit", "on its timer"])
+def test_messages_of_a_third_of_a_budget_get_on(timed: bool) -> None:
+    """One at a time: at each tick a timer sends the one for which room was kept."""
+    rhythms = [Rhythm(1e4, 100 if timed else 0, timed)] * 2
+    cell = Cell(rhythms, {}, 100, room="disk", budget=100, queues=2, seconds=30, sizes=(100, 3000))
+    outcome = play(cell)
+    assert outcome.sent[0] >= 0.9 * 50 * 30, outcome.sent
+    assert outcome.sent[1] >= 0.9 * (10 if timed else 50) * 30, outcome.sent
+
+
 @pytest.mark.parametrize("round_trip_ms", [0.2, 5, 50, 200])
 def test_clients_that_hear_late_get_their_share(round_trip_ms: float) -> None:
     outcome = play(Cell(timers(3, 50, 100, True), SMALL, round_trip_ms=round_trip_ms))
