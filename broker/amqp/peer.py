@@ -29,7 +29,7 @@ from broker import __version__, message
 from broker.amqp import nodeproperties, sole
 from broker.amqp.addresses import GLOBAL, SHARED, as_topic, inside, is_foreign, kind_of, outside, parsed
 from broker.amqp.consumers import fit, wanted
-from broker.amqp.decoding import copy_terminus, offer, refusal_of, value_of
+from broker.amqp.decoding import UNREADABLE, copy_terminus, offer, refusal_of, value_of
 from broker.amqp.filters import Filters, without_no_local
 from broker.amqp.filters import read as read_filters
 from broker.amqp.lifetimes import (
@@ -1001,6 +1001,15 @@ class Peer:
         told = self.about(condition=condition, reason=reason or why)
         level = logging.INFO if condition else self._level()
         log.log(level, text, self.id, opened, self.address, self.name, self.user, why, extra=told)
+
+    @property
+    def names_its_product(self) -> bool:
+        """Whether the properties of its `open` say what client it is, as those of Qpid JMS do."""
+        try:
+            properties: Any = self.connection.remote_properties
+            return isinstance(properties, dict) and "product" in properties
+        except UNREADABLE:
+            return False
 
     def lose(self, condition: str, reason: str) -> None:
         """It is cut off, and can't be told why."""

@@ -783,12 +783,30 @@ class Reactor:
             guest.gone()
 
     def close_peers(self, condition: str, text: str) -> None:
-        """Say goodbye to everybody (shutdown)."""
+        """Say goodbye to everybody (shutdown).
+
+        A client that doesn't say what it is may be Proton's for Python. After a `close` that one reads no
+        more, so that it isn't aware of the connection's end and comes back at its idle timeout only. It is
+        left without one (against §2.4.3), as by a broker that was killed, and comes back at once. Where the
+        socket is full it is told all the same.
+        """
         for guest in list(self.guests.values()):
-            if guest.peer is not None:
-                guest.peer.close(condition, text)
-            else:
+            peer = guest.peer
+            if peer is None:
                 self._close(guest)
+            elif self._hears_no_close(guest, peer) and self._has_sent_all(peer):
+                peer.lose(condition, text)
+                self._linger(guest)
+            else:
+                peer.close(condition, text)
+
+    def _hears_no_close(self, guest: Guest, peer: Peer) -> bool:
+        """Whether it may be Proton for Python, which doesn't speak over WebSockets."""
+        return peer.is_open and guest.gone is None and not peer.names_its_product
+
+    def _has_sent_all(self, peer: Peer) -> bool:
+        peer.wire.pump_out()
+        return not peer.wire.blocked
 
     def _close_all(self) -> None:
         self.stop_listening()

@@ -78,6 +78,9 @@ def encode(value: object) -> bytes:
         case list() | tuple():
             items = b"".join(encode(item) for item in value)
             return b"\xd0" + struct.pack(">II", len(items) + 4, len(value)) + items
+        case dict():
+            items = b"".join(encode(item) for pair in value.items() for item in pair)
+            return b"\xd1" + struct.pack(">II", len(items) + 4, 2 * len(value)) + items
         case Described():
             return b"\x00\x53" + bytes((value.code,)) + encode(list(value.fields))
     raise TypeError(f"cannot encode {value!r}")
@@ -183,10 +186,17 @@ class RawPeer:
         assert self.expect(SASL_OUTCOME)
         return self
 
-    def open(self, idle_ms: int | None = None, max_frame: int = 65_536, container: str = "raw") -> Self:
+    def open(
+        self,
+        idle_ms: int | None = None,
+        max_frame: int = 65_536,
+        container: str = "raw",
+        properties: dict[Symbol, object] | None = None,
+    ) -> Self:
         """Open a connection."""
         self.authenticate()
-        self.send(performative(OPEN, container, None, max_frame, 100, idle_ms))
+        more = [None, None, None, None, properties] if properties else []
+        self.send(performative(OPEN, container, None, max_frame, 100, idle_ms, *more))
         assert self.read_bytes(8) == AMQP_HEADER
         self.expect(OPEN)
         return self

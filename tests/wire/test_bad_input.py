@@ -625,12 +625,16 @@ def test_a_port_that_is_taken(broker: RunningBroker, tmp_path: Path) -> None:
 
 def test_the_end_is_announced(start_broker: StartBroker) -> None:
     broker = start_broker()
-    with RawPeer(broker.port) as peer, RawPeer(broker.port) as silent:
-        peer.open().begin()
+    with RawPeer(broker.port) as peer, RawPeer(broker.port) as unnamed, RawPeer(broker.port) as silent:
+        peer.open(properties={Symbol("product"): "raw"}).begin()
+        unnamed.open().begin()
         broker.signal(signal.SIGTERM)
         assert peer.expect(CLOSE).condition == "amqp:connection:forced"
         peer.send(performative(CLOSE))
         peer.await_end()
         assert silent.read_bytes(1) == b""
+        # Proton for Python would not be aware of the end after a close.
+        unnamed.await_end()
+        assert all(frame.code != CLOSE for frame in unnamed.log)
     assert broker.stop() == 0
     assert "Traceback" not in broker.log
