@@ -8,7 +8,7 @@ PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py
           selector.py filters.py)
 SOURCES := $(shell find broker -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: run flights install dev test test-clients test-packaging clients-matrix docs lint bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
+.PHONY: run flights install dev test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
 
 run: install
 	$(BIN)/sluice serve
@@ -73,6 +73,10 @@ lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What stands out in the code: something to look into, no limit.
+house: dev
+	$(BIN)/python -m tools.house
 
 bench: install
 	$(BIN)/python -m bench
