@@ -238,7 +238,6 @@ PLACES: dict[str, dict[str, str]] = {
     },
     "http": {
         "http.app": "app",
-        "http.files": "console",
     },
     "http.server": {
         "http.access": "access",
@@ -246,6 +245,7 @@ PLACES: dict[str, dict[str, str]] = {
         "http.cookies": "cookies",
         "http.credentials": "credentials",
         "http.entrance": "entrance",
+        "http.files": "files",
         "http.greeting": "greeting",
         "http.heads": "heads",
         "http.pace": "pace",
