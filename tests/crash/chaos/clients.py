@@ -11,6 +11,7 @@ from proton import Delivery, Link, Terminus
 from tests.crash import peers
 from tests.crash.chaos.books import Books, Id
 from tests.crash.chaos.messages import encoded, understood
+from tests.wire.terminus import Asks, selector
 
 # Bytes of a piece of a large message: what is read at once would be in memory as a whole.
 PIECE = 20_000
@@ -170,3 +171,48 @@ class Consumer(peers.Peer):
             delivery.local.failed = way == "fail"
             self.told.note(id_, f"given back to {self.place} ({way})")
             delivery.update(Delivery.RELEASED if way == "release" else Delivery.MODIFIED)
+
+
+class Browser(peers.Peer):
+    """Looks at what a place holds and takes nothing; with an ``ending``, at the ids that end so."""
+
+    def __init__(self, books: Books, address: str, ending: str = "") -> None:
+        super().__init__(peers.Books(), address)
+        self.told = books
+        self.ending = ending
+        self.seen: set[Id] = set()
+
+    def attach(self, session: Any) -> Any:
+        link = session.receiver(f"b-{self.address}")
+        link.source.address = self.address
+        asked = selector(f"JMSMessageID LIKE '%{self.ending}'") if self.ending else None
+        Asks(copy=True, filters=asked).apply(link)
+        link.flow(1000)
+        return link
+
+    def on_delivery(self, delivery: Any) -> None:
+        if not delivery.readable or delivery.partial:
+            return
+        id_, _, sound = understood(bytes(self.link.recv(delivery.pending)))
+        self.link.advance()
+        delivery.settle()
+        self.seen.add(id_)
+        if not sound:
+            self.told.breach(f"{self.address}: a browser reads what wasn't sent", [id_])
+        if self.link.credit < 500:
+            self.link.flow(500)
+
+
+class Intruder(peers.Peer):
+    """Attaches a producer to a name that isn't for producers; the next start succeeds all the same."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(peers.Books(), address)
+
+    def attach(self, session: Any) -> Any:
+        link = session.sender("intruder")
+        link.target.address = self.address
+        return link
+
+    def on_delivery(self, delivery: Any) -> None:
+        raise AssertionError("nothing is sent")

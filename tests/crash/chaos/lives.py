@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from tests.crash.chaos.books import BAD, LETTERS, Books, Breach
-from tests.crash.chaos.clients import Consumer, Producer
+from tests.crash.chaos.books import BAD, LETTERS, Books, Breach, Id
+from tests.crash.chaos.clients import Browser, Consumer, Intruder, Producer
 from tests.crash.chaos.directory import contents
 from tests.crash.conftest import Broker
 from tests.crash.peers import turn_all
@@ -33,6 +33,7 @@ policies:
   - {match: letters, durable: true, max_count: 20000}
   - {match: once, durable: true, duplicate_window: 2000, max_count: 20000}
   - {match: news, kind: topic, durable: true, max_count: 20000}
+  - {match: '*.first', durable: true, max_count: 20000}
 """
 SUBSCRIPTIONS = ("first", "second")
 TOPIC_PLACES = tuple(f"news/chaos.{name}" for name in SUBSCRIPTIONS)
@@ -41,6 +42,9 @@ MIXED = (100, 1000, 150_000)
 START_SECONDS = 60
 STOP_SECONDS = 60
 EMPTY_SECONDS = 120
+BROWSE_SECONDS = 60
+# What is browsed whole, and how many of its messages one with a selector looks for.
+BROWSED = ("plain", "paged")
 ENDS = ("kill", "stop", "pause and kill", "kill at start")
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EINTR)
 # Which calls are made to fail, on which files; of a rename, the new name.
@@ -182,6 +186,7 @@ class World:
             Producer(books, "news", TOPIC_PLACES, 5, dice),
         ]
         self.producers[3].resends = True
+        self.intruder = Intruder(TOPIC_PLACES[0])
         self.consumers = [
             *(Consumer(books, place, place, dice) for place in ("plain", "paged", BAD, LETTERS, "once")),
             *(
@@ -219,6 +224,7 @@ class World:
         if up:
             if not plan.faults:
                 self._count()
+                self._browse()
             self._work(plan)
         state = self._end(plan) if up else "refused"
         self._disconnect()
@@ -289,12 +295,35 @@ class World:
             if told != len(held):
                 raise Breach(f"{place}: its depth is {told}, and {len(held)} messages are there")
 
+    def _browse(self) -> None:
+        """A browser sees all there is, and one with a selector the newest, wherever they are."""
+        wanted: list[tuple[Browser, set[Id]]] = []
+        for place in BROWSED:
+            held = self.books.held[place]
+            if held:
+                wanted.append((Browser(self.books, place), held))
+                newest = max(held, key=lambda id_: id_[1])[1]
+                ending = f":{newest}:%"
+                some = {id_ for id_ in held if id_[1] == newest}
+                wanted.append((Browser(self.books, place, ending), some))
+        browsers = [browser for browser, _ in wanted]
+        for browser in browsers:
+            browser.connect(self.broker.port)
+        deadline = time.monotonic() + BROWSE_SECONDS
+        while any(browser.seen != held for browser, held in wanted) and time.monotonic() < deadline:
+            turn_all([*browsers], 0.02)
+        for browser, held in wanted:
+            browser.drop()
+            if browser.seen != held:
+                way = f"with a selector for '{browser.ending}' " if browser.ending else ""
+                raise Breach(f"{browser.address}: a browser {way}sees {len(browser.seen)} of {len(held)}")
+
     def _connect(self, producers: list[Producer], consumers: list[Consumer]) -> None:
         for peer in (*producers, *consumers):
             peer.connect(self.broker.port)
 
     def _disconnect(self) -> None:
-        for peer in (*self.producers, *self.consumers):
+        for peer in (*self.producers, *self.consumers, self.intruder):
             peer.drop()
 
     def _work(self, plan: Plan) -> None:
@@ -310,7 +339,8 @@ class World:
             if consumer.place == BAD and plan.ways in ("settle", "mix"):
                 consumer.ways = {**consumer.ways, "reject": 0.1}
         self._connect(self.producers, self.consumers if plan.consumes else [])
-        peers = [*self.producers, *self.consumers]
+        self.intruder.connect(self.broker.port)
+        peers = [*self.producers, *self.consumers, self.intruder]
         until = time.monotonic() + plan.seconds
         while (left := until - time.monotonic()) > 0:
             turn_all([*peers], min(left, plan.seconds / 3))

@@ -140,6 +140,44 @@ NOT_MADE = (
         "                raise\n",
     ),
 )
+MODEL, RECOVERY = "broker/manage/model.py", "broker/recovery.py"
+ONE_NAME_FOR_TWO = (
+    Edit(
+        "broker/engine.py",
+        "        if self.has(name):\n            raise ConflictError(f\"'{name}' exists already\")\n"
+        "        node = Node(name, settings.kind)",
+        "        if name in self.nodes:\n            raise ConflictError(f\"'{name}' exists already\")\n"
+        "        node = Node(name, settings.kind)",
+    ),
+    Edit(
+        MODEL,
+        "        return self.engine.has(name) or self.aside.has(name)\n",
+        "        return name in self.engine.nodes\n",
+    ),
+    Edit(
+        MODEL,
+        "        if name in self.engine.subscriptions:\n            raise",
+        "        if not name:\n            raise",
+    ),
+    Edit(
+        MODEL,
+        "        called = self.subscriptions.free_name(name) if self._is_taken(name) else name\n",
+        "        called = name\n",
+    ),
+    Edit(
+        RECOVERY,
+        "        if said.fault is not None:\n            self._set_aside(",
+        "        if said.fault is not None:\n            raise said.fault\n            self._set_aside(",
+    ),
+)
+NOT_BROWSED = (
+    Edit(
+        "broker/queues/queue.py",
+        "            if self.gap and self.disk is not None:\n"
+        "                ahead = self.disk.ahead(reader)\n",
+        "",
+    ),
+)
 
 MUTATIONS = {
     "durable": Mutation("a message that came back is durable no more", GIVEN_BACK, 60, 0),
@@ -165,6 +203,8 @@ MUTATIONS = {
         "rename:spare-",
         busy=4,
     ),
+    "one name": Mutation("a producer may attach to a subscription's name", ONE_NAME_FOR_TWO, 20, 0),
+    "on disk": Mutation("browsers and selectors look at memory alone", NOT_BROWSED, 20, 0),
     "first file": Mutation(
         "a start on a full disk is refused",
         (Edit(DISK, "            return -1, _said(fault)\n", "            raise\n"),),
