@@ -6,8 +6,10 @@ own, for the database has none.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
+import signal
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -29,6 +31,8 @@ MAP_BYTES = 64 << 30
 RESERVE_BYTES = 1 << 20
 # The exit status of a child that met something only a damaged file has.
 BROKEN = 2
+# <linux/prctl.h>
+PR_SET_PDEATHSIG = 1
 
 Read = TypeVar("Read")
 
@@ -112,10 +116,12 @@ def try_to_read(path: Path, *, to_write: bool = False) -> None:
     """
     if not path.exists():
         return
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
         status = 1
         try:
+            _end_with(parent)
             _read_all(path, to_write)
             status = 0
         except lmdb.NotFoundError:
@@ -129,6 +135,13 @@ def try_to_read(path: Path, *, to_write: bool = False) -> None:
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == BROKEN:
         raise DamagedStore(path, 0, "the directory is cut short or its pages are damaged")
+
+
+def _end_with(parent: int) -> None:
+    """The child has the parent's lock on the data directory: it goes when that is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _read_all(path: Path, to_write: bool) -> None:

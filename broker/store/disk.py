@@ -14,6 +14,7 @@ import os
 import shutil
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -43,6 +44,9 @@ log = logging.getLogger("sluice.store")
 LOCK = "lock"
 DIRECTORY = "directory.mdb"
 PAGES = "pages"
+
+# How long the child of a broker that was killed may take to go, too.
+ORPHAN_SECONDS = 10.0
 
 LARGEST_FILE = 32 << 20
 SMALLEST_FILE = 1 << 20
@@ -750,15 +754,34 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _locked(path: Path) -> int:
-    """The directory is ours alone, until the descriptor is closed or the process is gone."""
+    """The directory is ours alone, until the descriptor is closed or the process is gone.
+
+    Of a broker that was killed the child may be left by which it looked at its directory: not for long.
+    """
     file = path / LOCK
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
-        os.close(fd)
-        raise StoreInUse(f"the data directory {path} is in use by another broker (process {owner})") from None
+    deadline = time.monotonic() + ORPHAN_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            owner = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            if not _is_gone(owner) or time.monotonic() > deadline:
+                os.close(fd)
+                text = f"the data directory {path} is in use by another broker (process {owner})"
+                raise StoreInUse(text) from None
+        time.sleep(0.01)
     # Where the disk is full the room of the last broker's number will do.
     os.ftruncate(fd, os.pwrite(fd, str(os.getpid()).encode(), 0))
     return fd
+
+
+def _is_gone(owner: str) -> bool:
+    try:
+        os.kill(int(owner), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    return False

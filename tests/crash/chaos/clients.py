@@ -174,18 +174,20 @@ class Consumer(peers.Peer):
 
 
 class Browser(peers.Peer):
-    """Looks at what a place holds and takes nothing; with an ``ending``, at the ids that end so."""
+    """Looks at what a place holds and takes nothing; where ``one`` is given, at that message alone."""
 
-    def __init__(self, books: Books, address: str, ending: str = "") -> None:
+    def __init__(self, books: Books, address: str, one: Id | None = None) -> None:
         super().__init__(peers.Books(), address)
         self.told = books
-        self.ending = ending
+        self.one = one
         self.seen: set[Id] = set()
 
     def attach(self, session: Any) -> Any:
         link = session.receiver(f"b-{self.address}")
         link.source.address = self.address
-        asked = selector(f"JMSMessageID LIKE '%{self.ending}'") if self.ending else None
+        asked = None
+        if self.one is not None:
+            asked = selector("JMSMessageID LIKE 'ID:{}:{}:%'".format(*self.one))
         Asks(copy=True, filters=asked).apply(link)
         link.flow(1000)
         return link

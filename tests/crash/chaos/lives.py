@@ -43,7 +43,7 @@ START_SECONDS = 60
 STOP_SECONDS = 60
 EMPTY_SECONDS = 120
 BROWSE_SECONDS = 60
-# What is browsed whole, and how many of its messages one with a selector looks for.
+# What is browsed whole, and for its newest message by a selector.
 BROWSED = ("plain", "paged")
 ENDS = ("kill", "stop", "pause and kill", "kill at start")
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EINTR)
@@ -302,10 +302,8 @@ class World:
             held = self.books.held[place]
             if held:
                 wanted.append((Browser(self.books, place), held))
-                newest = max(held, key=lambda id_: id_[1])[1]
-                ending = f":{newest}:%"
-                some = {id_ for id_ in held if id_[1] == newest}
-                wanted.append((Browser(self.books, place, ending), some))
+                newest = max(held, key=lambda id_: id_[1])
+                wanted.append((Browser(self.books, place, newest), {newest}))
         browsers = [browser for browser, _ in wanted]
         for browser in browsers:
             browser.connect(self.broker.port)
@@ -315,7 +313,7 @@ class World:
         for browser, held in wanted:
             browser.drop()
             if browser.seen != held:
-                way = f"with a selector for '{browser.ending}' " if browser.ending else ""
+                way = f"with a selector for {browser.one} " if browser.one else ""
                 raise Breach(f"{browser.address}: a browser {way}sees {len(browser.seen)} of {len(held)}")
 
     def _connect(self, producers: list[Producer], consumers: list[Consumer]) -> None:
