@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -122,7 +123,9 @@ def test_a_kind_of_event_that_is_none_is_refused(lines: Lines) -> None:
     assert "no kind of event is 'stoped'" in told
     assert all(kind in told for kind in KINDS)
     assert "did you mean 'stopped'?" in told
-    assert lines("events", "--kind", "started", "--json").count('"event": "started"') == 1
+    # An event waits a moment for others to be told with.
+    ask = partial(lines, "events", "--kind", "started", "--json")
+    wait_until(lambda: ask().count('"event": "started"') == 1, 10, "the first event")
 
 
 # --- sending
