@@ -82,6 +82,9 @@ cdef class Engine:
     cdef long _set_expiry(self, Node node, Entry entry, bytes data) except -1
     cdef object _expire_at(self, Node node, Entry entry, long expires_ms)
     cpdef object watch_expiry(self, Node node, Entry entry)
+    @cython.locals(queue=Queue, entry=Entry, following=long, seq=long, flags=long, delivery_count=long,
+                   expires_ms=long, data=bytes, size=long, redelivered=long, spared=long, large=long)
+    cpdef object restore(self, Node node, object messages)
     cpdef bint is_without_body(self, Node node, long seq, long flags, bytes data) except -1
     @cython.locals(node=Node, entry=Entry)
     cdef object _expire(self)

@@ -1497,18 +1497,20 @@ class Engine:
 
         Before any link is there; a gate may close by it.
         """
-        following = node.queue.next_seq
+        queue = node.queue
+        following = queue.next_seq
+        redelivered, spared, large = REDELIVERED, SPARED, LARGE
         for seq, flags, delivery_count, expires_ms, data in messages:
-            node.queue.next_seq = seq
-            entry = node.queue.append(data)
+            queue.next_seq = seq
+            entry = queue.append(data)
             entry.durable = True
             entry.delivery_count = delivery_count
-            entry.redelivered = bool(flags & REDELIVERED) or seq <= node.suspect_seq
-            entry.spared = bool(flags & SPARED)
-            if seq in node.bodies:
+            entry.redelivered = flags & redelivered != 0 or seq <= node.suspect_seq
+            entry.spared = flags & spared != 0
+            if node.bodies and seq in node.bodies:
                 dress(entry, node.bodies[seq][0])
-            if flags & LARGE and self.is_without_body(node, seq, flags, data):
-                node.queue.take(entry)
+            if flags & large and self.is_without_body(node, seq, flags, data):
+                queue.take(entry)
                 self.overdue.append((node, entry, BODY_LOST))
             elif expires_ms:
                 self._expire_at(node, entry, expires_ms)
@@ -1518,7 +1520,7 @@ class Engine:
             self.count_kept(node, 1, size)
             if node.gate.enter(size, self.now_ns):
                 self.gate_changed(node)
-        node.queue.next_seq = max(following, node.queue.next_seq)
+        queue.next_seq = max(following, queue.next_seq)
 
     def withdraw(self, node: Node) -> None:
         """Take out a node that was being restored and can't be served: what the store has of it stays.
