@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
-# How long another thread waits for an answer.
+# How long another thread waits for the next step of an answer, and for the answer.
 TIMEOUT_S = 5.0
+LONGEST_S = 60.0
 SLICE_NS = 1_000_000
 SILENT = "the broker's loop did not answer in time"
 
@@ -38,14 +39,23 @@ class InParts(Generic[Answer]):
         self._answers: list[Answer] = []
         self._fault: Exception | None = None
         self._given_up = False
+        # How many turns have worked on it.
+        self._turns = 0
         self._done = threading.Event()
         post(self._work)
 
-    def wait(self, timeout_s: float = TIMEOUT_S) -> Answer:
-        """The answer; TimeoutError if it takes too long, and what is raised where it is made."""
-        if not self._done.wait(timeout_s):
-            self._given_up = True
-            raise TimeoutError(SILENT)
+    def wait(self, longest_s: float = LONGEST_S, step_s: float = TIMEOUT_S) -> Answer:
+        """Return the answer, or raise the fault of the function that makes it.
+
+        Raises TimeoutError where nothing of it is done for ``step_s``, or it isn't ready after ``longest_s``.
+        """
+        until_s = time.monotonic() + longest_s
+        turns = -1
+        while not self._done.wait(min(step_s, max(until_s - time.monotonic(), 0.0))):
+            if turns == self._turns or time.monotonic() >= until_s:
+                self._given_up = True
+                raise TimeoutError(SILENT)
+            turns = self._turns
         if self._fault is not None:
             raise self._fault
         return self._answers[0]
@@ -53,6 +63,7 @@ class InParts(Generic[Answer]):
     def _work(self) -> None:
         """One turn's part of it."""
         began_ns = time.monotonic_ns()
+        self._turns += 1
         try:
             self._take_steps(began_ns + SLICE_NS)
         finally:

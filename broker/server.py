@@ -77,8 +77,6 @@ log = logging.getLogger("sluice")
 SECOND_NS = 1_000_000_000
 # How long another thread waits for the reactor to answer.
 ASK_TIMEOUT = 5.0
-# What a signal has read again is applied in parts, which take their time where much else is to be done.
-RELOAD_TIMEOUT_S = 60.0
 # The reactor's thread waits for the interpreter's lock at most this long while HTTP renders.
 SWITCH_INTERVAL = 0.0005
 # Fewer messages in a second than this, and nobody minds a pause of some milliseconds.
@@ -309,7 +307,10 @@ class Server:
         return answers[0]
 
     def ask_in_parts(self, question: Callable[[], asking.Steps[Answer]]) -> Answer:
-        """The answer to a long question, worked on for a millisecond a turn; TimeoutError after 5 s."""
+        """Return the answer to a long question, which is worked on for a millisecond a turn.
+
+        Raises TimeoutError where the loop doesn't get to it for 5 s, or it takes longer than a minute.
+        """
         return asking.InParts(self.reactor.post, question).wait()
 
     def survey(self) -> Surveyed:
@@ -485,7 +486,7 @@ class Server:
         try:
             read = self.model.read_again()
             steps = asking.InParts(self.reactor.post, lambda: self.model.reload_in_parts(read))
-            changed = steps.wait(RELOAD_TIMEOUT_S)
+            changed = steps.wait()
         except (ConfigError, OperatorError, TimeoutError) as fault:
             log.error("reload refused, the old settings stay: %s", "; ".join(str(fault).splitlines()))
         except Exception:

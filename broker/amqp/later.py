@@ -17,8 +17,6 @@ from broker.asking import InParts, Steps
 log = logging.getLogger("sluice.management")
 
 MOST_WAITING = 8
-# How long the loop may take for all the parts of one answer.
-LONGEST_S = 60.0
 
 Found = TypeVar("Found")
 Post = Callable[[Callable[[], None]], None]
@@ -71,4 +69,4 @@ class LongAnswers:
             self._post(lambda done=done, answer=answer: done(answer))  # type: ignore[misc]
 
     def _ask(self, question: Callable[[], Steps[Found]]) -> Found:
-        return InParts(self._post, question, self._charge).wait(LONGEST_S)
+        return InParts(self._post, question, self._charge).wait()

@@ -31,7 +31,8 @@ LARGEST_HEAD = 16 * 1024
 MOST_CLIENTS = 32
 # Clients, most of which send half a request or none: such a one costs little, and makes room for others.
 MOST_CONNECTIONS = 256
-# A whole request, and a pause within it or between two.
+# How long a client may take for a whole request, and as long for the rest of an answer; how long for a pause
+# within a request or between two. The time that the broker takes for an answer doesn't count.
 REQUEST_S = 10.0
 PAUSE_S = 5.0
 # Of those that send no whole request, one that has had its place so long makes room first.

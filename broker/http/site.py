@@ -199,6 +199,8 @@ class _Client(H11Protocol):
         # When its last request was answered, or it came.
         self.since_s = 0.0
         self._thrown_away = 0
+        # Whether the deadline found it with an answer, or the rest of one, still to take.
+        self._lags = False
 
     @property
     def address(self) -> str:
@@ -257,10 +259,12 @@ class _Client(H11Protocol):
             self._lend()
 
     def on_response_complete(self) -> None:
-        """An answer is written; the deadline falls once the request has been read and the answer sent."""
-        if self.conn.their_state is h11.DONE and not self.transport.get_write_buffer_size():
+        """An answer is written; its rest has a time of its own, unless the request isn't all here."""
+        if not self.is_awaited:
             _cancel(self._deadline)
             self._deadline = None
+            if self.transport.get_write_buffer_size():
+                self._set_deadline()
         self.since_s = self.loop.time()
         super().on_response_complete()
         if self._is_answering():
@@ -343,9 +347,25 @@ class _Client(H11Protocol):
     def _begin(self) -> None:
         """A request begins or goes on."""
         if self._deadline is None:
-            self._deadline = self.loop.call_later(server.REQUEST_S, self.transport.abort)
+            self._set_deadline()
         _cancel(self._pause)
         self._pause = self.loop.call_later(server.PAUSE_S, self.transport.abort)
+
+    def _set_deadline(self) -> None:
+        self._deadline = self.loop.call_later(server.REQUEST_S, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        """Cut off a client whose request isn't whole, or that takes no answer; the time that the broker needs
+        for an answer isn't the client's.
+        """
+        untaken = self.transport.get_write_buffer_size() > 0
+        if self.is_awaited or (untaken and self._lags):
+            self.transport.abort()
+            return
+        self._lags = untaken
+        self._deadline = None
+        if untaken or self._is_answering():
+            self._set_deadline()
 
     def _lend(self) -> None:
         """Let an answer that has no end, as live figures, say so; before its task has begun."""

@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -90,6 +91,15 @@ def is_closed(client: socket.socket) -> bool:
         return True
 
 
+def is_reset(client: socket.socket) -> bool:
+    """Whether the other end no longer takes a byte."""
+    try:
+        client.send(b" ")
+    except (BrokenPipeError, ConnectionResetError):
+        return True
+    return False
+
+
 def test_metrics(server: HttpServer) -> None:
     status, content_type, body = get(server, "/metrics?x=1")
     assert (status, content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
@@ -151,6 +161,44 @@ def test_what_is_no_request_of_ours_is_refused(server: HttpServer, request_: byt
 def test_a_client_that_dawdles_is_cut_off(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REQUEST_S", 0.2)
     assert raw(server, b"GET /healthz HTTP/1.0\r\nSlow: ") == b""
+
+
+@pytest.mark.parametrize(
+    "request_", [b"GET /healthz HTTP/1.0\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"]
+)
+def test_the_time_that_the_broker_takes_for_an_answer_is_not_the_clients(
+    request_: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REQUEST_S", 0.2)
+    monkeypatch.setattr(module, "PAUSE_S", 0.1)
+
+    def ask(question: Callable[[], Answer]) -> Answer:
+        time.sleep(1.0)
+        return question()
+
+    server = HttpServer("127.0.0.1", 0, ask, World().survey)
+    server.start()
+    try:
+        assert raw(server, request_).startswith(b"HTTP/1.1 200")
+    finally:
+        server.stop()
+
+
+def test_a_client_that_takes_no_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end of the connection is reset by what it sends after that."""
+    monkeypatch.setattr(module, "REQUEST_S", 0.2)
+    world = World()
+    for number in range(5_000):
+        world.queue(f"queue.that.has.a.long.name.{number}")
+    server = HttpServer("127.0.0.1", 0, lambda question: question(), world.survey)
+    server.start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) as client:
+            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 200"
+            wait_until(lambda: is_reset(client), WAIT_S, "it to be cut off")
+    finally:
+        server.stop()
 
 
 def test_one_client_too_many_is_turned_away(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
