@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 # The pure rooms' own tests, which run both compiled and as plain Python.
 PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py limits.py queue.py dispatch.py message.py \
           selector.py filters.py)
-SOURCES := $(shell find broker -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
+SOURCES := $(shell find broker pyspark_sluice -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
 .PHONY: run flights install dev test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
 
@@ -65,8 +65,8 @@ clients-matrix: dev
 
 docs: install
 	$(BIN)/sluice schema reference > docs/configuration.md
-	$(BIN)/python -m broker.cli.manual > docs/man/sluice.1
-	$(BIN)/python -m broker.cli.manual --markdown > docs/cli.md
+	$(BIN)/python -m broker.cli.terminal.manual > docs/man/sluice.1
+	$(BIN)/python -m broker.cli.terminal.manual --markdown > docs/cli.md
 	$(BIN)/python -m tools.sparkoptions
 
 lint: dev

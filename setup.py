@@ -8,7 +8,7 @@ from setuptools import Extension, setup
 
 # Every .pxd beside a .py types that file for compilation; every .pyx is compiled only. The numbers
 # in codes.pxd are C constants, which need no module of their own.
-CONSTANTS = Path("broker/codes.py")
+CONSTANTS = Path("broker/constants.py")
 ROOT = Path(__file__).parent
 SOURCES = sorted(
     path.relative_to(ROOT)

@@ -21,8 +21,8 @@ from bench.clients import beside
 from bench.contenders import BenchError, Running
 from bench.delay import delayed
 from bench.measuring import BODY, Figures, Pace, number
-from broker.cli.ask import rows
-from broker.cli.bench import measure
+from broker.cli.terminal.ask import rows
+from broker.cli.verbs.bench import measure
 from broker.client.request import Management
 
 TRIPS_MS = (0, 1, 10, 50)

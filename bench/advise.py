@@ -17,12 +17,12 @@ from statistics import median
 
 from bench.contenders import OURS, BenchError, Contender, free_port
 from bench.shapes import SHAPES, running
-from broker.advise.candidates import Candidate, explain
-from broker.advise.demand import recover
-from broker.advise.history import read
-from broker.advise.replay import replay
-from broker.advise.trace import Trace
 from broker.errors import SluiceError
+from broker.manage.advise.candidates import Candidate, explain
+from broker.manage.advise.demand import recover
+from broker.manage.advise.history import read
+from broker.manage.advise.replay import replay
+from broker.manage.advise.trace import Trace
 
 RTT_NS = 200_000  # loopback
 SECONDS = 15.0

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
 from bench.contenders import BenchError
-from broker.client import codec
 from broker.client.errors import ClientError
 from broker.client.link import Connection
+from broker.codec import sections
 from examples.flights import table
 
 MINUTES = 1440
@@ -85,7 +85,7 @@ def schedule(what: Replay) -> tuple[list[float], list[bytes]]:
             break
         at = flight["sched_dep_time"]
         minute = day * MINUTES + at // 100 * 60 + at % 100
-        due.append((minute / MINUTES * what.day_s, codec.text_body(row)))
+        due.append((minute / MINUTES * what.day_s, sections.text_body(row)))
     due.sort()
     times = [at_s for at_s, _ in due for _ in range(what.copies)]
     return times, [body for _, body in due for _ in range(what.copies)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from bench import barelog
 from bench.contenders import Running
 from bench.measuring import Figures, Pace, Scenario, load, number
-from broker.client.load import Usage
+from broker.client.load.load import Usage
 from broker.client.request import Management
 
 

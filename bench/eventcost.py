@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from broker.engine import Engine
-from broker.events.teller import Teller, message_of
-from broker.events.watch import Watch
-from broker.flow.limits import BrokerDefaults, resolve
+from broker.config.thresholds import BrokerDefaults, resolve
+from broker.engine.engine import Engine
+from broker.manage.events.teller import Teller, message_of
+from broker.manage.events.watch import Watch
 
 NODES = 10_000
 FLAPS = 20_000

@@ -17,7 +17,7 @@ from statistics import median
 from bench.clients import beside
 from bench.contenders import Running
 from bench.measuring import BODY, Figures, Pace, load, number
-from broker.cli.bench import measure
+from broker.cli.verbs.bench import measure
 from broker.client.request import Management
 
 IDLE_LINKS = 999

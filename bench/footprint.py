@@ -27,9 +27,9 @@ from pathlib import Path
 
 from bench.contenders import OURS, Contender, Running
 from bench.measuring import number
-from broker.client import codec
 from broker.client.link import Connection, Receiver, Sender
 from broker.client.request import Management
+from broker.codec import sections
 from broker.store.pager import TEMP
 from broker.units import format_size, parse_size
 
@@ -178,7 +178,7 @@ def stored(running: Running) -> int:
 
 def measure(body: int, limit: int, journal_file: int, seconds: float) -> Row:
     """All three, the last with a broker of its own."""
-    message = codec.header(durable=True) + codec.binary_body(bytes(body))
+    message = sections.header(durable=True) + sections.binary_body(bytes(body))
     with watched(limit, journal_file) as (running, watcher), Connection(running.url) as connection:
         sender = connection.sender(KEPT)
         count = fill(connection, message, sender)

@@ -22,7 +22,7 @@ from pathlib import Path
 from bench.contenders import OURS, BenchError, Running
 from bench.curves import Curve, draw
 from bench.measuring import Pace, load
-from broker.client.load import Usage
+from broker.client.load.load import Usage
 from broker.client.request import Management
 
 PICTURE = Path("docs/images/growth.svg")

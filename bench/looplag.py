@@ -20,9 +20,9 @@ from pathlib import Path
 
 from bench.barelog import natural
 from bench.measuring import Figures
-from broker.endpoints import Address, Listener
-from broker.server import Server
-from broker.settings import Settings
+from broker.config.broker import Settings
+from broker.config.listeners import Address, Listener
+from broker.server.server import Server
 
 TICK_NS = 1_000_000
 EVERY_S = 1.0

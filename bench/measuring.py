@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from bench.contenders import BenchError, Running
-from broker.cli.bench import measure
+from broker.cli.verbs.bench import measure
 
 Figures = dict[str, float]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.barelog import natural
-from broker.storage import DURABLE, Shelf, Store
 from broker.store.disk import DiskStore
+from broker.store.port import DURABLE, Shelf, Store
 
 SYNC_S = 30.0
 

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from broker.client.codec import DATA, section
 from broker.client.link import Connection, Sender
+from broker.codec.sections import DATA, section
 
 LARGEST = 60_000
 SMALLEST = 64

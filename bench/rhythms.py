@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from broker import codes
-from broker.engine import Engine
+from broker import constants
+from broker.config.thresholds import BrokerDefaults, resolve
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.flow.gate import Gate
 from broker.flow.ledger import Account, Budget, Port
-from broker.flow.limits import BrokerDefaults, resolve
-from broker.node import Node
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 from broker.store.memory import MemoryStore
@@ -183,8 +183,8 @@ class _Producer(Port):
             return
         for _ in range(count):
             code = run.engine.arrive(self.node, self.account, self.data, run.bits, False)
-            assert code != codes.OVERSENT
-            if code == codes.PARK:
+            assert code != constants.OVERSENT
+            if code == constants.PARK:
                 run.late += 1
                 run.engine.park(self.node, self.account, self.data, len(self.data), False)
             else:
@@ -243,11 +243,11 @@ class _Run:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         on_disk = cell.room == "disk"
-        self.bits = codes.IS_DURABLE if on_disk else 0
+        self.bits = constants.IS_DURABLE if on_disk else 0
         self.engine = Engine(True, MemoryStore() if on_disk else None)
         self.engine.begin_turn(MS)
         self.budget: Budget | None = None
-        held = cell.budget * (cell.size + codes.HELD_BYTES)
+        held = cell.budget * (cell.size + constants.HELD_BYTES)
         if cell.room == "memory":
             self.engine.limit(held, 0)
         elif on_disk:

@@ -13,7 +13,7 @@ from bench import adaptive, durable, events, flow, subscribers
 from bench.contenders import BenchError, Running
 from bench.measuring import BODY, Figures, Pace, Scenario, load, number
 from broker.client.link import Connection
-from broker.client.load import Usage
+from broker.client.load.load import Usage
 
 OVERHEAD = 5  # bytes around a body of less than 256: the data section's descriptor and size
 IDLE_CONNECTIONS = 2000

@@ -20,14 +20,14 @@ from http.client import HTTPConnection
 from bench.barelog import natural
 from bench.contenders import OURS, BenchError, Running
 from bench.measuring import Figures, Pace, load, number
-from broker import asking
-from broker.amqp.roster import Roster
+from broker.amqp.registry import Roster
 from broker.client.request import Management
-from broker.engine import Engine
-from broker.flow.limits import BrokerDefaults
+from broker.config.policies import PolicySet
+from broker.config.thresholds import BrokerDefaults
+from broker.engine.engine import Engine
+from broker.manage import calls
 from broker.manage.model import Model
 from broker.manage.survey import Wanted
-from broker.policy.effective import PolicySet
 
 EVERY_S = 1.0
 
@@ -84,7 +84,7 @@ def longest_turn(queues: int) -> Figures:
     longest, totals = [], []
     for _ in range(6):
         turns: deque[Callable[[], None]] = deque()
-        question = asking.InParts(turns.append, lambda: model.survey(Wanted()))
+        question = calls.InParts(turns.append, lambda: model.survey(Wanted()))
         took = []
         while turns:
             begun = time.thread_time()

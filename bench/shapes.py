@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from bench.contenders import BenchError
-from broker.client import codec
 from broker.client.errors import ClientError
 from broker.client.link import Connection
+from broker.codec import sections
 
 Client = Mapping[str, object]
 
@@ -116,9 +116,11 @@ def _due(job: Mapping[str, float | str], passed_s: float) -> int:
 
 def _bodies(tail: bool, seed: int) -> Sequence[bytes]:
     if not tail:
-        return [codec.binary_body(bytes(200))]
+        return [sections.binary_body(bytes(200))]
     source = random.Random(seed)
-    return [codec.binary_body(bytes(min(int(100 * source.paretovariate(0.7)), 100_000))) for _ in range(997)]
+    return [
+        sections.binary_body(bytes(min(int(100 * source.paretovariate(0.7)), 100_000))) for _ in range(997)
+    ]
 
 
 def consume(connection: Connection, job: Mapping[str, float | str]) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from bench.contenders import OURS
 from broker.client.link import Connection
-from broker.spark.decode import SCHEMA, Decoder
+from pyspark_sluice.decode import SCHEMA, Decoder
 
 TARGET = 30_000
 BODY = 200

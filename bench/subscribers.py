@@ -18,10 +18,10 @@ from statistics import median
 
 from bench.contenders import BenchError, Running
 from bench.measuring import BODY, Figures, Pace
-from broker.client import codec
 from broker.client.link import Connection
-from broker.client.load import Usage
-from broker.client.loadloop import Loop
+from broker.client.load.load import Usage
+from broker.client.load.loop import Loop
+from broker.codec import sections
 
 HEALTHY = 9
 PAIRS = 15
@@ -32,7 +32,7 @@ MODES = ("paging", "shedding", "uncontrolled")
 STALLED_CREDIT = 10
 MOST_OF_A_LOOP = 250
 ATTACH_S = 30.0
-FRAME = codec.header() + codec.binary_body(bytes(97 + i % 26 for i in range(BODY)))
+FRAME = sections.header() + sections.binary_body(bytes(97 + i % 26 for i in range(BODY)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ line with an exit status, HTTP with a status code.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -86,3 +87,17 @@ class ConfigError(OperatorError):
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
+
+
+def listed(words: Iterable[str]) -> str:
+    """Return the words as ``'a', 'b' or 'c'``."""
+    quoted = [repr(word) for word in words]
+    return " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` if one of the known words is close, else nothing."""
+    from difflib import get_close_matches  # few errors need it, and every verb loads this module
+
+    close = get_close_matches(str(word).lower().replace("-", "_"), known, n=1, cutoff=0.7)
+    return f" (did you mean {close[0]!r}?)" if close else ""

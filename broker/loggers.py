@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.fields import did_you_mean, listed
+from broker.errors import did_you_mean, listed
 from broker.units import show
 
 LEVELS = ("debug", "info", "warning", "error")

@@ -2,6 +2,6 @@
 
 import sys
 
-from broker.jobs.aggregate import main
+from pyspark_sluice.jobs.aggregate import main
 
 sys.exit(main())

@@ -2,6 +2,6 @@
 
 import sys
 
-from broker.jobs.dead_letters import main
+from pyspark_sluice.jobs.dead_letters import main
 
 sys.exit(main())

@@ -2,6 +2,6 @@
 
 import sys
 
-from broker.jobs.flow_capacity import main
+from pyspark_sluice.jobs.flow_capacity import main
 
 sys.exit(main())

@@ -2,6 +2,6 @@
 
 import sys
 
-from broker.jobs.ingest import main
+from pyspark_sluice.jobs.ingest import main
 
 sys.exit(main())

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 PURE = (
-    *("broker.flow.", "broker.queues.", "broker.engine", "broker.paging", "broker.node"),
-    *("broker.stor", "broker.message"),
-    "broker.bodyscan",
+    *("broker.flow.", "broker.queues.", "broker.engine.engine", "broker.engine.paging", "broker.engine.node"),
+    *("broker.stor", "broker.codec.message"),
+    "broker.codec.bodyscan",
 )
 
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from bench.attacks.companion import Burner, Companion
 from bench.attacks.machine import MOST_FOREIGN, Watch, spent_s
-from broker.client import codec
-from broker.client.loadloop import Loop
+from broker.client.load.loop import Loop
+from broker.codec import sections
 from tests.wire.conftest import RunningBroker
 
 RATE = 2000
@@ -74,7 +74,7 @@ class Line:
 def pair_on(broker: RunningBroker, address: str, rate: float = 0.0) -> Loop:
     """A producer and a consumer that have begun; the caller closes them."""
     body = bytes(97 + n % 26 for n in range(BODY_BYTES))
-    frame = codec.header(durable=False) + codec.binary_body(body)
+    frame = sections.header(durable=False) + sections.binary_body(body)
     loop = Loop(secrets.randbits(63), frame, BODY_BYTES, 1, max_backlog=MOST_BACKLOG, rate=rate)
     for is_sender in (False, True):
         loop.connect(broker.url, address, is_sender=is_sender, index=0)

@@ -14,9 +14,9 @@ import time
 from dataclasses import asdict, dataclass
 
 from bench.contenders import BenchError
-from broker.client.codec import binary_body
 from broker.client.errors import ClientError
 from broker.client.link import Connection, Sender
+from broker.codec.sections import binary_body
 
 BODY = binary_body(bytes(100))
 RUN = 16  # sends of one link before another has its turn

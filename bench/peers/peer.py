@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bench.contenders import OURS, BenchError, Running, free_port
-from broker.cli.localpid import listening_pid
+from broker.cli.terminal.localpid import listening_pid
 from broker.client.errors import ClientError
 from broker.client.link import Connection
 

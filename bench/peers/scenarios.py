@@ -57,7 +57,7 @@ def done(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str
     }
     given |= job
     bound_s = number(given["seconds"]) + number(given["warmup"]) + BOUND_S
-    command = [sys.executable, "-m", "broker.client.load"]
+    command = [sys.executable, "-m", "broker.client.load.load"]
     try:
         ended = subprocess.run(
             command, input=json.dumps(given), capture_output=True, text=True, timeout=bound_s, check=False

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from bench.contenders import BenchError, Running
-from broker.client.load import Usage
+from broker.client.load.load import Usage
 
 HEAP_S = 60.0
 SETTLE_S, STILL_S, STILL_BYTES = 6.0, 1.0, 1 << 20

@@ -11,31 +11,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker.amqp import lifetimes
-from broker.amqp.consumers import Sampler, fit
-from broker.amqp.lane import Lane
-from broker.amqp.later import LongAnswers
+from broker.amqp.control import lifetimes
+from broker.amqp.control.connection import Peer, new_container_name
+from broker.amqp.control.sole import SoleConnections
+from broker.amqp.control.temporary import TemporaryNodes
+from broker.amqp.links.connection import Connection as Wire
+from broker.amqp.links.connection import ConsumerLink, ProducerLink
+from broker.amqp.links.consumers import Sampler, fit
+from broker.amqp.loop.client_quotas import Quotas
+from broker.amqp.loop.control_quota import Lane
+from broker.amqp.loop.later import LongAnswers
+from broker.amqp.loop.timers import Timers
 from broker.amqp.management import Awaited, ManagementNode, Pending, at_once
-from broker.amqp.peer import Peer, new_container_name
-from broker.amqp.quotas import Quotas
-from broker.amqp.roster import Roster
-from broker.amqp.sole import SoleConnections
-from broker.amqp.temporary import TemporaryNodes
-from broker.amqp.timers import Timers
-from broker.amqp.tracing import Reader, Tap
-from broker.amqp.wire import Connection as Wire
-from broker.amqp.wire import ConsumerLink, ProducerLink
-from broker.engine import SECOND_NS, Engine
-from broker.flow.limits import from_arguments, resolve
+from broker.amqp.registry import Roster
+from broker.amqp.trace import Reader, Tap
+from broker.config.thresholds import from_arguments, resolve
+from broker.engine.engine import SECOND_NS, Engine
+from broker.engine.node import Node
 from broker.manage.authority import TEMPORARY
 from broker.manage.model import NOTHING
-from broker.node import Node
 from broker.security.acl import Action
 
 if TYPE_CHECKING:
+    from broker.config.broker import Settings
     from broker.manage.model import Model
     from broker.manage.tracing import Trace
-    from broker.settings import Settings
 
 log = logging.getLogger("sluice.amqp")
 

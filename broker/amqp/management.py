@@ -16,10 +16,10 @@ from uuid import UUID
 
 from proton import Message, ProtonException, int32, uint
 
-from broker.amqp.later import Ask
-from broker.amqp.nesting import is_bounded
+from broker.amqp.loop.later import Ask
 from broker.amqp.operations import NODE, OPERATIONS
-from broker.asking import Steps
+from broker.codec.bounds import is_bounded
+from broker.codec.owned import decode_message
 from broker.errors import ConflictError, ForbiddenError, NotFoundError, OperatorError
 from broker.loggers import SOMEBODY, about
 from broker.manage.acting import Acting
@@ -27,9 +27,9 @@ from broker.manage.attributes import PREFIX, ROWS, names
 from broker.manage.authority import INTERNAL
 from broker.manage.bindings import Binding
 from broker.manage.browsing import Browsing
+from broker.manage.calls import Steps
 from broker.manage.model import Model, ended
 from broker.manage.tracing import FRAMES, SECONDS, Trace
-from broker.owned import decode_message
 from broker.security.identity import Identity
 
 ADDRESS = "$management"

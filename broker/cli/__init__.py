@@ -1,1 +1,1 @@
-"""cli."""
+"""The command line: verbs, and what they show in a terminal."""

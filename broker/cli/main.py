@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 VERBS: dict[str, tuple[str, str]] = {
-    "serve": ("broker.cli.serve", "run the broker"),
-    "config": ("broker.cli.config", "show and change queues, topics, bindings and policies"),
-    "stat": ("broker.cli.stat", "show queues, connections, links and flow"),
-    "top": ("broker.cli.top", "watch the busiest, deepest or stopped nodes, full-screen"),
-    "explain": ("broker.cli.explain", "show an address's effective settings and where each came from"),
-    "producers": ("broker.cli.producers", "stop or start the producers of an address"),
-    "why": ("broker.cli.why", "say why a link is blocked and what would free it"),
-    "close": ("broker.cli.close", "close connections, or detach links"),
-    "events": ("broker.cli.events", "show what happened to flow: gates, drops, connections, samples"),
-    "send": ("broker.cli.send", "send messages to an address"),
-    "receive": ("broker.cli.receive", "receive messages from an address"),
-    "browse": ("broker.cli.browse", "look at a queue's messages without taking them"),
-    "move": ("broker.cli.move", "move messages from one queue to another"),
-    "purge": ("broker.cli.purge", "drop a queue's messages"),
-    "log-level": ("broker.cli.loglevel", "show and change from which level on the broker logs"),
-    "trace": ("broker.cli.trace", "log the frames of one connection for a while"),
-    "store": ("broker.cli.store", "check, measure and back up a data directory"),
-    "users": ("broker.cli.users", "keep the file of users that a broker lets in"),
-    "bench": ("broker.cli.bench", "measure a broker's throughput and latency"),
-    "advise": ("broker.cli.advise", "try other thresholds on a recorded load and recommend some"),
-    "acl": ("broker.cli.acl", "say who may do what, and by which rule"),
-    "certs": ("broker.cli.certs", "make certificates to try TLS with"),
-    "schema": ("broker.cli.schema", "print the JSON Schema of the configuration files"),
-    "completion": ("broker.cli.completion", "print the completion of bash, zsh or fish"),
+    "serve": ("broker.cli.verbs.serve", "run the broker"),
+    "config": ("broker.cli.verbs.config", "show and change queues, topics, bindings and policies"),
+    "stat": ("broker.cli.verbs.stat", "show queues, connections, links and flow"),
+    "top": ("broker.cli.verbs.top", "watch the busiest, deepest or stopped nodes, full-screen"),
+    "explain": ("broker.cli.verbs.explain", "show an address's effective settings and where each came from"),
+    "producers": ("broker.cli.verbs.producers", "stop or start the producers of an address"),
+    "why": ("broker.cli.verbs.why", "say why a link is blocked and what would free it"),
+    "close": ("broker.cli.verbs.close", "close connections, or detach links"),
+    "events": ("broker.cli.verbs.events", "show what happened to flow: gates, drops, connections, samples"),
+    "send": ("broker.cli.verbs.send", "send messages to an address"),
+    "receive": ("broker.cli.verbs.receive", "receive messages from an address"),
+    "browse": ("broker.cli.verbs.browse", "look at a queue's messages without taking them"),
+    "move": ("broker.cli.verbs.move", "move messages from one queue to another"),
+    "purge": ("broker.cli.verbs.purge", "drop a queue's messages"),
+    "log-level": ("broker.cli.verbs.loglevel", "show and change from which level on the broker logs"),
+    "trace": ("broker.cli.verbs.trace", "log the frames of one connection for a while"),
+    "store": ("broker.cli.verbs.store", "check, measure and back up a data directory"),
+    "users": ("broker.cli.verbs.users", "keep the file of users that a broker lets in"),
+    "bench": ("broker.cli.verbs.bench", "measure a broker's throughput and latency"),
+    "advise": ("broker.cli.verbs.advise", "try other thresholds on a recorded load and recommend some"),
+    "acl": ("broker.cli.verbs.acl", "say who may do what, and by which rule"),
+    "certs": ("broker.cli.verbs.certs", "make certificates to try TLS with"),
+    "schema": ("broker.cli.verbs.schema", "print the JSON Schema of the configuration files"),
+    "completion": ("broker.cli.terminal.completion", "print the completion of bash, zsh or fish"),
 }
 
 REFUSED, USAGE, INTERRUPTED = 1, 2, 128 + signal.SIGINT
@@ -173,7 +173,7 @@ def _parsed(parser: ArgumentParser, words: Sequence[str]) -> Namespace:
 
 
 def _say(verb: str, error: Exception, status: int) -> int:
-    from broker.cli.printable import printable_lines
+    from broker.cli.terminal.printable import printable_lines
 
     print(f"sluice {verb}: {printable_lines(str(error))}", file=sys.stderr)
     return status

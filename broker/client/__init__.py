@@ -1,6 +1,6 @@
-"""CLIENT: the small fast AMQP client that send, receive and bench use.
+"""The AMQP client behind ``sluice send``, ``receive`` and ``bench``.
 
-It imports nothing of the broker but the leaves: it speaks the wire like any other client.
+It imports nothing of the broker but the codec, and speaks the wire like any other client.
 """
 
 from broker.client import library as library

@@ -15,7 +15,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from broker.client cimport wire
 from broker.client.wire cimport Wire
-from broker.tlsstream cimport TlsStream
+from broker.security.tlsstream cimport TlsStream
 
 import cproton_ffi
 
@@ -26,7 +26,7 @@ from broker.client.errors import MessageTooLargeError, RefusedError
 from broker.client.tls import lost as tls_lost
 from broker.client.tls import secured
 from broker.client.url import parse
-from broker.tlsstream import TlsError
+from broker.security.tlsstream import TlsError
 
 cdef object C = cproton_ffi.lib
 cdef int DELIVERY = C.PN_DELIVERY, LINK_FLOW = C.PN_LINK_FLOW

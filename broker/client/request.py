@@ -18,12 +18,12 @@ from proton import Message, ProtonException
 
 from broker.client.errors import ClientError, ClientTimeoutError
 from broker.client.link import Connection
+from broker.codec.owned import decode_message
 from broker.errors import ConflictError, ForbiddenError, NotFoundError, OperatorError
-from broker.owned import decode_message
 
 ADDRESS = "$management"
 # A connection whose container is named so doesn't stand in the broker's events and log, as long as it
-# asks for nothing but management and events (`TOOL` of broker/amqp/peer.py).
+# asks for nothing but management and events (`TOOL` of broker/amqp/control/connection.py).
 TOOL = "sluice-cli-"
 FAULTS = {403: ForbiddenError, 404: NotFoundError, 409: ConflictError}
 

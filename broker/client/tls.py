@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from broker.client.errors import ClientError, ClientTimeoutError, ConnectionLostError
 from broker.client.url import BrokerUrl
-from broker.tlsstream import TlsError, TlsStream
+from broker.security.tlsstream import TlsError, TlsStream
 
 CA, CERTIFICATE, KEY = "SLUICE_CA", "SLUICE_CERT", "SLUICE_KEY"
 

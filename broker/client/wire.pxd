@@ -6,7 +6,7 @@ Proton's symbols come from ``cproton_ffi``, which ``library.py`` loads first; no
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from broker.tlsstream cimport TlsStream
+from broker.security.tlsstream cimport TlsStream
 
 cdef extern from *:
     """

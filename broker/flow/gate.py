@@ -8,7 +8,7 @@ resume threshold and no operator holds it. Only this file decides that. It grant
 
 from __future__ import annotations
 
-from broker import codes
+from broker import constants
 
 OPEN = "open"
 STOPPED = "stopped"
@@ -140,10 +140,10 @@ class Gate:
         if self.held:
             return 0
         if not self.enforced:
-            return codes.UNBOUNDED
+            return constants.UNBOUNDED
         if self.full:
             return 0
-        room = codes.UNBOUNDED
+        room = constants.UNBOUNDED
         if self.stop_msgs:
             room = self.stop_msgs - self.depth_msgs - self.promised_msgs
         if self.stop_bytes:

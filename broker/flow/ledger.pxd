@@ -1,5 +1,5 @@
 cimport cython
-from broker cimport codes
+from broker cimport constants
 from broker.flow.gate cimport Gate
 
 cdef class Port:

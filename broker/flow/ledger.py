@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from broker import codes
+from broker import constants
+from broker.flow.fairness import deal, level
 from broker.flow.gate import Gate
-from broker.flow.share import deal, level
 
 # A link that used nothing for so long while others wait sits on its credit (FLOW §2 rule 5). Longer
 # than a scheduler's hiccup, short enough that a waiting producer doesn't notice.
@@ -251,13 +251,13 @@ class Account:
                 self.budget.gate.promise(-1, -self.ledger._held(self.reserve_bytes))
             if self.outstanding == 0 and (self.waiting or self.pinched):
                 self.blocked_since_ns = now_ns
-            return codes.TAKEN
+            return constants.TAKEN
         if self.withdrawn > 0:
             self.withdrawn -= 1
             self.used += 1
             self.late_count += 1
-            return codes.LATE
-        return codes.VIOLATION
+            return constants.LATE
+        return constants.VIOLATION
 
     def forgo(self, msgs: int, now_ns: int) -> None:
         """The peer counts so much of its credit as used and sent nothing for it: it asks for new."""
@@ -506,7 +506,7 @@ class Ledger:
         self.tight: Gate | None = None
         self.memory: Gate | None = None
         self.copies = 1
-        self.most_held = codes.UNBOUNDED
+        self.most_held = constants.UNBOUNDED
         # Budgets of connections that somebody was found to wait for; the caller empties it.
         self.scarce: list[Budget] = []
 
@@ -606,14 +606,14 @@ class Ledger:
         """How many messages have room where each comes more than once; as in a gate, one always has where
         nothing is.
         """
-        least: int = codes.UNBOUNDED
+        least: int = constants.UNBOUNDED
         for gate, count in self.repeated.items():
             room = gate.room(reserve_bytes)
             empty = gate.depth_msgs == 0 and gate.promised_msgs == 0
             least = min(least, max(room // count, 1) if empty and room > 0 else room // count)
         return least
 
-    def budget(self, memory: Gate, most_held: int = codes.UNBOUNDED) -> None:
+    def budget(self, memory: Gate, most_held: int = constants.UNBOUNDED) -> None:
         """Reserve from the broker's memory as well; before the first account is opened.
 
         Of a message larger than ``most_held`` no more than that is in memory.
@@ -623,7 +623,7 @@ class Ledger:
 
     def _held(self, size: int) -> int:
         """What a message of that size takes in memory."""
-        return min(size, self.most_held) + codes.HELD_BYTES
+        return min(size, self.most_held) + constants.HELD_BYTES
 
     def copy(self, copies: int) -> None:
         """A message to this address is held so many times from now on, once at least."""
@@ -1197,7 +1197,7 @@ class Ledger:
         self.probe_ns = now_ns + PROBE_NS
         room = self.room(self.gate.unit_bytes())
         count = self._probe_count(room, busy)
-        share = max(min(room // max(len(self.rest), 1), codes.UNBOUNDED), 1)
+        share = max(min(room // max(len(self.rest), 1), constants.UNBOUNDED), 1)
         while self.rest and count > 0:
             account = self.rest.popleft()
             account.resting = False

@@ -1,6 +1,6 @@
 cimport cython
 
-from broker cimport codes
+from broker cimport constants
 
 @cython.final
 cdef class Window:

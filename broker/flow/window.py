@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker import codes
-from broker.flow.share import deal
+from broker import constants
+from broker.flow.fairness import deal
 
 
 class Window:
@@ -41,7 +41,7 @@ class Window:
     def own_room(self) -> int:
         """How many more this window alone would let through."""
         if self.limit == 0:
-            return codes.UNBOUNDED
+            return constants.UNBOUNDED
         return 0 if self.shut else self.limit - self.unsettled
 
     def room(self) -> int:

@@ -1,1 +1,1 @@
-"""HTTP: metrics and health for machines that watch; it asks the model and decides nothing."""
+"""HTTP: metrics, health, the API and the console. It asks the management model and decides nothing."""

@@ -21,18 +21,19 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.errors import ForbiddenError
-from broker.http import files, heads, metrics, server
 from broker.http.api import application as api
 from broker.http.api.desk import Desk
 from broker.http.api.guard import READS, Guard
-from broker.http.asked import Ask
-from broker.http.entrance import is_of_this_machine
-from broker.http.pace import Pace
-from broker.http.reception import CALLER, NOBODY, Reception, Turned, address_of, peer_of
-from broker.http.share import Share
-from broker.http.tally import Tally
-from broker.http.threads import Threads
-from broker.http.turn import Turn
+from broker.http.metrics import metrics
+from broker.http.server import files, heads, server
+from broker.http.server.asked import Ask
+from broker.http.server.entrance import is_of_this_machine
+from broker.http.server.pace import Pace
+from broker.http.server.reception import CALLER, NOBODY, Reception, Turned, address_of, peer_of
+from broker.http.server.share import Share
+from broker.http.server.tally import Tally
+from broker.http.server.threads import Threads
+from broker.http.server.turn import Turn
 from broker.loggers import SOMEBODY, about
 from broker.manage.survey import Surveyed
 

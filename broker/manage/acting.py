@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 
-from broker.flow.limits import from_arguments
+from broker.config.patterns import ONE, REST
+from broker.config.policies import PolicySet
+from broker.config.thresholds import from_arguments
+from broker.engine.node import Node
 from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit
 from broker.manage.authority import BROKER, EVENTS, INTERNAL, is_internal
 from broker.manage.bindings import Binding
 from broker.manage.bridges import BridgeView, ends_of
 from broker.manage.browsing import Browsing
-from broker.manage.deadlocks import DeadlockView
 from broker.manage.effect import Effect
 from broker.manage.entities import Page
 from broker.manage.holds import EVERYTHING
@@ -24,10 +26,8 @@ from broker.manage.model import Explanation, Model, Reread, Steps
 from broker.manage.samples import Flow, Sample
 from broker.manage.tracing import Trace
 from broker.manage.views import ConsumerView, ProducerView
-from broker.manage.why import Why
-from broker.node import Node
-from broker.policy.effective import PolicySet
-from broker.policy.match import ONE, REST
+from broker.manage.why.deadlocks import DeadlockView
+from broker.manage.why.why import Why
 from broker.security.acl import Action
 from broker.security.identity import Identity
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.engine import Engine
+from broker.config.thresholds import NodeSettings
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.errors import ConflictError, NotFoundError
-from broker.flow.limits import NodeSettings
-from broker.node import Node
-from broker.storage import Shelf
+from broker.store.port import Shelf
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 
-from broker.engine import SECOND_NS
-from broker.flow.limits import NodeSettings
+from broker.config.thresholds import NodeSettings
+from broker.engine.engine import SECOND_NS
 from broker.manage.views import Counters, StoreView
 
 PREFIX = "org.sluice."

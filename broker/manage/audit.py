@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
-from broker import codes
-from broker.engine import Engine
+from broker import constants
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.flow.gate import Gate
 from broker.flow.ledger import Account, Budget
-from broker.node import Node
 from broker.queues.dispatch import Consumer
 
 # More breaches than these say nothing more.
@@ -99,7 +99,7 @@ def _budgets(nodes: Iterable[Node]) -> Iterator[str]:
 
 def _in_memory(node: Node, account: Account) -> int:
     """What a link's credit would take of memory, of one copy."""
-    return account.outstanding * (min(account.reserve_bytes, node.ledger.most_held) + codes.HELD_BYTES)
+    return account.outstanding * (min(account.reserve_bytes, node.ledger.most_held) + constants.HELD_BYTES)
 
 
 def _of_node(node: Node) -> Iterator[str]:

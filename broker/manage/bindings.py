@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker.engine import Engine
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.errors import ConflictError, NotFoundError, OperatorError
-from broker.node import Node
 
 # The store's note of them.
 BINDINGS = "bindings"

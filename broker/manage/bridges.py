@@ -9,13 +9,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from broker.bridge import Bridge, bridge_name
-from broker.conduits import BridgeDefinition
-from broker.engine import Engine
+from broker.config.forwards import BridgeDefinition
+from broker.engine.bridges import Bridge, bridge_name
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.errors import ConflictError, NotFoundError, OperatorError, SelectorError
-from broker.node import Node
 from broker.queues.queue import Filter
-from broker.queues.selector import compile_selector
+from broker.queues.selector.selector import compile_selector
 
 # The store's notes of durable bridges, by name.
 BRIDGE_NOTE = "bridge/"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from broker import codes
+from broker import constants
+from broker.engine.node import Node
+from broker.engine.spool import Message, Run, Spool
 from broker.errors import NotFoundError, OperatorError
 from broker.manage.views import Browsed, BrowsedMessage, browsed
-from broker.node import Node
 from broker.queues.queue import Entry, Reader
-from broker.queues.spool import Message, Run, Spool
-from broker.storage import DURABLE, REDELIVERED
+from broker.store.port import DURABLE, REDELIVERED
 
 # How much of a queue one look shows at most.
 BROWSE_BYTES = 1 << 19
@@ -50,7 +50,7 @@ class Browsing:
         entry = next(entries, None)
         while not self._full:
             run = self._run()
-            before = codes.UNBOUNDED if run is None else run.first
+            before = constants.UNBOUNDED if run is None else run.first
             while entry is not None and entry.seq < before and not self._full:
                 self._meet(entry.seq, browsed(entry))
                 entry = next(entries, None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from broker.engine import would_enforce
+from broker.config.thresholds import NodeSettings
+from broker.engine.engine import would_enforce
+from broker.engine.node import Node
 from broker.flow.gate import Gate
-from broker.flow.limits import NodeSettings
-from broker.node import Node
 
 COPIED = (
     *("enforced", "held", "full", "closed", "stop_msgs", "resume_msgs", "stop_bytes", "resume_bytes"),

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from broker.engine import Engine
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.errors import NotFoundError, OperatorError
 from broker.manage.attributes import CONSUMER, PREFIX, PRODUCER, ROWS, Row, names, shown
 from broker.manage.bindings import every_binding
 from broker.manage.holds import Holds
 from broker.manage.views import BrokerView, Links, ProducerView, queue_view
-from broker.node import Node
 
 NODE_KINDS = ("queue", "topic", "subscription")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from broker.config.patterns import ONE, REST, Pattern, parse_pattern
 from broker.errors import OperatorError
-from broker.policy.match import ONE, REST, Pattern, parse_pattern
 
 EVERYTHING = ">"
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.engine import Engine
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.flow.ledger import Account
 from broker.manage.subscriptions import Subscriptions
-from broker.node import Node
 
 log = logging.getLogger("sluice")
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 
-from broker.engine import Engine
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.errors import NotFoundError, OperatorError
 from broker.manage.attributes import PREFIX, names
 from broker.manage.entities import NODE_KINDS, Entities, Page
 from broker.manage.ordering import matcher, ordered
 from broker.manage.views import Links
-from broker.node import Node
 
 # Nodes of which one call gives whole rows, and of which it gives one value that is read at once.
 ROWS_AT_ONCE, VALUES_AT_ONCE = 50, 4000

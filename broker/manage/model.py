@@ -16,9 +16,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from broker.engine import SECOND_NS, Engine
-from broker.errors import ConflictError, NotFoundError, OperatorError
-from broker.flow.limits import (
+from broker.config.node import ARGUMENTS, DEAD_LETTERS
+from broker.config.policies import CAPABILITY, Effective, PolicySet, tolerated
+from broker.config.policies import Setting as Said
+from broker.config.policy_files import parse_policies
+from broker.config.thresholds import (
     BrokerDefaults,
     NodeSettings,
     SettingError,
@@ -27,9 +29,10 @@ from broker.flow.limits import (
     normalise,
     resolve,
 )
-from broker.flow.vocabulary import ARGUMENTS, DEAD_LETTERS
-from broker.manage import advice, survey
-from broker.manage import why as reasons
+from broker.engine.engine import SECOND_NS, Engine
+from broker.engine.node import Node
+from broker.errors import ConflictError, NotFoundError, OperatorError
+from broker.manage import survey
 from broker.manage.aside import Aside
 from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit, audit
@@ -39,17 +42,14 @@ from broker.manage.bindings import Bindings, check, check_ends, check_kind, pare
 from broker.manage.bridges import DefinedBridges
 from broker.manage.browsing import Browsing
 from broker.manage.conduits import ChannelView, RouteView
-from broker.manage.deadlocks import Deadlocks
 from broker.manage.definitions import Definition
 from broker.manage.effect import Effect, effect
 from broker.manage.entities import NODE_KINDS, Entities, Page
-from broker.manage.forecasts import Forecasts
 from broker.manage.holds import EVERYTHING, Holds, matches, parsed
 from broker.manage.idle import Idle
 from broker.manage.listing import Listing
 from broker.manage.loglevels import LogLevels
 from broker.manage.names import check_name, is_own, placed
-from broker.manage.obstacles import Around
 from broker.manage.ownership import Ownership
 from broker.manage.policies import policy_views
 from broker.manage.process import Process
@@ -68,12 +68,13 @@ from broker.manage.views import (
     queue_view,
     waiting_msgs,
 )
-from broker.manage.why import Why
-from broker.node import Node
-from broker.policy.effective import CAPABILITY, Effective, PolicySet, tolerated
-from broker.policy.effective import Setting as Said
-from broker.policy.load import parse_policies
-from broker.storage import WRITING, Shelf
+from broker.manage.why import advice
+from broker.manage.why import why as reasons
+from broker.manage.why.deadlocks import Deadlocks
+from broker.manage.why.forecasts import Forecasts
+from broker.manage.why.obstacles import Around
+from broker.manage.why.why import Why
+from broker.store.port import WRITING, Shelf
 from broker.units import format_size
 
 log = logging.getLogger("sluice.store")

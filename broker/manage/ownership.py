@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from broker.engine.node import Node
 from broker.errors import LimitError
 from broker.manage.authority import TEMPORARY
-from broker.node import Node
 
 
 class Ownership:

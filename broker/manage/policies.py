@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.policy.effective import Policy, PolicySet
+from broker.config.policies import Policy, PolicySet
 
 
 @dataclass(frozen=True, slots=True)

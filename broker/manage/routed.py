@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from broker.conduits import RouteDefinition
+from broker.config.forwards import RouteDefinition
+from broker.config.thresholds import NodeSettings
+from broker.engine.node import Node
 from broker.errors import OperatorError
-from broker.flow.limits import NodeSettings
 from broker.manage.subscriptions import OF_THE_BROKER, Subscription, Subscriptions, Wanted, is_pattern
-from broker.node import Node
 
 log = logging.getLogger("sluice.routes")
 

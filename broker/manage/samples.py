@@ -14,8 +14,8 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from broker.engine import SECOND_NS
-from broker.node import Node
+from broker.engine.engine import SECOND_NS
+from broker.engine.node import Node
 
 ROWS = 300
 Flow = tuple[int, float, float]

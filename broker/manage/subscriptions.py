@@ -11,16 +11,16 @@ import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from broker.engine import Engine
+from broker.config.patterns import Pattern, parse_pattern
+from broker.config.policies import Effective
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.errors import ConflictError, OperatorError
 from broker.manage.names import LONGEST, placed
 from broker.manage.ownership import Ownership
-from broker.node import Node
-from broker.policy.effective import Effective
-from broker.policy.match import Pattern, parse_pattern
 from broker.queues.filters import compiled
 from broker.security.identity import ANONYMOUS
-from broker.storage import Shelf
+from broker.store.port import Shelf
 
 # How it is shared, container, name, and the user it belongs to.
 Key = tuple[str, str, str, str]

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from broker.engine import SECOND_NS
+from broker.engine.engine import SECOND_NS
+from broker.engine.node import Node
 from broker.manage.bridges import BridgeView
 from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.totals import Counted, Look, counted, of_node
 from broker.manage.views import BrokerView, ConsumerView, Counters, ProducerView, queue_view
-from broker.node import Node
 
 # What of a queue's view is a number, in the order of a row; a list counts, a text is whether there is one.
 COLUMNS = (

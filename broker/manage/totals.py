@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import add, attrgetter, sub
 
+from broker.engine.node import Node
 from broker.manage.views import Counters
-from broker.node import Node
 
 _NAMES = Counters.__slots__
 of_node = attrgetter(*_NAMES)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from hashlib import blake2s
 
+from broker.engine.node import Node
 from broker.errors import StaleError
-from broker.node import Node
 
 ANY = "*"
 

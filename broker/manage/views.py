@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from broker.engine import SECOND_NS, Engine
+from broker.config.thresholds import NodeSettings
+from broker.engine.engine import SECOND_NS, Engine
+from broker.engine.node import Node
 from broker.flow.gate import Gate
 from broker.flow.ledger import Account
-from broker.flow.limits import NodeSettings
 from broker.flow.window import Window
 from broker.manage.aside import AsideView
-from broker.manage.bars import Bar, bars, budgets
-from broker.manage.deadlocks import DeadlockView
-from broker.node import Node
+from broker.manage.why.bars import Bar, bars, budgets
+from broker.manage.why.deadlocks import DeadlockView
 from broker.queues.queue import Entry
 
 

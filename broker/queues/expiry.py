@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 
-from broker import codes
+from broker import constants
 from broker.queues.queue import Entry
 
 # Below so many husks sweeping isn't worth it.
@@ -53,7 +53,7 @@ class Expiry:
         """An entry that was added left its queue."""
         self._husks += 1
         if self._husks > SWEEP_MSGS and 2 * self._husks > len(self._heap):
-            self._heap = [item for item in self._heap if item[3].state != codes.GONE]
+            self._heap = [item for item in self._heap if item[3].state != constants.GONE]
             heapq.heapify(self._heap)
             self._husks = 0
 
@@ -62,9 +62,9 @@ class Expiry:
         found: list[Entry] = []
         while self._heap and self._heap[0][0] <= now_ns:
             entry = heapq.heappop(self._heap)[3]
-            if entry.state == codes.GONE:
+            if entry.state == constants.GONE:
                 self._husks -= 1
-            elif entry.state != codes.ACQUIRED:
+            elif entry.state != constants.ACQUIRED:
                 found.append(entry)
         return found
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from broker import message
+from broker.codec import message
+from broker.codec.message import Wanted
 from broker.errors import PeerError
-from broker.message import Wanted
 from broker.queues.queue import Filter
-from broker.queues.selector import compile_selector
+from broker.queues.selector.selector import compile_selector
 
 # Keys were short strings (AMQP 0-10 §3.3.3).
 MAX_KEY = 255

@@ -1,6 +1,6 @@
 cimport cython
 
-from broker cimport codes
+from broker cimport constants
 
 # Entries are the backlog's memory: no garbage collector header, no dictionary, no weak references.
 @cython.final

@@ -10,25 +10,25 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from broker import codes
+from broker import constants
 
 # (state, what happens) -> state. A pair that is absent is illegal, raises and changes nothing.
 LIFE = {
-    (codes.READY, "acquire"): codes.ACQUIRED,
-    (codes.ACQUIRED, "release"): codes.READY,
-    (codes.ACQUIRED, "settle"): codes.GONE,
-    (codes.READY, "drop"): codes.GONE,
-    (codes.PENDING, "store"): codes.READY,
-    (codes.PENDING, "drop"): codes.GONE,
-    (codes.READY, "cut"): codes.BEHIND,
-    (codes.BEHIND, "acquire"): codes.ACQUIRED,
-    (codes.PENDING, "store behind"): codes.BEHIND,
-    (codes.BEHIND, "join"): codes.READY,
-    (codes.BEHIND, "drop"): codes.GONE,
-    (codes.ACQUIRED, "put aside"): codes.ASIDE,
-    (codes.ASIDE, "acquire"): codes.ACQUIRED,
-    (codes.ASIDE, "join"): codes.READY,
-    (codes.ASIDE, "drop"): codes.GONE,
+    (constants.READY, "acquire"): constants.ACQUIRED,
+    (constants.ACQUIRED, "release"): constants.READY,
+    (constants.ACQUIRED, "settle"): constants.GONE,
+    (constants.READY, "drop"): constants.GONE,
+    (constants.PENDING, "store"): constants.READY,
+    (constants.PENDING, "drop"): constants.GONE,
+    (constants.READY, "cut"): constants.BEHIND,
+    (constants.BEHIND, "acquire"): constants.ACQUIRED,
+    (constants.PENDING, "store behind"): constants.BEHIND,
+    (constants.BEHIND, "join"): constants.READY,
+    (constants.BEHIND, "drop"): constants.GONE,
+    (constants.ACQUIRED, "put aside"): constants.ASIDE,
+    (constants.ASIDE, "acquire"): constants.ACQUIRED,
+    (constants.ASIDE, "join"): constants.READY,
+    (constants.ASIDE, "drop"): constants.GONE,
 }
 
 
@@ -58,7 +58,7 @@ class Entry:
         self.seq = seq
         self.prev: Entry | None = None
         self.next: Entry | None = None
-        self.state = codes.READY
+        self.state = constants.READY
         self.durable = False
         self.redelivered = False
         self.spared = False
@@ -193,7 +193,7 @@ class Queue:
         """
         entry = self._after_held(self._after_ready(keep_msgs, keep_bytes))
         self.gap = True
-        while entry is not None and entry.state != codes.PENDING:
+        while entry is not None and entry.state != constants.PENDING:
             if entry is self.cursor:
                 self.cursor = None
             self.ready -= 1
@@ -230,7 +230,7 @@ class Queue:
         """What is aside and stands before this number is ready."""
         entry = self.head
         while entry is not None and self.aside > 0 and entry.seq < before:
-            if entry.state == codes.ASIDE:
+            if entry.state == constants.ASIDE:
                 self._leave_aside(entry)
                 self._make_ready(entry)
             entry = entry.next
@@ -240,12 +240,12 @@ class Queue:
         self.gap = False
         self.gap_first = 0
         if self.aside > 0:
-            self.join(codes.UNBOUNDED)
+            self.join(constants.UNBOUNDED)
         entry = self.first_behind
         self.first_behind = None
         self.behind = self.behind_bytes = 0
-        while entry is not None and entry.state != codes.PENDING:
-            if entry.state == codes.BEHIND:
+        while entry is not None and entry.state != constants.PENDING:
+            if entry.state == constants.BEHIND:
                 self._make_ready(entry)
             entry = entry.next
 
@@ -263,7 +263,7 @@ class Queue:
             return self.acquire()
         entry = self.cursor
         while entry is not None:
-            if entry.state == codes.READY and not (
+            if entry.state == constants.READY and not (
                 entry.extra is not None and consumer in entry.extra.not_for
             ):
                 self._take(entry)
@@ -301,15 +301,15 @@ class Queue:
         entry = reader.position
         if reader.returned:
             return True
-        if entry is not None and entry.state in (codes.READY, codes.ACQUIRED) and not self.gap:
+        if entry is not None and entry.state in (constants.READY, constants.ACQUIRED) and not self.gap:
             return True
         if self.gap and entry is not None and entry.seq < self.gap_first:
             return True
         if not self._may_pass(reader):
             return False
-        if entry is not None and entry.state != codes.PENDING:
+        if entry is not None and entry.state != constants.PENDING:
             return True
-        return self.gap and self.disk is not None and self.disk.ahead(reader) != codes.UNBOUNDED
+        return self.gap and self.disk is not None and self.disk.ahead(reader) != constants.UNBOUNDED
 
     def take(self, entry: Entry) -> None:
         """Acquire this very entry, wherever it stands."""
@@ -317,7 +317,7 @@ class Queue:
 
     def release(self, entry: Entry) -> None:
         """Back to ready, in its old place."""
-        if entry.state != codes.ACQUIRED:
+        if entry.state != constants.ACQUIRED:
             raise _illegal(entry, "release")
         self.acquired -= 1
         if self.gap and entry.seq > self.gap_first:
@@ -329,28 +329,28 @@ class Queue:
 
     def settle(self, entry: Entry) -> None:
         """An acquired entry is done with and leaves."""
-        if entry.state != codes.ACQUIRED:
+        if entry.state != constants.ACQUIRED:
             raise _illegal(entry, "settle")
         self.acquired -= 1
         self._unlink(entry)
 
     def drop(self, entry: Entry) -> None:
         """An entry nobody holds leaves without having been consumed."""
-        if entry.state == codes.PENDING:
+        if entry.state == constants.PENDING:
             if entry is self.first_pending:
                 self.first_pending = entry.next
             self.pending -= 1
             self._unlink(entry)
             return
-        if entry.state == codes.BEHIND:
+        if entry.state == constants.BEHIND:
             self._leave_behind(entry)
             self._unlink(entry)
             return
-        if entry.state == codes.ASIDE:
+        if entry.state == constants.ASIDE:
             self._leave_aside(entry)
             self._unlink(entry)
             return
-        if entry.state != codes.READY:
+        if entry.state != constants.READY:
             raise _illegal(entry, "drop")
         if entry is self.cursor:
             self.cursor = self._ready_after(entry)
@@ -371,7 +371,7 @@ class Queue:
             return self.cursor
         entry = self.head
         while self.aside > 0 and entry is not None:
-            if entry.state == codes.ASIDE:
+            if entry.state == constants.ASIDE:
                 return entry
             entry = entry.next
         return self.first_behind if self.first_behind is not None else self.first_pending
@@ -391,7 +391,7 @@ class Queue:
             following = entry.next
             entry.prev = None
             entry.next = None
-            entry.state = codes.GONE
+            entry.state = constants.GONE
             entry = following
         self.ready = self.acquired = self.picky = self.pending = 0
 
@@ -415,11 +415,11 @@ class Queue:
             if _is_free(entry) and _is_wanted(reader, entry):
                 return entry
         while True:
-            ahead = codes.UNBOUNDED
+            ahead = constants.UNBOUNDED
             if self.gap and self.disk is not None:
                 ahead = self.disk.ahead(reader)
             found = self._next_in_memory(reader, ahead)
-            if found is not None or reader.unfinished or ahead == codes.UNBOUNDED:
+            if found is not None or reader.unfinished or ahead == constants.UNBOUNDED:
                 return found
             if self.disk is None or not self._may_pass(reader):
                 return None
@@ -430,11 +430,11 @@ class Queue:
     def _next_in_memory(self, reader: Reader, upto: int) -> Entry | None:
         """The next entry that it wants of those up to a number, as far as it may look."""
         following = reader.position
-        while following is not None and following.state != codes.PENDING and following.seq <= upto:
+        while following is not None and following.state != constants.PENDING and following.seq <= upto:
             if reader.left == 0:
                 reader.unfinished = True
                 break
-            if following.state == codes.BEHIND and not self._may_pass(reader):
+            if following.state == constants.BEHIND and not self._may_pass(reader):
                 break
             reader.left -= 1
             entry = following
@@ -466,7 +466,7 @@ class Queue:
     def _send_back(self, entry: Entry) -> None:
         """An entry goes to disk: readers that were to look at it again come to it there."""
         for reader in self.readers:
-            while reader.returned and reader.returned[0][1].state == codes.GONE:
+            while reader.returned and reader.returned[0][1].state == constants.GONE:
                 heappop(reader.returned)
             if reader.returned and reader.returned[0][0] <= entry.seq:
                 self._rewind(reader)
@@ -474,7 +474,7 @@ class Queue:
     def _rewind(self, reader: Reader) -> None:
         """Have it look again at all from the first that came back."""
         first = reader.returned[0][1]
-        while first.state == codes.GONE:
+        while first.state == constants.GONE:
             heappop(reader.returned)
             first = reader.returned[0][1]
         reader.position = first
@@ -508,7 +508,7 @@ class Queue:
             self._show(entry)
 
     def _put_aside(self, entry: Entry) -> None:
-        entry.state = codes.ASIDE
+        entry.state = constants.ASIDE
         self.aside += 1
         self.aside_bytes += len(entry.data)
 
@@ -517,13 +517,13 @@ class Queue:
         self.aside_bytes -= len(entry.data)
 
     def _make_ready(self, entry: Entry) -> None:
-        entry.state = codes.READY
+        entry.state = constants.READY
         self.ready += 1
         if self.cursor is None or entry.seq < self.cursor.seq:
             self.cursor = entry
 
     def _put_behind(self, entry: Entry) -> None:
-        entry.state = codes.BEHIND
+        entry.state = constants.BEHIND
         self.behind += 1
         self.behind_bytes += len(entry.data)
         if self.first_behind is None or entry.seq < self.first_behind.seq:
@@ -535,15 +535,15 @@ class Queue:
         if entry is not self.first_behind:
             return
         following = entry.next if self.behind > 0 else None
-        while following is not None and following.state != codes.BEHIND:
+        while following is not None and following.state != constants.BEHIND:
             following = following.next
         self.first_behind = following
 
     def _after_ready(self, msgs: int, nbytes: int) -> Entry | None:
         """What follows the first so many ready entries, or so many bytes of them."""
         entry = self.cursor
-        while entry is not None and entry.state != codes.PENDING:
-            if entry.state == codes.READY:
+        while entry is not None and entry.state != constants.PENDING:
+            if entry.state == constants.READY:
                 if msgs <= 0 or nbytes <= 0:
                     return entry
                 msgs -= 1
@@ -554,8 +554,8 @@ class Queue:
     def _after_held(self, entry: Entry | None) -> Entry | None:
         """What follows the last entry that is held, or isn't for everybody."""
         first = entry
-        while entry is not None and entry.state != codes.PENDING:
-            if entry.state == codes.ACQUIRED or (entry.extra is not None and entry.extra.not_for):
+        while entry is not None and entry.state != constants.PENDING:
+            if entry.state == constants.ACQUIRED or (entry.extra is not None and entry.extra.not_for):
                 first = entry.next
             entry = entry.next
         return first
@@ -564,28 +564,28 @@ class Queue:
         if not keep and self.pending == 0:
             self._put_behind(entry)
             return
-        entry.state = codes.PENDING
+        entry.state = constants.PENDING
         entry.durable = keep
         self.pending += 1
         if self.first_pending is None:
             self.first_pending = entry
 
     def _take(self, entry: Entry) -> None:
-        if entry.state == codes.BEHIND:
+        if entry.state == constants.BEHIND:
             self._leave_behind(entry)
-            entry.state = codes.ACQUIRED
+            entry.state = constants.ACQUIRED
             self.acquired += 1
             return
-        if entry.state == codes.ASIDE:
+        if entry.state == constants.ASIDE:
             self._leave_aside(entry)
-            entry.state = codes.ACQUIRED
+            entry.state = constants.ACQUIRED
             self.acquired += 1
             return
-        if entry.state != codes.READY:
+        if entry.state != constants.READY:
             raise _illegal(entry, "acquire")
         if entry is self.cursor:
             self.cursor = self._ready_after(entry)
-        entry.state = codes.ACQUIRED
+        entry.state = constants.ACQUIRED
         self.ready -= 1
         self.acquired += 1
 
@@ -593,7 +593,7 @@ class Queue:
         if self.ready <= 1:
             return None
         following = entry.next
-        while following is not None and following.state != codes.READY:
+        while following is not None and following.state != constants.READY:
             following = following.next
         return following
 
@@ -614,14 +614,14 @@ class Queue:
             after.prev = before
         entry.prev = None
         entry.next = None
-        entry.state = codes.GONE
+        entry.state = constants.GONE
         if entry.extra is not None and entry.extra.not_for:
             self.picky -= 1
 
 
 def _is_free(entry: Entry) -> bool:
     """Whether it is nobody's: a reader may have it."""
-    return entry.state in (codes.READY, codes.BEHIND, codes.ASIDE)
+    return entry.state in (constants.READY, constants.BEHIND, constants.ASIDE)
 
 
 def _is_wanted(reader: Reader, entry: Entry) -> bool:

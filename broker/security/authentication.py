@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from broker.config.security import MECHANISMS, USUAL
 from broker.security.bearer import Bearer
 from broker.security.exchange import Door, Exchange
 from broker.security.scram import Scram
 from broker.security.simple import Anonymous, External, Plain
 from broker.security.users import Users
-from broker.security.vocabulary import MECHANISMS, USUAL
 
 if TYPE_CHECKING:
     from broker.security.tokens import Tokens

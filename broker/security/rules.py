@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker import fields
+from broker.config import fields
+from broker.config.fields import Field, Schema, Several, Type, Word, unknown_key
+from broker.config.yaml import Block, Entry, Items, Node, Scalar, plain, read_bytes, read_file
 from broker.errors import ConfigError, Problem
-from broker.fields import Field, Schema, Several, Type, Word, unknown_key
 from broker.security.acl import OPEN, Acl, Action, Rule
 from broker.security.pattern import EVERYTHING, Template, parse_template
 from broker.units import show
-from broker.yamlsource import Block, Entry, Items, Node, Scalar, plain, read_bytes, read_file
 
 ALL = "all"
 EMPTY = (

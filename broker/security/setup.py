@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker.config.security import Security
 from broker.errors import ConfigError, OperatorError, Problem
 from broker.security.authentication import Authentication
 from broker.security.usersfile import load_users
-from broker.security.vocabulary import Security
 
 if TYPE_CHECKING:
     from broker.security.tokens import Tokens

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from broker.config.tls import COMMON_NAME, DNS, EMAIL, SUBJECT, URI
 from broker.security.users import is_name
-from broker.tlssettings import COMMON_NAME, DNS, EMAIL, SUBJECT, URI
 
 # RFC 4514 §3, of the attribute types that have short names there; others bear OpenSSL's long ones.
 _SHORT = {

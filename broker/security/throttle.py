@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.networks import network_of as key_of
-from broker.networks import site_of
+from broker.config.networks import network_of as key_of
+from broker.config.networks import site_of
 
 __all__ = ["Attempts", "key_of"]
 

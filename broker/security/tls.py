@@ -14,10 +14,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from broker.config.tls import NONE, OPTIONAL, REQUIRED, Identification, Tls
 from broker.errors import OperatorError
 from broker.security.certificate import Certificate, read
 from broker.security.subject import user_of
-from broker.tlssettings import NONE, OPTIONAL, REQUIRED, Identification, Tls
 
 SOON = timedelta(days=30)
 LONGEST_PASSWORD = 1024

@@ -21,8 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.errors import ConfigError, OperatorError, Problem
-from broker.fields import did_you_mean
+from broker.errors import ConfigError, OperatorError, Problem, did_you_mean
 from broker.security.users import (
     FEWEST,
     HASHES,

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.errors import OperatorError
-from broker.records import DamagedRecord, read
 from broker.store.directory import Directory, PageRow, try_to_read
 from broker.store.disk import DIRECTORY, PAGES, locked
 from broker.store.faults import DamagedStore
 from broker.store.files import JournalFiles
 from broker.store.largefiles import larges_of, verify
+from broker.store.logs import Extent
 from broker.store.pagefile import PageFile
+from broker.store.records import DamagedRecord, read
 from broker.store.replay import Progress, Replayed, replay
-from broker.store.shelves import Extent
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.records import Buffer
 from broker.store.directory import Change, Directory, Meta, PageRow, ShelfRow
 from broker.store.faults import DamagedStore, SyncFault, is_lack_of_room
 from broker.store.files import BLOCK_BYTES, JournalFiles
 from broker.store.journal import group_at
+from broker.store.logs import DiskShelf, Extent, live_records
 from broker.store.pagefile import PageFile, Place
-from broker.store.shelves import DiskShelf, Extent, live_records
+from broker.store.records import Buffer
 
 # A page's records, so that with its head it fills whole blocks.
 PAGE_BYTES = (1 << 16) - 64

@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 import lmdb
 
 from broker.errors import OperatorError
-from broker.records import crc32c
 from broker.store.faults import DamagedStore, SyncFault
 from broker.store.files import sync_file
 from broker.store.pagefile import Place
+from broker.store.records import crc32c
 
 VERSION = 2
 # Room in the address space, not on disk.

@@ -23,20 +23,20 @@ from pathlib import Path
 import lmdb
 
 from broker.errors import OperatorError
-from broker.records import DEFINE, NOTE, REMOVE
-from broker.storage import DURABLE, FAILED, FULL, LARGE_NOTE, WRITING, Shelf
 from broker.store.checkpoint import GonePage, Taken, adopt, take, write
 from broker.store.directory import Change, Directory, Meta, PageRow, make, try_to_read
 from broker.store.faults import DamagedStore, StoreInUse, SyncFault, is_lack_of_room
 from broker.store.files import BLOCK_BYTES, JournalFiles, sync_file
 from broker.store.journal import WRITERS, Journal
-from broker.store.keeper import Keeper
 from broker.store.largefiles import LARGE, LargeFile, larges_of, verify
+from broker.store.logs import DiskShelf, Extent, Shelves
+from broker.store.maintenance import Keeper
 from broker.store.pagefile import PageFile
 from broker.store.pager import empty_runs
 from broker.store.pages import StoredPage
+from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, WRITING, Shelf
+from broker.store.records import DEFINE, NOTE, REMOVE
 from broker.store.replay import Found, Message, Progress, Replayed, is_unwritten, name_and, replay
-from broker.store.shelves import DiskShelf, Extent, Shelves
 from broker.units import format_size
 
 log = logging.getLogger("sluice.store")

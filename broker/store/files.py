@@ -13,8 +13,8 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from broker.records import crc32c
 from broker.store.faults import DamagedStore, SyncFault
+from broker.store.records import crc32c
 
 log = logging.getLogger("sluice.store")
 

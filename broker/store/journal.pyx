@@ -17,7 +17,7 @@ from libc.errno cimport EDQUOT, EINTR, EIO, ENOMEM, ENOSPC, errno
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from broker.records cimport chained, checksum_at, next_record, padded, sluice_crc32c
+from broker.store.records cimport chained, checksum_at, next_record, padded, sluice_crc32c
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void *data, size_t size, long offset)

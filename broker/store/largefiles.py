@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.errors import OperatorError
-from broker.records import crc32c
-from broker.storage import LARGE_FILE, LARGE_NOTE
 from broker.store.faults import DamagedStore
 from broker.store.files import sync_file
+from broker.store.port import LARGE_FILE, LARGE_NOTE
+from broker.store.records import crc32c
 
 log = logging.getLogger("sluice.store")
 

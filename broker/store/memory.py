@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from broker.storage import REDELIVERED, SPARED, Shelf, Store
+from broker.store.port import REDELIVERED, SPARED, Shelf, Store
 
 
 class MemoryShelf(Shelf):

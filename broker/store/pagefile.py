@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.records import crc32c
 from broker.store.faults import DamagedStore, is_lack_of_room
+from broker.store.records import crc32c
 
 BLOCK_BYTES = 4096
 COPY_BYTES = 1 << 20

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.records import read
-from broker.storage import DURABLE, UNSURE
+from broker.store.logs import DiskShelf
 from broker.store.pagefile import Place
-from broker.store.shelves import DiskShelf
+from broker.store.port import DURABLE, UNSURE
+from broker.store.records import read
 
 Message = tuple[int, int, int, int, bytes]
 

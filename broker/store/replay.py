@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.records import DEFINE, FORGET, MESSAGE, NOTE, REMOVE, UPDATE, Record, read
 from broker.store.directory import Directory, Meta, PageRow, ShelfRow
 from broker.store.faults import DamagedStore
 from broker.store.files import BLOCK_BYTES, JournalFiles
 from broker.store.journal import GroupFound, group_at
+from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, REMOVE, UPDATE, Record, read
 
 # The first bytes of a group's head.
 MAGIC = b"SLUICEGR"

@@ -12,7 +12,7 @@ import argparse
 import sys
 import time
 
-from broker.cli import arguments
+from broker.cli.terminal import arguments
 from broker.errors import SluiceError
 from examples.flights import table
 from examples.flights.show import ADDRESS, SLOW_RATE, SLOW_S, Look, Outcome, Plan, run

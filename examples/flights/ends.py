@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from hashlib import sha256
 
-from broker.client import codec
 from broker.client.link import Connection, Receiver
+from broker.codec import sections
 from broker.errors import OperatorError
 from examples.flights import table
 
@@ -53,7 +53,7 @@ def produce(url: str, address: str, count: int) -> Sent:
         begin_s = time.monotonic()
         for row in table.rows(count):
             digest.update(row.encode())
-            sender.send(codec.text_body(row), STALL_S)
+            sender.send(sections.text_body(row), STALL_S)
             if sender.sent % PUMP_EVERY == 0:
                 connection.pump()
         sender.flush(STALL_S)
@@ -107,7 +107,7 @@ class _Tally:
 
     def note(self, messages: list[bytes]) -> None:
         for message in messages:
-            row = codec.shown(message)
+            row = sections.shown(message)
             self.digest.update(row.encode())
             number = table.number_of(row)
             self.in_order = self.in_order and number == self.last + 1

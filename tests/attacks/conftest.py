@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 
 from bench.attacks.attacker import Attacker
-from broker.client import codec
 from broker.client.errors import ClientError
 from broker.client.link import Connection
+from broker.codec import sections
 from tests.wire.conftest import RunningBroker, broker, start_broker, wait_until
 
 __all__ = ["attacked", "attacker", "broker", "neighbours", "start_broker"]
@@ -46,7 +46,7 @@ class Neighbours:
             with Connection(self._url) as one, Connection(self._url) as other:
                 sender, receiver = one.sender("neighbours"), other.receiver("neighbours")
                 while self._running:
-                    bodies = [codec.text_body(str(self.moved + n)) for n in range(AT_ONCE)]
+                    bodies = [sections.text_body(str(self.moved + n)) for n in range(AT_ONCE)]
                     for body in bodies:
                         sender.send(body, 20)
                     sender.flush(20)

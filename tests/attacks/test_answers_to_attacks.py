@@ -10,8 +10,8 @@ import pytest
 
 from bench.attacks.catalogue import _raw_attach as filtered
 from bench.attacks.catalogue import attach
-from broker.client import codec
 from broker.client.link import Connection
+from broker.codec import sections
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
     ACCEPTED,
@@ -85,7 +85,7 @@ def fill(broker: RunningBroker, address: str, count: int) -> None:
     with Connection(broker.url) as connection:
         sender = connection.sender(address)
         for number in range(count):
-            sender.send(codec.text_body(str(number)), 20)
+            sender.send(sections.text_body(str(number)), 20)
         sender.flush(20)
 
 
@@ -404,7 +404,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(start_broker: StartBroker) -> No
     with Connection(broker.url) as connection:
         sender = connection.sender("orders")
         for _ in range(400):
-            sender.send(codec.binary_body(bytes(50_000)), 20)
+            sender.send(sections.binary_body(bytes(50_000)), 20)
         with RawPeer(broker.port) as peer:
             peer.open().begin(window=1 << 30)
             peer.attach_receiver("orders")

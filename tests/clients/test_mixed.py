@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.ask import entity, rows
+from broker.cli.terminal.ask import entity, rows
 from broker.client.request import Management
 from tests.clients import programs
 from tests.clients.conftest import Clients

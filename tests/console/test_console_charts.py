@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from broker.client import codec
 from broker.client.link import Connection
+from broker.codec import sections
 from tests.console.world import PATIENCE_S, Api, Clients, Open, filled
 from tests.wire.conftest import RunningBroker, StartBroker, start_broker, wait_until
 
@@ -19,7 +19,7 @@ __all__ = ["start_broker"]
 
 pytestmark = pytest.mark.wire
 
-BODY = codec.binary_body(b"x")
+BODY = sections.binary_body(b"x")
 # How the curve's path goes: each part of it begins with M.
 PARTS = "(element) => element.getAttribute('d').split('M').length - 1"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.http import files
+from broker.http.server import files
 from tests.wire.conftest import START_SECONDS, RunningBroker
 
 pytestmark = pytest.mark.wire

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from broker.client import codec
 from broker.client.link import Connection
+from broker.codec import sections
 from tests.console.world import Api, Open
 from tests.wire.conftest import RunningBroker
 
@@ -39,7 +39,7 @@ def test_a_name_is_a_text(look: Open, api: Api, live: RunningBroker, text: str) 
     api("/queues", {"name": text})
     with Connection(live.url, container_id=text[:200]) as connection:
         sender = connection.sender(text)
-        sender.send(codec.text_body(text), 10)
+        sender.send(sections.text_body(text), 10)
         sender.flush(10)
         # High enough for a row of each node that tests before this one may have left.
         page = look(viewport={"width": 1280, "height": 4000}).node("queue", text)

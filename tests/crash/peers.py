@@ -16,7 +16,7 @@ from typing import Any
 from proton import Collector, Connection, Delivery, Endpoint, Link, Transport
 from proton._events import Event
 
-from broker import message
+from broker.codec import message
 
 Id = tuple[int, int]
 

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.storage import DURABLE, FAILED, WRITING, Shelf
 from broker.store.disk import DiskStore
+from broker.store.port import DURABLE, FAILED, WRITING, Shelf
 
 ROUNDS = 200
 BATCH = 40

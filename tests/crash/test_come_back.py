@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from broker.message import LETTER_REASON
-from broker.passage import BODY_LOST
-from broker.storage import LARGE_NOTE, REDELIVERED
+from broker.codec.message import LETTER_REASON
+from broker.engine.transfer import BODY_LOST
 from broker.store.disk import DiskStore
+from broker.store.port import LARGE_NOTE, REDELIVERED
 from tests.crash.conftest import Broker
 from tests.crash.contents import FILE_BYTES, contents
 from tests.crash.peers import Books, Consumer, Producer, identified

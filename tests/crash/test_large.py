@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from proton import Disposition, Link
 
-from broker.client import codec
+from broker.codec import sections
 from tests.crash.conftest import Broker
 from tests.crash.shim import Shim
 from tests.crash.watching import ready, stat
@@ -23,7 +23,7 @@ POLICIES = "policies:\n  - {match: kept, durable: true}\n"
 def feed(client: Streamer, link: Link, tag: str, durable: bool) -> None:
     """All of a large message, without waiting for anything."""
     client.begin(link, tag)
-    link.stream(codec.header(durable=durable) + b"\x00\x53\x75\xb0" + (8 * MB).to_bytes(4, "big"))
+    link.stream(sections.header(durable=durable) + b"\x00\x53\x75\xb0" + (8 * MB).to_bytes(4, "big"))
     link.stream(bytes(8 * MB))
     link.advance()
 
@@ -93,7 +93,7 @@ def test_a_slow_disk_bounds_what_memory_holds(tmp_path: Path) -> None:
             # while it started, and takes it again.
             wait_until(lambda: ready(broker) == (200, "ready\n"), 60, "the broker to say that it is ready")
             for number in range(400):
-                other.send(small, f"w{number}", codec.binary_body(bytes(1 << 14)))
+                other.send(small, f"w{number}", sections.binary_body(bytes(1 << 14)))
             other.until(lambda: "w399" in other.outcomes, "the last outcome")
             before = resident(broker.process.pid)
             # Whoever waits for the disk waits for all of its first sync: longer than a busy machine stalls.
@@ -105,7 +105,7 @@ def test_a_slow_disk_bounds_what_memory_holds(tmp_path: Path) -> None:
                     if turn:
                         link.advance()
                     client.begin(link, f"big{turn}")
-                    client.feed(link, codec.header(durable=True) + b"\x00\x53\x75\xb0\x04\x00\x00\x00")
+                    client.feed(link, sections.header(durable=True) + b"\x00\x53\x75\xb0\x04\x00\x00\x00")
                 client.feed(link, bytes(1 << 16))
                 looks = 0
                 while looks == 0 if turn % 64 == 0 else client.session.outgoing_bytes >= AHEAD:
@@ -127,7 +127,7 @@ def test_a_slow_disk_bounds_what_memory_holds(tmp_path: Path) -> None:
 def answered(client: Streamer, link: Link, tag: str) -> float:
     """How long a small message takes to be accepted."""
     begun = time.monotonic()
-    client.send(link, tag, codec.binary_body(b"small"))
+    client.send(link, tag, sections.binary_body(b"small"))
     client.until(lambda: tag in client.outcomes, "it")
     return time.monotonic() - begun
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.client import codec
 from broker.client.link import Connection
-from broker.message import LETTER_ADDRESS, LETTER_REASON, PROPERTY_COUNT
+from broker.codec import sections
+from broker.codec.message import LETTER_ADDRESS, LETTER_REASON, PROPERTY_COUNT
 from tests.crash.conftest import Broker
 from tests.wire.apiclient import Api
 from tests.wire.conftest import wait_until
@@ -33,7 +33,7 @@ def put(broker: Broker, *bodies: bytes) -> None:
     with Connection(f"amqp://127.0.0.1:{broker.port}", timeout_s=60) as connection:
         sender = connection.sender("q")
         for body in bodies:
-            sender.send(codec.header(durable=True) + codec.binary_body(body), 60)
+            sender.send(sections.header(durable=True) + sections.binary_body(body), 60)
         sender.flush(60)
 
 

@@ -13,10 +13,10 @@ from proton import Message, ProtonException
 from proton.utils import BlockingReceiver
 
 from broker.cli.main import main
-from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
-from broker.queues.spool import READ_AHEAD
+from broker.codec import sections
+from broker.engine.spool import READ_AHEAD
 from tests.crash.conftest import Broker
 from tests.crash.test_come_back import CONFIG as LARGE_CONFIG
 from tests.crash.test_come_back import forge, lose_bodies
@@ -40,8 +40,8 @@ BLUE = selector("colour = 'blue'")
 
 
 def encoded(number: int, durable: bool, size: int, blue: bool) -> bytes:
-    properties = codec.application_properties({"colour": "blue" if blue else "red", "number": number})
-    body = codec.text_body(f"{number} ".ljust(size, "."))
+    properties = sections.application_properties({"colour": "blue" if blue else "red", "number": number})
+    body = sections.text_body(f"{number} ".ljust(size, "."))
     return (FIRST if durable else b"") + properties + body
 
 

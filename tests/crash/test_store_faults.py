@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.storage import FAILED, WRITING
 from broker.store.disk import DiskStore
 from broker.store.pages import StoredPage, messages_of
+from broker.store.port import FAILED, WRITING
 from tests.crash.shim import Shim
 
 ROOM = (errno.ENOSPC, errno.EDQUOT)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from broker.config.broker import load_settings
+from broker.config.policy_files import parse_policies
 from broker.errors import ConfigError
-from broker.policy.load import parse_policies
 from broker.security.rules import parse_acl
-from broker.settings import load_settings
 from tests.docs.pages import BESIDE, LANGUAGES, ROOT, Block, blocks, missing, pages, with_expected
 from tests.docs.shell import Terminals
 from tests.needs import program

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.reference import flags, reference, variable
-from broker.fields import Several
-from broker.settings import FIELDS, load_settings
+from broker.cli.terminal.reference import flags, reference, variable
+from broker.config.broker import FIELDS, load_settings
+from broker.config.fields import Several
 
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"
 # One value each kind of setting takes.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings import FIELDS
+from broker.config.broker import FIELDS
 from tests.docs.pages import ROOT
 
 PAGE, PROMISES = ROOT / "docs" / "security.md", ROOT / "SECURITY.md"

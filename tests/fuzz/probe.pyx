@@ -5,8 +5,8 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from broker.amqp.frames cimport Direction
-from broker.amqp.sentry cimport Sentry
+from broker.amqp.guard.outgoing_frames cimport Direction
+from broker.amqp.guard.frame_guard cimport Sentry
 
 
 def watch_incoming(Sentry sentry, bytes data):

@@ -128,7 +128,7 @@ def serving(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def test_what_was_installed_is_what_runs(installed: Installed, tmp_path: Path) -> None:
-    code = "import broker, broker.engine, broker.amqp.wire; print(broker.engine.__file__)"
+    code = "import broker.amqp.links.connection; from broker.engine import engine; print(engine.__file__)"
     where = run([installed.python, "-c", code], installed.env, tmp_path).strip()
     assert where.startswith(str(installed.folder))
     assert where.endswith(".so")

@@ -17,9 +17,9 @@ import jsonschema
 import pytest
 import yaml
 
-from broker.cli import serve
-from broker.endpoints import AddressType, ListenerType
-from broker.settings import load_settings
+from broker.cli.verbs import serve
+from broker.config.broker import load_settings
+from broker.config.listeners import AddressType, ListenerType
 from tests.packaging.dockerfile import Stage, health_command, stages
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +85,7 @@ def test_what_is_copied_is_there_and_is_sent(stage: Stage) -> None:
 
 
 def test_nothing_that_was_compiled_here_is_sent() -> None:
-    assert is_sent("broker/amqp/wire.pyx")
+    assert is_sent("broker/amqp/links/connection.pyx")
     assert is_sent("broker/http/console/index.html")
     unwanted = ("broker/amqp/wire.cpython-311-x86_64-linux-gnu.so", "broker/__pycache__/a.pyc", ".git/config")
     assert [

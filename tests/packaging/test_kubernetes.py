@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from broker.policy.load import parse_policies
-from broker.settings import load_settings
+from broker.config.broker import load_settings
+from broker.config.policy_files import parse_policies
 from tests.packaging.dockerfile import stages
 
 ROOT = Path(__file__).parents[2]

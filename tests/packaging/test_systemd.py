@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.notify import notify
+from broker.server.notify import notify
 from tests.needs import program
 from tests.wire.conftest import StartBroker, start_broker
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from broker import codes
-from broker.engine import Engine
+from broker import constants
+from broker.config.thresholds import NodeSettings, resolve
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.flow.gate import Gate
 from broker.flow.ledger import Account, Budget, Ledger, Port
-from broker.flow.limits import NodeSettings, resolve
-from broker.node import Node
 from broker.store.memory import MemoryStore
 from tests.property.walking import BODY, DEFAULTS, HELD, MS, SIZE, Taker
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.flow
 
 def held(account: Account) -> int:
     """What one of its credits reserves in memory."""
-    return account.reserve_bytes + codes.HELD_BYTES
+    return account.reserve_bytes + constants.HELD_BYTES
 
 
 class Sender(Port):
@@ -52,7 +52,7 @@ class Sender(Port):
 
     def admit(self, parked: object, size: int) -> None:
         assert isinstance(parked, bytes)
-        self.engine.put(self.node, parked, codes.IS_DURABLE)
+        self.engine.put(self.node, parked, constants.IS_DURABLE)
 
     def send(self) -> None:
         if self.credit > 0:
@@ -62,9 +62,9 @@ class Sender(Port):
         else:
             return
         self.sent += 1
-        code = self.engine.arrive(self.node, self.account, BODY, codes.IS_DURABLE, False)
-        assert code != codes.OVERSENT
-        if code == codes.PARK:
+        code = self.engine.arrive(self.node, self.account, BODY, constants.IS_DURABLE, False)
+        assert code != constants.OVERSENT
+        if code == constants.PARK:
             self.engine.park(self.node, self.account, BODY, SIZE, False)
 
 

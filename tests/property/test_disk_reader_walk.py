@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker import codes
+from broker import constants
+from broker.engine import scan as scan_room
+from broker.engine import spool as spool_room
+from broker.engine.scan import Scans
+from broker.engine.spool import Message, Run, Spool, put_back
 from broker.queues import queue as queue_room
-from broker.queues import scan as scan_room
-from broker.queues import spool as spool_room
 from broker.queues.queue import Entry, Queue, Reader
-from broker.queues.scan import Scans
-from broker.queues.spool import Message, Run, Spool, put_back
 from tests.property.test_spool_walk import SlowPager
 
 
@@ -124,7 +124,7 @@ class Walk:
         self.check()
 
     def hold(self, entry: Entry) -> None:
-        assert entry.state == codes.ACQUIRED
+        assert entry.state == constants.ACQUIRED
         assert int(entry.data) == entry.seq
         self.waiting.remove(entry.seq)
         self.touched.add(entry.seq)
@@ -136,7 +136,7 @@ class Walk:
         entry = self.queue.acquire_next(reader)
         while entry is None and reader.unfinished:
             entry = self.queue.acquire_next(reader)
-        pending = {each.seq for each in self.queue if each.state == codes.PENDING}
+        pending = {each.seq for each in self.queue if each.state == constants.PENDING}
         there = [seq for seq in self.waiting if seq % wanted.by == 0 and seq not in pending]
         if entry is not None:
             assert entry.seq == there[0]
@@ -165,20 +165,20 @@ class Walk:
 
     def purge(self) -> None:
         for entry in list(self.queue):
-            if entry.state in (codes.READY, codes.BEHIND, codes.ASIDE):
+            if entry.state in (constants.READY, constants.BEHIND, constants.ASIDE):
                 self.queue.drop(entry)
         self.spool.drop()
-        self.waiting = [entry.seq for entry in self.queue if entry.state == codes.PENDING]
+        self.waiting = [entry.seq for entry in self.queue if entry.state == constants.PENDING]
 
     def check(self) -> None:
         queue = self.queue
         states = [entry.state for entry in queue]
-        assert states.count(codes.READY) == queue.ready
-        assert states.count(codes.ACQUIRED) == queue.acquired == len(self.held)
-        assert states.count(codes.BEHIND) == queue.behind
-        assert states.count(codes.ASIDE) == queue.aside
-        assert states.count(codes.PENDING) == queue.pending
-        assert sum(len(entry.data) for entry in queue if entry.state == codes.ASIDE) == queue.aside_bytes
+        assert states.count(constants.READY) == queue.ready
+        assert states.count(constants.ACQUIRED) == queue.acquired == len(self.held)
+        assert states.count(constants.BEHIND) == queue.behind
+        assert states.count(constants.ASIDE) == queue.aside
+        assert states.count(constants.PENDING) == queue.pending
+        assert sum(len(entry.data) for entry in queue if entry.state == constants.ASIDE) == queue.aside_bytes
         numbers = [entry.seq for entry in queue]
         assert numbers == sorted(set(numbers))
         there = queue.ready + queue.behind + queue.aside + queue.pending + self.spool.count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import codes
+from broker import constants
 from broker.queues import queue as queue_room
 from broker.queues.queue import Entry, Queue, Reader
 
@@ -59,14 +59,14 @@ class Walk:
         elif verb == "browse":
             entry = queue.look(self.browser)
             if entry is not None:
-                assert entry.state == codes.READY
+                assert entry.state == constants.READY
                 self.seen.append(entry.seq)
         assert self.seen == sorted(set(self.seen)), "a browser sees each message once, in order"
 
     def take_next(self, which: int) -> None:
         """It gets the first ready message it wants, if it had the turns to look at all there are."""
         reader, by = self.readers[which], self.filters[which].by
-        wanted = [e for e in self.queue if e.state == codes.READY and int(e.data) % by == 0]
+        wanted = [e for e in self.queue if e.state == constants.READY and int(e.data) % by == 0]
         entry = self.queue.acquire_next(reader)
         while entry is None and reader.unfinished:
             entry = self.queue.acquire_next(reader)

@@ -14,8 +14,8 @@ from proton import Message
 
 from broker.errors import SelectorError
 from broker.queues.filters import DirectBinding, TopicBinding
-from broker.queues.like import LikePattern
-from broker.queues.selector import compile_selector
+from broker.queues.selector.like import LikePattern
+from broker.queues.selector.selector import compile_selector
 
 NAMES = ("a", "b", "c", "d.e", "$f")
 WORDS = st.sampled_from(["", "a", "b", "ab", "aba", "it's", "%", "_", "ä𝄞", "a\nb"])

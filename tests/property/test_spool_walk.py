@@ -7,10 +7,10 @@ from collections.abc import Callable
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker import codes
-from broker.queues import spool as spool_room
+from broker import constants
+from broker.engine import spool as spool_room
+from broker.engine.spool import Message, Run, Spool, put_back
 from broker.queues.queue import Entry, Queue, Reader
-from broker.queues.spool import Message, Run, Spool, put_back
 
 Done = Callable[[object], None]
 
@@ -135,19 +135,21 @@ class Walk:
 
     def purge(self) -> None:
         for entry in list(self.queue):
-            if entry.state in (codes.READY, codes.BEHIND):
+            if entry.state in (constants.READY, constants.BEHIND):
                 self.queue.drop(entry)
         self.spool.drop()
-        self.waiting = [entry.seq for entry in self.queue if entry.state == codes.PENDING]
+        self.waiting = [entry.seq for entry in self.queue if entry.state == constants.PENDING]
 
     def check(self) -> None:
         queue = self.queue
         states = [entry.state for entry in queue]
-        assert states.count(codes.READY) == queue.ready
-        assert states.count(codes.ACQUIRED) == queue.acquired == len(self.held) + len(self.leaving)
-        assert states.count(codes.BEHIND) == queue.behind
-        assert states.count(codes.PENDING) == queue.pending
-        assert sum(len(entry.data) for entry in queue if entry.state == codes.BEHIND) == queue.behind_bytes
+        assert states.count(constants.READY) == queue.ready
+        assert states.count(constants.ACQUIRED) == queue.acquired == len(self.held) + len(self.leaving)
+        assert states.count(constants.BEHIND) == queue.behind
+        assert states.count(constants.PENDING) == queue.pending
+        assert (
+            sum(len(entry.data) for entry in queue if entry.state == constants.BEHIND) == queue.behind_bytes
+        )
         numbers = [entry.seq for entry in queue]
         assert numbers == sorted(numbers)
         assert queue.ready + queue.behind + queue.pending + self.spool.count == len(self.waiting)

@@ -12,15 +12,15 @@ from collections.abc import Callable
 
 import pytest
 
-from broker import codes
-from broker.engine import Engine
+from broker import constants
+from broker.config.thresholds import NodeSettings, resolve
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.errors import OperatorError
 from broker.flow.ledger import Account, Budget, Port
-from broker.flow.limits import NodeSettings, resolve
 from broker.manage.audit import audit
-from broker.node import Node
-from broker.storage import FAILED, FULL, WRITING
 from broker.store.memory import MemoryStore
+from broker.store.port import FAILED, FULL, WRITING
 from tests.property.walking import BODY, DEFAULTS, HELD, MS, SIZE, Taker
 
 pytestmark = pytest.mark.flow
@@ -48,7 +48,7 @@ class Sender(Port):
 
     def admit(self, parked: object, size: int) -> None:
         assert isinstance(parked, bytes)
-        self.engine.put(self.node, parked, codes.IS_DURABLE)
+        self.engine.put(self.node, parked, constants.IS_DURABLE)
 
     def refuse(self, parked: object) -> None:
         """It was told; it doesn't send that one again."""
@@ -58,9 +58,9 @@ class Sender(Port):
             return
         self.credit -= self.promised
         self.sent += 1
-        code = self.engine.arrive(self.node, self.account, BODY, codes.IS_DURABLE, False)
-        assert code != codes.OVERSENT
-        if code == codes.PARK:
+        code = self.engine.arrive(self.node, self.account, BODY, constants.IS_DURABLE, False)
+        assert code != constants.OVERSENT
+        if code == constants.PARK:
             self.engine.park(self.node, self.account, BODY, SIZE, False)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from broker import codes
-from broker.flow.limits import BrokerDefaults
+from broker import constants
+from broker.config.thresholds import BrokerDefaults
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 
 MS = 1_000_000
 SIZE = 200
 BODY = b"\x00\x53\x77\xa0".ljust(SIZE, b".")
-HELD = SIZE + codes.HELD_BYTES
+HELD = SIZE + constants.HELD_BYTES
 DEFAULTS = BrokerDefaults(producer_window=40, initial_credit=10)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker import codes
-from broker.engine import Engine
+from broker import constants
+from broker.config.thresholds import BrokerDefaults, resolve
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.flow.ledger import Account, Port
-from broker.flow.limits import BrokerDefaults, resolve
-from broker.node import Node
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 
@@ -40,7 +40,7 @@ class Producer(Port):
 
     def admit(self, parked: object, size: int) -> None:
         assert isinstance(parked, bytes)
-        assert self.world.engine.put(self.world.node, parked, False) == codes.ACCEPTED
+        assert self.world.engine.put(self.world.node, parked, False) == constants.ACCEPTED
         self.accepted += 1
 
     def refuse(self, parked: object) -> None:
@@ -62,10 +62,10 @@ class Producer(Port):
         engine, node = self.world.engine, self.world.node
         data = BODY + bytes(max(size - len(BODY), 0))
         code = engine.arrive(node, self.account, data, False, settled)
-        assert code != codes.OVERSENT
-        if code == codes.PARK:
+        assert code != constants.OVERSENT
+        if code == constants.PARK:
             engine.park(node, self.account, data, len(data), settled)
-        elif code == codes.ACCEPTED:
+        elif code == constants.ACCEPTED:
             self.accepted += 1
         else:
             self.refused += 1

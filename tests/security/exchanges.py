@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from scramp import ScramClient  # type: ignore[import-untyped]
 
-from broker import saslframes
-from broker.saslframes import AMQP_HEADER, SASL_HEADER
+from broker.codec import sasl
+from broker.codec.sasl import AMQP_HEADER, SASL_HEADER
+from broker.config.security import MECHANISMS
 from broker.security.authentication import Authentication
 from broker.security.users import FEWEST, KEPT, User, Users, make_verifier
-from broker.security.vocabulary import MECHANISMS
 
 PASSWORD = "correct horse"
 # An open with nothing but a container-id.
@@ -46,10 +46,10 @@ def frames(data: bytes) -> list[tuple[int, list[bytes | None]]]:
             continue
         size = int.from_bytes(data[:4], "big")
         body = data[8:size]
-        code_and_places = saslframes.performative(body)
+        code_and_places = sasl.performative(body)
         assert code_and_places is not None, body
         code, places = code_and_places
-        found.append((code, [saslframes.binary(body, place) for place in places]))
+        found.append((code, [sasl.binary(body, place) for place in places]))
         data = data[size:]
     return found
 
@@ -64,9 +64,9 @@ def outcome_of(data: bytes) -> int:
         size = int.from_bytes(data[:4], "big")
         frame, data = data[:size], data[size:]
     body = frame[8:]
-    found = saslframes.performative(body)
+    found = sasl.performative(body)
     assert found is not None
-    assert found[0] == saslframes.OUTCOME
+    assert found[0] == sasl.OUTCOME
     return body[found[1][0][0] + 1]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.policy.match import parse_pattern
+from broker.config.patterns import parse_pattern
 from broker.security.acl import NO_MATCH, NO_RULES, OPEN, Acl, Action, Decision, Rule
 from broker.security.identity import ANONYMOUS, Identity
 from broker.security.pattern import Template, covers, parse_template, touches, words_of

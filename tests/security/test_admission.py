@@ -7,17 +7,17 @@ from typing import cast
 
 import pytest
 
-from broker import saslframes
-from broker.amqp.admission import Admission
-from broker.amqp.peer import Peer
-from broker.saslframes import AMQP_HEADER, SASL_HEADER
+from broker.amqp.control.connection import Peer
+from broker.amqp.loop.admission import Admission
+from broker.codec import sasl
+from broker.codec.sasl import AMQP_HEADER, SASL_HEADER
+from broker.config.security import USUAL, Security
 from broker.security.authentication import Authentication
 from broker.security.exchange import Accepted, Door
 from broker.security.identity import ANONYMOUS, BROKER, Identity
 from broker.security.keys import Keys
 from broker.security.tokens import TokenRules, Tokens
 from broker.security.users import Users
-from broker.security.vocabulary import USUAL, Security
 from tests.security.exchanges import a_user
 
 HERE, OWN = Door(loopback=True), Door(own=True)
@@ -105,7 +105,7 @@ def test_a_token_on_its_way_in(issuer: str, arrives: bool) -> None:
     admission = Admission(Authentication(tokens=tokens(), plain_without_tls=True))
     try:
         handshake = admission.handshake("192.0.2.1", False, HERE, lambda: 0)
-        handshake.feed(SASL_HEADER + saslframes.init("OAUTHBEARER", b"n,,\x01auth=Bearer x\x01\x01"))
+        handshake.feed(SASL_HEADER + sasl.init("OAUTHBEARER", b"n,,\x01auth=Bearer x\x01\x01"))
         now = Authentication(tokens=tokens(issuer), plain_without_tls=True)
         admission.reload(now, Security(), [])
         handshake.resume(Accepted(TOKEN))

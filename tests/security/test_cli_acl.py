@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.cli import main as cli
-from broker.cli.acl import ACTIONS
+from broker.cli.verbs.acl import ACTIONS
 from broker.security.acl import Action
 from broker.security.users import FEWEST, User, make_verifier
 from broker.security.usersfile import changing

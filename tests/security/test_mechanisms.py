@@ -8,11 +8,11 @@ from base64 import b64decode
 
 import pytest
 
+from broker.config.security import MECHANISMS
 from broker.security.authentication import Authentication
 from broker.security.exchange import Accepted, Challenge, Door, Exchange, Refused, Step, Work
 from broker.security.identity import BROKER, Identity
 from broker.security.users import FEWEST, User, Users, is_name
-from broker.security.vocabulary import MECHANISMS
 from tests.security.exchanges import PASSWORD, ScramSide, a_user, plain, some_users, with_users
 
 LOCAL = Door(loopback=True)

@@ -12,11 +12,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from broker.cli import main
+from broker.config.tls import Identification, NamedIdentification, Tls
 from broker.errors import OperatorError
 from broker.security import certificate
 from broker.security.devcerts import Made, authority, leaf, write_all
 from broker.security.tls import Contexts, ServerTls, server_context, warnings
-from broker.tlssettings import Identification, NamedIdentification, Tls
 
 
 @pytest.fixture(scope="module")

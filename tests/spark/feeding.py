@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
-from broker.spark.options import Options, parse
+from broker.codec import sections
+from pyspark_sluice.options import Options, parse
 
 
 def message(name: str, size: int = 20, *, durable: bool = False) -> bytes:
     """A message with an id and a data section of ``size`` bytes."""
     encoded = name.encode()
     properties = b"\x00\x53\x73\xc0" + bytes((len(encoded) + 3, 1, 0xA1, len(encoded))) + encoded
-    return codec.header(durable=durable) + properties + codec.binary_body(bytes(size))
+    return sections.header(durable=durable) + properties + sections.binary_body(bytes(size))
 
 
 def names(count: int, first: int = 0) -> list[str]:

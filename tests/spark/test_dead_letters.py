@@ -13,8 +13,8 @@ from proton.utils import BlockingConnection
 from broker.client.link import Connection
 from broker.client.request import Management
 from broker.errors import NotFoundError
-from broker.jobs import dead_letters, redrive
-from broker.queues.selector import compile_selector
+from broker.queues.selector.selector import compile_selector
+from pyspark_sluice.jobs import dead_letters, redrive
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 
 if TYPE_CHECKING:

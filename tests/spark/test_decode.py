@@ -25,9 +25,9 @@ from pyspark.sql.types import (
     VariantVal,
 )
 
-from broker.spark import incoming
-from broker.spark.decode import Decoder
-from broker.spark.unpack import MalformedError, Pairs, read, skip
+from pyspark_sluice import incoming
+from pyspark_sluice.decode import Decoder
+from pyspark_sluice.unpack import MalformedError, Pairs, read, skip
 
 ID = uuid.UUID("2f1c9d3e-54a0-4d58-93a1-8f9a6b1f0c55")
 

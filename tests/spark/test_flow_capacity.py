@@ -13,14 +13,14 @@ import pytest
 
 from bench.capacity import ADDRESS, SAMPLES, policies, verify
 from bench.departures import Replay
-from broker.advise.candidates import Candidate, Grid, advise, explain, observed
-from broker.advise.demand import recover
-from broker.advise.history import read
-from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
-from broker.jobs import events, flow_capacity, loads
-from broker.policy.load import parse_policies
+from broker.codec import sections
+from broker.config.policy_files import parse_policies
+from broker.manage.advise.candidates import Candidate, Grid, advise, explain, observed
+from broker.manage.advise.demand import recover
+from broker.manage.advise.history import read
+from pyspark_sluice.jobs import events, flow_capacity, loads
 from tests.wire.conftest import StartBroker, wait_until
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def exchange(url: str, count: int) -> None:
     with Connection(url) as connection:
         sender, receiver = connection.sender("orders"), connection.receiver("orders")
         for _ in range(count):
-            sender.send(codec.text_body("something"))
+            sender.send(sections.text_body("something"))
         taken = 0
         while taken < count:
             taken += len(receiver.take(count, 20.0))

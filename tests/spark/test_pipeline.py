@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
-from broker.jobs import aggregate, ingest
+from broker.codec import sections
 from examples.flights import table
+from pyspark_sluice.jobs import aggregate, ingest
 from tests.spark.conftest import ReturningBroker
 from tests.wire.conftest import RunningBroker, StartBroker
 
@@ -160,7 +160,7 @@ def test_rows_without_an_id_all_count(spark: SparkSession, roomy: RunningBroker,
     with Connection(roomy.url) as connection:
         sender = connection.sender("flights")
         for each in [row] * 50 + [last]:
-            sender.send(codec.text_body(json.dumps(each)))
+            sender.send(sections.text_body(json.dumps(each)))
         sender.flush(10.0)
     out = tmp_path / "out"
     sums = ("--schema", SCHEMA, *SUMS, "--once")

@@ -13,12 +13,12 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from broker.client.link import Connection
 from broker.client.request import Management
-from broker.spark import batch
-from broker.spark.decode import Decoder
-from broker.spark.depth import Depth
-from broker.spark.errors import LoginError, RefusedError, UnreachableError
-from broker.spark.options import Options
-from broker.spark.receiver import LONGEST, UNKNOWN, Filling, Receiver, Sizes
+from pyspark_sluice import batch
+from pyspark_sluice.decode import Decoder
+from pyspark_sluice.depth import Depth
+from pyspark_sluice.errors import LoginError, RefusedError, UnreachableError
+from pyspark_sluice.options import Options
+from pyspark_sluice.receiver import LONGEST, UNKNOWN, Filling, Receiver, Sizes
 from tests.spark.conftest import PASSWORD, PASSWORD_VARIABLE, ReturningBroker, StartBroker
 from tests.spark.feeding import await_on_disk, consumers, feed, id_of, names, source
 from tests.wire.conftest import RunningBroker, wait_until
@@ -335,11 +335,11 @@ def test_a_wrong_password_is_final_and_shown_nowhere(
 
 LEAVING = """
 import sys
-from broker.spark.options import parse
-from broker.spark.stream import QueueReader
-from broker.spark.decode import SCHEMA
+from pyspark_sluice.options import parse
+from pyspark_sluice.stream import QueueReader
+from pyspark_sluice.decode import SCHEMA
 from pyspark.sql.streaming.datasource import ReadMaxRows
-from broker.spark import stream
+from pyspark_sluice import stream
 # A broker that is slow to answer is none that can't be reached.
 stream.PATIENCE_S = 20.0
 reader = QueueReader(parse({"url": sys.argv[1], "address": "q"}, "source"), SCHEMA)

@@ -13,12 +13,12 @@ from typing import Literal
 import pytest
 from proton import Message
 
-from broker.jobs import redrive, tables
-from broker.message import dead_lettered
+from broker.codec.message import dead_lettered
 from pyspark_sluice import values
 from pyspark_sluice.deadletter import annotated
 from pyspark_sluice.engine import Engine
 from pyspark_sluice.errors import AmqpError, CreditTimeoutError, LoginError, RefusedError, UnreachableError
+from pyspark_sluice.jobs import redrive, tables
 from pyspark_sluice.options import Options, parse
 from pyspark_sluice.sender import Counts, Sender
 from tests.spark.conftest import ReturningBroker

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StringType, StructType
 
-from broker.spark import stream
-from broker.spark.decode import SCHEMA
-from broker.spark.stream import QueueReader, parts
+from pyspark_sluice import stream
+from pyspark_sluice.decode import SCHEMA
+from pyspark_sluice.stream import QueueReader, parts
 from tests.spark.feeding import feed, names, source
 from tests.wire.conftest import RunningBroker
 from tests.wire.seeing import await_number, number_of

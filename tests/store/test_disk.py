@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.errors import OperatorError
-from broker.records import crc32c
-from broker.storage import DURABLE, FULL, LARGE_FILE, LARGE_NOTE, REDELIVERED, WRITING
 from broker.store.check import check, copy, stats
 from broker.store.disk import DiskStore
 from broker.store.faults import DamagedStore, StoreInUse
 from broker.store.files import JournalFiles
 from broker.store.pagefile import PageFile, Place
+from broker.store.port import DURABLE, FULL, LARGE_FILE, LARGE_NOTE, REDELIVERED, WRITING
+from broker.store.records import crc32c
 from tests.store.test_port import Kept
 
 

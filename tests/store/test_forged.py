@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from broker.errors import OperatorError
-from broker.records import DEFINE, FORGET, MESSAGE, NOTE, UPDATE, crc32c
-from broker.storage import DURABLE
 from broker.store.check import check
 from broker.store.directory import Change, Directory
 from broker.store.disk import DIRECTORY, DiskStore
 from broker.store.faults import DamagedStore
 from broker.store.journal import group_at
+from broker.store.port import DURABLE
+from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, UPDATE, crc32c
 from tests.store.test_port import Kept
 
 HEAD = struct.Struct("<8sQQQIIIIQQ")

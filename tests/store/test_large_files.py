@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.records import crc32c
 from broker.store.faults import DamagedStore
 from broker.store.largefiles import LARGE, LargeFile, LargeFiles, ReadingFile, larges_of, verify
+from broker.store.records import crc32c
 
 MB = 1 << 20
 

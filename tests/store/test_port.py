@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.storage import DURABLE, REDELIVERED, Store
 from broker.store.disk import DiskStore
 from broker.store.memory import MemoryStore
 from broker.store.pages import StoredPage, messages_of
+from broker.store.port import DURABLE, REDELIVERED, Store
 
 
 class Kept:

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from broker.engine import SEEN, SENT
+from broker.config.broker import Settings
+from broker.engine.engine import SEEN, SENT
 from broker.errors import ConflictError, NotFoundError
 from broker.manage.bindings import BINDINGS, every_binding
 from broker.manage.bridges import BRIDGE_NOTE
 from broker.manage.definitions import Definition
 from broker.manage.model import HOLDS, Model
 from broker.manage.subscriptions import Wanted
-from broker.records import crc32c
-from broker.server import Server
-from broker.settings import Settings
-from broker.storage import DURABLE, LARGE_FILE, LARGE_NOTE
+from broker.server.server import Server
 from broker.store.disk import DiskStore
 from broker.store.largefiles import name_of
+from broker.store.port import DURABLE, LARGE_FILE, LARGE_NOTE
+from broker.store.records import crc32c
 
 QUEUE = Definition("queue").encode()
 TOPIC = Definition("topic", capability="topic").encode()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker import codes
+from broker import constants
+from broker.engine.node import Node
 from broker.flow.ledger import Account, Port
 from broker.flow.window import Window
-from broker.manage.deadlocks import DeadlockView
-from broker.node import Node
+from broker.manage.why.deadlocks import DeadlockView
 from broker.queues.queue import Entry, Reader
 from tests.unit.manage_world import BEGIN, SECOND, FakeConsumer, World
 
@@ -110,16 +110,16 @@ class App:
             while port.credit > 0 and count > 0:
                 port.credit -= 1
                 count -= 1
-                assert self.engine.arrive(node, account, BODY, 0, False) != codes.PARK
+                assert self.engine.arrive(node, account, BODY, 0, False) != constants.PARK
                 self.engine.end_turn()
 
     def _relay(self, node: Node, account: Account) -> None:
         while True:
             code = self.engine.arrive(node, account, BODY, 0, False)
-            if code == codes.PARK:
+            if code == constants.PARK:
                 self.engine.park(node, account, object(), len(BODY), False)
             self.engine.end_turn()
-            if code != codes.ACCEPTED:
+            if code != constants.ACCEPTED:
                 return
 
     def settle(self, count: int = 1) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TypeVar
 
-from broker.engine import Engine
+from broker.config.policies import PolicySet
+from broker.config.policy_files import parse_policies
+from broker.config.thresholds import BrokerDefaults
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.flow.ledger import Account, Port
-from broker.flow.limits import BrokerDefaults
 from broker.flow.window import Window
 from broker.manage.model import Model
 from broker.manage.process import Process
 from broker.manage.survey import Surveyed, Wanted
 from broker.manage.views import ConnectionView, ConsumerView, ProducerView, SessionView
-from broker.node import Node
-from broker.policy.effective import PolicySet
-from broker.policy.load import parse_policies
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 

@@ -6,8 +6,8 @@ import heapq
 
 import pytest
 
+from broker.config.node import FIELDS
 from broker.flow.adaptive import SIZED, STALE_NS, Adaptive
-from broker.flow.vocabulary import FIELDS
 from broker.flow.window import Window
 
 pytestmark = pytest.mark.flow

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.advise.demand import recover
-from broker.advise.history import HistoryError, read
 from broker.errors import OperatorError
+from broker.manage.advise.demand import recover
+from broker.manage.advise.history import HistoryError, read
 
 pytestmark = pytest.mark.flow
 

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import broker.engine
-from broker.advise import replay as room
-from broker.advise.candidates import Candidate, Grid, advise, explain, observed, recommended, snippet
-from broker.advise.demand import recover
-from broker.advise.history import read
-from broker.advise.picture import chart, spark, svg
-from broker.advise.replay import Clients, Replay, replay
-from broker.advise.synthetic import make
-from broker.advise.trace import Curve, Trace
+import broker.engine.engine
 from broker.cli import main as cli
+from broker.config.policy_files import parse_policies
 from broker.errors import OperatorError
-from broker.policy.load import parse_policies
+from broker.manage.advise import replay as room
+from broker.manage.advise.candidates import Candidate, Grid, advise, explain, observed, recommended, snippet
+from broker.manage.advise.demand import recover
+from broker.manage.advise.history import read
+from broker.manage.advise.picture import chart, spark, svg
+from broker.manage.advise.replay import Clients, Replay, replay
+from broker.manage.advise.synthetic import make
+from broker.manage.advise.trace import Curve, Trace
 
 pytestmark = pytest.mark.flow
 
@@ -44,7 +44,7 @@ def constant(wanted: float, taken: float, seconds: float, peak: float = 100_000.
 
 def test_what_is_replayed_is_the_brokers_own_engine_gate_and_ledger() -> None:
     subject = Replay(constant(10, 10, 1), Candidate(10, 5).settings(), CLIENTS)
-    assert type(subject.engine) is broker.engine.Engine
+    assert type(subject.engine) is broker.engine.engine.Engine
     assert subject.node is subject.engine.nodes["replayed"]
     assert not any(name in vars(room) for name in ("Gate", "Ledger", "deal", "fair"))
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import Message
 
-from broker import message
-from broker.bodyscan import BodyScan, body_start
+from broker.codec import message
+from broker.codec.bodyscan import BodyScan, body_start
 
 SHORT = -2
 MALFORMED = -1

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
+from broker.engine.node import Node
 from broker.errors import ConflictError, OperatorError
 from broker.flow.ledger import Account
-from broker.node import Node
-from broker.queues.selector import compile_selector
+from broker.queues.selector.selector import compile_selector
 from tests.unit.manage_world import World
 
 pytestmark = pytest.mark.flow

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker.flow.bucket import SECOND_NS, TokenBucket
+from broker.flow.rate import SECOND_NS, TokenBucket
 
 pytestmark = pytest.mark.flow
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from broker.cli import candidates
 from broker.cli.main import VERBS
+from broker.cli.terminal import candidates
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,17 @@ from broker.cli.main import VERBS
 
 # The broker itself, and libraries that take long to load and are of use to few verbs, or late.
 HEAVY = (
-    *("broker.engine", "broker.server", "broker.amqp", "broker.http", "broker.manage", "broker.policy"),
-    *("broker.store", "broker.settings", "fastapi", "pydantic", "starlette", "uvicorn", "prometheus_client"),
+    *("broker.engine.engine", "broker.server.server", "broker.amqp", "broker.http"),
+    *("broker.manage.model", "broker.manage.acting", "broker.manage.policies", "broker.config.policies"),
+    *(
+        "broker.store",
+        "broker.config.broker",
+        "fastapi",
+        "pydantic",
+        "starlette",
+        "uvicorn",
+        "prometheus_client",
+    ),
     *("rich", "yaml", "lmdb", "asyncio", "http", "multiprocessing"),
 )
 CLIENT = ("proton", "cproton_ffi", "cproton", "cffi", "ssl", "broker.client.link", "broker.client.request")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli import manual
 from broker.cli.main import VERBS, verb_of
-from broker.events.schema import KINDS
+from broker.cli.terminal import manual
+from broker.manage.events.schema import KINDS
 from tests.needs import program
 
 ROOT = Path(__file__).parents[2]

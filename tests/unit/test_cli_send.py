@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from broker.cli.send import SILENT_S, Waiting
+from broker.cli.verbs.send import SILENT_S, Waiting
 from broker.client.errors import ClientTimeoutError
 
 

@@ -7,9 +7,9 @@ import json
 import pytest
 from rich.console import Console
 
-from broker.cli import table
-from broker.cli.printable import printable
-from broker.cli.table import number, size, size_limit, text
+from broker.cli.terminal import table
+from broker.cli.terminal.printable import printable
+from broker.cli.terminal.table import number, size, size_limit, text
 
 COLUMNS = (
     text("name", "name"),

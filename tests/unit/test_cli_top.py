@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from broker.cli import board, table, top
-from broker.cli.board import Board
-from broker.cli.keyboard import named
+from broker.cli.terminal import board, table
+from broker.cli.terminal.board import Board
+from broker.cli.terminal.keyboard import named
+from broker.cli.verbs import top
 from broker.manage.listing import QUICK
 
 ROWS = [

@@ -169,7 +169,7 @@ def test_a_listing_reads_every_page_and_filters(fake: FakeBroker, capsys: pytest
 def test_the_broker_may_be_named_before_or_after_the_command() -> None:
     from argparse import ArgumentParser
 
-    from broker.cli import config
+    from broker.cli.verbs import config
 
     parser = ArgumentParser()
     config.add_arguments(parser)
@@ -255,7 +255,7 @@ def test_every_view_can_be_shown(fake: FakeBroker, flag: str, capsys: pytest.Cap
 
 
 def test_every_attribute_asked_for_exists() -> None:
-    from broker.cli import board, listings, table, views
+    from broker.cli.terminal import board, listings, table, views
     from broker.manage.attributes import PREFIX, names
 
     for shown in views.VIEWS.values():
@@ -281,7 +281,7 @@ def test_watch_prints_again_until_it_is_interrupted(
             raise KeyboardInterrupt
 
     # In this module alone: whoever else sleeps in the process is no pause of ours.
-    monkeypatch.setattr("broker.cli.watch.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("broker.cli.verbs.watch.time", SimpleNamespace(sleep=sleep))
     assert cli.main(["stat", "-q", "--watch", "500ms"]) == cli.INTERRUPTED
     assert pauses == [0.5, 0.5, 0.5]
     assert capsys.readouterr().out.count("Queues") == 3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli import arguments
+from broker.cli.terminal import arguments
 from broker.client.login import MOST_ITERATIONS, Login, LoginError
 from broker.client.url import parse, without_login
 from broker.errors import OperatorError

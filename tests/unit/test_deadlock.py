@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.message import scan
+from broker.codec.message import scan
 from tests.unit.deadlock_world import BODY, App, DeadlockWorld
 
 pytestmark = pytest.mark.flow

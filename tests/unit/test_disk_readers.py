@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from proton import Message
 
-from broker.node import Node
+from broker.engine import scan as scan_room
+from broker.engine.node import Node
 from broker.queues import queue as queue_room
-from broker.queues import scan as scan_room
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry, Reader
 from tests.unit.test_paging import MB, Taker, World, number_of, paged

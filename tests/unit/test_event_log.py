@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.events import log as module
-from broker.events.log import EventLog
-from broker.events.teller import Teller
+from broker.manage.events import log as module
+from broker.manage.events.log import EventLog
+from broker.manage.events.teller import Teller
 
 pytestmark = pytest.mark.flow
 

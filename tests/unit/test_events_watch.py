@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from broker import codes
-from broker.events.history import BACKLOG
-from broker.events.schema import KINDS, event_schema, reference
-from broker.events.teller import Teller, message_of
-from broker.events.watch import MOST_CHANGES, MOST_PENDING, NODES_AT_ONCE, TOPIC, Event, Watch
+from broker import constants
+from broker.config.thresholds import BrokerDefaults, resolve
 from broker.flow.ledger import Port
-from broker.flow.limits import BrokerDefaults, resolve
+from broker.manage.events.history import BACKLOG
+from broker.manage.events.schema import KINDS, event_schema, reference
+from broker.manage.events.teller import Teller, message_of
+from broker.manage.events.watch import MOST_CHANGES, MOST_PENDING, NODES_AT_ONCE, TOPIC, Event, Watch
 from tests.unit.manage_world import BEGIN, SECOND, World
 
 pytestmark = pytest.mark.flow
@@ -179,7 +179,7 @@ def test_refused_dropped_and_parked_messages_are_counted_once_an_interval(world:
     parking = world.queue("parking", flow_stop_count=1)
     account = world.engine.open_producer(parking, _Silent(), False)
     for number in range(4):
-        if world.engine.arrive(parking, account, bytes(10), 0, False) == codes.PARK:
+        if world.engine.arrive(parking, account, bytes(10), 0, False) == constants.PARK:
             world.engine.park(parking, account, number, 10, False)
     events = [event for event in world.look(1) if event["event"] not in ("sample", "stopped")]
     assert [(event["event"], event["node"], event["count"]) for event in events] == [

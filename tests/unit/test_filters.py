@@ -6,8 +6,8 @@ import pytest
 from proton import Message
 
 from broker.errors import PeerError
-from broker.queues.condition import Selector
 from broker.queues.filters import FILTERS, DirectBinding, TopicBinding, subject_of
+from broker.queues.selector.condition import Selector
 
 
 def about(subject: str | None) -> bytes:

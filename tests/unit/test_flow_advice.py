@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.advise.hints import hints
-from broker.advise.history import SECOND_NS, History, Sample
+from broker.config.thresholds import BrokerDefaults
 from broker.flow.advice import of_budget, of_resume, of_stop, of_window
-from broker.flow.limits import BrokerDefaults
+from broker.manage.advise.hints import hints
+from broker.manage.advise.history import SECOND_NS, History, Sample
 from broker.units import GB, MB
 from tests.unit.manage_world import World
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import codes
+from broker import constants
 from broker.flow.gate import OPEN, STOPPED, Gate
 
 pytestmark = pytest.mark.flow
@@ -110,7 +110,7 @@ def test_an_operators_hand_is_above_every_threshold() -> None:
     subject.enforce(False, NOW)
     assert subject.state == STOPPED
     assert subject.hold(False, NOW)
-    assert (subject.state, subject.room(1)) == (OPEN, codes.UNBOUNDED)
+    assert (subject.state, subject.room(1)) == (OPEN, constants.UNBOUNDED)
 
 
 def test_lifting_the_hand_from_a_full_node_leaves_it_stopped() -> None:
@@ -125,7 +125,7 @@ def test_not_enforced_means_no_threshold() -> None:
     subject = gate(stop_msgs=1)
     enter(subject, 1)
     assert subject.enforce(False, NOW)
-    assert subject.room(1) == codes.UNBOUNDED
+    assert subject.room(1) == constants.UNBOUNDED
     enter(subject, 5)
     assert subject.state == OPEN
     assert subject.enforce(True, NOW)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from broker.heap import RARELY, Heap, give_back
+from broker.server.heap import RARELY, Heap, give_back
 
 
 def trimmed_at(seconds: list[bool]) -> list[int]:

@@ -27,7 +27,7 @@ from proton import (
     ushort,
 )
 
-from broker.http.amqpvalue import BODY_BYTES, described
+from broker.codec.render import BODY_BYTES, described
 
 
 def encoded(body: Any = None, **fields: Any) -> bytes:

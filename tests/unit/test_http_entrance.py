@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.http.entrance import Entrance, Refusal
+from broker.http.server.entrance import Entrance, Refusal
 
 # RFC 6455 §1.3's own example.
 GOOD = {

@@ -14,9 +14,9 @@ from typing import TypeVar
 import pytest
 from starlette.types import Message
 
-from broker.http import server as server_module
 from broker.http.api import live
-from broker.http.server import HttpServer, Operate
+from broker.http.server import server as server_module
+from broker.http.server.server import HttpServer, Operate
 from tests.unit.manage_world import World, finished
 from tests.wire.conftest import wait_until
 

@@ -8,8 +8,8 @@ from operator import attrgetter
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.http import families
-from broker.http.metrics import render
+from broker.http.metrics import families
+from broker.http.metrics.metrics import render
 from broker.manage import survey
 from broker.manage.survey import COLUMNS, Wanted, row_of
 from broker.manage.totals import of_node

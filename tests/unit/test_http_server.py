@@ -16,8 +16,8 @@ from typing import TypeVar
 import pytest
 
 from broker.errors import OperatorError
-from broker.http import server as module
-from broker.http.server import HttpServer
+from broker.http.server import server as module
+from broker.http.server.server import HttpServer
 from broker.manage.survey import Surveyed
 from tests.unit.manage_world import World
 from tests.wire.conftest import wait_until

@@ -10,12 +10,20 @@ from typing import Any, TypeVar
 import pytest
 from starlette.types import Scope
 
-from broker.http import cookies, heads
 from broker.http.app import _pinned
-from broker.http.credentials import MOST_REMEMBERED, REMEMBERED_NS, Passwords, Wait, basic, challenge, scheme
-from broker.http.pace import BURST_S, MOST_ADDRESSES, Pace
-from broker.http.sessions import MOST_OF_A_USER, Sessions
-from broker.http.threads import Threads
+from broker.http.server import cookies, heads
+from broker.http.server.credentials import (
+    MOST_REMEMBERED,
+    REMEMBERED_NS,
+    Passwords,
+    Wait,
+    basic,
+    challenge,
+    scheme,
+)
+from broker.http.server.pace import BURST_S, MOST_ADDRESSES, Pace
+from broker.http.server.sessions import MOST_OF_A_USER, Sessions
+from broker.http.server.threads import Threads
 from broker.security.identity import Identity
 from broker.security.throttle import Attempts
 from broker.security.users import Users

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from broker.http.asked import asking, asking_in_parts
-from broker.http.share import LOOK_NS, MOST_DEBT_NS, MOST_SAVED_NS, QUIET_NS, RESERVED_NS, Share
-from broker.http.threads import Threads
-from broker.http.turn import Turn
-from broker.http.turnstile import Turnstile, loop_factory
+from broker.http.server.asked import asking, asking_in_parts
+from broker.http.server.share import LOOK_NS, MOST_DEBT_NS, MOST_SAVED_NS, QUIET_NS, RESERVED_NS, Share
+from broker.http.server.threads import Threads
+from broker.http.server.turn import Turn
+from broker.http.server.turnstile import Turnstile, loop_factory
 
 MS = 1_000_000
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.http.share import MOST_SAVED_NS, ROUND_NS, Share
-from broker.http.toll import FRAME_NS, MOST_PAID, PAYING_BYTES, Toll
+from broker.http.server.share import MOST_SAVED_NS, ROUND_NS, Share
+from broker.http.server.toll import FRAME_NS, MOST_PAID, PAYING_BYTES, Toll
 
 NOW_NS = 1_000_000_000
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.http import server as server_module
-from broker.http import tunnel
-from broker.http.entrance import Entrance
-from broker.http.server import HttpServer
+from broker.http.server import server as server_module
+from broker.http.server import tunnel
+from broker.http.server.entrance import Entrance
+from broker.http.server.server import HttpServer
 from tests.unit.manage_world import World
 from tests.wire.web import BINARY, CLOSE, close_code, frame, head, read_frame, request
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import OperatorError
-from broker.jobs import connector, files, redrive
-from broker.spark.options import Options
+from pyspark_sluice.jobs import connector, files, redrive
+from pyspark_sluice.options import Options
 
 pytestmark = pytest.mark.flow
 

@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from broker.errors import OperatorError
-from broker.jobs import connector, events, follow
+from pyspark_sluice.jobs import connector, events, follow
 
 pytestmark = pytest.mark.flow
 

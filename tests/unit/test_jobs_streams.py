@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.jobs.streams import MOST_BATCHES, Seen
+from pyspark_sluice.jobs.streams import MOST_BATCHES, Seen
 
 pytestmark = pytest.mark.flow
 

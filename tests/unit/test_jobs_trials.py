@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 import pyarrow as pa
 import pytest
 
-from broker.advise.candidates import Candidate, Grid
-from broker.advise.replay import Clients
-from broker.jobs import page, program, tables, trials
-from broker.jobs.connector import options_of
-from broker.jobs.trials import Bounds
-from broker.policy.load import parse_policies
+from broker.config.policy_files import parse_policies
+from broker.manage.advise.candidates import Candidate, Grid
+from broker.manage.advise.replay import Clients
+from pyspark_sluice.jobs import page, program, tables, trials
+from pyspark_sluice.jobs.connector import options_of
+from pyspark_sluice.jobs.trials import Bounds
 
 pytestmark = pytest.mark.flow
 
@@ -141,7 +141,7 @@ def test_an_error_is_told_without_its_stack() -> None:
 def test_options_come_after_what_a_job_says() -> None:
     from argparse import ArgumentParser
 
-    from broker.jobs.connector import add_broker
+    from pyspark_sluice.jobs.connector import add_broker
 
     parser = ArgumentParser()
     add_broker(parser)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.amqp.lane import BURST, MILLISECOND_NS, MOST_DEBT, MOST_SAVED_NS, Debt, Lane
+from broker.amqp.loop.control_quota import BURST, MILLISECOND_NS, MOST_DEBT, MOST_SAVED_NS, Debt, Lane
 
 
 def test_a_burst_is_nobodys_business() -> None:

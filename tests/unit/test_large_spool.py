@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from proton import Message
 
-from broker import codes, message
-from broker.bodyscan import body_start
-from broker.large import PIECE_BYTES, Body, Larges, Parting, note_key, noted
-from broker.node import Node
+from broker import constants
+from broker.codec import message
+from broker.codec.bodyscan import body_start
+from broker.engine.large import PIECE_BYTES, Body, Larges, Parting, note_key, noted
+from broker.engine.node import Node
 from tests.unit.test_paging import MB, Taker, World, paged
 
-HELD = codes.HELD_BYTES
+HELD = constants.HELD_BYTES
 
 
 class FakeWriting:
@@ -87,7 +88,7 @@ class LargeWorld(World):
         self.large.gate(durable).depth_bytes += self.size
         body = self.large.embody(self.number, self.size, 0, durable)
         bits = self.large.bits_of(head, body)
-        assert self.engine.put(node, head, bits) in (codes.ACCEPTED, codes.STORING)
+        assert self.engine.put(node, head, bits) in (constants.ACCEPTED, constants.STORING)
         del body
         self.turn()
         return self.number
@@ -177,7 +178,7 @@ def test_a_duplicate_needs_no_second_file(world: LargeWorld) -> None:
     data = bytes(Message(body=b"x", inferred=True, id=1).encode())
     head = data[: body_start(data)]
     body = world.large.embody(2, world.size, 0, False)
-    assert world.engine.put(node, head, world.large.bits_of(head, body)) == codes.ACCEPTED
+    assert world.engine.put(node, head, world.large.bits_of(head, body)) == constants.ACCEPTED
     del body
     assert (node.gate.depth_msgs, node.duplicated, world.files.removed) == (1, 1, [2])
 
@@ -310,7 +311,7 @@ def test_an_inflow_holds_only_what_is_not_written(world: LargeWorld) -> None:
     assert world.engine.memory.depth_bytes == len(HEAD)
     writing.finished(1, 99, None)
     assert inflow.done
-    assert inflow.bits & codes.IS_DURABLE
+    assert inflow.bits & constants.IS_DURABLE
     assert world.large.of(inflow.bits).checksum == 99
     inflow.drop()
     assert world.engine.memory.depth_bytes == world.engine.disk.depth_bytes == 0

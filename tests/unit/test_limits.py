@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.errors import OperatorError
-from broker.flow.limits import (
+from broker.config.node import FIELDS, Value, argument_key
+from broker.config.thresholds import (
     BrokerDefaults,
     NodeSettings,
     SettingError,
@@ -18,7 +18,7 @@ from broker.flow.limits import (
     from_arguments,
     resolve,
 )
-from broker.flow.vocabulary import FIELDS, Value, argument_key
+from broker.errors import OperatorError
 from broker.queues.expiry import deadline_ms
 from broker.units import KB, MB
 

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from broker.errors import OperatorError
 from broker.loggers import LOGGERS, LoggerLevel, LoggerLevelType, about
-from broker.logs.bound import HOSTS, WINDOW_S, Bound, host_of
-from broker.logs.descriptor import PATIENCE_S, Descriptor
-from broker.logs.formats import LONGEST, JsonFormatter, TextFormatter
-from broker.logs.output import Output
 from broker.manage.loglevels import LogLevels
+from broker.server.logging.bound import HOSTS, WINDOW_S, Bound, host_of
+from broker.server.logging.descriptor import PATIENCE_S, Descriptor
+from broker.server.logging.formats import LONGEST, JsonFormatter, TextFormatter
+from broker.server.logging.output import Output
 
 
 def record(text: str, *args: object, **fields: object) -> logging.LogRecord:

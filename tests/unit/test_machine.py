@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker import machine as machine_room
-from broker.machine import UNKNOWN_MEMORY, free_bytes, memory_bytes, taken_bytes
+from broker.server import resources as machine_room
+from broker.server.resources import UNKNOWN_MEMORY, free_bytes, memory_bytes, taken_bytes
 from broker.units import GB, KB, MB
 
 

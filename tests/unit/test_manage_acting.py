@@ -13,15 +13,21 @@ from proton import Message
 
 from broker.amqp.management import ManagementNode
 from broker.amqp.operations import OPERATIONS
-from broker.errors import ConflictError, ForbiddenError, LimitError, NotFoundError, OperatorError
-from broker.flow.limits import BrokerDefaults
+from broker.config.policies import PolicySet
+from broker.config.thresholds import BrokerDefaults
+from broker.errors import (
+    ConflictError,
+    ForbiddenError,
+    LimitError,
+    NotFoundError,
+    OperatorError,
+)
 from broker.manage.acting import Acting
 from broker.manage.attributes import PREFIX, ROWS
 from broker.manage.authority import INTERNAL, MOST_DECISIONS, Authority
 from broker.manage.model import Reread
 from broker.manage.subscriptions import Wanted
 from broker.manage.tracing import Trace
-from broker.policy.effective import PolicySet
 from broker.security.acl import Action
 from broker.security.identity import ANONYMOUS, Identity
 from broker.security.rules import parse_acl

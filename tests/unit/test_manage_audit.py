@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from broker import codes
-from broker.engine import Engine
+from broker import constants
+from broker.config.thresholds import BrokerDefaults, resolve
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.flow.ledger import UNKNOWN_BYTES, Account, Budget, Port
-from broker.flow.limits import BrokerDefaults, resolve
 from broker.manage.audit import audit
-from broker.node import Node
 
 pytestmark = pytest.mark.flow
 
 BODY = b"\x00\x53\x77\xa0\x03abc"
 BUDGET = "connection_memory_limit"
 # What each of the producer's credits takes of its connection's budget.
-HELD = UNKNOWN_BYTES + codes.HELD_BYTES
+HELD = UNKNOWN_BYTES + constants.HELD_BYTES
 
 
 class Silent(Port):
@@ -39,7 +39,7 @@ class Scene:
         self.budget = Budget(1_000_000)
         self.account: Account = self.engine.open_producer(self.node, Silent(), True, self.budget)
         self.engine.end_turn()
-        assert self.engine.arrive(self.node, self.account, BODY, 0, False) == codes.ACCEPTED
+        assert self.engine.arrive(self.node, self.account, BODY, 0, False) == constants.ACCEPTED
         self.engine.end_turn()
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from broker.config.policy_files import parse_policies
+from broker.config.thresholds import SettingError
 from broker.errors import ConflictError, NotFoundError, OperatorError
-from broker.flow.limits import SettingError
 from broker.manage.model import Explanation, Setting
-from broker.policy.load import parse_policies
 from tests.unit.manage_world import World
 
 POLICIES = """\

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from broker.node import Node
+from broker.engine.node import Node
 from tests.unit.manage_world import World
 
 POLICIES = """

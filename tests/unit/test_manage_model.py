@@ -6,13 +6,13 @@ from itertools import islice
 
 import pytest
 
+from broker.config.policies import PolicySet
+from broker.config.policy_files import parse_policies
+from broker.config.thresholds import BrokerDefaults
+from broker.engine.node import Node
 from broker.errors import ConfigError, ConflictError, NotFoundError, OperatorError
-from broker.flow.limits import BrokerDefaults
 from broker.manage.model import Reread, ended
 from broker.manage.policies import PolicyView, policy_views
-from broker.node import Node
-from broker.policy.effective import PolicySet
-from broker.policy.load import parse_policies
 from tests.unit.manage_world import SECOND, World
 
 ORDERS = """\

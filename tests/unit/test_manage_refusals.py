@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from broker.config.thresholds import SettingError
+from broker.engine.node import Node
 from broker.errors import LimitError, NotFoundError, OperatorError
-from broker.flow.limits import SettingError
 from broker.manage.subscriptions import Wanted
-from broker.node import Node
 from tests.unit.manage_world import World
 
 OWN_RESUME = """\

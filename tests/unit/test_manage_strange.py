@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.config.node import ARGUMENTS, FIELDS
 from broker.errors import OperatorError
-from broker.flow.vocabulary import ARGUMENTS, FIELDS
 from tests.unit.manage_world import World
 
 STRANGE: tuple[object, ...] = (

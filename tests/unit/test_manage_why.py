@@ -6,7 +6,7 @@ import pytest
 
 from broker.errors import NotFoundError
 from broker.flow.window import Shared
-from broker.manage.why import Why, about, span
+from broker.manage.why.why import Why, about, span
 from tests.unit.manage_world import FakePort, World
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Message, symbol, timestamp, ulong
 
-from broker import message
-from broker.message import scan
+from broker.codec import message
+from broker.codec.message import scan
 
 # Written out: compiled, these are C constants without a name in Python.
 MALFORMED = -1

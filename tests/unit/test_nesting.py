@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.amqp.nesting import is_bounded
+from broker.codec.bounds import is_bounded
 
 NULLS = b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40"
 

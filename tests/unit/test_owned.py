@@ -11,11 +11,12 @@ from uuid import UUID
 import pytest
 from proton import UNDESCRIBED, Array, Data, Described, Message, symbol, ulong
 
-from broker.amqp.decoding import first_of
-from broker.client import codec, request
-from broker.owned import decode_message, owned
-from broker.spark.deadletter import annotated
-from broker.spark.errors import RefusedError
+from broker.amqp.control.decoding import first_of
+from broker.client import request
+from broker.codec import sections
+from broker.codec.owned import decode_message, owned
+from pyspark_sluice.deadletter import annotated
+from pyspark_sluice.errors import RefusedError
 
 Decoder = Callable[[bytes], Message]
 DECODERS: list[Decoder] = [decode_message, request._decoded]
@@ -124,6 +125,6 @@ def test_a_dead_letter_keeps_its_binaries_when_it_is_one_again(grown: int) -> No
 )
 def test_any_message_is_described_in_words_that_json_knows(body: Any, shown: str) -> None:
     encoded = Message(body=body, id=b"\x01id", properties={"id": UUID(int=9)}).encode()
-    found = json.loads(json.dumps(codec.described(bytes(encoded))))
+    found = json.loads(json.dumps(sections.described(bytes(encoded))))
     assert (found["body"], found["id"]) == (shown, "\x01id")
     assert found["application_properties"] == {"id": str(UUID(int=9))}

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from proton import Message
 
-from broker import message
-from broker.engine import Engine
+from broker.codec import message
+from broker.config.thresholds import BrokerDefaults, resolve
+from broker.engine import spool as spool_room
+from broker.engine.engine import Engine
+from broker.engine.node import Node
+from broker.engine.paging import PAGE_PERCENT, memory_of
 from broker.flow.ledger import Port
-from broker.flow.limits import BrokerDefaults, resolve
-from broker.node import Node
-from broker.paging import PAGE_PERCENT, memory_of
-from broker.queues import spool as spool_room
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
-from broker.storage import REDELIVERED
 from broker.store.memory import MemoryStore
 from broker.store.pager import TEMP, Pager
+from broker.store.port import REDELIVERED
 
 MS = 1_000_000
 MB = 1 << 20

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.flow.limits import BrokerDefaults, NodeSettings, SettingError
-from broker.policy.effective import Policy, PolicySet, Setting, tolerated
-from broker.policy.load import parse_policies
-from broker.policy.match import parse_pattern, parse_subscription_pattern
+from broker.config.patterns import parse_pattern, parse_subscription_pattern
+from broker.config.policies import Policy, PolicySet, Setting, tolerated
+from broker.config.policy_files import parse_policies
+from broker.config.thresholds import BrokerDefaults, NodeSettings, SettingError
+from broker.config.yaml import Place
 from broker.units import MB
-from broker.yamlsource import Place
 
 POLICIES = parse_policies(
     """\

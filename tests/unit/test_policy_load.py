@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 import yaml
 
+from broker.config.policies import PolicySet
+from broker.config.policy_files import load_policies, parse_policies
+from broker.config.policy_schema import POLICY_FIELDS, policy_reference, policy_schema
 from broker.errors import ConfigError
-from broker.policy.effective import PolicySet
-from broker.policy.load import load_policies, parse_policies
-from broker.policy.schema import POLICY_FIELDS, policy_reference, policy_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 

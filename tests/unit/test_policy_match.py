@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.policy.match import parse_pattern
+from broker.config.patterns import parse_pattern
 
 ADDRESSES = [".".join(words) for length in range(1, 5) for words in product("ab", repeat=length)]
 

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker import codes
+from broker import constants
 from broker.queues.queue import LIFE, Entry, IllegalTransition, Queue
 
-STATES = {codes.READY: "ready", codes.ACQUIRED: "acquired", codes.GONE: "gone"}
+STATES = {constants.READY: "ready", constants.ACQUIRED: "acquired", constants.GONE: "gone"}
 VERBS = ("release", "settle", "drop")
 
 
@@ -19,9 +19,9 @@ def in_state(state: int) -> tuple[Queue, Entry]:
     queue = Queue()
     entry = queue.append(b"first")
     queue.append(b"second")
-    if state != codes.READY:
+    if state != constants.READY:
         assert queue.acquire() is entry
-    if state == codes.GONE:
+    if state == constants.GONE:
         queue.settle(entry)
     return queue, entry
 
@@ -46,7 +46,7 @@ def test_every_pair_of_state_and_verb(state: int, verb: str) -> None:
     assert entry.state == state
 
 
-@pytest.mark.parametrize("state", [codes.ACQUIRED, codes.GONE])
+@pytest.mark.parametrize("state", [constants.ACQUIRED, constants.GONE])
 def test_only_what_is_ready_is_acquired(state: int) -> None:
     queue, entry = in_state(state)
     second = queue.acquire()
@@ -102,27 +102,27 @@ class QueueWalk(RuleBasedStateMachine):
 
     @rule()
     def acquire(self) -> None:
-        ready = self.having(codes.READY)
+        ready = self.having(constants.READY)
         assert self.queue.acquire() is (ready[0] if ready else None)
 
-    @precondition(lambda self: self.having(codes.ACQUIRED))
+    @precondition(lambda self: self.having(constants.ACQUIRED))
     @rule(which=st.integers(0, 50))
     def release(self, which: int) -> None:
-        held = self.having(codes.ACQUIRED)
+        held = self.having(constants.ACQUIRED)
         self.queue.release(held[which % len(held)])
 
-    @precondition(lambda self: self.having(codes.ACQUIRED))
+    @precondition(lambda self: self.having(constants.ACQUIRED))
     @rule(which=st.integers(0, 50))
     def settle(self, which: int) -> None:
-        held = self.having(codes.ACQUIRED)
+        held = self.having(constants.ACQUIRED)
         entry = held[which % len(held)]
         self.queue.settle(entry)
         self.entries.remove(entry)
 
-    @precondition(lambda self: self.having(codes.READY))
+    @precondition(lambda self: self.having(constants.READY))
     @rule(which=st.integers(0, 50))
     def drop(self, which: int) -> None:
-        ready = self.having(codes.READY)
+        ready = self.having(constants.READY)
         entry = ready[which % len(ready)]
         self.queue.drop(entry)
         self.entries.remove(entry)
@@ -130,9 +130,9 @@ class QueueWalk(RuleBasedStateMachine):
     @invariant()
     def the_same_entries_in_the_same_order(self) -> None:
         assert list(self.queue) == self.entries
-        ready = self.having(codes.READY)
+        ready = self.having(constants.READY)
         assert self.queue.ready == len(ready)
-        assert self.queue.acquired == len(self.having(codes.ACQUIRED))
+        assert self.queue.acquired == len(self.having(constants.ACQUIRED))
         assert self.queue.oldest() is (ready[0] if ready else None)
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.amqp.quotas import LIMITS, TELL_NS, Quotas
-from broker.connectionlimits import ConnectionLimit, ConnectionLimitType
-from broker.networks import network_of, site_of, written
-from broker.settings import FIELDS, Limits
+from broker.amqp.loop.client_quotas import LIMITS, TELL_NS, Quotas
+from broker.config.broker import FIELDS, Limits
+from broker.config.connection_limits import ConnectionLimit, ConnectionLimitType
+from broker.config.networks import network_of, site_of, written
 
 
 def test_connections_from_one_address() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.records import FORGET, MESSAGE, Buffer, DamagedRecord, crc32c, crc32c_by_table, read
+from broker.store.records import FORGET, MESSAGE, Buffer, DamagedRecord, crc32c, crc32c_by_table, read
 
 
 @given(st.binary(max_size=300))

@@ -7,8 +7,8 @@ from collections import deque
 
 import pytest
 
-from broker.routes.backoff import Backoff
-from broker.routes.pump import MS, Counts, Pump
+from broker.forwarding.routes.backoff import Backoff
+from broker.forwarding.routes.pump import MS, Counts, Pump
 
 pytestmark = pytest.mark.flow
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from broker.engine.node import Node
 from broker.manage import samples as module
 from broker.manage.samples import ROWS, Sample, Samples
-from broker.node import Node
 from tests.unit.manage_world import BEGIN, SECOND, World
 
 

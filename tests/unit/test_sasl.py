@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.amqp.sasl import AMQP_HEADER, MAX_FRAME, MAX_FRAMES, SASL_HEADER, Handshake
+from broker.amqp.control.sasl import AMQP_HEADER, MAX_FRAME, MAX_FRAMES, SASL_HEADER, Handshake
 
 TLS_HEADER = b"AMQP\x02\x01\x00\x00"
 OPEN = b"\x00\x00\x00\x0c\x02\x00\x00\x00\x00\x53\x10\x45"

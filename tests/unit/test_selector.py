@@ -10,8 +10,8 @@ import pytest
 from proton import Message, byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
 from broker.errors import PeerError, SelectorError
-from broker.queues import selector
-from broker.queues.selector import compile_selector
+from broker.queues.selector import selector
+from broker.queues.selector.selector import compile_selector
 
 
 def encoded(properties: dict[str, Any] | None = None, **fields: Any) -> bytes:

@@ -11,13 +11,8 @@ import jsonschema
 import pytest
 import yaml
 
-from broker.cli import serve
-from broker.conduits import BridgeDefinition, ChannelDefinition, Remote, RouteDefinition
-from broker.connectionlimits import ConnectionLimit
-from broker.errors import ConfigError, OperatorError
-from broker.flow.limits import BrokerDefaults
-from broker.loggers import LoggerLevel
-from broker.settings import (
+from broker.cli.verbs import serve
+from broker.config.broker import (
     FIELDS,
     Address,
     Events,
@@ -30,7 +25,12 @@ from broker.settings import (
     broker_schema,
     load_settings,
 )
-from broker.tlssettings import Identification, NamedIdentification, Tls
+from broker.config.connection_limits import ConnectionLimit
+from broker.config.forwards import BridgeDefinition, ChannelDefinition, Remote, RouteDefinition
+from broker.config.thresholds import BrokerDefaults
+from broker.config.tls import Identification, NamedIdentification, Tls
+from broker.errors import ConfigError, OperatorError
+from broker.loggers import LoggerLevel
 from broker.units import MB, parse_size
 
 ROOT = Path(__file__).resolve().parents[2]

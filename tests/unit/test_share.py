@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.flow.share import deal, level
+from broker.flow.fairness import deal, level
 
 pytestmark = pytest.mark.flow
 

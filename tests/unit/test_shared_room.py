@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from broker import codes
+from broker import constants
+from broker.config.thresholds import BrokerDefaults, resolve
+from broker.engine.node import Node
 from broker.flow.ledger import IDLE_NS, Account
-from broker.flow.limits import BrokerDefaults, resolve
-from broker.node import Node
 from tests.unit.manage_world import SECOND, World
 
 pytestmark = pytest.mark.flow
@@ -95,7 +95,7 @@ def test_where_a_bound_queue_rejects_what_nobody_was_held_to_the_publisher_hears
     world.engine.change(world.t, replace(world.t.settings, enforce_flow="with_active_consumers"))
     publisher = world.producer(world.t, "s2")
     codes_heard = [world.engine.arrive(world.t, publisher, SMALL, 0, False) for _ in range(5)]
-    assert codes_heard == [codes.ACCEPTED] * 3 + [codes.REFUSED] * 2
+    assert codes_heard == [constants.ACCEPTED] * 3 + [constants.REFUSED] * 2
     assert (world.q.gate.depth_msgs, world.q.dropped, world.t.refused) == (3, 0, 2)
 
 
@@ -115,7 +115,7 @@ def test_a_sleeper_of_two_topics_is_heeded_by_the_one_that_always_is() -> None:
     held, free = world.producer(always), world.producer(lax, "s2")
     assert (held.outstanding, free.outstanding) == (5, 100)
     for sent in range(1, 11):
-        assert world.engine.arrive(lax, free, SMALL, 0, False) == codes.ACCEPTED
+        assert world.engine.arrive(lax, free, SMALL, 0, False) == constants.ACCEPTED
         world.engine.end_turn()
         assert held.outstanding == max(5 - sent, 0), "the room it was promised is taken"
     consumer = world.consumer(sleeper)

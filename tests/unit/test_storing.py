@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 from proton import Message
 
-from broker import codes, message
-from broker.engine import Engine
+from broker import constants
+from broker.codec import message
+from broker.codec.owned import owned
+from broker.config.thresholds import BrokerDefaults, resolve
+from broker.engine.durability import BEHIND_BYTES
+from broker.engine.engine import Engine
+from broker.engine.node import Node
 from broker.flow.ledger import IDLE_NS, Ledger, Level, Port
-from broker.flow.limits import BrokerDefaults, resolve
-from broker.node import Node
-from broker.owned import owned
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
-from broker.storage import FAILED, FULL, WRITING
 from broker.store.memory import MemoryStore
-from broker.storing import BEHIND_BYTES
+from broker.store.port import FAILED, FULL, WRITING
 
 MS = 1_000_000
 
@@ -107,7 +108,7 @@ def test_nobody_sees_a_durable_message_before_it_is_on_disk() -> None:
     world = World()
     taker = world.consumer()
     told = Told()
-    assert world.put() == codes.STORING
+    assert world.put() == constants.STORING
     group = world.engine.wait_for_disk(told)
     world.turn()
     assert (taker.got, told.groups, world.node.queue.pending) == ([], [], 1)
@@ -120,8 +121,8 @@ def test_nobody_sees_a_durable_message_before_it_is_on_disk() -> None:
 def test_nothing_overtakes_what_waits_for_the_disk() -> None:
     world = World()
     taker = world.consumer()
-    assert world.put("durable") == codes.STORING
-    assert world.put("not durable", durable=False) == codes.ACCEPTED
+    assert world.put("durable") == constants.STORING
+    assert world.put("not durable", durable=False) == constants.ACCEPTED
     world.turn()
     assert taker.got == []
     world.settle()
@@ -154,14 +155,14 @@ def test_a_new_topic_answers_nothing_before_it_is_on_disk_itself() -> None:
     world = World()
     world.node = world.create("news", kind="topic", durable=True)
     told = Told()
-    assert world.put(durable=False) == codes.ACCEPTED
-    assert world.put() == codes.STORING, "nobody subscribes, so no copy waits"
+    assert world.put(durable=False) == constants.ACCEPTED
+    assert world.put() == constants.STORING, "nobody subscribes, so no copy waits"
     group = world.engine.wait_for_disk(told)
     world.turn()
-    assert (world.put(), told.groups) == (codes.STORING, [])
+    assert (world.put(), told.groups) == (constants.STORING, [])
     world.settle()
     assert told.groups == [group]
-    assert world.put() == codes.ACCEPTED
+    assert world.put() == constants.ACCEPTED
 
 
 def test_a_topic_s_publishers_wait_until_all_copies_have_room_on_disk() -> None:
@@ -182,7 +183,7 @@ def test_a_topic_s_publishers_wait_until_all_copies_have_room_on_disk() -> None:
     world.settle()
     assert sender.credit == 2, "four copies each"
     for _ in range(2):
-        assert engine.arrive(topic, account, data, message.scan(data), False) == codes.STORING
+        assert engine.arrive(topic, account, data, message.scan(data), False) == constants.STORING
     sender.credit = 0
     world.settle()
     assert (engine.disk.depth_bytes, sender.credit) == (8 * size, 0)
@@ -207,10 +208,10 @@ def test_a_topic_s_publishers_hear_of_room_in_memory_for_all_copies() -> None:
     for n in range(4):
         engine.bind(topic, engine.subscribe(f"news/{n}", "news", settings))
     topic.gate.typical_bytes = len(data)
-    engine.limit(10 * (len(data) + codes.HELD_BYTES), 0)
+    engine.limit(10 * (len(data) + constants.HELD_BYTES), 0)
     taker = world.consumer()
     for _ in range(8):
-        assert engine.put(world.node, data, message.scan(data)) == codes.ACCEPTED
+        assert engine.put(world.node, data, message.scan(data)) == constants.ACCEPTED
     sender = Sender()
     engine.open_producer(topic, sender, True)
     world.settle()
@@ -261,17 +262,17 @@ def test_that_messages_may_be_sent_is_on_disk_before_one_is() -> None:
 def test_a_duplicate_is_answered_after_the_first_copy_is_on_disk() -> None:
     world = World(duplicate_window=100)
     first, second = Told(), Told()
-    assert world.put(id="a") == codes.STORING
+    assert world.put(id="a") == constants.STORING
     world.engine.wait_for_disk(first)
     world.turn()
-    assert world.put(id="a") == codes.STORING
+    assert world.put(id="a") == constants.STORING
     world.engine.wait_for_disk(second)
     world.turn()
     assert (first.groups, second.groups) == ([], [])
     world.settle()
     assert len(first.groups) == len(second.groups) == 1
     assert (world.node.queue.ready, world.node.duplicated) == (1, 1)
-    assert world.put(id="a") == codes.ACCEPTED, "all is on disk"
+    assert world.put(id="a") == constants.ACCEPTED, "all is on disk"
 
 
 def test_deleting_a_node_takes_its_window_of_duplicates_along() -> None:
@@ -391,7 +392,7 @@ def test_credit_over_all_nodes_stays_within_the_memory() -> None:
         world.engine.open_producer(node, senders[-1], True)
     world.turn()
     promised = sum(sender.credit for sender in senders)
-    assert 0 < promised * (1024 + codes.HELD_BYTES) <= 100_000
+    assert 0 < promised * (1024 + constants.HELD_BYTES) <= 100_000
     assert world.engine.memory.promised_bytes <= 100_000
     # Idle links lend theirs: sooner or later every one had some.
     served = {number for number, sender in enumerate(senders) if sender.credit}
@@ -407,7 +408,7 @@ def test_what_a_full_file_closed_is_told_with_its_own_group() -> None:
     world = World()
     taker = world.consumer()
     told = Told()
-    assert world.put() == codes.STORING
+    assert world.put() == constants.STORING
     group = world.store.group
     world.store.seal()  # as a full file does while it takes the record
     assert world.engine.wait_for_disk(told) == group
@@ -421,7 +422,7 @@ def test_what_is_on_disk_before_its_turn_ends_is_told_at_its_end() -> None:
     world = World()
     taker = world.consumer()
     told = Told()
-    assert world.put() == codes.STORING
+    assert world.put() == constants.STORING
     group = world.store.group
     world.store.seal()
     world.engine.attend_store()
@@ -468,10 +469,10 @@ def test_what_a_channel_held_back_waits_for_a_new_topic_too() -> None:
     world = World()
     topic = world.create("news", kind="topic", durable=True)
     bits = message.scan(bytes(Message(body="x", durable=True).encode()))
-    assert world.engine.confirmed(topic, bits) == codes.STORING
-    assert world.engine.confirmed(topic, 0) == codes.ACCEPTED
+    assert world.engine.confirmed(topic, bits) == constants.STORING
+    assert world.engine.confirmed(topic, 0) == constants.ACCEPTED
     world.settle()
-    assert world.engine.confirmed(topic, bits) == codes.ACCEPTED
+    assert world.engine.confirmed(topic, bits) == constants.ACCEPTED
 
 
 def test_a_large_message_s_file_is_reserved_once_for_all_copies() -> None:
@@ -505,7 +506,7 @@ class Way(Sender):
 
     def admit(self, parked: object, size: int) -> None:
         assert isinstance(parked, bytes)
-        assert self.engine.put(self.node, parked, 0) == codes.ACCEPTED
+        assert self.engine.put(self.node, parked, 0) == constants.ACCEPTED
         self.admitted += 1
 
 
@@ -517,7 +518,7 @@ def test_what_is_parked_goes_in_once_what_others_hold_leaves_room(parked: int, l
     data = bytes(Message(body="x" * 100).encode())
     size = len(data)
     target = world.create("target")
-    engine.limit(10 * (size + codes.HELD_BYTES), 0)
+    engine.limit(10 * (size + constants.HELD_BYTES), 0)
     taker = world.consumer()
     for _ in range(10):
         engine.put(world.node, data, 0)
@@ -525,7 +526,7 @@ def test_what_is_parked_goes_in_once_what_others_hold_leaves_room(parked: int, l
     way = Way(engine, target)
     account = engine.open_producer(target, way, False)
     for _ in range(parked):
-        assert engine.arrive(target, account, data, 0, False) == codes.PARK
+        assert engine.arrive(target, account, data, 0, False) == constants.PARK
         engine.park(target, account, data, size, False)
     world.settle()
     assert way.admitted == 0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.amqp.timers import FEW, NEVER_NS, Timers
+from broker.amqp.loop.timers import FEW, NEVER_NS, Timers
 
 
 def noting(seen: list[str], name: str) -> Callable[[int], None]:

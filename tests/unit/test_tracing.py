@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.amqp.tracing import LONGEST, MOST_KEPT, Frame, Reader, Tap, decoded
+from broker.amqp.trace import LONGEST, MOST_KEPT, Frame, Reader, Tap, decoded
 from broker.loggers import TRACE
 
 SECRET = b"\x00\x53\x75\xa0\x06secret"

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.units import format_duration, format_size, parse_duration, parse_percent, parse_size
+from broker.units import (
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_percent,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(

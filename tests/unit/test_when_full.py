@@ -7,10 +7,10 @@ import weakref
 
 import pytest
 
-from broker import codes
+from broker import constants
+from broker.config.thresholds import BrokerDefaults, resolve
+from broker.engine.node import Node
 from broker.flow.ledger import Account, Port
-from broker.flow.limits import BrokerDefaults, resolve
-from broker.node import Node
 from tests.unit.manage_world import World
 
 pytestmark = pytest.mark.flow
@@ -36,7 +36,7 @@ class Sending(Port):
         raise AssertionError("nothing is promised here")
 
     def admit(self, parked: object, size: int) -> None:
-        self.taken += self.world.engine.put(self.node, SMALL, 0) == codes.ACCEPTED
+        self.taken += self.world.engine.put(self.node, SMALL, 0) == constants.ACCEPTED
 
     def refuse(self, parked: object) -> None:
         self.refused += 1
@@ -46,12 +46,12 @@ class Sending(Port):
         last = None
         for _ in range(count):
             code = self.world.engine.arrive(self.node, self.account, SMALL, 0, settled)
-            if code == codes.PARK:
+            if code == constants.PARK:
                 parked = Parked()
                 last = weakref.ref(parked)
                 self.world.engine.park(self.node, self.account, parked, len(SMALL), settled)
-            self.taken += code == codes.ACCEPTED
-            self.refused += code == codes.REFUSED
+            self.taken += code == constants.ACCEPTED
+            self.refused += code == constants.REFUSED
         self.world.engine.end_turn()
         return last
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import codes
+from broker import constants
 from broker.flow.window import Shared, Window
 
 pytestmark = pytest.mark.flow
@@ -52,9 +52,9 @@ def test_every_threshold_opens_in_the_end(threshold: int) -> None:
 
 def test_a_limit_of_0_is_none() -> None:
     window = Window(0, 50, None)
-    assert window.room() == codes.UNBOUNDED
+    assert window.room() == constants.UNBOUNDED
     window.sent()
-    assert window.room() == codes.UNBOUNDED
+    assert window.room() == constants.UNBOUNDED
 
 
 def test_a_connection_shuts_at_its_limit_and_opens_below_it() -> None:

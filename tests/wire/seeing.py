@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from broker.client import codec
 from broker.client.link import Connection, Sender
 from broker.client.request import Management
+from broker.codec import sections
 from tests.wire.conftest import RunningBroker, wait_until
 
 _numbers = count(1)
@@ -76,7 +76,7 @@ def good_neighbours(broker: RunningBroker) -> Iterator[None]:
     with Connection(broker.url) as one, Connection(broker.url) as other:
         sender, receiver = one.sender(name), other.receiver(name)
         for number in range(2):
-            bodies = [codec.text_body(f"{number}.{i}") for i in range(50)]
+            bodies = [sections.text_body(f"{number}.{i}") for i in range(50)]
             for body in bodies:
                 sender.send(body, 20)
             sender.flush(20)

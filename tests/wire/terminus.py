@@ -11,7 +11,7 @@ from proton import Described, Link, Message, Terminus, Timeout, symbol, ulong
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
-from broker.owned import owned
+from broker.codec.owned import owned
 
 _numbers = count(1)
 SELECTOR = 0x0000468C00000004

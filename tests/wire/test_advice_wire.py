@@ -9,16 +9,16 @@ from typing import cast
 
 import pytest
 
-from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
+from broker.codec import sections
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.seeing import number_of, update
 from tests.wire.terminus import connected
 
 pytestmark = pytest.mark.wire
 
-BODY = codec.text_body("x" * 100)
+BODY = sections.text_body("x" * 100)
 
 
 def advice(broker: RunningBroker, name: str) -> list[str]:

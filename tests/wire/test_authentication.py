@@ -22,10 +22,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from proton import ConnectionException, Message
 from proton.utils import BlockingConnection
 
-from broker import saslframes
 from broker.client.errors import ConnectionLostError, RefusedError
 from broker.client.link import Connection
-from broker.saslframes import AMQP_HEADER, AUTH, CHALLENGE, OK, OUTCOME, SASL_HEADER, SYS_TEMP
+from broker.codec import sasl
+from broker.codec.sasl import AMQP_HEADER, AUTH, CHALLENGE, OK, OUTCOME, SASL_HEADER, SYS_TEMP
 from broker.security.users import FEWEST, User
 from broker.security.usersfile import changing
 from tests.security.exchanges import OPEN, PASSWORD, ScramSide, a_user, frames, outcome_of, plain
@@ -121,7 +121,7 @@ def stranger(broker: RunningBroker, header: bytes = SASL_HEADER) -> Iterator[Str
 def attempt(broker: RunningBroker, mechanism: str, response: bytes | None) -> int:
     """The code of the outcome of a mechanism of one message."""
     with stranger(broker) as one:
-        one.send(saslframes.init(mechanism, response))
+        one.send(sasl.init(mechanism, response))
         return one.outcome()
 
 
@@ -129,12 +129,12 @@ def scram(broker: RunningBroker, user: str, password: str, mechanism: str) -> tu
     """The outcome's code, and the size of the challenge."""
     client = ScramSide(user, password, mechanism)
     with stranger(broker) as one:
-        one.send(saslframes.init(mechanism, client.first()))
+        one.send(sasl.init(mechanism, client.first()))
         while (said := one.frame())[:4] == b"AMQP" or frames(said)[0][0] != CHALLENGE:
             pass
         challenge = frames(said)[0][1][0]
         assert challenge is not None
-        one.send(saslframes.response(client.final(challenge)))
+        one.send(sasl.response(client.final(challenge)))
         last = one.frame()
         code = outcome_of(last)
         if code == OK:
@@ -231,9 +231,9 @@ def test_a_broker_that_does_not_prove_itself_is_refused() -> None:
         def impostor() -> None:
             sock, _ = server.accept()
             with sock:
-                sock.sendall(SASL_HEADER + saslframes.mechanisms(("SCRAM-SHA-256",)))
+                sock.sendall(SASL_HEADER + sasl.mechanisms(("SCRAM-SHA-256",)))
                 sock.recv(4096)
-                sock.sendall(saslframes.outcome(OK))
+                sock.sendall(sasl.outcome(OK))
                 while sock.recv(4096):
                     pass
 
@@ -258,17 +258,17 @@ def test_without_sasl_nobody_comes_in(guarded: RunningBroker) -> None:
         ("an open instead of an init", OPEN),
         ("AMQP behind an unfinished SCRAM", b"init" + AMQP_HEADER + OPEN),
         ("an open behind an unfinished SCRAM", b"init" + OPEN),
-        ("an outcome of its own", b"init" + saslframes.outcome(OK) + AMQP_HEADER + OPEN),
-        ("AMQP behind a wrong password", saslframes.init("PLAIN", plain("alice", "x")) + AMQP_HEADER + OPEN),
-        ("AMQP behind an unknown mechanism", saslframes.init("CRAM-MD5", b"") + AMQP_HEADER + OPEN),
-        ("a frame larger than 512 bytes", saslframes.init("PLAIN", plain("alice", "x" * 600))),
+        ("an outcome of its own", b"init" + sasl.outcome(OK) + AMQP_HEADER + OPEN),
+        ("AMQP behind a wrong password", sasl.init("PLAIN", plain("alice", "x")) + AMQP_HEADER + OPEN),
+        ("AMQP behind an unknown mechanism", sasl.init("CRAM-MD5", b"") + AMQP_HEADER + OPEN),
+        ("a frame larger than 512 bytes", sasl.init("PLAIN", plain("alice", "x" * 600))),
         ("a frame of 4 GB", b"\xff\xff\xff\xff\x02\x01\x00\x00"),
-        ("frame after frame", saslframes.init("PLAIN", None) + saslframes.response(b"") * 10),
-        ("responses without an init", saslframes.response(plain("alice")) * 3),
+        ("frame after frame", sasl.init("PLAIN", None) + sasl.response(b"") * 10),
+        ("responses without an init", sasl.response(plain("alice")) * 3),
     ],
 )
 def test_nothing_of_amqp_begins_before_the_outcome(guarded: RunningBroker, what: str, said: bytes) -> None:
-    init = saslframes.init("SCRAM-SHA-256", ScramSide("alice").first())
+    init = sasl.init("SCRAM-SHA-256", ScramSide("alice").first())
     with stranger(guarded) as one:
         one.send(said.replace(b"init", init, 1) if said.startswith(b"init") else said)
         answer = one.rest()
@@ -279,8 +279,8 @@ def test_nothing_of_amqp_begins_before_the_outcome(guarded: RunningBroker, what:
 
 @pytest.mark.parametrize("early", [False, True])
 def test_sasl_behind_the_outcome_ends_the_connection(guarded: RunningBroker, early: bool) -> None:
-    init = saslframes.init("PLAIN", plain("alice"))
-    again = saslframes.response(b"x")
+    init = sasl.init("PLAIN", plain("alice"))
+    again = sasl.response(b"x")
     with stranger(guarded) as one:
         one.send(init + again if early else init)
         if not early:
@@ -300,7 +300,7 @@ def test_who_only_begins_is_cut_off_in_time(start_broker: StartBroker, users: Pa
     """It must have begun by then, however slowly this process is run; ten seconds are the default."""
     broker = start_broker(f"security: {{users: {users}}}\nlimits: {{handshake_timeout: 3s}}\n")
     with stranger(broker) as one:
-        one.send(saslframes.init("SCRAM-SHA-256", ScramSide("alice").first()))
+        one.send(sasl.init("SCRAM-SHA-256", ScramSide("alice").first()))
         one.sock.settimeout(30)
         assert one.rest().startswith(SASL_HEADER)
     broker.wait_for_log("no AMQP connection within the time for it")
@@ -322,7 +322,7 @@ def test_slow_attempts_hold_nobody_up(start_broker: StartBroker, tmp_path: Path)
     )
     guessing = [Stranger(broker) for _ in range(30)]
     for one in guessing:
-        one.send(saslframes.init("PLAIN", plain("alice", "wrong")))
+        one.send(sasl.init("PLAIN", plain("alice", "wrong")))
     with Connection(broker.url) as connection:
         sender = connection.sender("q")
         for _ in range(20):
@@ -369,7 +369,7 @@ def test_many_guesses_at_once_are_no_more_than_one_after_the_other(
     )
     crowd = [Stranger(broker) for _ in range(40)]
     for one in crowd:
-        one.send(saslframes.init("PLAIN", plain("alice", "wrong")))
+        one.send(sasl.init("PLAIN", plain("alice", "wrong")))
     codes = [one.outcome() for one in crowd]
     for one in crowd:
         one.sock.close()
@@ -461,7 +461,7 @@ def test_who_was_on_the_way_in_when_the_user_went_does_not_arrive(
     with stranger(guarded) as peer:
         mechanisms = peer.frame(), peer.frame()
         assert mechanisms[0] == SASL_HEADER
-        peer.send(saslframes.init(side.mechanism, side.first()))
+        peer.send(sasl.init(side.mechanism, side.first()))
         [(code, [challenge])] = frames(peer.frame())
         assert code == CHALLENGE
         assert challenge is not None
@@ -469,7 +469,7 @@ def test_who_was_on_the_way_in_when_the_user_went_does_not_arrive(
             del file.users["alice"]
         guarded.signal(signal.SIGHUP)
         guarded.wait_for_log("reloaded")
-        peer.send(saslframes.response(side.final(challenge)) + AMQP_HEADER + OPEN)
+        peer.send(sasl.response(side.final(challenge)) + AMQP_HEADER + OPEN)
         peer.outcome()
         assert peer.rest() == b"", "it is spoken to in AMQP"
     guarded.wait_for_log("refused: 'alice' is no user any more")
@@ -480,7 +480,7 @@ def test_who_acts_as_another_goes_with_its_own_name(start_broker: StartBroker, u
     """Who proved to be the proxy is the proxy, whomever it acts as: deleted, or no longer trusted so far."""
     guarded = start_broker(settings_of(users))
     with stranger(guarded) as peer:
-        peer.send(saslframes.init("PLAIN", plain("proxy", other="alice")) + AMQP_HEADER + OPEN)
+        peer.send(sasl.init("PLAIN", plain("proxy", other="alice")) + AMQP_HEADER + OPEN)
         assert peer.outcome() == OK
         guarded.wait_for_log("user alice by PLAIN")
         with changing(users) as file:
@@ -594,11 +594,11 @@ def over_websocket(broker: RunningBroker, said: bytes) -> bytes:
 
 def test_websocket_obeys_the_same(guarded: RunningBroker) -> None:
     assert over_websocket(guarded, AMQP_HEADER + OPEN) == SASL_HEADER
-    begun = SASL_HEADER + saslframes.init("ANONYMOUS", b"")
+    begun = SASL_HEADER + sasl.init("ANONYMOUS", b"")
     refused = over_websocket(guarded, begun)
     assert b"ANONYMOUS" not in refused
     assert outcome_of(refused) == AUTH
-    accepted = over_websocket(guarded, SASL_HEADER + saslframes.init("PLAIN", plain("alice")))
+    accepted = over_websocket(guarded, SASL_HEADER + sasl.init("PLAIN", plain("alice")))
     assert outcome_of(accepted) == OK
 
 
@@ -684,7 +684,7 @@ def test_a_connection_ends_with_its_token(start_broker: StartBroker, tmp_path: P
     with stranger(broker) as one:
         one.sock.settimeout(30)
         # Long enough for whoever is held up between here and there.
-        one.send(saslframes.init("OAUTHBEARER", message(10)) + AMQP_HEADER + performative(0x10, "raw"))
+        one.send(sasl.init("OAUTHBEARER", message(10)) + AMQP_HEADER + performative(0x10, "raw"))
         assert one.outcome() == OK
         broker.wait_for_log("user alice by OAUTHBEARER")
         assert b"the token has expired" in one.rest()

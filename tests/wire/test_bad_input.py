@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.client import codec
 from broker.client.link import Connection
+from broker.codec import sections
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
     ACCEPTED,
@@ -180,7 +180,7 @@ def test_amqp_before_sasl_has_finished_reaches_nobody(broker: RunningBroker, pee
     """The hole of Proton 0.40: open, begin and attach right behind the SASL header."""
     with Connection(broker.url) as owner:
         sender = owner.sender("secrets")
-        sender.send(codec.text_body("for friends"), 20)
+        sender.send(sections.text_body("for friends"), 20)
         sender.flush(20)
         await_number(broker, "secrets", "depth_msgs", 1)
         peer.send(
@@ -325,7 +325,7 @@ def test_a_transfer_without_credit(broker: RunningBroker, session: RawPeer, sett
     with Connection(broker.url) as filler:
         sender = filler.sender("hundred")
         for _ in range(100):
-            sender.send(codec.text_body("full"), 20)
+            sender.send(sections.text_body("full"), 20)
         sender.flush(20)
         session.attach_sender("hundred")
         session.send(transfer(0, settled=settled))
@@ -341,7 +341,7 @@ def test_pieces_without_credit_are_not_kept(broker: RunningBroker, session: RawP
     with Connection(broker.url) as filler:
         sender = filler.sender("hundred")
         for _ in range(100):
-            sender.send(codec.text_body("full"), 20)
+            sender.send(sections.text_body("full"), 20)
         sender.flush(20)
         session.attach_sender("hundred")
         session.send(transfer(0, BODY, more=True))
@@ -566,7 +566,7 @@ def test_errors_followed_by_a_half_closed_socket_leave_nothing(broker: RunningBr
 
 def test_a_peer_that_never_reads(broker: RunningBroker, session: RawPeer) -> None:
     """Its messages stop where its socket is full; the same queue's other consumer takes the rest."""
-    body = codec.binary_body(bytes(8_000))
+    body = sections.binary_body(bytes(8_000))
     with Connection(broker.url) as good:
         sender = good.sender("orders")
         session.attach_receiver("orders", mode=1)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.client import codec
 from broker.client.errors import ClientTimeoutError
 from broker.client.link import Connection
-from broker.message import header_end
+from broker.codec import sections
+from broker.codec.message import header_end
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.seeing import await_number, credit_comes, number_of, queue_of
 
@@ -32,7 +32,7 @@ def fill(
         sender = connection.sender(address)
         while sender.sent < count and (sender.may_send() or credit_comes(broker, connection, sender, wait_s)):
             body = str(sender.sent).encode().ljust(size, b".")
-            sender.send(codec.header(durable=durable) + codec.binary_body(body), timeout_s=PATIENT_S)
+            sender.send(sections.header(durable=durable) + sections.binary_body(body), timeout_s=PATIENT_S)
         # What came on credit that was just taken back waits outside until there is room: it is not settled.
         with suppress(ClientTimeoutError):
             sender.flush(PATIENT_S)
@@ -80,13 +80,13 @@ def test_all_queues_together_stay_within_the_memory_limit(start_broker: StartBro
     with Connection(broker.url) as connection:
         sender = connection.sender("b")
         while sender.sent < 100 and credit_comes(broker, connection, sender, 0.3):
-            sender.send(codec.binary_body(bytes(1000)), timeout_s=PATIENT_S)
+            sender.send(sections.binary_body(bytes(1000)), timeout_s=PATIENT_S)
         [why] = json.loads(sluice(broker, "why", "b", "--json"))
         assert why["cause"] == "memory_limit"
         assert "the broker's memory_limit is used up" in why["sentence"]
         # What leaves one queue lets producers of another go on.
         drained(broker, "a", first)
-        sender.send(codec.binary_body(bytes(1000)), timeout_s=20.0)
+        sender.send(sections.binary_body(bytes(1000)), timeout_s=20.0)
         sender.flush(20)
 
 
@@ -145,7 +145,7 @@ def test_a_slow_subscriber_pages_and_others_are_not_slowed(start_broker: StartBr
         sender = source.sender("news")
         heard: list[int] = []
         for number in range(20_000):
-            sender.send(codec.binary_body(str(number).encode().ljust(500, b".")), timeout_s=PATIENT_S)
+            sender.send(sections.binary_body(str(number).encode().ljust(500, b".")), timeout_s=PATIENT_S)
             if number % 500 == 499:
                 sender.flush(PATIENT_S)
                 while len(heard) <= number:
@@ -212,7 +212,7 @@ def test_a_message_without_end_is_bounded_by_memory(start_broker: StartBroker) -
     broker = start_broker("limits: {large_message_size: 100MB}\n", args=("--memory-limit", "2MB"))
     with Connection(broker.url) as connection:
         sender = connection.sender("large")
-        sender.send(codec.binary_body(bytes(8 * MB)), timeout_s=20.0)
+        sender.send(sections.binary_body(bytes(8 * MB)), timeout_s=20.0)
         with pytest.raises(Exception, match="memory_limit leaves no room"):
             sender.flush(20)
     assert fill(broker, "large", 10, 100, wait_s=PATIENT_S) == 10, "its pieces are not held any more"

@@ -15,8 +15,8 @@ from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
 from broker.cli import main as cli
-from broker.cli.completion import SCRIPTS
 from broker.cli.main import VERBS, verb_of
+from broker.cli.terminal.completion import SCRIPTS
 from tests.needs import program
 from tests.wire.conftest import RunningBroker, wait_until
 from tests.wire.lines import Lines, lines

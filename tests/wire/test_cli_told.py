@@ -13,11 +13,11 @@ from functools import partial
 
 import pytest
 
-from broker.client import codec
 from broker.client.errors import ClientError
 from broker.client.link import Connection
 from broker.client.request import Management
-from broker.events.schema import KINDS
+from broker.codec import sections
+from broker.manage.events.schema import KINDS
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.lines import Lines, lines
 
@@ -25,7 +25,7 @@ __all__ = ["lines"]
 
 pytestmark = pytest.mark.wire
 
-BODY = codec.binary_body(b"x")
+BODY = sections.binary_body(b"x")
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def test_a_message_that_is_too_large_is_not_sent(start_broker: StartBroker) -> N
         sender = connection.sender("orders")
         assert sender.max_message_size == 1 << 20
         with pytest.raises(ClientError, match="larger than the 1 MB that the broker takes at 'orders'"):
-            sender.send(codec.binary_body(bytes(1 << 20)))
+            sender.send(sections.binary_body(bytes(1 << 20)))
         sender.send(BODY)
         sender.flush()
         assert (sender.sent, sender.accepted) == (1, 1)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
+from broker.codec import sections
 from broker.errors import OperatorError
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 
@@ -263,7 +263,7 @@ def test_many_large_messages_are_browsed_as_they_are(broker: RunningBroker) -> N
     with Connection(broker.url) as connection:
         sender = connection.sender("large")
         for body in bodies:
-            sender.send(codec.binary_body(body.encode()), 20.0)
+            sender.send(sections.binary_body(body.encode()), 20.0)
         sender.flush(20.0)
     for offset in (0, 50, 100):
         words = ("browse", "large", "--count", "120", "--offset", str(offset), "--json")

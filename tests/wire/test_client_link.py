@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from bench.contenders import Running
-from broker.client import codec
 from broker.client.errors import ClientError, ClientTimeoutError, ConnectionLostError, RefusedError
 from broker.client.link import Connection
 from broker.client.request import Management
+from broker.codec import sections
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from tests.wire.client_fixtures import bare, peer
 
@@ -20,7 +20,7 @@ __all__ = ["bare", "peer"]  # fixtures
 
 pytestmark = pytest.mark.wire
 
-BODY = codec.text_body("hello")
+BODY = sections.text_body("hello")
 
 
 def test_every_outcome_is_counted(peer: str) -> None:
@@ -104,17 +104,17 @@ def test_messages_arrive_in_order_and_no_more_than_asked_for(bare: Running) -> N
     with Connection(bare.url) as connection:
         sender = connection.sender("ordered")
         for number in range(100):
-            sender.send(codec.text_body(str(number)))
+            sender.send(sections.text_body(str(number)))
         sender.flush(20)
         first = connection.receiver("ordered", credit=50, limit=10)
-        taken = [codec.shown(message) for message in first.take(100, 20)]
+        taken = [sections.shown(message) for message in first.take(100, 20)]
         while len(taken) < 10:
-            taken += [codec.shown(message) for message in first.take(100, 20)]
+            taken += [sections.shown(message) for message in first.take(100, 20)]
         assert taken == [str(number) for number in range(10)]
         assert first.take(1, 0.05) == []
         first.close()
         second = connection.receiver("ordered")
-        assert codec.shown(second.take(1, 20)[0]) == "10"
+        assert sections.shown(second.take(1, 20)[0]) == "10"
 
 
 def test_a_window_bounds_what_is_unsettled(peer: str) -> None:
@@ -144,9 +144,9 @@ def test_presettled_messages_arrive(bare: Running) -> None:
 def test_a_message_of_a_mebibyte_arrives_whole(bare: Running) -> None:
     body = bytes(range(256)) * 4096
     with Connection(bare.url) as connection:
-        connection.sender("large").send(codec.binary_body(body))
+        connection.sender("large").send(sections.binary_body(body))
         (message,) = connection.receiver("large").take(1, 10)
-    assert message == codec.binary_body(body)
+    assert message == sections.binary_body(body)
 
 
 def test_a_closed_connection_refuses_work(bare: Running) -> None:

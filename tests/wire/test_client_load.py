@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bench.contenders import Running
-from broker.client import codec
 from broker.client.link import Connection
-from broker.client.load import Job, Run
+from broker.client.load.load import Job, Run
+from broker.codec import sections
 from tests.wire.client_fixtures import bare, peer
 
 __all__ = ["bare", "peer"]  # fixtures
@@ -63,7 +63,7 @@ def test_what_another_run_left_behind_is_foreign(bare: Running) -> None:
     with Connection(bare.url) as connection:
         sender = connection.sender("left")
         for size in (3, 200):
-            sender.send(codec.binary_body(bytes(size)))
+            sender.send(sections.binary_body(bytes(size)))
         sender.flush(20)
     result = Run(Job(bare.url, "left", count=100)).run()
     assert (result["received"], result["foreign"], result["lost"]) == (100, 2, 0)
@@ -74,7 +74,7 @@ def test_without_senders_it_drains_what_others_left(bare: Running) -> None:
         assert Run(Job(bare.url, "drained", receivers=0, body=body, count=count)).run()["sent"] == count
     with Connection(bare.url) as connection:
         sender = connection.sender("drained")
-        sender.send(codec.binary_body(bytes(3)))
+        sender.send(sections.binary_body(bytes(3)))
         sender.flush(20)
     result = Run(Job(bare.url, "drained", senders=0, count=5001)).run()
     assert (result["received"], result["lost"], result["unordered"], result["foreign"]) == (5001, 0, 0, 0)
@@ -84,7 +84,7 @@ def test_a_drain_finds_out_what_came_twice_or_too_late(bare: Running) -> None:
     with Connection(bare.url) as connection:
         sender = connection.sender("disordered")
         for seq in (1, 3, 2, 4, 4, 5):
-            sender.send(codec.binary_body(struct.pack("=4Q", 7, 0, seq, 0).ljust(100)))
+            sender.send(sections.binary_body(struct.pack("=4Q", 7, 0, seq, 0).ljust(100)))
         sender.flush(20)
     result = Run(Job(bare.url, "disordered", senders=0, count=6)).run()
     assert (result["received"], result["unordered"]) == (6, 2)
@@ -136,7 +136,7 @@ def test_the_process_says_why_it_can_not(job: dict[str, object], reason: str) ->
 
 def _process(job: dict[str, object], status: int) -> list[dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, "-m", "broker.client.load"],
+        [sys.executable, "-m", "broker.client.load.load"],
         input=json.dumps(job),
         capture_output=True,
         text=True,

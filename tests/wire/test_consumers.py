@@ -7,17 +7,17 @@ from urllib.request import urlopen
 
 import pytest
 
-from broker.cli.ask import rows
-from broker.client import codec
+from broker.cli.terminal.ask import rows
 from broker.client.errors import RefusedError
 from broker.client.link import Connection, Receiver
 from broker.client.request import Management
+from broker.codec import sections
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.seeing import number_of, queue_of, update
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
 
-BODY = codec.text_body("hello")
+BODY = sections.text_body("hello")
 SEEN = ("role", "node", "link", "credit", "unsettled", "window_limit", "settle_rate", "round_trip_s", "slow")
 
 

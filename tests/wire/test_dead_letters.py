@@ -12,9 +12,9 @@ import pytest
 from proton import Delivery, Message, symbol
 from proton.utils import BlockingConnection, BlockingReceiver
 
-from broker.client import codec
 from broker.client.link import Connection, Receiver
 from broker.client.request import Management
+from broker.codec import sections
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.seeing import await_number, number_of, numbers_of, queue_of
 from tests.wire.terminus import connected as hosted
@@ -186,13 +186,13 @@ def put(broker: RunningBroker, address: str, bodies: Iterable[str], durable: boo
     with Connection(broker.url) as connection:
         sender = connection.sender(address)
         for body in bodies:
-            sender.send(codec.header(durable=durable) + codec.text_body(body), timeout_s=20)
+            sender.send(sections.header(durable=durable) + sections.text_body(body), timeout_s=20)
         sender.flush(20)
 
 
 def told_to(connection: Connection, receiver: Receiver, count: int) -> list[tuple[int, str]]:
     """So many messages, each with the number to settle it by."""
-    return [(number, codec.shown(data)) for number, data in handed_over(connection, receiver, count)]
+    return [(number, sections.shown(data)) for number, data in handed_over(connection, receiver, count)]
 
 
 def letters_in(broker: RunningBroker, address: str, count: int) -> list[tuple[object, object, object]]:

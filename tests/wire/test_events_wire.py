@@ -17,11 +17,11 @@ from jsonschema import Draft202012Validator
 from proton import Message
 from proton.utils import BlockingReceiver, LinkDetached, SendException
 
-from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
+from broker.codec import sections
 from broker.errors import OperatorError
-from broker.events.schema import event_schema
+from broker.manage.events.schema import event_schema
 from tests.crash.conftest import Broker
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.terminus import Asks, connected, is_silent, selector
@@ -37,7 +37,7 @@ policies:
   - {match: 'news.>', kind: topic}
 """
 VALID = Draft202012Validator(event_schema())
-BODY = codec.text_body("hello")
+BODY = sections.text_body("hello")
 Event = dict[str, Any]
 
 

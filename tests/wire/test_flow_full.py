@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from proton import Message
 
-from broker import codes
-from broker.client import codec
+from broker import constants
 from broker.client.errors import ClientTimeoutError
 from broker.client.link import Connection, Sender
 from broker.client.request import Management
-from broker.message import header_end
+from broker.codec import sections
+from broker.codec.message import header_end
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.seeing import await_number, credit_comes, number_of, numbers_of, queue_of
 
@@ -29,7 +29,7 @@ FULL = "amqp:resource-limit-exceeded"
 
 
 def numbered(number: int, size: int = 100) -> bytes:
-    return codec.binary_body(str(number).encode().ljust(size, b"."))
+    return sections.binary_body(str(number).encode().ljust(size, b"."))
 
 
 def number_in(message: bytes) -> int:
@@ -66,7 +66,7 @@ def sent_until_blocked(broker: RunningBroker, connection: Connection, sender: Se
 
 def late_bytes(broker: RunningBroker) -> int:
     """What was under way when its credit was taken back, and waits outside: it counts as held as well."""
-    return broker_number(broker, "parked_bytes") + broker_number(broker, "parked_msgs") * codes.HELD_BYTES
+    return broker_number(broker, "parked_bytes") + broker_number(broker, "parked_msgs") * constants.HELD_BYTES
 
 
 def why(broker: RunningBroker, address: str) -> list[dict[str, str]]:

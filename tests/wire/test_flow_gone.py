@@ -12,10 +12,10 @@ from contextlib import suppress
 import pytest
 from proton import Message
 
-from broker.client import codec
 from broker.client.errors import ClientTimeoutError
 from broker.client.link import Connection
 from broker.client.request import Management
+from broker.codec import sections
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
     ACCEPTED,
@@ -54,7 +54,7 @@ def fill(broker: RunningBroker, address: str, count: int) -> None:
     with Connection(broker.url) as connection:
         sender = connection.sender(address)
         for number in range(count):
-            sender.send(codec.binary_body(b"%d" % number), 20)
+            sender.send(sections.binary_body(b"%d" % number), 20)
         sender.flush(20)
 
 
@@ -284,7 +284,7 @@ def test_a_letter_that_will_never_fit_is_dropped_and_counted(start_broker: Start
     broker = start_broker(policies=f"policies:\n  - {{match: work, dead_letter_address: dead}}\n  - {dead}\n")
     with Connection(broker.url) as connection:
         sender = connection.sender("work")
-        sender.send(codec.binary_body(bytes(2000)), 20)
+        sender.send(sections.binary_body(bytes(2000)), 20)
         sender.flush(20)
     reject(broker, "work", 1)
     await_number(broker, "work", "depth_msgs", 0)

@@ -12,11 +12,11 @@ from contextlib import suppress
 
 import pytest
 
-from broker.cli.ask import operation
-from broker.client.codec import DATA, section
+from broker.cli.terminal.ask import operation
 from broker.client.errors import ClientError
 from broker.client.link import Connection, Receiver
 from broker.client.request import Management
+from broker.codec.sections import DATA, section
 from broker.errors import OperatorError, SluiceError
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from proton import Terminus
 
-from broker.client import codec
 from broker.client.link import Connection, Receiver, Sender
-from broker.message import header_end
+from broker.codec import sections
+from broker.codec.message import header_end
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.seeing import await_number, credit_comes, number_of, queue_of
 from tests.wire.terminus import LASTING, Asks, connected, detach, flush, send, take
@@ -30,7 +30,7 @@ def policies(*lines: str) -> str:
 
 
 def numbered(number: int) -> bytes:
-    return codec.binary_body(str(number).encode().ljust(200, b"."))
+    return sections.binary_body(str(number).encode().ljust(200, b"."))
 
 
 def number_in(message: bytes) -> int:

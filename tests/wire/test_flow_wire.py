@@ -14,9 +14,9 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 from proton.utils import BlockingConnection, SendException
 
-from broker.client import codec
 from broker.client.link import Connection, Sender
 from broker.client.request import Management
+from broker.codec import sections
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
     ACCEPTED,
@@ -32,7 +32,7 @@ from tests.wire.seeing import await_number, credit_comes, number_of, queue_of, u
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
 
-BODY = codec.text_body("hello")
+BODY = sections.text_body("hello")
 StartQueue = Callable[..., RunningBroker]
 
 
@@ -202,7 +202,7 @@ def test_bytes_are_strict_where_every_credit_reserves_its_largest(
         with Connection(broker.url) as connection:
             sender = connection.sender("orders")
             for i in range(400):
-                sender.send(codec.binary_body(bytes(i % 1000)), 20)
+                sender.send(sections.binary_body(bytes(i % 1000)), 20)
             sender.flush(20)
 
     for _ in range(3):
@@ -435,7 +435,7 @@ def test_a_ring_keeps_the_newest(queue: StartQueue) -> None:
     with Connection(broker.url) as connection:
         sender = connection.sender("orders")
         for number in range(25):
-            sender.send(codec.text_body(str(number)), 20)
+            sender.send(sections.text_body(str(number)), 20)
         sender.flush(20)
         assert sender.accepted == 25
         receiver = connection.receiver("orders")
@@ -444,7 +444,7 @@ def test_a_ring_keeps_the_newest(queue: StartQueue) -> None:
             taken = receiver.take(10, 10)
             assert taken, f"{len(kept)} of 10 came"
             kept += taken
-        assert kept == [codec.text_body(str(number)) for number in range(15, 25)]
+        assert kept == [sections.text_body(str(number)) for number in range(15, 25)]
     assert number_of(broker, "orders", "dropped") == 15
     assert number_of(broker, "orders", "peak_msgs") == 10
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from broker.client import codec
 from broker.client.errors import ClientError
 from broker.client.link import Connection
 from broker.client.request import Management
+from broker.codec import sections
 from tests.wire.apiclient import Api, quoted
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.frames import CLOSE, RawPeer
@@ -61,7 +61,7 @@ def api(running: RunningBroker) -> Api:
     return Api(running)
 
 
-def fill(broker: RunningBroker, name: str, count: int, body: bytes = codec.text_body("hello")) -> None:
+def fill(broker: RunningBroker, name: str, count: int, body: bytes = sections.text_body("hello")) -> None:
     with Connection(broker.url) as connection:
         sender = connection.sender(name)
         for _ in range(count):
@@ -345,13 +345,13 @@ def test_a_link_is_detached_and_its_connection_goes_on(running: RunningBroker) -
     api = Api(running)
     with Connection(running.url) as connection:
         first, second = connection.sender("orders.a"), connection.sender("orders.b")
-        first.send(codec.text_body("x"), 20)
+        first.send(sections.text_body("x"), 20)
         first.flush(20)
         assert api.get("/links?role=producer&node=orders.a")["total"] == 1
         assert api.get("/links?role=consumer&node=orders.a")["total"] == 0
         [row] = api.get("/links?node=orders.a")["items"]
         api.delete(f"/links/{row['identity']}")
-        second.send(codec.text_body("x"), 20)
+        second.send(sections.text_body("x"), 20)
         second.flush(20)
         assert api.get("/links?node=orders.a")["total"] == 0
         assert api.get(f"/links?connection={row['connection']}")["total"] == 1
@@ -408,7 +408,7 @@ def test_a_stopped_producer_is_explained(running: RunningBroker) -> None:
     with Connection(running.url) as connection:
         sender = connection.sender("q")
         for _ in range(10):
-            sender.send(codec.text_body("x"), 20)
+            sender.send(sections.text_body("x"), 20)
         sender.flush(20)
         await_number(running, "q", "depth_msgs", 10)
         [why] = api.get("/why/q")["answers"]
@@ -449,9 +449,14 @@ def test_policies_are_shown_with_their_places_tried_and_applied(running: Running
 
 def test_messages_are_seen_dropped_and_moved(running: RunningBroker) -> None:
     api = Api(running)
-    properties = codec.application_properties({"colour": "red", "n": 7})
-    fill(running, "orders.a", 3, codec.header(durable=True) + properties + codec.text_body("hellö"))
-    fill(running, "orders.a", 1, codec.binary_body(b"\xff" * 100_000))
+    properties = sections.application_properties({"colour": "red", "n": 7})
+    fill(
+        running,
+        "orders.a",
+        3,
+        sections.header(durable=True) + properties + sections.text_body("hellö"),
+    )
+    fill(running, "orders.a", 1, sections.binary_body(b"\xff" * 100_000))
     page = api.get("/queues/orders.a/messages?offset=1&count=3")
     assert (page["paged"], len(page["messages"])) == (0, 3)
     text, _, raw = page["messages"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker.cli import main
-from broker.client import codec
 from broker.client.link import Connection
+from broker.codec import sections
 from tests.wire.conftest import RunningBroker, wait_until
 from tests.wire.frames import DETACH, RawPeer
 from tests.wire.seeing import number_of
@@ -35,10 +35,10 @@ def test_nobody_else_reads_what_is_stored(tmp_path: Path) -> None:
     with Connection(broker.url) as connection:
         kept = connection.sender("kept")
         for size in (100, LARGE_BYTES):
-            kept.send(codec.binary_body(b"x" * size))
+            kept.send(sections.binary_body(b"x" * size))
         paged = connection.sender("paged")
         for _ in range(1000):
-            paged.send(codec.binary_body(b"x" * 1000))
+            paged.send(sections.binary_body(b"x" * 1000))
         kept.flush(30.0)
         paged.flush(30.0)
     # Accepted once they are taken in, paged when the disk gets to it.

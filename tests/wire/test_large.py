@@ -17,8 +17,8 @@ from typing import cast
 import pytest
 from proton import Delivery, Message
 
-from broker.client import codec
 from broker.client.link import Connection
+from broker.codec import sections
 from broker.store.largefiles import LARGE
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.seeing import await_number, number_of
@@ -38,7 +38,7 @@ BLOCK = bytes(range(251)) * 261
 
 def pieces(nbytes: int, durable: bool = False, ttl_ms: int = 0) -> list[bytes]:
     """A message with one data section of so many bytes, cut as it is fed."""
-    head = codec.header(durable=durable)
+    head = sections.header(durable=durable)
     if ttl_ms:
         head = b"\x00\x53\x70\xc0\x08\x03\x42\x40\x70" + ttl_ms.to_bytes(4, "big")
     blocks = [BLOCK] * (nbytes // len(BLOCK))
@@ -146,7 +146,7 @@ def in_and_out(broker: RunningBroker, nbytes: int, seconds: float) -> None:
         def ping() -> None:
             begun = time.monotonic()
             count = len(arrived)
-            client.send(small, f"s{count}", codec.binary_body(b"ping"))
+            client.send(small, f"s{count}", sections.binary_body(b"ping"))
             client.until(lambda: len(arrived) > count and arrived[-1].whole, "a small message", 30)
             delivery = arrived[-1].delivery
             assert delivery is not None
@@ -224,7 +224,7 @@ def test_an_aborted_message_leaves_nothing_and_its_link_goes_on(start_broker: St
         wait_until(lambda: len(files(broker)) == 1, 10, "the file to be there")
         delivery.abort()
         client.until(lambda: not files(broker), "the file to go")
-        client.send(link, "small", codec.binary_body(b"after it"))
+        client.send(link, "small", sections.binary_body(b"after it"))
         client.until(lambda: "small" in client.outcomes, "the small one's outcome")
         assert number_of(broker, "big", "depth_msgs") == 1
     gone(broker)
@@ -242,7 +242,7 @@ def test_what_comes_behind_a_large_message_keeps_its_place(start_broker: StartBr
                 link.advance()
                 if presettled:
                     delivery.settle()
-                client.send(link, f"{presettled}s{number}", codec.binary_body(b"%d" % number))
+                client.send(link, f"{presettled}s{number}", sections.binary_body(b"%d" % number))
         client.flush()
         await_number(broker, "big", "depth_msgs", 12)
         got = client.receiver("big", 100)
@@ -288,7 +288,7 @@ def test_an_answer_before_the_end_stops_the_rest(start_broker: StartBroker) -> N
     broker = start_broker(CONFIG, NO_LETTERS)
     with Streamer(broker.port) as client:
         assert send(client, "big", 40 * MB) == ACCEPTED
-        client.send(client.sender("big"), "small", codec.binary_body(b"behind it"))
+        client.send(client.sender("big"), "small", sections.binary_body(b"behind it"))
         link = client.receiver("big", 10)
         items = client.received[link.name]
         client.until(lambda: bool(items) and items[0].nbytes > 0, "the first piece")
@@ -546,7 +546,10 @@ def park(broker: RunningBroker, client: Streamer) -> None:
     link = client.sender(None)
     client.begin(link, "big")
     data, *rest = pieces(3 * MB)
-    for part in (codec.section(codec.PROPERTIES) + b"\xc0\x08\x03\x40\x40\xa1\x03big" + data, *rest):
+    for part in (
+        sections.section(sections.PROPERTIES) + b"\xc0\x08\x03\x40\x40\xa1\x03big" + data,
+        *rest,
+    ):
         client.feed(link, part)
     link.advance()
     client.flush()
@@ -576,8 +579,8 @@ def test_the_anonymous_relay_takes_large_messages(start_broker: StartBroker) -> 
     broker = start_broker(CONFIG)
     with Connection(broker.url) as connection:
         sender = connection.sender(None)
-        to_big = codec.section(codec.PROPERTIES) + b"\xc0\x08\x03\x40\x40\xa1\x03big"
-        sender.send(to_big + codec.binary_body(bytes(5 * MB)), timeout_s=10.0)
+        to_big = sections.section(sections.PROPERTIES) + b"\xc0\x08\x03\x40\x40\xa1\x03big"
+        sender.send(to_big + sections.binary_body(bytes(5 * MB)), timeout_s=10.0)
         sender.flush(10.0)
         assert sender.accepted == 1
     assert number_of(broker, "big", "depth_msgs") == 1

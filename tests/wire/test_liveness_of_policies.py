@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import pytest
 
-from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
+from broker.codec import sections
 from broker.errors import OperatorError
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 
@@ -81,7 +81,7 @@ class Traffic:
         with Connection(self._broker.url) as connection:
             sender, receiver = connection.sender("traffic"), connection.receiver("traffic")
             while not self._stopped.is_set():
-                sender.send(codec.text_body("there and back"), PATIENCE_S)
+                sender.send(sections.text_body("there and back"), PATIENCE_S)
                 assert len(receiver.take(1, PATIENCE_S)) == 1
                 self.round_trips.append(time.monotonic())
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
+from broker.codec import sections
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.frames import CLOSE, RawPeer, performative
 from tests.wire.test_cli_wire import parsed, sluice
@@ -128,9 +128,9 @@ def test_no_line_has_a_body(start_broker: StartBroker) -> None:
         broker.wait_for_log("open from")
         trace(broker, lines(broker, "open from")[0].split("sluice.amqp: ")[1].split(":")[0])
         sender = connection.sender("orders")
-        sender.send(codec.text_body(SECRET), 10)
+        sender.send(sections.text_body(SECRET), 10)
         sender.flush(10)
-        assert connection.receiver("orders", credit=1).take(1, 10) == [codec.text_body(SECRET)]
+        assert connection.receiver("orders", credit=1).take(1, 10) == [sections.text_body(SECRET)]
     broker.wait_for_log("trace ended")
     assert "transfer" in broker.log
     assert SECRET not in broker.log
@@ -165,7 +165,7 @@ def test_a_log_that_nobody_reads_does_not_stop_the_broker(start_broker: StartBro
         for number in range(800):
             RawPeer(broker.port).open(container=f"visitor {number}").socket.close()
             if number % 100 == 0:
-                sender.send(codec.text_body("on it goes"))
+                sender.send(sections.text_body("on it goes"))
                 assert len(receiver.take(1, 20)) == 1
     broker.wait_for_log("lines were left out: nobody read them")
 
@@ -185,7 +185,7 @@ def test_requests_nobody_can_answer_do_not_fill_it_either(start_broker: StartBro
     with Connection(broker.url) as connection:
         sender = connection.sender("$management")
         for _ in range(300):
-            sender.send(codec.text_body("x"), 10)
+            sender.send(sections.text_body("x"), 10)
         sender.flush(10)
         # One of the twenty told that the connection was opened.
         said = "without a usable reply-to"

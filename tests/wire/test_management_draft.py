@@ -15,7 +15,7 @@ from proton import Message, ulong
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
-from broker.owned import owned
+from broker.codec.owned import owned
 from tests.wire.conftest import RunningBroker, wait_until
 
 pytestmark = pytest.mark.wire

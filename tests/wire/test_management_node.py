@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from proton import Message, symbol, uint
 
 from broker.amqp.management import LARGEST_REQUEST, ManagementNode
-from broker.owned import owned
+from broker.codec.owned import owned
 from tests.unit.manage_world import World
 
 QUEUE = "org.sluice.queue"

@@ -10,7 +10,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection, SyncRequestResponse
 
-from broker.owned import owned
+from broker.codec.owned import owned
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 
 pytestmark = pytest.mark.wire

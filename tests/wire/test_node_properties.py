@@ -13,7 +13,7 @@ from proton import Described, Link, Terminus, symbol, ulong
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, LinkDetached
 
-from broker.owned import owned
+from broker.codec.owned import owned
 from tests.wire.apiclient import Api
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.secured import Secured

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
+from broker.codec import sections
 from tests.crash.conftest import Broker
 from tests.wire.conftest import START_SECONDS, wait_until
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
 
-BODY = codec.text_body("hello")
+BODY = sections.text_body("hello")
 POLICIES = "policies:\n  - {match: 'news.>', kind: topic}\n"
 
 
@@ -142,7 +142,7 @@ def test_consumers_go_on_while_producers_are_stopped(
     with Connection(f"amqp://127.0.0.1:{gated.port}") as connection:
         sender = connection.sender("orders")
         for _ in range(10):
-            sender.send(codec.header(durable=True) + BODY, 10)
+            sender.send(sections.header(durable=True) + BODY, 10)
         sender.flush(10)
     sluice(gated, "producers", "stop", "--all")
     if again is not None:

@@ -17,8 +17,8 @@ from urllib.request import urlopen
 import pytest
 
 from bench.contenders import free_port
-from broker.client import codec
 from broker.client.link import Connection
+from broker.codec import sections
 from tests.needs import program
 from tests.wire.conftest import START_SECONDS, RunningBroker, wait_until
 from tests.wire.seeing import number_of
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.wire
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "etc" / "prometheus" / "sluice-rules.yml"
 DASHBOARD = ROOT / "etc" / "grafana" / "dashboards" / "sluice.json"
-BODY = codec.text_body("x" * 100)
-DURABLE = codec.header(durable=True) + BODY
+BODY = sections.text_body("x" * 100)
+DURABLE = sections.header(durable=True) + BODY
 
 CONFIG = """
 metrics: {{per_subscription: true, per_link: true}}

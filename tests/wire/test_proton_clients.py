@@ -15,7 +15,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import AtMostOnce, Container, LinkOption, Selector
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, LinkDetached, SendException
 
-from broker.owned import owned
+from broker.codec.owned import owned
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.frames import (
     ACCEPTED,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.client import codec
 from broker.client.link import Connection
+from broker.codec import sections
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.seeing import credit_comes, number_of, numbers_of, queue_of
 from tests.wire.terminus import LASTING, connected, detach
@@ -91,7 +91,7 @@ def test_room_of_a_durable_subscription_that_is_ended(start_broker: StartBroker)
             ended: Any = app.create_receiver("news", name="keeps", options=LASTING, credit=0)
             ended.close()
         assert source.wait_until(held.may_send, BOUND_S)
-        held.send(codec.header(durable=True) + codec.binary_body(b"x"), timeout_s=20)
+        held.send(sections.header(durable=True) + sections.binary_body(b"x"), timeout_s=20)
         held.flush(20)
         assert held.accepted == 1
     wait_until(lambda: figure(broker, "store_bytes") < 1000, BOUND_S, "the account to be right")

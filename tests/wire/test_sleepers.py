@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.client import codec
 from broker.client.link import Connection, Sender
-from broker.owned import owned
+from broker.codec import sections
+from broker.codec.owned import owned
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.seeing import await_number, credit_comes, number_of, queue_of
 from tests.wire.terminus import LASTING, connected, detach
@@ -31,7 +31,7 @@ def fall_asleep(broker: RunningBroker) -> str:
 
 
 def message(number: int) -> bytes:
-    return codec.header(durable=True) + codec.binary_body(str(number).encode().ljust(SIZE, b"."))
+    return sections.header(durable=True) + sections.binary_body(str(number).encode().ljust(SIZE, b"."))
 
 
 def publish(sender: Sender, first: int, count: int) -> None:

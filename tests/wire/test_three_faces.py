@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from broker.cli import main as cli
-from broker.client import codec
 from broker.client.link import Connection
 from broker.client.request import Management
+from broker.codec import sections
 from broker.errors import SluiceError
 from broker.manage.attributes import ROWS, SETTINGS
 from tests.wire.apiclient import Api, quoted
@@ -186,7 +186,7 @@ def send(name: str, count: int) -> Callable[[RunningBroker], None]:
         with Connection(broker.url) as connection:
             sender = connection.sender(name)
             for number in range(count):
-                sender.send(codec.text_body(f"message {number}"), 20)
+                sender.send(sections.text_body(f"message {number}"), 20)
             sender.flush(20)
         wait_until(lambda: not Api(broker).get("/links?role=producer")["total"], 20, "the sender to be gone")
 

@@ -20,10 +20,10 @@ import pytest
 from proton import SSL, Message, SSLDomain
 from proton.utils import BlockingConnection
 
-from broker.client import codec
 from broker.client.errors import ClientError
 from broker.client.link import Connection
 from broker.client.tls import Credentials
+from broker.codec import sections
 from broker.security.devcerts import authority
 from tests.needs import program
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
@@ -111,7 +111,7 @@ def test_weak_ciphers_are_refused(secure: RunningBroker, pki: Pki) -> None:
 
 def test_a_certificate_names_its_user(secure: RunningBroker, pki: Pki) -> None:
     with Connection(url_of(secure), credentials=credentials(pki, pki.client("alice"))) as connection:
-        connection.sender("named").send(codec.text_body("hi"), 20)
+        connection.sender("named").send(sections.text_body("hi"), 20)
         secure.wait_for_log("user alice by EXTERNAL, TLSv1.3 ")
 
 
@@ -183,7 +183,7 @@ def test_certificates_are_read_again_and_nobody_is_cut_off(tmp_path: Path, start
     first = pki.by.certificate
     with Connection(url_of(broker), credentials=credentials(pki)) as old:
         sender = old.sender("reloaded")
-        sender.send(codec.text_body("before"), 20)
+        sender.send(sections.text_body("before"), 20)
         made = pki.server("server")
         broker.signal(signal.SIGHUP)
         broker.wait_for_log("settings and policies reloaded")
@@ -191,7 +191,7 @@ def test_certificates_are_read_again_and_nobody_is_cut_off(tmp_path: Path, start
             shown = stream.getpeercert()
             assert shown is not None
             assert int(str(shown["serialNumber"]), 16) == made.certificate.serial_number
-        sender.send(codec.text_body("after"), 20)
+        sender.send(sections.text_body("after"), 20)
         sender.flush(20)
         # A key that isn't the certificate's: what there was goes on.
         other = pki.server("stranger")
@@ -203,7 +203,7 @@ def test_certificates_are_read_again_and_nobody_is_cut_off(tmp_path: Path, start
             shown = stream.getpeercert()
             assert shown is not None
             assert int(str(shown["serialNumber"]), 16) == made.certificate.serial_number
-        sender.send(codec.text_body("still"), 20)
+        sender.send(sections.text_body("still"), 20)
         sender.flush(20)
     assert number_of(broker, "reloaded", "depth_msgs") == 3
     assert first == pki.by.certificate
@@ -331,7 +331,7 @@ def test_records_of_one_byte(secure: RunningBroker, pki: Pki) -> None:
 def test_large_messages_come_back_as_they_went(
     secure: RunningBroker, pki: Pki, version: ssl.TLSVersion
 ) -> None:
-    bodies = [codec.binary_body(bytes((number,)) * size) for number, size in enumerate((20_000, 3 << 20))]
+    bodies = [sections.binary_body(bytes((number,)) * size) for number, size in enumerate((20_000, 3 << 20))]
     name = f"large{version.name}"
     with Connection(url_of(secure), credentials=credentials(pki)) as connection:
         sender, receiver = connection.sender(name), connection.receiver(name)
@@ -350,7 +350,7 @@ def test_a_reader_that_stops_holds_nobody_up(secure: RunningBroker, pki: Pki) ->
     with Connection(secure.url) as connection:
         sender = connection.sender("stopped")
         for _ in range(count):
-            sender.send(codec.binary_body(body), 20)
+            sender.send(sections.binary_body(body), 20)
         sender.flush(20)
     stream = connected(secure, pki.context())
     with RawPeer(0, stream) as reader:
@@ -371,7 +371,7 @@ def test_a_connection_that_breaks_off_is_let_go(secure: RunningBroker, pki: Pki)
     """No close_notify, no close frame: its messages go to the next, its socket is closed."""
     with Connection(url_of(secure), credentials=credentials(pki)) as connection:
         sender = connection.sender("broken")
-        sender.send(codec.text_body("one"), 20)
+        sender.send(sections.text_body("one"), 20)
         sender.flush(20)
     stream = connected(secure, pki.context())
     peer = RawPeer(0, stream).open(container="breaks off").begin()
@@ -503,7 +503,7 @@ routes:
     here = start_broker(routes)
     with Connection(here.url) as connection:
         sender = connection.sender("routed")
-        sender.send(codec.text_body("through TLS"), 20)
+        sender.send(sections.text_body("through TLS"), 20)
         sender.flush(20)
     wait_until(lambda: number_of(secure, "routed", "depth_msgs") == 1, 10, "the message to be routed")
     secure.wait_for_log("container 'sluice.route.out', user route by EXTERNAL, TLSv1.3")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.amqp.reactor import Guest
+from broker.amqp.loop.reactor import Guest
+from broker.config.tls import Tls
 from broker.security.exchange import Door
 from broker.security.tls import ServerTls
-from broker.tlssettings import Tls
 from tests.fuzz.targets.connection import World
 from tests.wire.frames import RawPeer, transfer
 from tests.wire.tlsworld import ByHand, Pki

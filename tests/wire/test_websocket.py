@@ -16,9 +16,9 @@ from threading import Thread
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from broker.client import codec
 from broker.client.errors import ClientError, ClientTimeoutError
 from broker.client.link import Connection
+from broker.codec import sections
 from tests.wire import web
 from tests.wire.apiclient import Api
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
@@ -74,7 +74,7 @@ def threads(broker: RunningBroker) -> int:
 def test_send_and_receive_in_order(broker: RunningBroker) -> None:
     with Bridge(broker) as bridge, Connection(bridge.url) as one, Connection(bridge.url) as other:
         sender, receiver = one.sender("orders"), other.receiver("orders", credit=500)
-        bodies = [codec.text_body(str(number)) for number in range(3000)]
+        bodies = [sections.text_body(str(number)) for number in range(3000)]
         for body in bodies:
             sender.send(body, 10)
         sender.flush(10)
@@ -87,7 +87,7 @@ def test_send_and_receive_in_order(broker: RunningBroker) -> None:
 
 
 def test_a_large_message_both_ways(broker: RunningBroker) -> None:
-    body = codec.binary_body(os.urandom(1 * MB) * 32)
+    body = sections.binary_body(os.urandom(1 * MB) * 32)
     with Bridge(broker) as bridge, Connection(bridge.url) as connection:
         sender = connection.sender("large")
         sender.send(body, 30)
@@ -183,7 +183,7 @@ def test_a_stopped_queue_stops_a_producer(start_broker: StartBroker) -> None:
         with suppress(ClientTimeoutError):
             while True:
                 # Up to the line credit comes, however late; beyond it none does.
-                sender.send(codec.text_body("x"), 20 if sent < 50 else 0.5)
+                sender.send(sections.text_body("x"), 20 if sent < 50 else 0.5)
                 sent += 1
         assert sent == 50
         await_number(broker, "full", "depth_msgs", 50)
@@ -191,12 +191,12 @@ def test_a_stopped_queue_stops_a_producer(start_broker: StartBroker) -> None:
         taken = 0
         while taken < 45:
             taken += len(receiver.take(45 - taken, 10))
-        sender.send(codec.text_body("x"), 10)
+        sender.send(sections.text_body("x"), 10)
 
 
 def test_a_client_that_reads_late_gets_everything(broker: RunningBroker) -> None:
     count = 100
-    bodies = [codec.binary_body(number.to_bytes(4, "big") * (25 * KB)) for number in range(count)]
+    bodies = [sections.binary_body(number.to_bytes(4, "big") * (25 * KB)) for number in range(count)]
     with Connection(broker.url) as connection:
         sender = connection.sender("deep")
         for body in bodies:
@@ -220,7 +220,7 @@ def test_a_client_that_reads_nothing_of_its_end_is_cut_off(broker: RunningBroker
     with Connection(broker.url) as connection:
         sender = connection.sender("deep")
         for _ in range(300):
-            sender.send(codec.binary_body(bytes(60 * KB)), 10)
+            sender.send(sections.binary_body(bytes(60 * KB)), 10)
         sender.flush(10)
     before = idle_descriptors(broker)
     with WebPeer(broker) as peer:
@@ -435,7 +435,7 @@ def test_two_hundred_connections_leave_neither_memory_nor_threads(broker: Runnin
 
 
 def test_a_busy_tunnel_does_not_keep_health_checks_waiting(broker: RunningBroker) -> None:
-    body = codec.binary_body(bytes(64 * KB))
+    body = sections.binary_body(bytes(64 * KB))
     with Bridge(broker) as bridge, Connection(bridge.url) as connection:
         sender = connection.sender("busy")
         failures: list[ClientError] = []

@@ -15,7 +15,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from broker import __version__
-from broker.errors import ConflictError, ForbiddenError, NotFoundError, OperatorError, StaleError
+from broker.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    OperatorError,
+    StaleError,
+)
 from broker.http.api import (
     broker,
     clients,
@@ -35,7 +41,7 @@ from broker.http.api import (
 from broker.http.api.desk import Desk, answer
 from broker.http.api.guard import READS, Guard
 from broker.http.api.live import Pulse
-from broker.http.reception import CALLER, NOBODY, Caller, Reception, Turned
+from broker.http.server.reception import CALLER, NOBODY, Caller, Reception, Turned
 from broker.manage.authority import INTERNAL
 
 PREFIX = "/api/v1"

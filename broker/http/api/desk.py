@@ -17,8 +17,8 @@ from fastapi import Depends, Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BeforeValidator
 
-from broker.http.asked import Ask, AskInParts
-from broker.http.threads import Threads
+from broker.http.server.asked import Ask, AskInParts
+from broker.http.server.threads import Threads
 from broker.manage.acting import Acting
 from broker.manage.model import Model
 from broker.security.identity import ANONYMOUS, Identity

@@ -19,11 +19,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from broker.config.networks import network_of
 from broker.errors import ForbiddenError
 from broker.http.api.desk import Desk, TheDesk, Threaded
-from broker.http.reception import CALLER, Caller, Reception
+from broker.http.server.reception import CALLER, Caller, Reception
 from broker.manage.acting import Acting
-from broker.networks import network_of
 
 MOST_WATCHERS = 8
 # Where all places are taken: when to ask again.

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from broker.http.amqpvalue import described
+from broker.codec.render import described
 from broker.http.api.desk import Name, TheDesk, Threaded, answer
 
 router = APIRouter(route_class=Threaded, tags=["messages"])

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from broker.http import cookies
 from broker.http.api.desk import Desk, TheDesk, Threaded, answer
-from broker.http.reception import CALLER, SESSION, Caller, Reception, Turned
+from broker.http.server import cookies
+from broker.http.server.reception import CALLER, SESSION, Caller, Reception, Turned
 from broker.manage.authority import BROKER, refusal
 from broker.security.acl import Action
 from broker.security.users import LONGEST_NAME, LONGEST_PASSWORD

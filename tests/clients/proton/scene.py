@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from proton import Message
 
-from broker.owned import owned
+from broker.codec.owned import owned
 from tests.clients.proton.terminus import Asks
 
 URL = os.environ.get("URL", "amqp://127.0.0.1:5672")

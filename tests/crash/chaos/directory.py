@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.large import noted
-from broker.records import read
-from broker.storage import LARGE_NOTE, REDELIVERED
+from broker.engine.large import noted
 from broker.store.directory import Directory
 from broker.store.disk import DIRECTORY, PAGES, locked
 from broker.store.files import JournalFiles
 from broker.store.largefiles import LARGE, name_of
+from broker.store.logs import Extent
 from broker.store.pagefile import PageFile
+from broker.store.port import LARGE_NOTE, REDELIVERED
+from broker.store.records import read
 from broker.store.replay import Found, replay
-from broker.store.shelves import Extent
 from tests.crash.chaos.books import Kept
 from tests.crash.chaos.messages import understood
 

@@ -140,10 +140,10 @@ NOT_MADE = (
         "                raise\n",
     ),
 )
-MODEL, RECOVERY = "broker/manage/model.py", "broker/recovery.py"
+MODEL, RECOVERY = "broker/manage/model.py", "broker/server/recovery.py"
 ONE_NAME_FOR_TWO = (
     Edit(
-        "broker/engine.py",
+        "broker/engine/engine.py",
         "        if self.has(name):\n            raise ConflictError(f\"'{name}' exists already\")\n"
         "        node = Node(name, settings.kind)",
         "        if name in self.nodes:\n            raise ConflictError(f\"'{name}' exists already\")\n"
@@ -186,7 +186,7 @@ MUTATIONS = {
         (
             *GIVEN_BACK,
             Edit(
-                "broker/engine.py",
+                "broker/engine/engine.py",
                 "        if flags & LARGE:\n            return True\n",
                 "        if flags & LARGE:\n            return False\n",
             ),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from broker import units
-from broker.amqp.addresses import inside, outside, parsed
+from broker.amqp.control.addresses import inside, outside, parsed
 from broker.client import url
-from broker.endpoints import Address, AddressType, HostName, Listener, ListenerType, OriginType
+from broker.config.listeners import Address, AddressType, HostName, Listener, ListenerType, OriginType
+from broker.config.patterns import Pattern, parse_pattern, parse_subscription_pattern
 from broker.errors import OperatorError
-from broker.policy.match import Pattern, parse_pattern, parse_subscription_pattern
 from tests.fuzz.target import Target, expect
 
 ENDPOINTS = (AddressType(), ListenerType(), OriginType())

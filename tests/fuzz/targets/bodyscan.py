@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from broker import bodyscan as compiled
-from broker import message
+from broker.codec import bodyscan as compiled
+from broker.codec import message
 from tests.fuzz.mutate import AMQP_WORDS
 from tests.fuzz.target import Target, cut, expect
 from tests.fuzz.twin import pure
 
-(python,) = pure("broker.bodyscan")
+(python,) = pure("broker.codec.bodyscan")
 
 
 def check(data: bytes) -> None:

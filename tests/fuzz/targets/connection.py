@@ -11,15 +11,15 @@ import socket
 from proton import Data
 
 from broker.amqp.container import Container
-from broker.amqp.reactor import Reactor
-from broker.amqp.roster import Roster
-from broker.engine import Engine
-from broker.flow.limits import BrokerDefaults
+from broker.amqp.loop.reactor import Reactor
+from broker.amqp.registry import Roster
+from broker.config.broker import load_settings
+from broker.config.policy_files import parse_policies
+from broker.config.thresholds import BrokerDefaults
+from broker.engine.engine import Engine
 from broker.manage.model import Model
 from broker.manage.process import Process
-from broker.policy.load import parse_policies
 from broker.security.exchange import Door
-from broker.settings import load_settings
 from tests.fuzz.mutate import AMQP_WORDS, mutate_frames, split_frames
 from tests.fuzz.target import Target, expect, without_errors
 

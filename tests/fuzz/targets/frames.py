@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from broker.amqp.frames import Direction
+from broker.amqp.guard.outgoing_frames import Direction
 from tests.fuzz.build import built_probe
 from tests.fuzz.mutate import AMQP_WORDS, havoc, mutate_frames, split_frames
 from tests.fuzz.target import Target, cut, expect, with_prefix

@@ -11,13 +11,13 @@ import tempfile
 from pathlib import Path
 
 from broker.errors import OperatorError
-from broker.records import DEFINE, FORGET, MESSAGE, NOTE, UPDATE, Buffer, DamagedRecord, read
-from broker.storage import DURABLE
 from broker.store.directory import Directory
 from broker.store.disk import DIRECTORY, DiskStore
 from broker.store.faults import DamagedStore
 from broker.store.files import BLOCK_BYTES, JournalFiles
 from broker.store.journal import group_at
+from broker.store.port import DURABLE
+from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, UPDATE, Buffer, DamagedRecord, read
 from broker.store.replay import Replayed, replay
 from tests.fuzz.target import Target, expect
 

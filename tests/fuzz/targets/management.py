@@ -11,8 +11,8 @@ from proton import Message, symbol
 
 from broker.amqp.management import FAILED, ManagementNode
 from broker.amqp.operations import OPERATIONS
+from broker.codec.message import scan
 from broker.manage.attributes import ROWS
-from broker.message import scan
 from tests.fuzz.messages import MESSAGES
 from tests.fuzz.mutate import AMQP_WORDS
 from tests.fuzz.target import Target, expect, without_errors

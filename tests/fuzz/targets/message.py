@@ -6,13 +6,13 @@ from types import ModuleType
 
 from proton import Data
 
-from broker import message as compiled
+from broker.codec import message as compiled
 from tests.fuzz.decoder import decoded
 from tests.fuzz.mutate import AMQP_WORDS
 from tests.fuzz.target import Target, expect
 from tests.fuzz.twin import pure
 
-(python,) = pure("broker.message")
+(python,) = pure("broker.codec.message")
 REASON, ADDRESS, TIME_MS = "expired", "orders", 1_700_000_000_000
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from broker.config.node import FIELDS, SHORTHANDS
+from broker.config.policies import PolicySet
+from broker.config.policy_files import parse_policies
+from broker.config.policy_schema import POLICY_FIELDS
+from broker.config.thresholds import NodeSettings, SettingError
 from broker.errors import ConfigError
-from broker.flow.limits import NodeSettings, SettingError
-from broker.flow.vocabulary import FIELDS, SHORTHANDS
-from broker.policy.effective import PolicySet
-from broker.policy.load import parse_policies
-from broker.policy.schema import POLICY_FIELDS
 from tests.fuzz.target import Target, expect
 
 ADDRESSES = ("orders", "orders.eu", "a.b.c", "x")

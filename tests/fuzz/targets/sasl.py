@@ -11,12 +11,12 @@ import base64
 import hashlib
 import hmac
 
-from broker import saslframes
-from broker.amqp.sasl import AMQP_HEADER, MAX_FRAME, SASL_HEADER, Handshake
+from broker.amqp.control.sasl import AMQP_HEADER, MAX_FRAME, SASL_HEADER, Handshake
+from broker.codec import sasl
+from broker.config.security import MECHANISMS
 from broker.security.authentication import Authentication
 from broker.security.exchange import Accepted, Door, Refused
 from broker.security.users import HASHES, User, Users, make_verifier
-from broker.security.vocabulary import MECHANISMS
 from tests.fuzz.mutate import AMQP_WORDS, havoc, mutate_frames
 from tests.fuzz.target import Target, cut, expect, with_prefix
 
@@ -37,7 +37,7 @@ CLOSED = Authentication(USERS, None, False, MECHANISMS)
 DOOR = Door(loopback=True, secure=True, external_user=USER)
 WORDS = (
     *AMQP_WORDS,
-    *(saslframes.SASL_HEADER, AMQP_HEADER, b"\x00\x53\x41\xc0", b"\x00\x53\x43\xc0"),
+    *(sasl.SASL_HEADER, AMQP_HEADER, b"\x00\x53\x41\xc0", b"\x00\x53\x43\xc0"),
     *(b"\xa3" + bytes((len(name),)) + name.encode() for name in MECHANISMS),
     *(
         b"\0alice\0wonderland",
@@ -103,12 +103,12 @@ def _scram(data: bytes) -> None:
     bare = f"n={USER},r=fyko+d2lbbFgONRv9qkxdawL"
     first = _changed(f"n,,{bare}".encode(), data[1:], 0)
     handshake.feed(SASL_HEADER)
-    asked = handshake.feed(saslframes.init(mechanism, first)[: 2 * MAX_FRAME])
+    asked = handshake.feed(sasl.init(mechanism, first)[: 2 * MAX_FRAME])
     if handshake.failed or handshake.state != "response":
         return
-    place = saslframes.performative(asked[8:])
+    place = sasl.performative(asked[8:])
     assert place is not None
-    server = (saslframes.binary(asked[8:], place[1][0]) or b"").decode()
+    server = (sasl.binary(asked[8:], place[1][0]) or b"").decode()
     fields = dict(each.split("=", 1) for each in server.split(","))
     without = f"c=biws,r={fields['r']}"
     salted = hashlib.pbkdf2_hmac(digest, PASSWORD.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
@@ -117,7 +117,7 @@ def _scram(data: bytes) -> None:
     proof = bytes(one ^ other for one, other in zip(key, signature, strict=True))
     whole = f"{without},p={base64.b64encode(proof).decode()}".encode()
     final = _changed(whole, data[1:], 1)
-    handshake.feed(saslframes.response(final))
+    handshake.feed(sasl.response(final))
     if handshake.identity is not None:
         expect(handshake.identity.user == USER, "somebody else than had the password", handshake.identity)
         expect(first[3:] == bare.encode(), "a first message that was changed", first)

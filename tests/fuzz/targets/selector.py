@@ -5,13 +5,13 @@ as well.
 from __future__ import annotations
 
 from broker.errors import SelectorError
-from broker.queues import selector as compiled
-from broker.queues.condition import Selector
+from broker.queues.selector import selector as compiled
+from broker.queues.selector.condition import Selector
 from tests.fuzz.messages import MESSAGES
 from tests.fuzz.target import Target, expect
 from tests.fuzz.twin import pure
 
-python, pure_errors = pure("broker.queues.selector", "broker.errors")
+python, pure_errors = pure("broker.queues.selector.selector", "broker.errors")
 WORDS = """
 AND OR NOT BETWEEN IN LIKE ESCAPE IS NULL TRUE FALSE not like is
 = <> != < <= > >= ( ) , + - * / % _ ' '' " . $

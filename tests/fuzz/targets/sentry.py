@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from broker.amqp.sentry import Sentry
+from broker.amqp.guard.frame_guard import Sentry
 from tests.fuzz.build import built_probe
 from tests.fuzz.mutate import AMQP_WORDS, havoc, mutate_frames, split_frames
 from tests.fuzz.target import Target, cut, expect, with_prefix

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from broker.config.broker import FIELDS, SECTIONS, load_settings
 from broker.errors import ConfigError
-from broker.settings import FIELDS, SECTIONS, load_settings
 from tests.fuzz.target import Target, expect
 from tests.fuzz.targets.policies import WORDS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from broker.cli.receive import _line
-from broker.http.amqpvalue import described
+from broker.cli.verbs.receive import _line
+from broker.codec.render import described
 from tests.fuzz.mutate import AMQP_WORDS
 from tests.fuzz.target import Target, expect
 

@@ -8,9 +8,9 @@ import os
 import re
 from pathlib import Path
 
+from broker.config.security import MECHANISMS
 from broker.errors import ConfigError
 from broker.security.usersfile import _text, read_users
-from broker.security.vocabulary import MECHANISMS
 from tests.fuzz.target import Target, expect
 
 # Files that are only in memory, read as those on disk are.

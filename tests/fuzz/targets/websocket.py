@@ -9,8 +9,8 @@ import asyncio
 import atexit
 import socket
 
-from broker.http.entrance import Entrance
-from broker.http.tunnel import Tunnel, socket_pair
+from broker.http.server.entrance import Entrance
+from broker.http.server.tunnel import Tunnel, socket_pair
 from tests.fuzz.mutate import havoc
 from tests.fuzz.target import Target, cut, expect, without_errors
 

@@ -1,0 +1,1 @@
+"""What a connection agrees on: open, begin, attach, detach, their names, lifetimes and permissions."""

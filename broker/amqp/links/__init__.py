@@ -1,0 +1,1 @@
+"""Links on Proton's C functions: credit out, deliveries in, messages out, outcomes back."""

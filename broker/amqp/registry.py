@@ -1,0 +1,195 @@
+"""The live connections and their links, as the management model shows them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from broker.amqp.links.connection import ConsumerLink, ProducerLink, RelayLink
+from broker.engine.engine import SECOND_NS
+from broker.engine.node import Node
+from broker.flow.ledger import Account
+from broker.manage.views import ConnectionView, ConsumerView, ProducerView, SessionView
+
+if TYPE_CHECKING:
+    from broker.amqp.control.connection import Peer
+
+log = logging.getLogger("sluice.amqp")
+
+Link = TypeVar("Link", ProducerLink, ConsumerLink)
+
+
+class Roster:
+    """Every connection that has authenticated; implements ``manage.views.Links``."""
+
+    def __init__(self) -> None:
+        self.peers: set[Peer] = set()
+
+    def every(self, kind: str) -> Iterator[object]:
+        """The views of one kind, each made when it is asked for: connections may come and go between two."""
+        for peer in sorted(self.peers, key=lambda peer: peer.number):
+            if peer not in self.peers:
+                continue
+            if kind == "connection":
+                yield _connection_view(peer)
+            elif kind == "session":
+                yield from _session_views(peer)
+            else:
+                yield from _link_views(peer)
+
+    def connections(self) -> list[ConnectionView]:
+        """One view a connection, oldest first."""
+        return [_connection_view(peer) for peer in sorted(self.peers, key=lambda peer: peer.number)]
+
+    def sessions(self) -> list[SessionView]:
+        """One view a session, connection by connection."""
+        return [
+            view for peer in sorted(self.peers, key=lambda peer: peer.number) for view in _session_views(peer)
+        ]
+
+    def close(self, connection_id: str) -> bool:
+        """Close a connection by an operator's hand; false if there is none of that id."""
+        for peer in list(self.peers):
+            if peer.id == connection_id:
+                log.info("%s: closed by an operator", peer.id)
+                peer.close("amqp:connection:forced", "an operator closed this connection")
+                return True
+        return False
+
+    def detach(self, link_id: str) -> bool:
+        """Detach a link by an operator's hand; false if there is none of that id."""
+        connection_id = link_id.partition(".")[0]
+        for peer in [peer for peer in self.peers if peer.id == connection_id]:
+            for link in list(peer.wire.links):
+                if link.id == link_id:
+                    peer.detach(link, "amqp:link:detach-forced", "an operator detached this link")
+                    return True
+        return False
+
+    def producers(self, node_name: str | None) -> list[ProducerView]:
+        """The producer links of one node, or of all; a relay shows once for each node it sent to."""
+        return [
+            _producer_view(peer, link, node, account)
+            for peer, link in self._links(ProducerLink)
+            for node, account in _accounts(link)
+            if node_name is None or node.name == node_name
+        ]
+
+    def consumers(self, node_name: str | None) -> list[ConsumerView]:
+        """The consumer links of one node, or of all."""
+        return [
+            _consumer_view(peer, link)
+            for peer, link in self._links(ConsumerLink)
+            if node_name is None or link.node.name == node_name
+        ]
+
+    def _links(self, kind: type[Link]) -> Iterator[tuple[Peer, Link]]:
+        for peer in sorted(self.peers, key=lambda peer: peer.number):
+            for link in peer.wire.links:
+                if isinstance(link, kind):
+                    yield peer, link
+
+
+def _accounts(link: ProducerLink) -> list[tuple[Node, Account]]:
+    if isinstance(link, RelayLink):
+        return link.open_accounts()
+    if link.node is None or link.account is None:
+        return []
+    return [(link.node, link.account)]
+
+
+def _connection_view(peer: Peer) -> ConnectionView:
+    return ConnectionView(
+        id=peer.id,
+        container=peer.name,
+        peer=peer.address,
+        opened_ns=peer.opened_ns,
+        sessions=len(peer.begun),
+        links=len(peer.wire.links),
+        messages_in=peer.wire.received,
+        messages_out=peer.wire.sent,
+        user=peer.user,
+        mechanism=peer.identity.mechanism,
+        tls=peer.tls,
+    )
+
+
+def _link_views(peer: Peer) -> Iterator[object]:
+    for link in list(peer.wire.links):
+        if link not in peer.wire.links:
+            continue  # gone since the last view, and Proton's part of it with it
+        if isinstance(link, ConsumerLink):
+            yield _consumer_view(peer, link)
+        elif isinstance(link, ProducerLink):
+            yield from [_producer_view(peer, link, *each) for each in _accounts(link)]
+
+
+def _session_views(peer: Peer) -> list[SessionView]:
+    found = []
+    for channel in peer.channels():
+        links = [link for link in peer.wire.links if link.channel == channel]
+        takers = [link for link in links if isinstance(link, ConsumerLink)]
+        found.append(
+            SessionView(
+                id=f"{peer.id}/{channel}",
+                connection=peer.id,
+                container=peer.name,
+                peer=peer.address,
+                channel=channel,
+                producers=len(links) - len(takers),
+                consumers=len(takers),
+                unsettled=sum(link.window.unsettled for link in takers),
+            )
+        )
+    return found
+
+
+def _producer_view(peer: Peer, link: ProducerLink, node: Node, account: Account) -> ProducerView:
+    return ProducerView.of(
+        account,
+        id=link.id,
+        connection=peer.id,
+        container=peer.name,
+        peer=peer.address,
+        node=node.name,
+        link=link.name,
+        presettled=link.presettled,
+        credit=link.credit() if link.open_credit else None,
+    )
+
+
+def _consumer_view(peer: Peer, link: ConsumerLink) -> ConsumerView:
+    return ConsumerView.of(
+        link.window,
+        id=link.id,
+        connection=peer.id,
+        container=peer.name,
+        peer=peer.address,
+        node=link.node.name,
+        link=link.name,
+        credit=link.credit(),
+        delivered=link.delivered,
+        settled=link.settled,
+        presettled=link.presettled,
+        settle_rate=link.rate,
+        round_trip_s=0.0 if link.pace is None else link.pace.trip_ns / SECOND_NS,
+        slow=link.slow,
+        attached_ns=link.attached_ns,
+        served_ns=link.served_ns,
+        settled_ns=link.settled_ns,
+        active=link.browses or link.node.consumers[:1] == [link],
+        browses=link.browses,
+        finished=link.reader is not None and not link.node.queue.has_more(link.reader),
+        selects=link.reader is not None and link.reader.wanted is not None,
+        unseen_msgs=_unseen_msgs(link),
+        choked=link.is_choked(),
+        streaming=link.is_streaming(),
+        unsent_bytes=link.unsent_bytes(),
+    )
+
+
+def _unseen_msgs(link: ConsumerLink) -> int:
+    """How many messages on disk a reader has yet to look at."""
+    spool = link.node.spool
+    return 0 if link.reader is None or spool is None else spool.left_for(link.reader)

@@ -1,1 +1,0 @@
-"""CHANNELS: topics that are sent out as datagrams, at no more than a rate."""

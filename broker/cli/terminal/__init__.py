@@ -1,0 +1,1 @@
+"""Parts that verbs share: arguments, tables, completion, the live view, the manual."""

@@ -1,0 +1,40 @@
+"""Say why a queue's, a topic's or a link's traffic waits: what blocks it, since when, what frees it and when.
+
+Without an address: of every producer without credit and every consumer that is held up. Exit status 0 whether
+something waits or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import cast
+
+from broker.cli.terminal import arguments, ask, table
+from broker.cli.terminal.printable import printable
+
+EXAMPLES = (
+    ("sluice why orders", "who waits there, and what would free it"),
+    ("sluice why", "everybody who waits"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb's own arguments."""
+    parser.add_argument(
+        "address", nargs="?", metavar="ADDRESS", help="a queue, topic or subscription, or a link's name or id"
+    )
+    arguments.add_broker(parser)
+    arguments.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """One sentence a line."""
+    with ask.connect(args) as management:
+        asked = {} if args.address is None else {"address": args.address}
+        answers = cast("list[ask.Row]", ask.operation(management, "why", **asked)["answers"])
+    if args.json:
+        print(table.as_json(answers))
+    else:
+        sentences = [printable(str(answer["sentence"])) for answer in answers]
+        print("\n".join(sentences) or "No producer waits and no consumer is held up.")
+    return 0

@@ -1,0 +1,210 @@
+"""Bridges: what arrives at one node is copied into another (FLOW §6).
+
+A copy crosses no further bridge, as in TIBCO EMS: bridges are not transitive. Where both ends have flow
+control, producers of the source need room in the target too, each credit reserved there; everywhere else
+the target's fullness stops nobody, and its `overflow` says what becomes of a copy. Only this file knows
+which nodes need room where because of a bridge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from broker import constants
+from broker.errors import ConflictError, OperatorError
+
+if TYPE_CHECKING:
+    from broker.engine.engine import Engine
+    from broker.engine.node import Node
+    from broker.queues.queue import Filter
+
+# What engine.tell says when a target begins to refuse copies.
+REFUSED = "bridge_refused"
+
+
+class Bridge:
+    """From ``source`` into ``target``, all messages or those that ``filter`` passes.
+
+    ``coupled`` has a pair (whose producers, which node) for each room that is reserved because of it;
+    nothing while backpressure doesn't cross. Counters are plain integers, read by whoever looks.
+    """
+
+    def __init__(self, source: Node, target: Node, keep: Filter | None) -> None:
+        self.source = source
+        self.target = target
+        self.filter = keep
+        self.coupled: list[tuple[Node, Node]] = []
+        self.crosses = False
+        self.copied = 0
+        self.passed_by = 0
+        self.refused = 0
+        self.refusing = False
+
+    @property
+    def name(self) -> str:
+        """What operators call it; there is one for each pair of nodes."""
+        return bridge_name(self.source.name, self.target.name)
+
+
+def bridge_name(source: str, target: str) -> str:
+    """The name of the bridge between two nodes."""
+    return f"{source}->{target}"
+
+
+class Bridges:
+    """All bridges of an engine, which calls ``look`` whenever something about a node has changed."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.all: list[Bridge] = []
+        self._crossing = False
+
+    def add(self, source: Node, target: Node, keep: Filter | None = None) -> Bridge:
+        """A new bridge. ConflictError if there is one, OperatorError if it would close a cycle."""
+        if any(each.target is target for each in source.bridges):
+            raise ConflictError(f"'{bridge_name(source.name, target.name)}' exists already")
+        way = _way(target, source)
+        if way:
+            text = " -> ".join(node.name for node in (source, *way))
+            raise OperatorError(
+                f"a bridge from '{source.name}' to '{target.name}' would close a cycle: {text}"
+            )
+        bridge = Bridge(source, target, keep)
+        source.bridges.append(bridge)
+        self.all.append(bridge)
+        self._couple(bridge)
+        return bridge
+
+    def remove(self, bridge: Bridge) -> None:
+        """It copies no more; producers that its target held back go on."""
+        self.all.remove(bridge)
+        bridge.source.bridges.remove(bridge)
+        self._reserve(bridge, [])
+        self._settle(bridge)
+
+    def drop(self, node: Node) -> None:
+        """A node is gone, and with it the bridges at it."""
+        for bridge in [each for each in self.all if node in (each.source, each.target)]:
+            self.remove(bridge)
+
+    def look(self, node: Node) -> None:
+        """A node has new settings, subscriptions or a place in the store: room may be needed elsewhere."""
+        for bridge in self.all:
+            source, target = bridge.source, bridge.target
+            if node in (source, target) or node in source.topics or node in target.subscriptions:
+                self._couple(bridge)
+
+    def cross(self, node: Node, data: bytes, bits: int, code: int) -> int:
+        """Copy a message that has arrived at a source; ``code`` is what came of it there.
+
+        STORING if it or a copy isn't on disk yet. A copy that is refused is counted, and told when the
+        target begins to refuse.
+        """
+        if self._crossing:
+            return code
+        self._crossing = True
+        # Whoever wants nothing from its own connection means what is sent to the topic itself.
+        self._engine.origin = None
+        try:
+            for bridge in node.bridges:
+                if bridge.filter is not None and not bridge.filter.matches(data):
+                    bridge.passed_by += 1
+                    continue
+                answer = self._engine.put(bridge.target, data, bits)
+                if answer == constants.REFUSED:
+                    self._refused(bridge)
+                    continue
+                bridge.refusing = False
+                bridge.copied += 1
+                if not bridge.crosses:
+                    self._unpromised(bridge.target)
+                if answer == constants.STORING:
+                    code = constants.STORING
+        finally:
+            self._crossing = False
+        return code
+
+    def takers(self, node: Node) -> Iterator[Node]:
+        """Every node where a message to this address comes to lie, the node itself included."""
+        for part in (node, *node.subscriptions):
+            yield part
+            for bridge in part.bridges:
+                yield from (bridge.target, *bridge.target.subscriptions)
+
+    def rivals(self, node: Node) -> list[Node]:
+        """Whose producers share room with this node's because of a bridge; each once, itself left out."""
+        shared = [taker for bridge in self.all for owner, taker in bridge.coupled if owner is node]
+        if node.feeders:
+            shared.append(node)
+        shared += [part for part in node.subscriptions if part.feeders]
+        owners = dict.fromkeys(owner for taker in shared for owner in taker.owners())
+        owners.pop(node, None)
+        return list(owners)
+
+    def _unpromised(self, target: Node) -> None:
+        """A copy came without a promise: what the target's own producers hold may be too much now."""
+        for taker in (target, *target.subscriptions):
+            if taker.gate.excess_msgs() > 0:
+                self._engine.overpromise(taker)
+
+    def _refused(self, bridge: Bridge) -> None:
+        bridge.refused += 1
+        if not bridge.refusing:
+            bridge.refusing = True
+            fields = {"bridge": bridge.name, "refused": bridge.refused}
+            self._engine.tell(REFUSED, bridge.target, fields)
+
+    def _couple(self, bridge: Bridge) -> None:
+        """Reserve room in the target for those who send to the source, or no longer."""
+        source, target = bridge.source, bridge.target
+        bridge.crosses = has_flow_control(source) and has_flow_control(target)
+        wanted: list[tuple[Node, Node]] = []
+        if bridge.crosses:
+            takers = list(target.subscriptions) if target.is_topic else [target]
+            wanted = [(owner, taker) for owner in (source, *source.topics) for taker in takers]
+        self._reserve(bridge, wanted)
+        self._settle(bridge)
+
+    def _reserve(self, bridge: Bridge, wanted: list[tuple[Node, Node]]) -> None:
+        for owner, taker in bridge.coupled:
+            if (owner, taker) not in wanted:
+                owner.ledger.detach_gate(taker.gate)
+                taker.feeders.remove(owner)
+        for owner, taker in wanted:
+            if (owner, taker) not in bridge.coupled:
+                owner.ledger.attach_gate(taker.gate, self._engine.now_ns)
+                taker.feeders.append(owner)
+        bridge.coupled = wanted
+
+    def _settle(self, bridge: Bridge) -> None:
+        """How often a message is held, and which budgets it needs room in."""
+        for owner in (bridge.source, *bridge.source.topics):
+            places = len(list(self.takers(owner))) - sum(each.is_topic for each in self.takers(owner))
+            owner.ledger.copy(places)
+            self._engine.regate(owner)
+            self._engine.touch(owner)
+
+
+def has_flow_control(node: Node) -> bool:
+    """Whether an end of a bridge is flow-controlled: not switched off, and with a threshold."""
+    settings = node.settings
+    assert settings is not None
+    return settings.flow_control and bool(settings.flow_stop_count or settings.flow_stop_size)
+
+
+def _way(start: Node, end: Node) -> list[Node]:
+    """How messages at ``start`` come to ``end``, over bridges and bindings; empty if they don't."""
+    pending: list[list[Node]] = [[start]]
+    seen: set[Node] = set()
+    while pending:
+        way = pending.pop()
+        last = way[-1]
+        if last is end:
+            return way
+        if last in seen:
+            continue
+        seen.add(last)
+        following = [each.target for each in last.bridges] + list(last.subscriptions)
+        pending += [[*way, node] for node in following]
+    return []

@@ -1,0 +1,172 @@
+"""A queue, a topic or a subscription: its flow, its messages and what is counted of them.
+
+Plain state; the engine alone changes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker import constants
+from broker.engine.large import Body
+from broker.engine.spool import Spool
+from broker.flow.gate import Gate
+from broker.flow.ledger import Account, Ledger
+from broker.queues.dispatch import Consumer
+from broker.queues.duplicates import Duplicates
+from broker.queues.expiry import Expiry
+from broker.queues.queue import Filter, Queue
+from broker.store.port import Shelf
+
+if TYPE_CHECKING:
+    from broker.config.thresholds import NodeSettings
+    from broker.engine.bridges import Bridge
+    from broker.engine.deferred import Awaiting
+    from broker.engine.transfer import Letters
+
+
+class Node:
+    """A queue, a topic, or a subscription (a queue that belongs to topics).
+
+    ``topics`` are those whose messages come here: a subscription's, more than one where its address is a
+    pattern, or those a queue is bound to; ``subscriptions`` is the other side of it. ``address`` is what
+    clients call it. A subscription takes in what its ``filter`` wants, and nothing that comes from
+    ``not_from``. ``bridges`` begin here; ``feeders`` are those whose producers need room here because of a
+    bridge. ``browsers`` look at its messages and take none.
+
+    ``shelf`` is its place in the store, None unless it is durable; ``group`` the last group it put a
+    message in, ``kept_seq`` the last message it put there. Consumers are served once
+    ``attended_group`` is on disk. Up to ``suspect_seq`` every message may have been sent before a crash.
+    ``plain``: a message needs nothing at arrival but its place (no window of duplicates). ``letters``
+    is the way its dead letters take, once there was one. ``spool`` is
+    the part of its backlog that is on disk only, None where nothing ever was. ``bodies`` has the files of
+    its large messages, by message, each with whether the store has a note of it; ``file_bytes`` is what
+    they have together, which the depth counts and memory doesn't. ``awaiting`` has the settlements that a
+    topic's channels hold back, None for a node without any.
+    ``apart``: a subscription that never holds publishers, whatever its backlog; ``heeding``: a topic whose
+    publishers need room where else its messages go, or at those subscriptions from which somebody receives
+    (`enforce_flow`, ``heeds``); ``shared`` counts those of its
+    subscriptions whose room others need too: other topics, or a bound queue's own producers;
+    ``served`` says when those of this node last got room, as a running number, and ``served_ns`` at what
+    time, ``passed_over`` how often they got none since, and ``kept_ns`` when room was last kept for them.
+    ``pending_limit`` bounds what waits to be sent, 0 for none. What the accounts in ``impatient`` have parked
+    is refused when it is ``patience_ns`` old (`when_full`; 0 for never), which is looked at when it is
+    ``refuse_ns``; 0 for never.
+    Counters are plain integers since the node came to be, read by whoever looks.
+    """
+
+    def __init__(self, name: str, kind: str, address: str = "") -> None:
+        self.name = name
+        self.address = address or name
+        self.kind = kind
+        self.is_topic = kind == "topic"
+        self.gate = Gate(name)
+        self.ledger = Ledger(self.gate)
+        self.queue = Queue()
+        self.consumers: list[Consumer] = []
+        self.subscriptions: list[Node] = []
+        self.topics: list[Node] = []
+        self.browsers: list[Consumer] = []
+        self.bridges: list[Bridge] = []
+        self.feeders: list[Node] = []
+        self.filter: Filter | None = None
+        self.not_from: object = None
+        self.settings: NodeSettings | None = None
+        self.origins: dict[str, str] = {}
+        self.arguments: dict[str, object] = {}
+        self.shelf: Shelf | None = None
+        self.group = 0
+        self.kept_seq = 0
+        self.kept_msgs = 0
+        self.kept_bytes = 0
+        self.attended_group = 0
+        self.suspect_seq = 0
+        self.expiry: Expiry | None = None
+        self.duplicates: Duplicates | None = None
+        self.letters: Letters | None = None
+        self.dead_letter_address = ""
+        self.dead_letter_expired = False
+        self.max_delivery_count = 0
+        self.plain = True
+        self.limits_ttl = False
+        self.message_ttl_ms = 0
+        self.max_ttl_ms = 0
+        self.expire_ns = 0
+        self.used_ns = 0
+        self.used_mark = 0
+        self.spool: Spool | None = None
+        self.page_bytes = constants.UNBOUNDED
+        self.bodies: dict[int, tuple[Body, bool]] = {}
+        self.file_bytes = 0
+        self.awaiting: Awaiting | None = None
+        self.dirty = False
+        self.stirred = False
+        self.deleted = False
+        self.by_turn = False
+        self.single_active = False
+        self.exclusive = False
+        self.turn = 0
+        self.hard_msgs = constants.UNBOUNDED
+        self.hard_bytes = constants.UNBOUNDED
+        self.overflow = constants.OVERFLOW_REJECT
+        self.when_full = constants.FULL_BLOCK
+        self.reject_after_ns = 0
+        self.always_enforced = True
+        self.flow_control = True
+        self.pending_limit = 0
+        self.apart = False
+        self.heeding = True
+        self.shared = 0
+        self.served = 0
+        self.served_ns = 0
+        self.passed_over = 0
+        self.kept_ns = 0
+        self.patience_ns = 0
+        self.refuse_ns = 0
+        self.impatient: set[Account] = set()
+        self.received = 0
+        self.received_bytes = 0
+        self.delivered = 0
+        self.accepted = 0
+        self.rejected = 0
+        self.released = 0
+        self.modified = 0
+        self.refused = 0
+        self.dropped = 0
+        self.unrouted = 0
+        self.overrun = 0
+        self.parked = 0
+        self.expired = 0
+        self.dead_lettered = 0
+        self.duplicated = 0
+        self.sampled_in = 0
+        self.sampled_out = 0
+        self.rate_in = 0.0
+        self.rate_out = 0.0
+
+    @property
+    def is_subscription(self) -> bool:
+        """True for what belongs to its topics and has no producers of its own."""
+        return self.kind == "subscription"
+
+    def is_active(self) -> bool:
+        """Whether somebody who has given credit receives from it, or from where a topic's messages go."""
+        return any(consumer.started for consumer in self.consumers) or any(
+            each.is_active() for each in self.subscriptions
+        )
+
+    def heeds(self, part: Node) -> bool:
+        """Whether a topic's publishers need room at one of its subscriptions, or queues, as it is now."""
+        if part.apart or not self.heeding:
+            return False
+        return self.always_enforced or not part.is_subscription or part.is_active()
+
+    def mean_bytes(self) -> int:
+        """The mean size of its messages; 0 while it has none."""
+        return self.gate.depth_bytes // self.gate.depth_msgs if self.gate.depth_msgs > 0 else 0
+
+    def owners(self) -> list[Node]:
+        """Whose producers need room here: a node's own, and those of the topics it takes messages from."""
+        if self.is_subscription:
+            return [*self.topics, *self.feeders]
+        return [self, *self.topics, *self.feeders]

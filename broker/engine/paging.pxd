@@ -1,0 +1,29 @@
+cimport cython
+
+from broker.flow.gate cimport Gate
+from broker.engine.node cimport Node
+from broker.queues.queue cimport Entry
+from broker.engine.spool cimport Run, Spool
+
+@cython.final
+cdef class Paging:
+    cdef object _engine
+    cdef Gate _memory, _temp
+    cdef public object pager, scans
+    cdef public set nodes
+    cdef public long passing_bytes
+    cdef long _pause_ns
+
+    @cython.locals(spool=Spool, excess=long, now_ns=long)
+    cpdef object look(self, Node node)
+    @cython.locals(node=Node, over=long, held=long)
+    cpdef object make_room(self)
+    @cython.locals(spool=Spool, before=long, msgs=long, freed=long)
+    cdef long _page_out(self, Node node, long nbytes) except -1
+    @cython.locals(nbytes=long, late=list, seq=long, flags=long, delivery_count=long, expires_ns=long, now_ns=long,
+                   data=bytes, reason=str, entry=Entry, near=Entry)
+    cpdef object _loaded(self, Node node, Run run, list messages)
+
+@cython.locals(spool=Spool, msgs=long, nbytes=long)
+cpdef long memory_of(Node node)
+cdef bint _letters_wait(Node node) except -1

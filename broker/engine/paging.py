@@ -1,0 +1,289 @@
+"""Which messages of a backlog go to disk for want of memory, and when they come back.
+
+Nodes that page are held to their own limit, and all of them together to what the broker may hold in memory.
+The runs themselves are the queue's (``engine/spool.py``). Nothing here waits for a disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker import constants
+from broker.engine.large import dress
+from broker.engine.scan import Scans
+from broker.engine.spool import READ_AHEAD_BYTES, Message, Pager, Run, Spool, put_back
+from broker.engine.transfer import BODY_LOST, EXPIRED, MOVE_WINDOW
+from broker.store.port import LARGE, REDELIVERED, UNSURE
+
+if TYPE_CHECKING:
+    from broker.engine.engine import Engine
+    from broker.engine.node import Node
+    from broker.queues.queue import Entry
+
+# Memory that may be held before paging begins, of a paging node's limit and of the broker's, and how
+# much more than the excess goes to disk at a time.
+PAGE_PERCENT = 70
+PAGE_BYTES = 1 << 18
+# How long to let be when all that could go to disk has gone and the broker still holds too much.
+PAGE_PAUSE_NS = 10_000_000
+# The part of a paging node's limit that may be read ahead.
+AHEAD_PART = 8
+
+
+class Paging:
+    """The nodes that page; the engine calls ``look`` at a node that has something to do.
+
+    ``pager`` puts runs on disk; without one nothing pages. ``passing_bytes`` are those of runs on their way
+    to or from disk, part of what memory holds; ``scans`` are those that readers look at.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._memory = engine.memory
+        self._temp = engine.temp
+        self.pager: Pager | None = None
+        self.nodes: set[Node] = set()
+        self.passing_bytes = 0
+        self.scans = Scans()
+        self._pause_ns = 0
+
+    def set(self, node: Node, pages: bool) -> None:
+        """A node that pages needs room on disk for what comes; what is there comes back in any case."""
+        if pages and self.pager is not None:
+            self.nodes.add(node)
+            self._spool_of(node).ahead_bytes = min(READ_AHEAD_BYTES, node.page_bytes // AHEAD_PART)
+        else:
+            self.nodes.discard(node)
+        for owner in node.owners():
+            self._engine.regate(owner)
+
+    def look(self, node: Node) -> None:
+        """Read ahead what will be needed; put on disk what is more than memory should hold."""
+        spool = node.spool
+        if spool is None:
+            return
+        now_ns = self._engine.now_ns
+        spool.tidy()
+        if spool.runs and (node.consumers or spool.is_over(now_ns)) and not _letters_wait(node):
+            spool.read_ahead(now_ns, self._room())
+        if node.overflow == constants.OVERFLOW_PAGE:
+            excess = memory_of(node) - node.page_bytes * PAGE_PERCENT // 100
+            if excess > 0:
+                self._page_out(node, excess + PAGE_BYTES)
+
+    def _room(self) -> int:
+        """How much more memory may hold beside all that is promised."""
+        memory = self._memory
+        if memory.stop_bytes == 0:
+            return constants.UNBOUNDED
+        return max(memory.stop_bytes - memory.depth_bytes - memory.promised_bytes, 0)
+
+    def make_room(self) -> None:
+        """The broker holds much in memory: of the nodes that page the largest make room first."""
+        if self._memory.stop_bytes == 0 or self._engine.now_ns < self._pause_ns:
+            return
+        held = self._memory.depth_bytes - self.passing_bytes
+        over = held - self._memory.stop_bytes * PAGE_PERCENT // 100
+        if over <= 0:
+            return
+        for node in sorted(self.nodes, key=memory_of, reverse=True):
+            over -= self._page_out(node, over + PAGE_BYTES)
+            if over <= 0:
+                return
+        self._pause_ns = self._engine.now_ns + PAGE_PAUSE_NS
+
+    def _page_out(self, node: Node, nbytes: int) -> int:
+        """Put about so much of the node on disk; how much it was."""
+        spool = node.spool
+        if spool is None or spool.write_fault is not None or self._temp.closed:
+            return 0
+        if self._temp.stop_bytes:
+            nbytes = min(nbytes, self._temp.stop_bytes - self._temp.depth_bytes)
+        before = memory_of(node)
+        msgs = spool.page_out(nbytes)
+        freed = before - memory_of(node)
+        self._memory.depth_bytes -= freed
+        self._memory.depth_msgs -= msgs
+        while spool.husks:
+            spool.husks -= 1
+            assert node.expiry is not None, "what expires is known to it"
+            node.expiry.left()
+        return freed
+
+    def drop(self, node: Node) -> int:
+        """Forget what is on disk only; how many messages that was."""
+        if node.spool is None:
+            return 0
+        count, nbytes, runs = node.spool.drop()
+        node.gate.depth_msgs -= count
+        node.gate.depth_bytes -= nbytes
+        if node.shelf is not None:
+            # What expired between them and is on its way elsewhere.
+            held = {entry.seq for entry in node.queue if entry.state == constants.ACQUIRED}
+            for run in runs:
+                for seq in range(run.first, run.last + 1):
+                    if seq not in held:
+                        node.shelf.forget(seq, run.nbytes // max(run.count, 1))
+        if node.bodies:
+            inside = {entry.seq for entry in node.queue}
+            for seq in [seq for seq in node.bodies if seq not in inside]:
+                self._engine.let_go(node, seq)
+        return int(count)
+
+    def _loaded(self, node: Node, run: Run, messages: list[Message]) -> None:
+        """A run is back; what it was counted for at the gate is set right where it was an estimate."""
+        nbytes = 0
+        now_ns = self._engine.now_ns
+        late: list[tuple[Entry, str]] = []
+        near: Entry | None = None
+        for seq, flags, delivery_count, expires_ns, data in messages:
+            if node.suspect_seq and seq <= node.suspect_seq:
+                flags |= REDELIVERED
+            reason = EXPIRED if 0 < expires_ns <= now_ns else ""
+            if flags & (LARGE | UNSURE) and self._engine.is_without_body(node, seq, flags, data):
+                reason = BODY_LOST
+            entry = put_back(node.queue, seq, flags, delivery_count, 0 if reason else expires_ns, data, near)
+            near = entry
+            nbytes += len(data)
+            if seq in node.bodies:
+                dress(entry, node.bodies[seq][0])
+            if reason:
+                late.append((entry, reason))
+            elif expires_ns:
+                self._engine.watch_expiry(node, entry)
+        self._memory.depth_bytes += nbytes + constants.HELD_BYTES * len(messages)
+        self._memory.depth_msgs += len(messages)
+        node.gate.depth_msgs += len(messages) - run.count
+        node.gate.depth_bytes += nbytes - run.nbytes
+        if run.kept:
+            self._engine.count_kept(node, len(messages) - run.count, nbytes - run.nbytes)
+        for entry, reason in late:
+            node.queue.take(entry)
+            self._engine.bury(node, entry, reason)
+        self._engine.touch(node)
+
+    def _scanned(self, node: Node, run: Run, messages: list[Message]) -> list[Message]:
+        """A run was read to be looked at: from now on it is counted for what it holds."""
+        spool = node.spool
+        assert spool is not None
+        if not run.measured:
+            msgs, nbytes = spool.measure(run, len(messages), sum(len(each[4]) for each in messages))
+            if msgs or nbytes:
+                node.gate.depth_msgs += msgs
+                node.gate.depth_bytes += nbytes
+                if run.kept:
+                    self._engine.count_kept(node, msgs, nbytes)
+        # One that has lost its body stays where it is until it is read ahead, and becomes a dead letter then.
+        lost = {
+            each[0]
+            for each in messages
+            if each[1] & (LARGE | UNSURE) and self._engine.is_without_body(node, each[0], each[1], each[4])
+        }
+        if lost:
+            messages = [each for each in messages if each[0] not in lost]
+        if run.first <= node.suspect_seq:
+            return [
+                (seq, flags | REDELIVERED if seq <= node.suspect_seq else flags, count, expires_ns, data)
+                for seq, flags, count, expires_ns, data in messages
+            ]
+        return messages
+
+    def _met(self, node: Node, entry: Entry, taken: bool) -> None:
+        """A reader gets a message from disk; what a consumer takes is in memory from now on."""
+        if entry.seq in node.bodies:
+            dress(entry, node.bodies[entry.seq][0])
+        if taken:
+            self._memory.depth_bytes += len(entry.data) + constants.HELD_BYTES
+            self._memory.depth_msgs += 1
+            if entry.extra is not None and entry.extra.expires_ns:
+                self._engine.watch_expiry(node, entry)
+
+    def restore(self, node: Node, run: Run) -> None:
+        """A page of messages that survived: it stays on disk until it is needed."""
+        self._spool_of(node).add(run)
+        node.gate.depth_bytes += run.nbytes
+        node.gate.depth_msgs += run.count
+        self._engine.count_kept(node, run.count, run.nbytes)
+        if node.gate.look(self._engine.now_ns):
+            self._engine.gate_changed(node)
+
+    def fault(self) -> str:
+        """What the temporary store can't do at present; empty if all is well."""
+        for node in self._engine.every_node():
+            if node.spool is not None and (
+                fault := node.spool.read_fault or node.spool.write_fault or node.spool.look_fault
+            ):
+                return f"messages of '{node.name}' can't be paged: {fault}"
+        return ""
+
+    def retry(self, node: Node, spool: Spool) -> None:
+        """Once a second what failed is tried again, and what expired on disk is looked for."""
+        if spool.write_fault is not None or spool.read_fault is not None or spool.look_fault is not None:
+            spool.retry()
+            self._paged(node)
+        if spool.is_over(self._engine.now_ns) or self._temp.closed:
+            self._engine.touch(node)
+
+    def hold_temp(self) -> None:
+        """Nodes that page take nothing in while what they put out can't be written."""
+        faults = [each.spool.write_fault for each in self.nodes if each.spool is not None]
+        if self._temp.hold(any(fault is not None for fault in faults), self._engine.now_ns):
+            self._engine.budget_changed(self._temp)
+            for each in self.nodes:
+                self._engine.overpromise(each)
+
+    def _spool_of(self, node: Node) -> Spool:
+        """The node's spool, made when it is first needed."""
+        if node.spool is None:
+            if self.pager is None:
+                raise RuntimeError("there is no pager")
+
+            def loaded(run: Run, messages: list[Message]) -> None:
+                self._loaded(node, run, messages)
+
+            def answered() -> None:
+                self._paged(node)
+
+            node.spool = Spool(
+                node.queue,
+                self.pager,
+                loaded,
+                self._memory_changed,
+                self._temp_changed,
+                answered,
+                scans=self.scans,
+                on_scanned=lambda run, messages: self._scanned(node, run, messages),
+                on_met=lambda entry, taken: self._met(node, entry, taken),
+                is_late=lambda expires_ns: expires_ns <= self._engine.now_ns,
+            )
+        return node.spool
+
+    def _paged(self, node: Node) -> None:
+        """The pager has answered: where it can't write, nodes that page grant no credit until it can."""
+        self._engine.touch(node)
+        if node.spool is not None and (node.spool.write_fault is not None) != self._temp.held:
+            self.hold_temp()
+
+    def _memory_changed(self, nbytes: int) -> None:
+        self._memory.depth_bytes += nbytes
+        self.passing_bytes += nbytes
+
+    def _temp_changed(self, nbytes: int) -> None:
+        """A run takes room on disk, or gives it back; recovered ones never took any."""
+        self._temp.depth_bytes += nbytes
+        self._temp.depth_msgs += (nbytes > 0) - (nbytes < 0)
+
+
+def memory_of(node: Node) -> int:
+    """What the node's messages take in memory."""
+    spool = node.spool
+    msgs, nbytes = node.gate.depth_msgs, node.gate.depth_bytes
+    if spool is not None:
+        msgs -= spool.count
+        nbytes -= spool.nbytes
+    return nbytes - node.file_bytes + constants.HELD_BYTES * msgs
+
+
+def _letters_wait(node: Node) -> bool:
+    """Whether so many dead letters wait for room that no more should be read to become one."""
+    return node.letters is not None and node.letters.waiting_msgs() >= MOVE_WINDOW

@@ -1,0 +1,1 @@
+"""Routes: messages of one node that are sent to another broker."""

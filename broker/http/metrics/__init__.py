@@ -1,0 +1,1 @@
+"""What Prometheus reads: families of figures in its text format."""

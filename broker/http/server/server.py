@@ -1,0 +1,183 @@
+"""The HTTP port: what machines that watch ask for, and AMQP over WebSocket, in one thread of its own.
+
+This file opens the port and begins and ends the thread. What is served (``site``, ``app``, ``tunnel``) is
+imported in that thread, so that a broker need not wait for it before it takes AMQP clients.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+from broker.errors import OperatorError
+from broker.http.server.access import Access
+from broker.http.server.asked import Ask, AskInParts, asking, asking_in_parts
+from broker.http.server.entrance import Entrance
+from broker.http.server.share import Share
+from broker.manage.model import Model
+from broker.manage.survey import Surveyed
+
+log = logging.getLogger("sluice.http")
+
+LARGEST_HEAD = 16 * 1024
+# Requests that are answered at once; a client that has become an AMQP connection counts there.
+MOST_CLIENTS = 32
+# Clients, most of which send half a request or none: such a one costs little, and makes room for others.
+MOST_CONNECTIONS = 256
+# How long a client may take for a whole request, and as long for the rest of an answer; how long for a pause
+# within a request or between two. The time that the broker takes for an answer doesn't count.
+REQUEST_S = 10.0
+PAUSE_S = 5.0
+# Of those that send no whole request, one that has had its place so long makes room first.
+GRACE_S = 1.0
+# Of a body whose request was refused already, this much is read and thrown away.
+LARGEST_REST = 4 << 20
+# How long a stop waits for clients of WebSocket to hear of it, and for the thread in all.
+GOODBYE_S = 1.0
+STOP_S = 5.0
+
+BACKLOG = 1024
+# All that is loaded to serve, from the bottom up: a stop waits for one of them, a tenth of a second, at most.
+PARTS = (
+    *("starlette.applications", "pydantic.fields", "uvicorn", "fastapi"),
+    *("broker.http.api.nodes", "broker.http.api.application", "broker.http.app", "broker.http.server.site"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operate:
+    """What the API is to work on. Pages of ``origins`` may ask it beside the broker's own; ``access``: who
+    may ask.
+    """
+
+    model: Model
+    ask_in_parts: AskInParts
+    origins: tuple[str, ...] = ()
+    access: Access = field(default_factory=Access)
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """TLS on the HTTP port. ``context``: that of the next client. ``user``: whom a certificate names,
+    empty for nobody; ``failed`` counts a handshake that failed and ``completed`` one that didn't.
+    """
+
+    context: Callable[[], ssl.SSLContext]
+    user: Callable[[dict[str, Any] | None], str]
+    completed: Callable[[str], None]
+    failed: Callable[[str], None]
+
+
+class HttpServer:
+    """Serves in a thread of its own from ``start`` to ``stop``; port 0 takes a free one.
+
+    Without an ``entrance`` there is no AMQP over WebSocket, without ``operate`` no API. ``survey`` may be
+    called on any thread.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        ask: Ask,
+        survey: Callable[[], Surveyed],
+        readiness: Callable[[], str] = lambda: "",
+        entrance: Entrance | None = None,
+        operate: Operate | None = None,
+        secured: Secured | None = None,
+        share: Share | None = None,
+    ) -> None:
+        self._share = share or Share()
+        self._address = (host, port)
+        self._ask = asking(ask, self._share)
+        self._survey = survey
+        self._readiness = readiness
+        self._entrance = entrance
+        self._operate = operate and replace(
+            operate, ask_in_parts=asking_in_parts(operate.ask_in_parts, self._share)
+        )
+        self._secured = secured
+        self._port = 0
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._wake: Callable[[], object] | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Open the port; OperatorError if it can't be had."""
+        sock = _listening(*self._address)
+        self._port = sock.getsockname()[1]
+        self._stopped = False
+        self._thread = threading.Thread(target=self._serve, args=(sock,), name="http", daemon=True)
+        self._thread.start()
+
+    def wind_down(self) -> None:
+        """From now on clients of WebSocket hear that the broker is going away; any thread may say so."""
+        if self._entrance is not None:
+            self._entrance.leaving = True
+
+    def stop(self) -> None:
+        """Close the port and cut off who is still connected; safe to call twice."""
+        if self._thread is None:
+            return
+        self.wind_down()
+        with self._lock:
+            self._stopped = True
+            wake = self._wake
+        if wake is not None:
+            with suppress(RuntimeError):  # the loop has ended already
+                wake()
+        self._thread.join(STOP_S)
+        if self._thread.is_alive():
+            log.error("the HTTP server's thread does not end; the broker leaves without it")
+        self._thread, self._port = None, 0
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; 0 if it doesn't."""
+        return self._port
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            for part in PARTS:
+                if self._stopped:
+                    return
+                import_module(part)
+            from broker.http import app
+            from broker.http.server import site, tally
+
+            counts = tally.Tally()
+            asked = self._ask, self._survey, self._readiness, self._operate
+            served = app.application(*asked, counts, self._share)
+            site.run(served, self._entrance, sock, self._wakes, counts, self._secured, self._share)
+        except Exception:
+            log.exception("the HTTP server has failed; the broker goes on without it")
+        finally:
+            sock.close()
+
+    def _wakes(self, wake: Callable[[], object]) -> bool:
+        """Take what ends the server's loop from another thread; true if it is to end at once."""
+        with self._lock:
+            self._wake = wake
+            return self._stopped
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A listening socket: who connects before the loop turns waits in the system's queue."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+    except OSError as fault:
+        sock.close()
+        raise OperatorError(f"can't listen for HTTP on {host}:{port}: {fault.strerror or fault}") from fault
+    return sock

@@ -1,1 +1,0 @@
-"""LOGS: how lines are written, how many there may be, and from which level on."""

@@ -1,0 +1,171 @@
+"""What keeps a consumer link from being sent messages: its client, its windows, its place, or their lack.
+
+Some of it is nobody's fault: ``QUIET`` are the causes of a link for which there simply is nothing.
+"""
+
+from __future__ import annotations
+
+from broker.engine.node import Node
+from broker.manage.views import ConsumerView, waiting_msgs
+from broker.manage.why.bars import Bar
+from broker.manage.why.reason import Reason, about, messages
+
+WINDOW = "consumer_flow_limit"
+CONNECTION = "connection_flow_limit"
+CREDIT = "credit"  # the client asked for no more
+SOCKET = "socket"  # the client doesn't read
+LARGE = "large_message"  # one is on its way, and nothing else meanwhile
+SINGLE_ACTIVE = "single_active"
+UNNOTED = "store_note"  # that its messages may have been sent must be on disk before they are
+PAGING = "paging"
+PENDING = "pending"
+SELECTOR = "selector"
+UNDELIVERABLE = "undeliverable"
+DISPATCH = "dispatch"
+SHUTDOWN = "shutdown"
+HELD = "held"
+EMPTY = "empty"
+SEEN = "seen"
+
+QUIET = frozenset((HELD, EMPTY, SEEN))
+
+
+def of_consumer(
+    link: ConsumerView, node: Node, siblings: list[ConsumerView], winding_down: bool, is_noted: bool
+) -> Reason:
+    """The one thing that keeps it from being sent messages; ``siblings`` are all consumers of the node.
+
+    ``is_noted``: it is on disk that the node's messages may be sent.
+    """
+    waiting = waiting_msgs(node)
+    if winding_down:
+        return Reason(SHUTDOWN, "the broker is shutting down", "after a restart", Bar(SHUTDOWN, waiting))
+    return (
+        _of_the_connection(link)
+        or _of_the_windows(link, node, siblings)
+        or _of_the_client(link, waiting)
+        or _of_its_place(link, node, siblings, is_noted)
+        or _of_the_messages(link, node, waiting)
+    )
+
+
+def is_held_up(reason: Reason, link: ConsumerView, node: Node) -> bool:
+    """Whether it would be sent something but for the reason; a shut window counts in any case."""
+    if reason.cause in QUIET:
+        return False
+    return link.shut or link.connection_shut or waiting_msgs(node) > 0
+
+
+def _of_the_connection(link: ConsumerView) -> Reason | None:
+    if link.choked:
+        text = f"its connection takes no more, {about(link.unsent_bytes)} wait for its client to read"
+        return Reason(SOCKET, text, "when the client reads on", Bar(SOCKET, link.unsent_bytes))
+    if link.streaming:
+        text = "a large message is on its way to it, and a link carries one at a time"
+        return Reason(LARGE, text, "when all of that was sent", Bar(LARGE))
+    return None
+
+
+def _of_the_windows(link: ConsumerView, node: Node, siblings: list[ConsumerView]) -> Reason | None:
+    if link.shut and not link.presettled:
+        text = f"{messages(link.unsettled)} unsettled, its window ({WINDOW}) is {link.window_limit:,}"
+        bar = Bar(WINDOW, link.unsettled, link.window_limit, link.reopen)
+        settle = max(link.unsettled - link.reopen, 0)
+        rate = node.rate_out * _share(link, siblings)
+        frees = f"when {settle:,} of them are settled"
+        return Reason(WINDOW, text, frees, bar, settle / rate if rate > 0 else None)
+    if link.connection_shut and not link.presettled:
+        unsettled, limit = link.connection_unsettled, link.connection_limit
+        text = f"{messages(unsettled)} unsettled on its connection, {CONNECTION} is {limit:,}"
+        bar = Bar(CONNECTION, unsettled, limit, limit)
+        return Reason(CONNECTION, text, "when one of them is settled", bar)
+    return None
+
+
+def _share(link: ConsumerView, siblings: list[ConsumerView]) -> float:
+    """Its part of what all consumers of the node have settled."""
+    if len(siblings) <= 1:
+        return 1.0
+    total = sum(each.settled for each in siblings)
+    return link.settled / total if total else 1 / len(siblings)
+
+
+def _of_the_client(link: ConsumerView, waiting: int) -> Reason | None:
+    if link.credit > 0:
+        return None
+    text = f"its client gave no credit, {messages(waiting)} {'is' if waiting == 1 else 'are'} ready"
+    return Reason(CREDIT, text, "when the client gives credit", Bar(CREDIT, waiting))
+
+
+def _of_its_place(
+    link: ConsumerView, node: Node, siblings: list[ConsumerView], is_noted: bool
+) -> Reason | None:
+    if node.single_active and not link.active and not link.browses:
+        active = next((each for each in siblings if each.active), None)
+        who = "another" if active is None else f"'{active.link}' of '{active.container}'"
+        text = f"the node serves one consumer at a time ({SINGLE_ACTIVE}), which is {who}"
+        return Reason(SINGLE_ACTIVE, text, "when that one detaches", Bar(SINGLE_ACTIVE))
+    if not is_noted:
+        text = "it isn't on disk yet that messages of this node may have been sent"
+        return Reason(UNNOTED, text, "when the disk has written that", Bar(UNNOTED))
+    return None
+
+
+def _of_the_messages(link: ConsumerView, node: Node, waiting: int) -> Reason:
+    queue = node.queue
+    if link.browses and (link.finished or node.gate.depth_msgs == 0):
+        text = f"it looks and has seen all {messages(node.gate.depth_msgs)}"
+        return Reason(SEEN, text, "when a message comes", Bar(SEEN, node.gate.depth_msgs))
+    if queue.gap and (link.selects or link.browses):
+        return _of_the_search(link, node, waiting)
+    if queue.ready:
+        return _of_what_is_ready(link, node)
+    if queue.gap:
+        fault = "" if node.spool is None else node.spool.read_fault
+        text = f"{messages(waiting)} on disk" + (f" that can't be read: {fault}" if fault else ", being read")
+        return Reason(
+            PAGING, text, "when the disk can be read" if fault else "when they are", Bar(PAGING, waiting)
+        )
+    if queue.pending:
+        text = f"{messages(queue.pending)} on the way to disk first"
+        return Reason(PENDING, text, "when the disk has them", Bar(PENDING, queue.pending))
+    if node.gate.depth_msgs:
+        depth = node.gate.depth_msgs
+        whose = "it" if link.unsettled >= depth else "consumers"
+        text = f"every message of the {depth:,} queued is with {whose} already, unsettled"
+        return Reason(HELD, text, "when a message comes, or one is given back", Bar(HELD, depth))
+    return Reason(EMPTY, f"'{node.name}' is empty", "when a message comes", Bar(EMPTY))
+
+
+def _of_the_search(link: ConsumerView, node: Node, waiting: int) -> Reason:
+    """Of one that looks for what it wants, on disk too."""
+    fault = None if node.spool is None else node.spool.look_fault
+    left = f", {link.unseen_msgs:,} of them on disk still to be looked at" if link.unseen_msgs else ""
+    if fault is not None and left:
+        text = f"{messages(link.unseen_msgs)} on disk that can't be read: {fault}"
+        return Reason(PAGING, text, "when the disk can be read", Bar(PAGING, link.unseen_msgs))
+    if link.unseen_msgs and not link.selects:
+        text = f"{messages(link.unseen_msgs)} on disk, being read"
+        return Reason(PAGING, text, "when they are", Bar(PAGING, link.unseen_msgs))
+    if link.finished or link.unseen_msgs:
+        text = f"its selector matched none of {messages(waiting)}{left}"
+        frees = "when it comes to one that it wants" if left else "when one comes that it wants"
+        return Reason(SELECTOR, text, frees, Bar(SELECTOR, waiting))
+    return Reason(
+        DISPATCH,
+        f"{messages(waiting)} and nothing in its way",
+        "with the next dispatch",
+        Bar(DISPATCH, waiting),
+    )
+
+
+def _of_what_is_ready(link: ConsumerView, node: Node) -> Reason:
+    ready = node.queue.ready
+    if link.finished:
+        text = f"its selector wants none of the {messages(ready)} ready"
+        return Reason(SELECTOR, text, "when one comes that it wants", Bar(SELECTOR, ready))
+    if node.queue.picky >= ready:
+        text = f"it said of the {messages(ready)} ready that they are undeliverable to it"
+        return Reason(UNDELIVERABLE, text, "when another consumer takes them", Bar(UNDELIVERABLE, ready))
+    text = f"{messages(ready)} ready and nothing in its way"
+    return Reason(DISPATCH, text, "with the next dispatch", Bar(DISPATCH, ready))

@@ -1,0 +1,173 @@
+"""Why a link waits, in one sentence each: which node, which threshold, since when, what frees it and when.
+
+Pure: it reads gates and link views and is told the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from broker.engine.engine import SECOND_NS
+from broker.engine.node import Node
+from broker.manage.views import ConsumerView, ProducerView
+from broker.manage.why.bars import COUNT, SIZE, Bar
+from broker.manage.why.obstacles import Around, gate_bar, of_gates, refusal
+from broker.manage.why.obstacles import of_producer as producer_reason
+from broker.manage.why.reason import Reason, about, eta_text, filled, span
+from broker.manage.why.unserved import is_held_up
+from broker.manage.why.unserved import of_consumer as consumer_reason
+
+__all__ = ["Why", "about", "merged", "of_consumer", "of_node", "of_producer", "span"]
+
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """One answer. ``subject`` is producer, consumer or node; ``eta_s`` is None where nobody can tell, and
+    ``eta_error`` is how far such forecasts were off lately, as a part of what came true.
+    """
+
+    subject: str
+    node: str
+    cause: str
+    depth: int
+    threshold: int
+    resume: int
+    eta_s: float | None
+    frees: str
+    sentence: str
+    link: str = ""
+    link_id: str = ""
+    container: str = ""
+    peer: str = ""
+    blocked_s: float | None = None
+    eta_error: float | None = None
+
+
+def of_producer(link: ProducerView, node: Node, around: Around) -> Why:
+    """Why a producer link may not send, or that it may."""
+    if not link.lacks_credit:
+        text = f"it has {link.credit:,} credits"
+        return _answer(
+            "producer", link, node, Reason(NOTHING, text, "", gate_bar(node.gate, COUNT)), "may send"
+        )
+    reason = producer_reason(link, node, around)
+    reason = replace(reason, frees=reason.frees + refusal(link, node))
+    waits = f"has {link.parked:,} unsettled messages parked" if link.parked else "has no credit"
+    since_ns = link.blocked_since_ns or link.last_used_ns
+    return _since(around.now_ns, since_ns, "producer", link, node, reason, waits)
+
+
+def of_consumer(
+    link: ConsumerView,
+    node: Node,
+    siblings: list[ConsumerView],
+    around: Around,
+    is_noted: bool,
+    *,
+    idle: bool,
+) -> Why | None:
+    """Why a consumer link is sent nothing; None, unless ``idle`` ones are asked for too, if it is merely
+    waiting for messages.
+    """
+    reason = consumer_reason(link, node, siblings, around.winding_down, is_noted)
+    if not idle and not is_held_up(reason, link, node):
+        return None
+    since_ns = link.served_ns or link.attached_ns
+    return _since(around.now_ns, since_ns, "consumer", link, node, reason, "is sent nothing")
+
+
+def of_node(node: Node, around: Around) -> Why:
+    """A node at which no link waits."""
+    reason = of_gates(node, around)
+    if reason is None:
+        text = f"{node.kind} '{node.name}' is open, {_state(node)}"
+        reason = Reason(NOTHING, text, "", gate_bar(node.gate, COUNT))
+    stopped = [part.gate.closed_since_ns for part in (node, *node.subscriptions) if part.gate.closed]
+    since = f", for {span((around.now_ns - min(stopped)) / SECOND_NS)} now" if stopped else ""
+    sentence = f"{reason.text}{since}; no producer waits and no consumer is shut."
+    if reason.frees:
+        sentence += f" It opens {reason.frees}{eta_text(reason)}."
+    return _why("node", node, reason, sentence)
+
+
+def merged(answers: Iterable[Why]) -> list[Why]:
+    """One answer a link: of a link that waits at several nodes, the one it has waited at longest."""
+    by_link: dict[str, list[Why]] = {}
+    for answer in answers:
+        by_link.setdefault(answer.link_id, []).append(answer)
+    found: list[Why] = []
+    for each in by_link.values():
+        first = max(each, key=lambda answer: (answer.cause != NOTHING, answer.blocked_s or 0.0))
+        others = sum(answer.cause != NOTHING for answer in each) - 1
+        more = f" It waits at {others:,} more nodes." if others > 0 else ""
+        found.append(replace(first, sentence=first.sentence + more))
+    return found
+
+
+def _since(
+    now_ns: int,
+    since_ns: int,
+    subject: str,
+    link: ProducerView | ConsumerView,
+    node: Node,
+    reason: Reason,
+    waits: str,
+) -> Why:
+    if not since_ns:
+        return _answer(subject, link, node, reason, waits)
+    blocked_s = (now_ns - since_ns) / SECOND_NS
+    return _answer(subject, link, node, reason, f"{waits}, for {span(blocked_s)} now", blocked_s)
+
+
+def _answer(
+    subject: str,
+    link: ProducerView | ConsumerView,
+    node: Node,
+    reason: Reason,
+    waits: str,
+    blocked_s: float | None = None,
+) -> Why:
+    who = f"{subject} link '{link.link}' of '{link.container}' ({link.peer})"
+    goes_on = f"; it goes on {reason.frees}{eta_text(reason)}" if reason.frees else ""
+    sentence = f"{who} at '{node.name}' {waits}: {reason.text}{goes_on}."
+    return replace(
+        _why(subject, node, reason, sentence),
+        link=link.link,
+        link_id=link.id,
+        container=link.container,
+        peer=link.peer,
+        blocked_s=blocked_s,
+    )
+
+
+def _why(subject: str, node: Node, reason: Reason, sentence: str) -> Why:
+    return Why(
+        subject=subject,
+        node=node.name,
+        cause=reason.cause,
+        depth=reason.bar.depth,
+        threshold=reason.bar.stop,
+        resume=reason.bar.resume,
+        eta_s=reason.eta_s,
+        frees=reason.frees,
+        sentence=sentence,
+        eta_error=reason.error,
+    )
+
+
+def _state(node: Node) -> str:
+    """What stands behind an open gate."""
+    gate = node.gate
+    if node.is_topic:
+        return f"it has {len(node.subscriptions)} subscriptions"
+    if not gate.enforced:
+        return f"flow control is not enforced, {gate.depth_msgs:,} messages queued"
+    texts = [_room_text(bar) for setting in (COUNT, SIZE) if (bar := gate_bar(gate, setting)).stop]
+    return ", ".join(texts) or f"it has no thresholds, {gate.depth_msgs:,} messages queued"
+
+
+def _room_text(bar: Bar) -> str:
+    return f"{filled(bar)} ({bar.setting})"

@@ -1,0 +1,1 @@
+"""Selectors in the syntax of JMS: parsing, and evaluation of a message's bytes."""

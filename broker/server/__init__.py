@@ -1,0 +1,1 @@
+"""The composition root: it puts the packages together, and has the clock, the threads and the signals."""

@@ -1,0 +1,1 @@
+"""Where log lines go, and what they look like."""

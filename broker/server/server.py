@@ -1,0 +1,591 @@
+"""The composition root: settings in, a running broker out; threads, signals and the clock are here.
+
+The reactor runs on the calling thread and owns the engine. The HTTP server has its own thread and
+asks the reactor for what it shows.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from logging import LogRecord
+from pathlib import Path
+from types import FrameType
+from typing import TypeVar
+
+from broker import __version__
+from broker.amqp.container import Container
+from broker.amqp.loop.admission import Admission
+from broker.amqp.loop.reactor import Reactor
+from broker.amqp.registry import Roster
+from broker.config.broker import Settings
+from broker.config.listeners import is_loopback
+from broker.config.policy_files import load_policies
+from broker.config.thresholds import resolve
+from broker.config.tls import NONE
+from broker.engine.engine import Engine
+from broker.errors import ConfigError, OperatorError, Problem
+from broker.forwarding.runner import Conducting
+from broker.http.server.access import Access, Rates
+from broker.http.server.entrance import Entrance
+from broker.http.server.server import HttpServer, Operate, Secured
+from broker.http.server.share import Share
+from broker.loggers import ROOT
+from broker.manage import calls
+from broker.manage.events.history import BACKLOG, Clockwork, History
+from broker.manage.events.watch import TOPIC
+from broker.manage.model import Model, Reread
+from broker.manage.process import Process
+from broker.manage.survey import Surveyed, TlsCounted, Wanted
+from broker.queues.selector import selector
+from broker.security.acl import Acl
+from broker.security.authentication import Authentication
+from broker.security.exchange import Door
+from broker.security.rules import load_acl
+from broker.security.setup import Listening, authentication_of, check_exposure
+from broker.security.throttle import Attempts
+from broker.security.tls import Contexts, ServerTls, warnings
+from broker.server.heap import Heap, give_back
+from broker.server.logging.formats import JsonFormatter
+from broker.server.logging.output import Output
+from broker.server.notify import notify
+from broker.server.recovery import open_store, restore
+from broker.server.resources import (
+    MEMORY_PERCENT,
+    STORE_PERCENT,
+    TEMP_PERCENT,
+    free_bytes,
+    memory_bytes,
+    taken_bytes,
+)
+from broker.store.largefiles import LARGE, LargeFiles
+from broker.store.pager import Pager
+from broker.store.port import FULL
+from broker.units import MB, format_size
+
+log = logging.getLogger("sluice")
+
+SECOND_NS = 1_000_000_000
+# How long another thread waits for the reactor to answer.
+ASK_TIMEOUT = 5.0
+# The reactor's thread waits for the interpreter's lock at most this long while HTTP renders.
+SWITCH_INTERVAL = 0.0005
+# Fewer messages in a second than this, and nobody minds a pause of some milliseconds.
+QUIET = 100
+COLLECT = (50_000, 50, 50)
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """The limits over all nodes, in bytes (FLOW §4); 0 is none."""
+
+    memory_bytes: int
+    store_bytes: int
+    temp_bytes: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Budgets:
+        """Those that are set, the others from what the machine has."""
+        free = free_bytes(settings.data)
+        # What the store takes already is its own: else a full one would be stopped by every restart.
+        mine = free + taken_bytes(settings.data) + taken_bytes(settings.data / LARGE)
+        return cls(
+            _given(settings.memory_limit, memory_bytes() * MEMORY_PERCENT // 100),
+            _given(settings.store_limit, mine * STORE_PERCENT // 100),
+            _given(settings.temp_limit, free * TEMP_PERCENT // 100),
+        )
+
+    def __str__(self) -> str:
+        shown = ((name, getattr(self, f"{name}_bytes")) for name in ("memory", "store", "temp"))
+        return ", ".join(f"{name}_limit {_rounded(nbytes) if nbytes else 'none'}" for name, nbytes in shown)
+
+
+def _given(limit: int | None, default: int) -> int:
+    return default if limit is None else limit
+
+
+def _rounded(nbytes: int) -> str:
+    return format_size(nbytes) if nbytes < MB else format_size(nbytes // MB * MB)
+
+
+class Server:
+    """One broker. It is made with all that survived the last one; ``start`` opens its ports, ``run`` serves
+    until a signal or ``stop``. OperatorError if the data directory or the policies refuse.
+    """
+
+    def __init__(
+        self, settings: Settings, reload: Callable[[], Settings] | None = None, output: Output | None = None
+    ) -> None:
+        self.settings = settings
+        self._output = output
+        self._reload_settings = reload
+        # Signals to reload that came since the last reload ended.
+        self._reloads = 0
+        self.budgets = Budgets.of(settings)
+        check_exposure(settings.security, _listening(settings))
+        policies = load_policies(settings.policies)
+        security = self.security = settings.security
+        attempts = Attempts(security.free_attempts, security.longest_pause_ms, security.first_pause_ms)
+        self.admission = Admission(authentication_of(security), attempts)
+        acl = load_acl(settings.security.acl)
+        self.tls = None if settings.tls.certificate is None else ServerTls(settings.tls)
+        self.store = open_store(settings.data, settings.journal_file_size)
+        self.engine = Engine(settings.flow.defaults.flow_control, self.store)
+        self.engine.now_ns = time.monotonic_ns()
+        self.engine.epoch_ns = time.time_ns() - self.engine.now_ns
+        self.engine.limit(self.budgets.memory_bytes, self.budgets.store_bytes, self.budgets.temp_bytes)
+        # Set up before the reactor is there to post to; it answers once that runs.
+        self.pager = Pager(settings.data, lambda task: self.reactor.post(task))
+        self.engine.paging.pager = self.pager
+        kept = self.store.large_numbers()
+        self.large = LargeFiles(settings.data, lambda task: self.reactor.post(task), kept)
+        self.engine.large.use(self.large, settings.limits.large_message_size)
+        roster = Roster()
+        self.model = Model(
+            self.engine,
+            policies,
+            settings.flow.defaults,
+            roster,
+            Process(
+                started_ns=self.engine.now_ns,
+                epoch_ns=self.engine.epoch_ns,
+                memory_limit_bytes=self.budgets.memory_bytes,
+            ),
+            auto_create=settings.auto_create,
+        )
+        self.model.authority.replace(acl, settings.virtual_hosts)
+        self.model.subscriptions.virtual_hosts = frozenset(settings.virtual_hosts)
+        self.model.ownership.most = settings.limits.max_nodes_per_user
+        self.model.on_reload = self.read_again
+        self.engine.find = self.model.letter_box
+        if settings.events.enabled:
+            self.model.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults.without_letters("its own"))
+        backups = self.model.backups
+        backups.folder, backups.most = settings.backups, settings.limits.max_backups
+        backups.copy = self.backup
+        backups.clear(settings.data)
+        # A filter that was taken once is taken again, whatever the limit is now.
+        selector.MAX_LENGTH = sys.maxsize
+        restore(self.engine, self.model, self.store)
+        self.model.bridges.configure(settings.bridges)
+        selector.MAX_LENGTH = settings.limits.max_selector_length
+        selector.MAX_DEPTH = settings.limits.max_selector_depth
+        self.container = Container(self.engine, self.model, roster, settings)
+        self.reactor = Reactor(self.container, self.admission)
+        self.conducting = Conducting(self.model, self.reactor)
+        self.heap = Heap(give_back)
+        # How many connections had come and gone when that was last looked at.
+        self._left = 0
+        self.model.deadlocks.wake = lambda due_ns: self.reactor.at(due_ns, self.model.deadlocks.look)
+        self.history = self._history(settings)
+        if self.history is not None:
+            self.model.on_events = self.history.recent
+        self.http: HttpServer | None = None
+        self._stopping = False
+
+    def start(self) -> list[str]:
+        """Open every port; what is listened on, as URLs. OperatorError if one can't be had."""
+        opened: list[str] = []
+        # Whoever reads that we are ready may send one at once.
+        self._install_signals()
+        self._warn_of_files(self.settings)
+        self.conducting.configure(self.settings)
+        for listener in self.settings.listeners:
+            door = Door(is_loopback(listener.host), listener.secure, listener=str(listener))
+            tls = self.tls if listener.secure else None
+            port = self.reactor.listen(listener.host, listener.port, listener.allow_plain, door, tls)
+            opened.append(str(replace(listener, port=port)))
+        if self.settings.http is not None:
+            host, port = self.settings.http.host, self.settings.http.port
+            entrance = Entrance(self._adopt, self.settings.websocket_origins)
+            model = self.model
+            operate = Operate(
+                model, self.ask_in_parts, self.settings.websocket_origins, self._access(self.settings)
+            )
+            shown = self.survey, model.readiness, entrance, operate
+            share = Share(self.settings.limits.http_share, lambda: self.container.lane.moved_ns)
+            self.http = HttpServer(host, port, self.ask, *shown, self._secured(), share)
+            self.http.start()
+            opened.append(replace(self.settings.http, port=self.http.port).url)
+        return opened
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, from ``start`` on; SIGHUP reloads settings and policies."""
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        # Messages are not the collector's business (queues/queue.pxd); what is left is small and
+        # short-lived. With the default thresholds it took 3 % of the processor under load.
+        gc.freeze()
+        gc.set_threshold(*COLLECT)
+        self._sample(time.monotonic_ns())
+        if self.history is not None:
+            self.history.start(__version__, self.model.process.pid)
+        for each in self.model.aside.views():
+            told = {"kind": each.kind, "name": each.name, "messages": each.depth_msgs, "reason": each.reason}
+            self.engine.tell("set_aside", None, told)
+        try:
+            self.reactor.run()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the port for HTTP and of the data directory, which is marked as stopped in order."""
+        self.conducting.stop()
+        if self.http is not None:
+            self.http.stop()
+        if self.history is not None:
+            self.history.stop()
+        self.admission.stop()
+        self.pager.close()
+        self.large.close()
+        self.store.close()
+
+    def _history(self, settings: Settings) -> History | None:
+        events = settings.events
+        if not events.enabled:
+            return None
+        return History(
+            self.engine,
+            Clockwork(self.reactor.at, self.reactor.post),
+            self.model.holds.holding,
+            settings.data / events.file,
+            events.max_size,
+            events.keep,
+            events.sample_interval_ms,
+        )
+
+    def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
+        """Copy the store into a new directory; no large message's file goes meanwhile."""
+        held = self.engine.large.hold()
+
+        def copied(fault: Exception | None) -> None:
+            done(fault)
+            # This is the store's thread, and a body that goes gives room back to a budget of the loop's.
+            self.reactor.post(held.clear)
+
+        self.store.backup(target, copied)
+
+    def ask(self, question: Callable[[], Answer]) -> Answer:
+        """Run a function on the reactor's thread and wait for its answer, and for the disk where it stored
+        something; TimeoutError after 5 s.
+        """
+        done = threading.Event()
+        answers: list[Answer] = []
+        faults: list[BaseException] = []
+
+        storing = self.engine.storing
+
+        def answer() -> None:
+            mark = (0, 0) if storing is None else storing.mark()
+            try:
+                answers.append(question())
+            except Exception as fault:  # noqa: BLE001 - it is raised again where it was asked
+                faults.append(fault)
+            finally:
+                if storing is None:
+                    done.set()
+                else:
+                    storing.after(mark, done.set)
+
+        self.reactor.post(answer)
+        if not done.wait(ASK_TIMEOUT):
+            if answers:
+                raise TimeoutError("it is done, but the disk has not taken it down in time")
+            raise TimeoutError("the broker's loop did not answer in time")
+        if faults:
+            raise faults[0]
+        return answers[0]
+
+    def ask_in_parts(self, question: Callable[[], calls.Steps[Answer]]) -> Answer:
+        """Return the answer to a long question, which is worked on for a millisecond a turn.
+
+        Raises TimeoutError where the loop doesn't get to it for 5 s, or it takes longer than a minute.
+        """
+        return calls.InParts(self.reactor.post, question).wait()
+
+    def survey(self) -> Surveyed:
+        """Everything that is counted, for metrics; TimeoutError if the reactor's thread doesn't get to it."""
+        per = self.settings.metrics
+        wanted = Wanted(subscriptions=per.per_subscription, links=per.per_link)
+        found = self.ask_in_parts(lambda: self.model.survey(wanted))
+        refusals = dict(self.container.quotas.refused)
+        longest_s = self.reactor.take_longest_turn() / SECOND_NS
+        found = replace(found, refusals=refusals, longest_turn_s=longest_s)
+        found = replace(found, authentications=dict(self.admission.totals))
+        if self.tls is not None:
+            found = replace(found, tls=TlsCounted(*self.tls.counted()))
+        if self._output is None:
+            return found
+        left_out = self._output.left_out_total
+        return replace(found, log_lines=dict(self._output.lines_total), log_left_out=left_out)
+
+    def _adopt(
+        self,
+        sock: socket.socket,
+        address: str,
+        user: str,
+        admitted: Callable[[bool], None],
+        gone: Callable[[], None],
+    ) -> None:
+        """A client of WebSocket asks to become a connection like any other; whether it may begin without
+        SASL is decided as for a listener on that address.
+        """
+        plain_too = is_loopback(self.settings.http.host)
+        http = self.settings.http
+        door = Door(loopback=plain_too, secure=http.secure, external_user=user, listener=http.url)
+        self.reactor.post(lambda: admitted(self.reactor.adopt(sock, address, plain_too, door, gone)))
+
+    def _access(self, settings: Settings) -> Access:
+        """Who may ask over HTTP: those who may come in over AMQP, by the same users and keys."""
+        limits = settings.limits
+        return Access(
+            authentication=lambda: self.admission.authentication,
+            attempts=self.admission.attempts,
+            security=lambda: self.security,
+            refusal=self._writes_refused(),
+            near=is_loopback(settings.http.host),
+            rates=Rates(limits.http_requests, limits.http_writes, limits.http_logins),
+        )
+
+    def _secured(self) -> Secured | None:
+        tls = self.tls
+        if tls is None or not self.settings.http.secure:
+            return None
+        counts = tls.counts
+        return Secured(lambda: tls.now.http, tls.user, counts.count_completed, counts.count_failed)
+
+    def _writes_refused(self) -> str:
+        """Why the HTTP API changes nothing for who doesn't say who it is; empty if it does."""
+        host = self.settings.http.host
+        if self.settings.http_allow_writes or is_loopback(host):
+            return ""
+        return (
+            f"HTTP listens on {host}, which others can reach: it changes nothing for who doesn't say who it"
+            " is, unless http_allow_writes is true"
+        )
+
+    def read_again(self) -> Reread:
+        """Read settings, policies and whatever they name again, on any thread.
+
+        ConfigError or OperatorError on any fault; then the old ones stay.
+        """
+        settings = self._reload_settings() if self._reload_settings is not None else self.settings
+        check_exposure(settings.security, _listening(self.settings))
+        authentication, acl = authentication_of(settings.security), load_acl(settings.security.acl)
+        contexts = None if settings.tls.certificate is None else Contexts.of(settings.tls)
+        policies = load_policies(settings.policies)
+        take_over = partial(self._take_over, settings, authentication, acl, contexts)
+        return Reread(policies, settings.flow.defaults, take_over)
+
+    def _take_over(
+        self, settings: Settings, authentication: Authentication, acl: Acl, contexts: Contexts | None
+    ) -> None:
+        """Whatever was read again, but for the policies, holds from now on."""
+        self.admission.reload(authentication, settings.security, self.container.peers)
+        self.security = settings.security
+        # Virtual hosts are those the broker was started with, as clients' addresses are read.
+        self.model.authority.replace(acl, self.settings.virtual_hosts)
+        self.model.ownership.most = settings.limits.max_nodes_per_user
+        self.container.quotas.reload(settings.limits, settings.connection_limits)
+        self.container.recheck()
+        if self.tls is not None and contexts is not None:
+            self.tls.now = contexts
+            self._warn_of_files(settings)
+        self.model.auto_create = settings.auto_create
+        self._configure_logs(settings)
+        self.model.bridges.configure(settings.bridges)
+        self.conducting.configure(settings)
+        if settings.flow.defaults.flow_control != self.engine.flow_control:
+            self.engine.switch_flow(settings.flow.defaults.flow_control)
+
+    def _warn_of_files(self, settings: Settings) -> None:
+        for text in warnings(settings.tls, datetime.now(UTC)):
+            log.warning("%s", text)
+
+    def _configure_logs(self, settings: Settings) -> None:
+        self.model.log_levels.configure(settings.log_level, settings.log_levels)
+        if self._output is not None:
+            self._output.reconfigure(settings.log_format, settings.log_lines_per_peer)
+
+    def stop(self) -> None:
+        """Stop in order: accept nobody, take no more messages, let what is in flight settle, close."""
+        if self._stopping:
+            self.reactor.stop()
+            return
+        self._stopping = True
+        log.info("stopping: waiting for what is in flight")
+        notify("STOPPING=1")
+        self.engine.tell("stopping", None, {})
+        self.reactor.stop_listening()
+        if self.http is not None:
+            self.http.wind_down()
+        self.engine.wind_down()
+        self.conducting.wind_down()
+        deadline = time.monotonic_ns() + self.settings.limits.shutdown_timeout_ms * 1_000_000
+        self._wait_for_settlement(deadline)
+
+    def _wait_for_settlement(self, deadline_ns: int) -> None:
+        now_ns = time.monotonic_ns()
+        if self._unsettled_msgs() and now_ns < deadline_ns and self.container.peers:
+            self.reactor.at(now_ns + SECOND_NS // 50, lambda _: self._wait_for_settlement(deadline_ns))
+            return
+        self.reactor.close_peers("amqp:connection:forced", "the broker is shutting down")
+        self.reactor.at(now_ns + SECOND_NS // 10, lambda _: self._leave(now_ns + SECOND_NS))
+
+    def _unsettled_msgs(self) -> int:
+        """How many messages consumers hold. Dead letters and moved messages that wait for room elsewhere are
+        acquired too, and nobody settles them: they stay where they are.
+        """
+        nodes = list(self.engine.every_node())
+        acquired = sum(node.queue.acquired for node in nodes)
+        letters = sum(node.letters.waiting_msgs() for node in nodes if node.letters is not None)
+        return acquired - letters - sum(move.waiting_msgs() for move in self.engine.moves)
+
+    def _leave(self, deadline_ns: int) -> None:
+        """Peers have the time of a round trip or two to answer our close."""
+        if self.reactor.guests and time.monotonic_ns() < deadline_ns:
+            self.reactor.at(time.monotonic_ns() + SECOND_NS // 50, lambda _: self._leave(deadline_ns))
+            return
+        self.reactor.stop()
+
+    def _install_signals(self) -> None:
+        def on_stop(_number: int, _frame: FrameType | None) -> None:
+            self.reactor.post(self.stop)
+
+        def on_reload(_number: int, _frame: FrameType | None) -> None:
+            self.reactor.post(self._reload_soon)
+
+        signal.signal(signal.SIGTERM, on_stop)
+        signal.signal(signal.SIGINT, on_stop)
+        signal.signal(signal.SIGHUP, on_reload)
+
+    def say(self, text: str) -> None:
+        """What whoever started the broker waits for, at any log level; an object where all lines are."""
+        if self._output is not None and isinstance(self._output.formatter, JsonFormatter):
+            text = self._output.format(LogRecord(ROOT, logging.INFO, "", 0, text, None, None))
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+    def _reload_soon(self) -> None:
+        """Files are read on a thread of their own. A signal that comes meanwhile has them read once more."""
+        self._reloads += 1
+        if self._reloads == 1:
+            threading.Thread(target=self._reload_and_say, name="sluice-reload", daemon=True).start()
+
+    def _reload_and_say(self) -> None:
+        try:
+            read = self.model.read_again()
+            steps = calls.InParts(self.reactor.post, lambda: self.model.reload_in_parts(read))
+            changed = steps.wait()
+        except (ConfigError, OperatorError, TimeoutError) as fault:
+            log.error("reload refused, the old settings stay: %s", "; ".join(str(fault).splitlines()))
+        except Exception:
+            log.exception("reload failed")
+        else:
+            log.info("settings and policies reloaded, %d nodes changed", len(changed))
+        self.reactor.post(self._reloaded)
+
+    def _reloaded(self) -> None:
+        again, self._reloads = self._reloads > 1, 0
+        if again:
+            self._reload_soon()
+
+    def _sample(self, now_ns: int) -> None:
+        moved = self.engine.sample(now_ns)
+        self.container.sample(now_ns)
+        self.model.sample()
+        self.container.look_after_orphans()
+        self.store.maintain()
+        if self.store.state == FULL:
+            self.pager.give_back()
+        left = self.reactor.accepted_total - len(self.reactor.guests)
+        left, self._left = left - self._left, left
+        # What connections that left held is given back behind the last of them.
+        self.heap.look(moved < QUIET and left < QUIET)
+        if self._output is not None:
+            self._output.sweep()
+        notify("WATCHDOG=1")
+        self.reactor.at(now_ns + SECOND_NS, self._sample)
+
+
+def check(settings: Settings) -> list[str]:
+    """OperatorError with what is wrong with settings that were read without a fault of their own; what an
+    operator is only warned of is returned.
+    """
+    check_exposure(settings.security, _listening(settings))
+    _check_ports(settings)
+    authentication_of(settings.security)
+    load_acl(settings.security.acl)
+    if settings.tls.certificate is not None:
+        Contexts.of(settings.tls)
+    return warnings(settings.tls, datetime.now(UTC))
+
+
+def _check_ports(settings: Settings) -> None:
+    """ConfigError if two of ours are to listen at one place; port 0 is another one each time."""
+    taken: set[tuple[str, int]] = set()
+    named = [("listeners", str(each), each.host, each.port) for each in settings.listeners]
+    http = settings.http
+    for name, url, host, port in (*named, ("http", http.url, http.host, http.port)):
+        if port and (host, port) in taken:
+            where = settings.origins.get(name) or url
+            text = f"{name}: {url}: another listener has that port already"
+            raise ConfigError((Problem(where, 0, 0, text),))
+        taken.add((host, port))
+
+
+def _listening(settings: Settings) -> list[Listening]:
+    """Where somebody could come in: AMQP's listeners, and the HTTP port with AMQP over WebSocket."""
+    origin = settings.origins.get
+    certified = settings.tls.client_certificates != NONE and "EXTERNAL" in settings.security.mechanisms
+    found = [
+        Listening("listeners", str(each), is_loopback(each.host), origin("listeners", ""))
+        for each in settings.listeners
+        # There a certificate says who somebody is.
+        if not (each.secure and certified)
+    ]
+    http = settings.http
+    return [*found, Listening("http", http.url, is_loopback(http.host), origin("http", ""))]
+
+
+def serve(
+    settings: Settings, reload: Callable[[], Settings] | None = None, output: Output | None = None
+) -> None:
+    """Run a broker in this process until it is told to stop; says on stderr what it listens on."""
+    _raise_descriptor_limit()
+    server = Server(settings, reload, output)
+    say = server.say
+    say(f"limits {server.budgets}")
+    try:
+        opened = server.start()
+    except OperatorError:
+        server.close()
+        raise
+    for url in opened:
+        say(f"listening {url}")
+    say(f"sluice {__version__} ready")
+    notify("READY=1")
+    server.run()
+    say("sluice stopped")
+
+
+def _raise_descriptor_limit() -> None:
+    """Connections are descriptors: take as many as the system lets us have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,35 @@
+from broker.store.records cimport Buffer
+from broker.store.port cimport Shelf, Store
+from broker.store.journal cimport Journal
+
+cdef class Extent:
+    cdef readonly long first, last, file
+    cdef public long live, nbytes
+    cdef public object place
+    cdef public bint changed
+    cdef unsigned char *bits
+    cdef long room_bytes
+
+    cdef object grow(self, long seq)
+    cdef bint holds(self, long seq) noexcept
+    cdef bint drop(self, long seq) noexcept
+
+cdef class DiskShelf(Shelf):
+    cdef readonly long id
+    cdef readonly str name
+    cdef public bytes definition
+    cdef readonly Shelves store
+    cdef public list extents
+    cdef public dict updates
+    cdef public long last_seq
+    cdef public bint removed, changed
+    cdef Extent latest, hint
+
+    cdef Extent extent_of(self, long seq)
+
+cdef class Shelves(Store):
+    cdef Buffer buffer
+    cdef public Journal journal
+    cdef public long file, file_used, file_bytes
+    cdef public set touched
+    cdef public bint idle_dirty

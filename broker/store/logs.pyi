@@ -1,0 +1,59 @@
+from collections.abc import Callable, Mapping
+
+from broker.store.journal import Journal
+from broker.store.pagefile import Place
+from broker.store.port import Shelf, Store
+from broker.store.records import Buffer
+
+class Extent:
+    first: int
+    last: int
+    file: int
+    live: int
+    nbytes: int
+    place: Place | None
+    changed: bool
+    def __init__(self, first: int, file: int, place: Place | None = None) -> None: ...
+    def add(self, seq: int) -> None: ...
+    def has(self, seq: int) -> bool: ...
+    def drop_one(self, seq: int) -> None: ...
+    def copy(self) -> Extent: ...
+    def bitmap(self) -> bytes: ...
+    @staticmethod
+    def of(first: int, last: int, place: Place | None, bitmap: bytes, nbytes: int = 0) -> Extent: ...
+    def part(self, first: int, last: int, place: Place | None) -> Extent: ...
+
+class DiskShelf(Shelf):
+    id: int
+    name: str
+    definition: bytes
+    store: Shelves
+    extents: list[Extent]
+    updates: dict[int, tuple[int, int]]
+    last_seq: int
+    removed: bool
+    changed: bool
+    def __init__(self, store: Shelves, id: int, name: str, definition: bytes, last_seq: int) -> None: ...  # noqa: A002
+    def holder(self, seq: int) -> Extent | None: ...
+    def extent_from(self, first: int) -> Extent | None: ...
+    def replace(self, extents: list[Extent]) -> None: ...
+    def live(self) -> int: ...
+
+class Shelves(Store):
+    journal: Journal
+    file: int
+    file_used: int
+    file_bytes: int
+    touched: set[DiskShelf]
+    idle_dirty: bool
+    def record(self, kind: int, node: int, seq: int, payload: bytes) -> None: ...
+    def next_file(self) -> None: ...
+
+def live_records(
+    data: bytes,
+    start: int,
+    end: int,
+    extents: Mapping[int, Extent],
+    updates: Mapping[tuple[int, int], tuple[int, int]],
+    emit: Callable[[int, int, int, int], Buffer],
+) -> None: ...

@@ -1,0 +1,279 @@
+"""Shelves and what is live on them: a bit for each message, by file of the journal and by page.
+
+All of it belongs to the thread that owns the store; only sealed groups leave it, through the journal.
+"""
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+
+from broker.store.records cimport HEAD_BYTES, Buffer, Head, next_record
+from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, REMOVE, UPDATE
+from broker.store.port cimport Shelf, Store
+from broker.store.port import DURABLE, REDELIVERED, SPARED
+from broker.store.journal cimport Journal
+from broker.store.journal import group_bytes
+
+cdef int RECORD_MESSAGE = MESSAGE, RECORD_FORGET = FORGET, RECORD_UPDATE = UPDATE
+cdef int GIVEN_BACK = DURABLE | REDELIVERED
+cdef int GIVEN_BACK_SPARED = GIVEN_BACK | SPARED
+
+# A new group goes to the next file where less than this is left of the present one; a group that
+# turns out larger makes its file longer.
+cdef long MARGIN_BYTES = 1 << 18
+
+
+cdef class Extent:
+    """Messages of one shelf that stand together, in a file of the journal or (``place``) in a page.
+
+    ``live`` counts those that are not done with, ``nbytes`` what they have together.
+    """
+
+    def __init__(self, long first, long file, object place=None):
+        self.first = first
+        self.last = first - 1
+        self.file = file
+        self.place = place
+
+    def __dealloc__(self):
+        free(self.bits)
+
+    cdef object grow(self, long seq):
+        """Take a message in; the caller has seen that it is behind all others."""
+        cdef long at = seq - self.first
+        cdef long wanted = (at >> 3) + 1
+        cdef unsigned char *grown
+        if seq <= self.last:
+            raise ValueError(f"message {seq} comes after {self.last}")
+        if wanted > self.room_bytes:
+            wanted = max(2 * self.room_bytes, wanted, 64)
+            grown = <unsigned char *>realloc(self.bits, wanted)
+            if grown == NULL:
+                raise MemoryError()
+            memset(grown + self.room_bytes, 0, wanted - self.room_bytes)
+            self.bits = grown
+            self.room_bytes = wanted
+        self.bits[at >> 3] |= 1 << (at & 7)
+        self.last = seq
+        self.live += 1
+
+    cdef bint holds(self, long seq) noexcept:
+        cdef long at = seq - self.first
+        return self.first <= seq <= self.last and (self.bits[at >> 3] >> (at & 7)) & 1
+
+    cdef bint drop(self, long seq) noexcept:
+        cdef long at = seq - self.first
+        if not self.holds(seq):
+            return False
+        self.bits[at >> 3] &= ~(1 << (at & 7))
+        self.live -= 1
+        self.changed = True
+        return True
+
+    def add(self, long seq):
+        """Take a message in, behind all others."""
+        self.grow(seq)
+
+    def has(self, long seq):
+        """Whether the message is live."""
+        return self.holds(seq)
+
+    def drop_one(self, long seq):
+        """The message is not live any more."""
+        self.drop(seq)
+
+    def copy(self):
+        """The same as it is now."""
+        cdef Extent extent = Extent.of(self.first, self.last, self.place, self.bitmap(), self.nbytes)
+        extent.file = self.file
+        return extent
+
+    def bitmap(self):
+        """A bit for each number from ``first`` to ``last``, as bytes."""
+        return PyBytes_FromStringAndSize(<char *>self.bits, (self.last - self.first + 8) >> 3)
+
+    @staticmethod
+    def of(long first, long last, object place, bytes bitmap, long nbytes=0):
+        """A page's extent as it was kept."""
+        cdef Extent extent = Extent(first, 0, place)
+        cdef long at
+        extent.nbytes = nbytes
+        extent.room_bytes = max(PyBytes_GET_SIZE(bitmap), 1)
+        extent.bits = <unsigned char *>calloc(extent.room_bytes, 1)
+        if extent.bits == NULL:
+            raise MemoryError()
+        memcpy(extent.bits, PyBytes_AS_STRING(bitmap), PyBytes_GET_SIZE(bitmap))
+        extent.last = last
+        for at in range(last - first + 1):
+            extent.live += (extent.bits[at >> 3] >> (at & 7)) & 1
+        return extent
+
+    def part(self, long first, long last, object place):
+        """The live messages of a range as an extent of its own, in a page."""
+        cdef Extent extent = Extent(first, 0, place)
+        cdef long seq
+        extent.grow(last)
+        extent.live = 0
+        extent.bits[(last - first) >> 3] &= ~(1 << ((last - first) & 7))
+        for seq in range(first, last + 1):
+            if self.holds(seq):
+                extent.bits[(seq - first) >> 3] |= 1 << ((seq - first) & 7)
+                extent.live += 1
+        return extent
+
+
+cdef class DiskShelf(Shelf):
+    """One node's messages on disk. ``updates``: sequence number to (flags, delivery count) where they changed.
+
+    The flags of an update come on top of those that the message was kept with.
+    """
+
+    def __init__(self, Shelves store, long id, str name, bytes definition, long last_seq):
+        self.store = store
+        self.id = id
+        self.name = name
+        self.definition = definition
+        self.last_seq = last_seq
+        self.extents = []
+        self.updates = {}
+        self.changed = True
+
+    cpdef object append(self, long seq, long flags, long delivery_count, long expires_ms, bytes data):
+        cdef Extent extent = self.latest
+        if extent is None or extent.file != self.store.file:
+            extent = Extent(seq, self.store.file)
+            self.latest = extent
+            self.extents.append(extent)
+        extent.grow(seq)
+        extent.nbytes += PyBytes_GET_SIZE(data)
+        self.last_seq = seq
+        self.changed = True
+        self.store.buffer.add(RECORD_MESSAGE, self.id, seq, flags, delivery_count, expires_ms, data)
+        self.store.open_records += 1
+
+    cpdef object update(self, long seq, long delivery_count, bint spared=False):
+        cdef Extent extent = self.extent_of(seq)
+        cdef int flags = GIVEN_BACK_SPARED if spared else GIVEN_BACK
+        if extent is None:
+            return
+        self.updates[seq] = (flags, delivery_count)
+        if extent.place is not None:
+            extent.changed = True
+            self.store.touched.add(self)
+        self.store.buffer.add(RECORD_UPDATE, self.id, seq, flags, delivery_count, 0, b"")
+        self.store.open_records += 1
+
+    cpdef object forget(self, long seq, long nbytes):
+        cdef Extent extent = self.hint
+        if extent is None or not extent.holds(seq):
+            extent = self.extent_of(seq)
+            if extent is None:
+                return
+            self.hint = extent
+        extent.drop(seq)
+        extent.nbytes -= nbytes
+        if extent.place is not None:
+            self.store.touched.add(self)
+        if self.updates:
+            self.updates.pop(seq, None)
+        # The size stands where a message's expiry would, so that replay can count what a page still has.
+        self.store.buffer.add(RECORD_FORGET, self.id, seq, 0, 0, nbytes, b"")
+        self.store.open_records += 1
+
+    cdef Extent extent_of(self, long seq):
+        """The extent in which this message is live."""
+        cdef long low = 0, high = len(self.extents), middle
+        cdef Extent extent
+        while low < high:
+            middle = (low + high) >> 1
+            extent = self.extents[middle]
+            if extent.last < seq:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(self.extents):
+            return None
+        extent = self.extents[low]
+        return extent if extent.holds(seq) else None
+
+    def holder(self, long seq):
+        """The extent in which this message is live, or None."""
+        return self.extent_of(seq)
+
+    def extent_from(self, long first):
+        """The extent that begins with this number, or None."""
+        for extent in self.extents:
+            if extent.first == first:
+                return extent
+        return None
+
+    def replace(self, list extents):
+        """Other extents instead of those there are."""
+        self.extents = extents
+        self.hint = None
+        if self.latest is not None and self.latest not in extents:
+            self.latest = None
+
+    def live(self):
+        """How many messages are on it."""
+        return sum(extent.live for extent in self.extents)
+
+
+cdef class Shelves(Store):
+    """The open group. ``file`` is the journal file it goes to, ``file_used`` what that has taken at most."""
+
+    def __init__(self):
+        Store.__init__(self)
+        self.buffer = Buffer()
+        self.touched = set()
+
+    def record(self, int kind, long node, long seq, bytes payload):
+        """Something else than a message, in the open group."""
+        self.buffer.add(kind, node, seq, 0, 0, 0, payload)
+        self.open_records += 1
+
+    cpdef object seal(self):
+        cdef long size = self.buffer.size, count = self.buffer.count
+        cdef uint64_t chain = self.buffer.chain
+        if count == 0:
+            return
+        self.journal.push(self.buffer.release(), size, self.group, count, self.file, chain)
+        self.group += 1
+        self.open_records = 0
+        self.idle_dirty = True
+        self.file_used += group_bytes(size)
+        if self.file_used > self.file_bytes - MARGIN_BYTES:
+            self.next_file()
+
+    def next_file(self):
+        """The next group goes to the next file."""
+        raise NotImplementedError
+
+
+def live_records(bytes data, long start, long end, dict extents, dict updates, object emit):
+    """Copy a group's live messages to where they belong: ``emit(shelf id)`` gives the Buffer of a shelf's page.
+
+    ``extents``: by shelf id, the live messages of this file; ``updates`` by (shelf id, sequence number).
+    The records were verified by whoever found the group.
+    """
+    cdef const char *bytes_at = PyBytes_AS_STRING(data)
+    cdef const Head *head
+    cdef Extent extent
+    cdef Buffer into
+    cdef long following
+    while start < end:
+        head = <const Head *>(bytes_at + start)
+        following = start + HEAD_BYTES + ((head.length + 7) & ~<long>7)
+        if head.kind == RECORD_MESSAGE:
+            extent = extents.get(head.node)
+            if extent is not None and extent.holds(head.seq):
+                into = emit(head.node, head.seq, following - start, head.length)
+                update = updates.get((head.node, head.seq)) if updates else None
+                if update is None:
+                    into.copy(bytes_at + start, following - start)
+                else:
+                    into.add(RECORD_MESSAGE, head.node, head.seq, head.flags | <int>update[0], update[1],
+                             head.expires_ms, PyBytes_FromStringAndSize(bytes_at + start + HEAD_BYTES, head.length))
+        start = following

@@ -1,0 +1,55 @@
+"""AMQP 1.0 queues as a sink and a source of PySpark.
+
+An ordinary AMQP client on Qpid Proton: nothing here imports anything else of the broker, so that a zip of
+this folder is all that executors need (``--py-files``). Spark finds ``DefaultSource`` by itself where the
+package is installed; elsewhere ``spark.dataSource.register(AmqpDataSource)``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from .options import parse
+
+if TYPE_CHECKING:
+    from .writer import BatchWriter, StreamWriter
+
+
+class AmqpDataSource(DataSource):
+    """``format("amqp")``. Nothing is connected by any of these: they only check what was asked for."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "amqp"
+
+    def schema(self) -> StructType:
+        from .decode import SCHEMA
+
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from .batch import BrowseReader
+
+        return BrowseReader(parse(self.options, "source"), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        from .stream import QueueReader
+
+        return QueueReader(parse(self.options, "source"), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from .writer import BatchWriter
+
+        return BatchWriter(parse(self.options, "sink"), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  Spark's name
+        from .writer import StreamWriter
+
+        return StreamWriter(parse(self.options, "sink"), schema)
+
+
+class DefaultSource(AmqpDataSource):
+    """What Spark looks for in modules whose names begin with ``pyspark_``."""
