@@ -7,7 +7,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 # Every .pxd beside a .py types that file for compilation; every .pyx is compiled only. The numbers
-# in codes.pxd are C constants, which need no module of their own.
+# in constants.pxd are C constants, which need no module of their own.
 CONSTANTS = Path("broker/constants.py")
 ROOT = Path(__file__).parent
 SOURCES = sorted(

@@ -1,4 +1,4 @@
-"""The numbers of codes.py, for what is compiled."""
+"""The numbers of constants.py, for what is compiled."""
 
 cdef extern from *:
     """

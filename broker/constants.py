@@ -1,4 +1,4 @@
-"""The numbers of the message path, one list for Python and (``codes.pxd``) for what is compiled.
+"""The numbers of the message path, one list for Python and (``constants.pxd``) for what is compiled.
 
 Both files say the same; a test holds them together.
 """
@@ -37,7 +37,7 @@ TAKEN = 0
 LATE = 1
 VIOLATION = 2
 
-# What Engine.arrive answers (engine.py).
+# What Engine.arrive answers (engine/engine.py).
 ACCEPTED = 1  # in the node: settle it as accepted
 REFUSED = 2  # no room and no waiting: settle it as rejected, amqp:resource-limit-exceeded
 PARK = 3  # no room yet: the link parks it and settles when it is admitted

@@ -1,4 +1,4 @@
-"""codes.py and constants.pxd are one list in two languages."""
+"""constants.py and constants.pxd are one list in two languages."""
 
 from __future__ import annotations
 

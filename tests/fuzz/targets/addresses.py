@@ -87,7 +87,7 @@ def _quantities(text: str) -> None:
 TARGET = Target(
     "addresses",
     check,
-    ("endpoints.py", "client/url.py", "amqp/addresses.py", "policy/match.py", "units.py"),
+    ("config/listeners.py", "client/url.py", "amqp/control/addresses.py", "config/patterns.py", "units.py"),
     tuple(WORDS.split()),
     largest=300,
 )

@@ -36,4 +36,4 @@ def _followed(module: ModuleType, encoded: bytes, sizes: bytes | tuple[int, ...]
     return all(body.feed(piece) for piece in cut(encoded, sizes)) and body.is_whole()
 
 
-TARGET = Target("bodyscan", check, ("bodyscan.py",), AMQP_WORDS, largest=6000)
+TARGET = Target("bodyscan", check, ("codec/bodyscan.py",), AMQP_WORDS, largest=6000)

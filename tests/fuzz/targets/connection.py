@@ -141,11 +141,9 @@ def _nothing(*_: object) -> None:
 
 
 FILES = (
-    *(
-        f"amqp/{name}"
-        for name in ("wire.pyx", "sentry.pyx", "frames.pyx", "peer.py", "container.py", "reactor.py")
-    ),
-    *("amqp/answers.py", "amqp/filters.py", "amqp/decoding.py", "engine.py"),
+    *("amqp/links/connection.pyx", "amqp/guard/frame_guard.pyx", "amqp/guard/outgoing_frames.pyx"),
+    *("amqp/control/connection.py", "amqp/container.py", "amqp/loop/reactor.py"),
+    *("amqp/guard/flow_reply.py", "amqp/links/filters.py", "amqp/control/decoding.py", "engine/engine.py"),
     *("queues/queue.py", "queues/dispatch.py"),
 )
 TARGET = Target(

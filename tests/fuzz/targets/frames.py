@@ -40,7 +40,7 @@ def _followed(stream: bytes, sizes: bytes | tuple[int, ...]) -> object:
 TARGET = Target(
     "frames",
     check,
-    ("amqp/frames.pyx",),
+    ("amqp/guard/outgoing_frames.pyx",),
     AMQP_WORDS,
     with_prefix(mutate_frames, havoc),
     largest=8192,

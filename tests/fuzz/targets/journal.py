@@ -125,7 +125,7 @@ def _word(kind: int, payload: bytes) -> bytes:
 TARGET = Target(
     "journal",
     check,
-    ("store/replay.py", "store/journal.pyx", "records.pyx", "store/files.py"),
+    ("store/replay.py", "store/journal.pyx", "store/records.pyx", "store/files.py"),
     tuple(_word(*each) for each in RECORDS),
     largest=1024,
 )

@@ -117,4 +117,4 @@ def _agree_with_proton(data: bytes, bits: int) -> None:
     expect(bool(bits & python.HAS_EXPIRY) == (expiry > 0), "whether it expires", properties)
 
 
-TARGET = Target("message", check, ("message.py",), AMQP_WORDS, largest=1024)
+TARGET = Target("message", check, ("codec/message.py",), AMQP_WORDS, largest=1024)

@@ -89,5 +89,8 @@ _NAMES = {each.name for each in fields(NodeSettings)} - set(SHORTHANDS)
 
 
 TARGET = Target(
-    "policies", check, ("policy/load.py", "policy/effective.py", "policy/match.py", "yamlsource.py"), WORDS
+    "policies",
+    check,
+    ("config/policy_files.py", "config/policies.py", "config/patterns.py", "config/yaml.py"),
+    WORDS,
 )

@@ -141,8 +141,10 @@ def _changed(message: bytes, changes: bytes, which: int) -> bytes:
 TARGET = Target(
     "sasl",
     check,
-    ("amqp/sasl.py", "saslframes.py", "security/scram.py", "security/simple.py", "security/authentication.py",
-     "security/users.py"),
+    (
+        *("amqp/control/sasl.py", "codec/sasl.py", "security/scram.py", "security/simple.py"),
+        *("security/authentication.py", "security/users.py"),
+    ),
     WORDS,
     with_prefix(mutate_frames, havoc),
     largest=2048,

@@ -59,7 +59,12 @@ def _opposite(text: str) -> Selector | None:
 TARGET = Target(
     "selector",
     check,
-    ("queues/selector.py", "queues/condition.py", "queues/like.py", "queues/identifiers.py"),
+    (
+        "queues/selector/selector.py",
+        "queues/selector/condition.py",
+        "queues/selector/like.py",
+        "queues/selector/identifiers.py",
+    ),
     tuple(f"{word} ".encode() for word in WORDS.split()),
     largest=2048,
 )

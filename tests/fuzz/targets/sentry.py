@@ -67,5 +67,10 @@ def _followed(stream: bytes, sizes: bytes | tuple[int, ...], allows: bool) -> ob
 
 
 TARGET = Target(
-    "sentry", check, ("amqp/sentry.pyx",), AMQP_WORDS, with_prefix(mutate_frames, havoc), largest=8192
+    "sentry",
+    check,
+    ("amqp/guard/frame_guard.pyx",),
+    AMQP_WORDS,
+    with_prefix(mutate_frames, havoc),
+    largest=8192,
 )

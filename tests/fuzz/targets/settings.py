@@ -40,6 +40,6 @@ def check(data: bytes) -> None:
 TARGET = Target(
     "settings",
     check,
-    ("settings.py", "fields.py", "endpoints.py", "yamlsource.py"),
+    ("config/broker.py", "config/fields.py", "config/listeners.py", "config/yaml.py"),
     (*NAMES, *VALUES, *WORDS[:40]),
 )

@@ -22,5 +22,5 @@ def check(data: bytes) -> None:
 
 
 TARGET = Target(
-    "shown", check, ("http/amqpvalue.py", "client/codec.py"), AMQP_WORDS, largest=2048, short=3000
+    "shown", check, ("codec/render.py", "codec/sections.py"), AMQP_WORDS, largest=2048, short=3000
 )

@@ -123,7 +123,7 @@ def _read(sock: socket.socket) -> bytes:
 TARGET = Target(
     "websocket",
     check,
-    ("http/tunnel.py",),
+    ("http/server/tunnel.py",),
     WORDS,
     lambda data, random: havoc(data, random, WORDS),
     LARGEST,
