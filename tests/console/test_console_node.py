@@ -180,7 +180,11 @@ def test_a_queue_is_deleted_once_its_name_is_typed(look: Open, api: Api) -> None
 def test_each_setting_says_where_it_comes_from(look: Open, api: Api) -> None:
     api("/queues", {"name": "full.origin", "arguments": {"max_count": 60}})
     page = look().node("queue", "full.origin")
-    page.locator("section", has_text="Every setting and its origin").locator("summary").click()
+    # What comes above it moves it away from under the pointer.
+    expect(page.locator("[aria-busy]")).to_have_count(0)
+    section = page.locator("section", has_text="Every setting and its origin")
+    section.locator("summary").click()
+    expect(section.locator("details")).to_have_attribute("open", "")
     rows = page.get_by_role("region", name="Effective settings").get_by_role("row")
     expect(rows.filter(has_text="flow_stop_count")).to_contain_text(re.compile(r"policies\.yaml:\d+"))
     expect(rows.filter(has_text="max_count")).to_contain_text("argument")
