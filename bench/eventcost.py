@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from broker.config.thresholds import BrokerDefaults, resolve
 from broker.engine.engine import Engine
-from broker.manage.events.teller import Teller, message_of
-from broker.manage.events.watch import Watch
+from broker.manage.events.teller import EventWriter, message_of
+from broker.manage.events.watch import NodeObserver
 
 NODES = 10_000
 FLAPS = 20_000
@@ -27,7 +27,7 @@ class Cost:
     def __init__(self) -> None:
         self.engine = Engine()
         self.engine.begin_turn(SECOND_NS)
-        self.watch = Watch(self.engine, lambda: None, lambda name: "")
+        self.watch = NodeObserver(self.engine, lambda: None, lambda name: "")
         self.watch.listen()
         settings = resolve({"flow_stop_count": 1, "flow_resume_count": 1}, BrokerDefaults())
         self.nodes = [self.engine.create(f"q{number}", settings) for number in range(NODES)]
@@ -86,7 +86,7 @@ def main() -> int:
     cost.work()
     cost.look()
     events = cost.watch.take()
-    teller = Teller(0, lambda messages: None)
+    teller = EventWriter(0, lambda messages: None)
     lines = [teller.line(event) for event in events]
     figures["its line of JSON, on the other thread"] = best(lambda: [*map(teller.line, events)], len(events))
     figures["its message, on the other thread"] = best(

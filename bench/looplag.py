@@ -21,7 +21,7 @@ from pathlib import Path
 from bench.barelog import natural
 from bench.measuring import Figures
 from broker.config.broker import Settings
-from broker.config.listeners import Address, Listener
+from broker.config.listeners import ListenAddress, Listener
 from broker.server.server import Server
 
 TICK_NS = 1_000_000
@@ -50,7 +50,7 @@ def measured(queues: int, seconds: float) -> Figures:
     with tempfile.TemporaryDirectory(prefix="sluice-lag-") as directory:
         settings = Settings(
             listeners=(Listener("127.0.0.1", 0, allow_plain=True),),
-            http=Address("127.0.0.1", 0),
+            http=ListenAddress("127.0.0.1", 0),
             data=Path(directory) / "data",
         )
         server = Server(settings)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.barelog import natural
 from broker.store.disk import DiskStore
-from broker.store.port import DURABLE, Shelf, Store
+from broker.store.port import DURABLE, QueueLog, Store
 
 SYNC_S = 30.0
 
@@ -50,7 +50,7 @@ class Bench:
 
     def __init__(self, store: Store, body_bytes: int, group: int) -> None:
         self.store, self.group = store, group
-        self.shelf: Shelf = store.shelve("bench", b"")
+        self.shelf: QueueLog = store.shelve("bench", b"")
         self.message = os.urandom(body_bytes)
         self.seq = 0
         self.spent = Spent()

@@ -17,7 +17,7 @@ from broker.config.thresholds import BrokerDefaults, resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.gate import Gate
-from broker.flow.ledger import Account, Budget, Port
+from broker.flow.ledger import ConnectionBudget, Port, ProducerCredit
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 from broker.store.memory import MemoryStore
@@ -106,7 +106,7 @@ class _Producer(Port):
         self.since_ms = -1.0
         self.longest_ms = 0.0
         self.links = 0
-        self.account: Account
+        self.account: ProducerCredit
 
     def attach(self) -> None:
         """Begin with a new link: what was heard of the one before, and is under way on it, is void."""
@@ -246,14 +246,14 @@ class _Run:
         self.bits = constants.IS_DURABLE if on_disk else 0
         self.engine = Engine(True, MemoryStore() if on_disk else None)
         self.engine.begin_turn(MS)
-        self.budget: Budget | None = None
+        self.budget: ConnectionBudget | None = None
         held = cell.budget * (cell.size + constants.HELD_BYTES)
         if cell.room == "memory":
             self.engine.limit(held, 0)
         elif on_disk:
             self.engine.limit(0, cell.budget * cell.size)
         elif cell.room == "connection":
-            self.budget = Budget(held)
+            self.budget = ConnectionBudget(held)
         self.nodes = self._make_nodes()
         taken = self.nodes if cell.room != "topic" else self.nodes[0].subscriptions
         rates = [cell.drain / len(taken)] * len(taken)

@@ -20,14 +20,14 @@ from http.client import HTTPConnection
 from bench.barelog import natural
 from bench.contenders import OURS, BenchError, Running
 from bench.measuring import Figures, Pace, load, number
-from broker.amqp.registry import Roster
+from broker.amqp.registry import ConnectionRegistry
 from broker.client.request import Management
 from broker.config.policies import PolicySet
 from broker.config.thresholds import BrokerDefaults
 from broker.engine.engine import Engine
 from broker.manage import calls
 from broker.manage.model import Model
-from broker.manage.survey import Wanted
+from broker.manage.survey import SurveyScope
 
 EVERY_S = 1.0
 
@@ -78,13 +78,13 @@ def longest_turn(queues: int) -> Figures:
     """
     engine = Engine()
     engine.begin_turn(time.monotonic_ns())
-    model = Model(engine, PolicySet(), BrokerDefaults(), Roster())
+    model = Model(engine, PolicySet(), BrokerDefaults(), ConnectionRegistry())
     for index in range(queues):
         model.create("queue", f"scraped.{index}", {"max_count": 1000})
     longest, totals = [], []
     for _ in range(6):
         turns: deque[Callable[[], None]] = deque()
-        question = calls.InParts(turns.append, lambda: model.survey(Wanted()))
+        question = calls.IncrementalCall(turns.append, lambda: model.survey(SurveyScope()))
         took = []
         while turns:
             begun = time.thread_time()

@@ -20,7 +20,7 @@ from bench.contenders import BenchError, Running
 from bench.measuring import BODY, Figures, Pace
 from broker.client.link import Connection
 from broker.client.load.load import Usage
-from broker.client.load.loop import Loop
+from broker.client.load.loop import LoadLoop
 from broker.codec import sections
 
 HEALTHY = 9
@@ -86,7 +86,7 @@ class Going:
     """One sender and its receivers, which move messages while one of the methods runs."""
 
     def __init__(
-        self, running: Running, address: str, loops: list[Loop], threads: ThreadPoolExecutor
+        self, running: Running, address: str, loops: list[LoadLoop], threads: ThreadPoolExecutor
     ) -> None:
         self._running = running
         self._address = address
@@ -112,11 +112,11 @@ class Going:
 @contextmanager
 def _going(running: Running, address: str, receivers: int) -> Iterator[Going]:
     """One sender and so many receivers, each on a connection of its own."""
-    loops: list[Loop] = []
+    loops: list[LoadLoop] = []
     run = secrets.randbits(63)
     try:
         for first in range(0, receivers, MOST_OF_A_LOOP):
-            loop = Loop(run, FRAME, BODY, 1)
+            loop = LoadLoop(run, FRAME, BODY, 1)
             loops.append(loop)
             for index in range(first, min(first + MOST_OF_A_LOOP, receivers)):
                 loop.connect(running.url, address, is_sender=False, index=index - first)
@@ -138,7 +138,7 @@ def _slice(running: Running, seconds: float, address: str, receivers: int) -> Sl
         return going.measured(seconds)
 
 
-def _attach(loops: list[Loop], threads: ThreadPoolExecutor) -> None:
+def _attach(loops: list[LoadLoop], threads: ThreadPoolExecutor) -> None:
     deadline = time.monotonic() + ATTACH_S
     while not all(loop.attached for loop in loops):
         if time.monotonic() > deadline:
@@ -146,11 +146,11 @@ def _attach(loops: list[Loop], threads: ThreadPoolExecutor) -> None:
         _spin(loops, threads, 0.05)
 
 
-def _spin(loops: list[Loop], threads: ThreadPoolExecutor, seconds: float) -> None:
+def _spin(loops: list[LoadLoop], threads: ThreadPoolExecutor, seconds: float) -> None:
     list(threads.map(lambda loop: loop.spin(seconds), loops))
 
 
-def _received(loops: list[Loop]) -> int:
+def _received(loops: list[LoadLoop]) -> int:
     """Deliveries; a loop takes the copies that its other receivers get for repeats."""
     return sum(loop.received + loop.repeated for loop in loops)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from bench.attacks.companion import Burner, Companion
 from bench.attacks.machine import MOST_FOREIGN, Watch, spent_s
-from broker.client.load.loop import Loop
+from broker.client.load.loop import LoadLoop
 from broker.codec import sections
 from tests.wire.conftest import RunningBroker
 
@@ -71,11 +71,11 @@ class Line:
     turn_ms: float
 
 
-def pair_on(broker: RunningBroker, address: str, rate: float = 0.0) -> Loop:
+def pair_on(broker: RunningBroker, address: str, rate: float = 0.0) -> LoadLoop:
     """A producer and a consumer that have begun; the caller closes them."""
     body = bytes(97 + n % 26 for n in range(BODY_BYTES))
     frame = sections.header(durable=False) + sections.binary_body(body)
-    loop = Loop(secrets.randbits(63), frame, BODY_BYTES, 1, max_backlog=MOST_BACKLOG, rate=rate)
+    loop = LoadLoop(secrets.randbits(63), frame, BODY_BYTES, 1, max_backlog=MOST_BACKLOG, rate=rate)
     for is_sender in (False, True):
         loop.connect(broker.url, address, is_sender=is_sender, index=0)
     deadline_s = time.monotonic() + PATIENCE_S
@@ -87,7 +87,7 @@ def pair_on(broker: RunningBroker, address: str, rate: float = 0.0) -> Loop:
     return loop
 
 
-def slice_of(loop: Loop) -> float:
+def slice_of(loop: LoadLoop) -> float:
     """Messages a second, once what was before has settled."""
     loop.spin(SETTLE_S)
     began_s, before = time.monotonic(), loop.received
@@ -95,7 +95,7 @@ def slice_of(loop: Loop) -> float:
     return (loop.received - before) / (time.monotonic() - began_s)
 
 
-def round_of(loop: Loop, broker: RunningBroker, attacker: Companion, burner: Burner) -> Round:
+def round_of(loop: LoadLoop, broker: RunningBroker, attacker: Companion, burner: Burner) -> Round:
     """The attack, its control and neither."""
     watch = Watch((broker.process.pid, attacker.pid, burner.pid))
     before_s, began_s = spent_s(attacker.pid), time.monotonic()

@@ -12,19 +12,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.amqp.control import lifetimes
-from broker.amqp.control.connection import Peer, new_container_name
+from broker.amqp.control.connection import ConnectionControl, new_container_name
 from broker.amqp.control.sole import SoleConnections
 from broker.amqp.control.temporary import TemporaryNodes
-from broker.amqp.links.connection import Connection as Wire
+from broker.amqp.links.connection import ConnectionIO as Wire
 from broker.amqp.links.connection import ConsumerLink, ProducerLink
 from broker.amqp.links.consumers import Sampler, fit
 from broker.amqp.loop.client_quotas import Quotas
-from broker.amqp.loop.control_quota import Lane
+from broker.amqp.loop.control_quota import ControlQuota
 from broker.amqp.loop.later import LongAnswers
 from broker.amqp.loop.timers import Timers
 from broker.amqp.management import Awaited, ManagementNode, Pending, at_once
-from broker.amqp.registry import Roster
-from broker.amqp.trace import Reader, Tap
+from broker.amqp.registry import ConnectionRegistry
+from broker.amqp.trace import FrameReader, Tap
 from broker.config.thresholds import from_arguments, resolve
 from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node
@@ -35,7 +35,7 @@ from broker.security.acl import Action
 if TYPE_CHECKING:
     from broker.config.broker import Settings
     from broker.manage.model import Model
-    from broker.manage.tracing import Trace
+    from broker.manage.tracing import TraceRequest
 
 log = logging.getLogger("sluice.amqp")
 
@@ -56,7 +56,7 @@ class Container:
     for an answer to a drain, connections whose links take turns. ``timers`` are what it looks at.
     """
 
-    def __init__(self, engine: Engine, model: Model, roster: Roster, settings: Settings) -> None:
+    def __init__(self, engine: Engine, model: Model, roster: ConnectionRegistry, settings: Settings) -> None:
         self.engine = engine
         self.model = model
         self.peers = roster.peers
@@ -67,10 +67,10 @@ class Container:
         self.answers: list[ConsumerLink] = []
         self.turns: list[Wire] = []
         # Connections that are over, and some of whose links are still there.
-        self.parting: dict[Peer, None] = {}
+        self.parting: dict[ConnectionControl, None] = {}
         # What is done beside messages has its time from here; and the requests that wait for it.
-        self.lane = Lane(settings.limits.control_share, time.monotonic_ns())
-        self.requests: deque[tuple[Peer, bytes, Callable[[], None]]] = deque()
+        self.lane = ControlQuota(settings.limits.control_share, time.monotonic_ns())
+        self.requests: deque[tuple[ConnectionControl, bytes, Callable[[], None]]] = deque()
         self._sampler = Sampler(engine)
         # Dynamic nodes whose link is gone, and what they still wait for.
         self.orphans: dict[Node, int] = {}
@@ -80,7 +80,9 @@ class Container:
         self.timers = Timers()
         self.subscriptions = model.subscriptions
         # Links whose terminus lasts, by user, container-id, link name and whether the peer sends.
-        self.names: dict[tuple[str, str, str, bool], tuple[Peer, ProducerLink | ConsumerLink]] = {}
+        self.names: dict[
+            tuple[str, str, str, bool], tuple[ConnectionControl, ProducerLink | ConsumerLink]
+        ] = {}
         self._numbers = itertools.count(1)
         limits = settings.limits
         # Brings a function to the reactor's thread, once there is one.
@@ -111,7 +113,12 @@ class Container:
         return self.model.resolve(address, wanted_kind, user, asked)
 
     def temporary_node(
-        self, peer: Peer, kind: str = "queue", *, user: str = "", asked: Mapping[str, object] = NOTHING
+        self,
+        peer: ConnectionControl,
+        kind: str = "queue",
+        *,
+        user: str = "",
+        asked: Mapping[str, object] = NOTHING,
     ) -> Node:
         """A node that is made for a link of this connection; it goes by its lifetime policy.
 
@@ -185,7 +192,7 @@ class Container:
         """Once a second: the rates of all consumers, and who is slow."""
         self._sampler.sample(self.peers, now_ns)
 
-    def trace(self, order: Trace) -> bool:
+    def trace(self, order: TraceRequest) -> bool:
         """Log a connection's frames for a while; whether there is such a connection."""
         peer = next((each for each in self.peers if each.id == order.connection), None)
         if peer is None:
@@ -199,7 +206,7 @@ class Container:
         def end() -> None:
             wire.tap = None
 
-        readers = Reader(*wire.incoming.position()), Reader(*wire.outgoing.position())
+        readers = FrameReader(*wire.incoming.position()), FrameReader(*wire.outgoing.position())
         tap = wire.tap = Tap(peer.id, peer.address, order.frames, readers, end)
         due_ns = self.engine.now_ns + order.seconds * SECOND_NS
         self.at(due_ns, lambda _: tap.finish("its time is over"))
@@ -215,7 +222,7 @@ class Container:
                 fit(consumer, settings, self.engine.now_ns)
         self.engine.touch(node)
 
-    def manage(self, peer: Peer, request: bytes, done: Callable[[], None] | None) -> bool:
+    def manage(self, peer: ConnectionControl, request: bytes, done: Callable[[], None] | None) -> bool:
         """Answer a peer's management request if there is time for it: true. With ``done``, which is called
         afterwards, it waits until there is; false where too many do.
         """
@@ -247,7 +254,7 @@ class Container:
             self._manage(peer, request)
             done()
 
-    def _manage(self, peer: Peer, request: bytes) -> None:
+    def _manage(self, peer: ConnectionControl, request: bytes) -> None:
         awaited: list[Awaited] = []
         answer = self._management.begin(request, peer.identity, awaited.append)
         if isinstance(answer, Pending):
@@ -260,7 +267,7 @@ class Container:
             text = "a management request without a usable reply-to was ignored"
             log.info(text, extra=peer.about())
 
-    def _manage_later(self, peer: Peer, pending: Pending) -> None:
+    def _manage_later(self, peer: ConnectionControl, pending: Pending) -> None:
         """Answer what takes long, without the loop."""
         if self.post is None:
             self._reply(peer, pending.reply_to, pending.answer(at_once))
@@ -276,7 +283,7 @@ class Container:
         if not answers.submit(pending.answer, done):
             self._reply(peer, pending.reply_to, pending.refused("too much is being worked out; try again"))
 
-    def _await(self, peer: Peer, awaited: Awaited) -> None:
+    def _await(self, peer: ConnectionControl, awaited: Awaited) -> None:
         """Answer when the disk has been read."""
 
         def go_on() -> None:
@@ -286,7 +293,7 @@ class Container:
 
         awaited.browsing.told = go_on
 
-    def _reply(self, peer: Peer, reply_to: str, reply: bytes) -> None:
+    def _reply(self, peer: ConnectionControl, reply_to: str, reply: bytes) -> None:
         """Send an answer; one nobody waits for any more, or reads, is dropped."""
         node = peer.replies.get(reply_to)
         if node is None and self._may_answer_at(peer, reply_to):
@@ -302,7 +309,7 @@ class Container:
         # What the answer promises is on disk before anybody can read it.
         self.engine.put_behind(node, reply)
 
-    def _may_answer_at(self, peer: Peer, reply_to: str) -> bool:
+    def _may_answer_at(self, peer: ConnectionControl, reply_to: str) -> bool:
         """Whether who asks may send there, or had the node made for answers."""
         authority, ownership = self.model.authority, self.model.ownership
         if authority.allows(peer.identity, Action.SEND, reply_to):
@@ -310,7 +317,7 @@ class Container:
         node = self.engine.nodes.get(reply_to) if reply_to.startswith(f"{TEMPORARY}/") else None
         return node is not None and bool(peer.rights.maker) and ownership.user(node) == peer.rights.maker
 
-    def _has_room(self, peer: Peer, node: Node) -> bool:
+    def _has_room(self, peer: ConnectionControl, node: Node) -> bool:
         """Whether one more answer may wait there."""
         waiting = sum(each.gate.depth_bytes for each in {node, *peer.replies.values()})
         return waiting <= (UNREAD_TIGHT_BYTES if self.engine.memory.closed else UNREAD_BYTES)

@@ -16,20 +16,20 @@ from uuid import UUID
 
 from proton import Message, ProtonException, int32, uint
 
-from broker.amqp.loop.later import Ask
+from broker.amqp.loop.later import AskLoop
 from broker.amqp.operations import NODE, OPERATIONS
 from broker.codec.bounds import is_bounded
 from broker.codec.owned import decode_message
 from broker.errors import ConflictError, ForbiddenError, NotFoundError, OperatorError
 from broker.loggers import SOMEBODY, about
-from broker.manage.acting import Acting
+from broker.manage.acting import AuthorizedModel
 from broker.manage.attributes import PREFIX, ROWS, names
 from broker.manage.authority import INTERNAL
 from broker.manage.bindings import Binding
 from broker.manage.browsing import Browsing
 from broker.manage.calls import Steps
 from broker.manage.model import Model, ended
-from broker.manage.tracing import FRAMES, SECONDS, Trace
+from broker.manage.tracing import FRAMES, SECONDS, TraceRequest
 from broker.security.identity import Identity
 
 ADDRESS = "$management"
@@ -73,7 +73,7 @@ class Request:
     name: str | None
     properties: Mapping[str, object]
     body: object
-    model: Acting
+    model: AuthorizedModel
 
     def argument(self, key: str) -> object:
         """An argument of an operation, from the body's map or the application properties."""
@@ -159,7 +159,7 @@ class Later:
     steps: Callable[[Any], Steps[list[str]]]
     dry_run: bool = False
 
-    def changed(self, ask: Ask) -> Answer:
+    def changed(self, ask: AskLoop) -> Answer:
         """The answer, with the names that the last step gives."""
         found = self.read()
         return OK, {"changed": ask(lambda: self.steps(found))}
@@ -170,7 +170,7 @@ class Pending:
     """A request that is still to be worked out; ``answer`` encodes it, on any thread but the loop's."""
 
     reply_to: str
-    answer: Callable[[Ask], bytes]
+    answer: Callable[[AskLoop], bytes]
     refused: Callable[[str], bytes]
     dry_run: bool = False
 
@@ -251,7 +251,7 @@ class ManagementNode:
             message = decode_message(data)
             reply_to = message.reply_to
             correlation = _correlation(message)
-            request = _request(message, Acting(self._model, identity))
+            request = _request(message, AuthorizedModel(self._model, identity))
         except MALFORMED:
             return None
         if not reply_to:
@@ -497,7 +497,7 @@ class ManagementNode:
             request.number("frames", FRAMES),
             request.number("seconds", SECONDS),
         )
-        return OK, asdict(request.model.trace(Trace(*given)))
+        return OK, asdict(request.model.trace(TraceRequest(*given)))
 
     def _apply(self, request: Request) -> Later:
         model = request.model
@@ -514,7 +514,7 @@ class ManagementNode:
         return Later(lambda: model.read_text(given, file, dry_run), steps, dry_run)
 
 
-def _request(message: Message, model: Acting) -> Request:
+def _request(message: Message, model: AuthorizedModel) -> Request:
     properties = _plain(message.properties or {})
     if not isinstance(properties, dict):
         raise TypeError("application properties are a map")

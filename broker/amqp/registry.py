@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, TypeVar
 from broker.amqp.links.connection import ConsumerLink, ProducerLink, RelayLink
 from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
-from broker.flow.ledger import Account
+from broker.flow.ledger import ProducerCredit
 from broker.manage.views import ConnectionView, ConsumerView, ProducerView, SessionView
 
 if TYPE_CHECKING:
-    from broker.amqp.control.connection import Peer
+    from broker.amqp.control.connection import ConnectionControl
 
 log = logging.getLogger("sluice.amqp")
 
 Link = TypeVar("Link", ProducerLink, ConsumerLink)
 
 
-class Roster:
+class ConnectionRegistry:
     """Every connection that has authenticated; implements ``manage.views.Links``."""
 
     def __init__(self) -> None:
-        self.peers: set[Peer] = set()
+        self.peers: set[ConnectionControl] = set()
 
     def every(self, kind: str) -> Iterator[object]:
         """The views of one kind, each made when it is asked for: connections may come and go between two."""
@@ -84,14 +84,14 @@ class Roster:
             if node_name is None or link.node.name == node_name
         ]
 
-    def _links(self, kind: type[Link]) -> Iterator[tuple[Peer, Link]]:
+    def _links(self, kind: type[Link]) -> Iterator[tuple[ConnectionControl, Link]]:
         for peer in sorted(self.peers, key=lambda peer: peer.number):
             for link in peer.wire.links:
                 if isinstance(link, kind):
                     yield peer, link
 
 
-def _accounts(link: ProducerLink) -> list[tuple[Node, Account]]:
+def _accounts(link: ProducerLink) -> list[tuple[Node, ProducerCredit]]:
     if isinstance(link, RelayLink):
         return link.open_accounts()
     if link.node is None or link.account is None:
@@ -99,7 +99,7 @@ def _accounts(link: ProducerLink) -> list[tuple[Node, Account]]:
     return [(link.node, link.account)]
 
 
-def _connection_view(peer: Peer) -> ConnectionView:
+def _connection_view(peer: ConnectionControl) -> ConnectionView:
     return ConnectionView(
         id=peer.id,
         container=peer.name,
@@ -115,7 +115,7 @@ def _connection_view(peer: Peer) -> ConnectionView:
     )
 
 
-def _link_views(peer: Peer) -> Iterator[object]:
+def _link_views(peer: ConnectionControl) -> Iterator[object]:
     for link in list(peer.wire.links):
         if link not in peer.wire.links:
             continue  # gone since the last view, and Proton's part of it with it
@@ -125,7 +125,7 @@ def _link_views(peer: Peer) -> Iterator[object]:
             yield from [_producer_view(peer, link, *each) for each in _accounts(link)]
 
 
-def _session_views(peer: Peer) -> list[SessionView]:
+def _session_views(peer: ConnectionControl) -> list[SessionView]:
     found = []
     for channel in peer.channels():
         links = [link for link in peer.wire.links if link.channel == channel]
@@ -145,7 +145,9 @@ def _session_views(peer: Peer) -> list[SessionView]:
     return found
 
 
-def _producer_view(peer: Peer, link: ProducerLink, node: Node, account: Account) -> ProducerView:
+def _producer_view(
+    peer: ConnectionControl, link: ProducerLink, node: Node, account: ProducerCredit
+) -> ProducerView:
     return ProducerView.of(
         account,
         id=link.id,
@@ -159,7 +161,7 @@ def _producer_view(peer: Peer, link: ProducerLink, node: Node, account: Account)
     )
 
 
-def _consumer_view(peer: Peer, link: ConsumerLink) -> ConsumerView:
+def _consumer_view(peer: ConnectionControl, link: ConsumerLink) -> ConsumerView:
     return ConsumerView.of(
         link.window,
         id=link.id,

@@ -76,7 +76,7 @@ class Frame:
     size: int
 
 
-class Reader:
+class FrameReader:
     """One direction's bytes as frames; it begins within ``skip`` bytes of a frame, or behind ``begun``."""
 
     def __init__(self, skip: int, begun: bytes) -> None:
@@ -108,7 +108,7 @@ class Tap:
         connection: str,
         peer: str,
         frames: int,
-        readers: tuple[Reader, Reader],
+        readers: tuple[FrameReader, FrameReader],
         end: Callable[[], None],
     ) -> None:
         self._connection = connection
@@ -133,7 +133,7 @@ class Tap:
             self._end()
             log.info("%s: trace ended: %s", self._connection, why, extra=self._fields())
 
-    def _tell(self, way: str, reader: Reader, data: bytes) -> None:
+    def _tell(self, way: str, reader: FrameReader, data: bytes) -> None:
         if self._over:
             return
         try:

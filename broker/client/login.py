@@ -21,7 +21,7 @@ class LoginError(Exception):
     """The exchange makes no sense, or the broker isn't who it should be."""
 
 
-class Login:
+class LoginExchange:
     """One connection's exchange."""
 
     def __init__(self, user: str, password: str) -> None:

@@ -8,7 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 
 import cproton_ffi as _  # the one Proton of the process: its symbols have to be there first
 
-from broker.client.login import Login, LoginError
+from broker.client.login import LoginExchange, LoginError
 
 cdef extern from *:
     """
@@ -84,7 +84,7 @@ cdef class Plugin:
     cdef readonly str fault
 
     def __init__(self, user, password):
-        self.login = Login(user, password)
+        self.login = LoginExchange(user, password)
         self.fault = ""
 
     cdef void say(self, void *transport, bytes data, int state) noexcept:

@@ -36,7 +36,7 @@ cpdef bytes message_id(bytes data)
 cdef long _first_field(bytes data, long start)
 
 @cython.final
-cdef class Wanted:
+cdef class WantedFields:
     cdef public dict header, properties, names
     cdef public long lengths, last, slots
     cpdef long field(self, long section, long index) except -1
@@ -44,13 +44,13 @@ cdef class Wanted:
     cdef long _slot(self, dict slots, object key) except -1
 
 @cython.locals(places=list, last=long, end=long, at=long, before=long, code=long, start=long)
-cpdef list value_places(bytes data, Wanted wanted)
+cpdef list value_places(bytes data, WantedFields wanted)
 @cython.locals(count=long, at=long, left=long, index=long, following=long, slot=long)
 cdef bint _find_fields(bytes data, long start, long end, dict wanted, list places) except -1
 @cython.locals(at=long, left=long, value=long, following=long, slot=long)
-cdef bint _find_names(bytes data, long start, long end, Wanted wanted, list places) except -1
+cdef bint _find_names(bytes data, long start, long end, WantedFields wanted, list places) except -1
 @cython.locals(length=long)
-cdef long _slot_of_key(bytes data, long at, long end, Wanted wanted) except -2
+cdef long _slot_of_key(bytes data, long at, long end, WantedFields wanted) except -2
 @cython.locals(constructor=long)
 cpdef object value_at(bytes data, long at)
 @cython.locals(constructor=long)

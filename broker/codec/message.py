@@ -642,7 +642,7 @@ def annotations_of(data: bytes) -> bytes:
     return b""
 
 
-class Wanted:
+class WantedFields:
     """What somebody asks of every message: fields and application properties, each in a slot of its own."""
 
     def __init__(self) -> None:
@@ -671,7 +671,7 @@ class Wanted:
         return slots[key]
 
 
-def value_places(data: bytes, wanted: Wanted) -> list[int] | None:
+def value_places(data: bytes, wanted: WantedFields) -> list[int] | None:
     """Where the wanted values stand, by slot: -1 for one that the message doesn't have.
 
     The first of two application properties of one name counts. Sections and values that nobody asked for
@@ -724,7 +724,7 @@ def _find_fields(data: bytes, start: int, end: int, wanted: dict[int, int], plac
     return True
 
 
-def _find_names(data: bytes, start: int, end: int, wanted: Wanted, places: list[int]) -> bool:
+def _find_names(data: bytes, start: int, end: int, wanted: WantedFields, places: list[int]) -> bool:
     """Note where the values of the wanted keys of the map at ``start`` stand; False if it isn't whole."""
     at = _first_field(data, start)
     left = len(wanted.names)
@@ -741,7 +741,7 @@ def _find_names(data: bytes, start: int, end: int, wanted: Wanted, places: list[
     return True
 
 
-def _slot_of_key(data: bytes, at: int, end: int, wanted: Wanted) -> int:
+def _slot_of_key(data: bytes, at: int, end: int, wanted: WantedFields) -> int:
     """The slot of the key between ``at`` and ``end``; -1 for one that nobody asked for."""
     if data[at] == 0xA1 or data[at] == 0xA3:
         at += 2

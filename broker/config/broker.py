@@ -33,15 +33,15 @@ from broker.config.forwards import (
     BridgeType,
     ChannelDefinition,
     ChannelType,
+    NonEmptyText,
     RouteDefinition,
     RouteType,
-    Text,
 )
 from broker.config.listeners import (
     DEFAULT_PORT,
-    Address,
     AddressType,
     HostName,
+    ListenAddress,
     Listener,
     ListenerType,
     OriginType,
@@ -49,17 +49,17 @@ from broker.config.listeners import (
 from broker.config.security import ALGORITHMS, AUTHENTICATED, MECHANISMS, OPEN, Security
 from broker.config.thresholds import BrokerDefaults
 from broker.config.tls import NONE, OPTIONAL, TLS_FIELDS, Tls
-from broker.config.yaml import Block, Entry, Items, Node, Place, Scalar, plain, read_file
+from broker.config.yaml import Block, Items, Node, Scalar, SourcePlace, YamlEntry, plain, read_file
 from broker.errors import ConfigError, Problem
 from broker.loggers import JSON, LEVELS, TEXT, LoggerLevel, LoggerLevelType
 from broker.units import MB
 
 __all__ = [
     "FIELDS",
-    "Address",
     "Events",
-    "Flow",
+    "FlowSettings",
     "Limits",
+    "ListenAddress",
     "Listener",
     "Metrics",
     "Security",
@@ -72,7 +72,7 @@ __all__ = [
 PREFIX = "SLUICE_"
 DEFAULT_POLICIES = Path("policies")
 DEFAULT_LISTENER = Listener("127.0.0.1", DEFAULT_PORT, allow_plain=True)
-DEFAULT_HTTP = Address("127.0.0.1", 8672)
+DEFAULT_HTTP = ListenAddress("127.0.0.1", 8672)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class FlowSettings:
     """Flow control as the broker's file sets it."""
 
     defaults: BrokerDefaults = field(default_factory=BrokerDefaults)
@@ -153,7 +153,7 @@ class Settings:
     """
 
     listeners: tuple[Listener, ...] = (DEFAULT_LISTENER,)
-    http: Address = DEFAULT_HTTP
+    http: ListenAddress = DEFAULT_HTTP
     websocket_origins: tuple[str, ...] = ()
     http_allow_writes: bool = False
     data: Path = Path("data")
@@ -168,7 +168,7 @@ class Settings:
     routes: tuple[RouteDefinition, ...] = ()
     channels: tuple[ChannelDefinition, ...] = ()
     limits: Limits = Limits()
-    flow: Flow = field(default_factory=Flow)
+    flow: FlowSettings = field(default_factory=FlowSettings)
     events: Events = Events()
     metrics: Metrics = Metrics()
     security: Security = field(default_factory=Security)
@@ -376,22 +376,28 @@ FIELDS = fields.table(
         "false",
         "true: passwords and tokens are also taken where everybody on the way can read them",
     ),
-    Field("security.oauth_issuer", Text(1000), "none", "Whose tokens are believed: their claim `iss`"),
+    Field(
+        "security.oauth_issuer", NonEmptyText(1000), "none", "Whose tokens are believed: their claim `iss`"
+    ),
     Field(
         "security.oauth_audience",
-        Several(Text(1000), 1),
+        Several(NonEmptyText(1000), 1),
         "none",
         "For whom they must have been made: one of these is in their claim `aud`",
     ),
-    Field("security.oauth_jwks", Text(1000), "none", "The issuer's public keys: a file, or an https URL"),
+    Field(
+        "security.oauth_jwks", NonEmptyText(1000), "none", "The issuer's public keys: a file, or an https URL"
+    ),
     Field(
         "security.oauth_algorithms",
         Several(Word(ALGORITHMS), 1),
         "RS256, ES256",
         "How they may be signed",
     ),
-    Field("security.oauth_user_claim", Text(100), "sub", "The claim that names the user"),
-    Field("security.oauth_groups_claim", Text(100), "groups", "The claim that names the user's groups"),
+    Field("security.oauth_user_claim", NonEmptyText(100), "sub", "The claim that names the user"),
+    Field(
+        "security.oauth_groups_claim", NonEmptyText(100), "groups", "The claim that names the user's groups"
+    ),
     Field(
         "security.free_attempts",
         Count(1, 1000),
@@ -488,7 +494,7 @@ class _Set:
     """A parsed value and where it was set."""
 
     value: object
-    place: Place
+    place: SourcePlace
 
 
 def load_settings(path: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
@@ -555,7 +561,7 @@ def _from_file(root: Node | None, problems: list[Problem]) -> dict[str, _Set]:
     return found
 
 
-def _parsed_entry(name: str, entry: Entry, problems: list[Problem]) -> object | None:
+def _parsed_entry(name: str, entry: YamlEntry, problems: list[Problem]) -> object | None:
     """The value; what is wrong in a list of mappings is told of each of them, at its own place."""
     if isinstance(entry.value, Items) and any(isinstance(item, Block) for item in entry.value.items):
         before = len(problems)
@@ -588,7 +594,7 @@ def _twice(name: str, items: Items, problems: list[Problem]) -> None:
         seen.add(key)
 
 
-def _flat(root: Block, problems: list[Problem]) -> Iterator[tuple[str, Entry]]:
+def _flat(root: Block, problems: list[Problem]) -> Iterator[tuple[str, YamlEntry]]:
     """Every known entry under its dotted name."""
     for entry in root.entries:
         if entry.key in SECTIONS:
@@ -599,7 +605,7 @@ def _flat(root: Block, problems: list[Problem]) -> Iterator[tuple[str, Entry]]:
             problems.append(entry.place.problem(fields.unknown_key(entry.key, _TOP)))
 
 
-def _inside(section: Entry, problems: list[Problem]) -> Iterator[tuple[str, Entry]]:
+def _inside(section: YamlEntry, problems: list[Problem]) -> Iterator[tuple[str, YamlEntry]]:
     if isinstance(section.value, Scalar) and section.value.value is None:
         return
     if not isinstance(section.value, Block):
@@ -614,7 +620,7 @@ def _inside(section: Entry, problems: list[Problem]) -> Iterator[tuple[str, Entr
             problems.append(entry.place.problem(fields.unknown_key(entry.key, known)))
 
 
-def _item_place(node: Node) -> Place:
+def _item_place(node: Node) -> SourcePlace:
     """A list of one item is faulty where its item is."""
     return node.items[0].place if isinstance(node, Items) and len(node.items) == 1 else node.place
 
@@ -630,20 +636,22 @@ def _from_environment(environment: Mapping[str, str], problems: list[Problem]) -
         if name is None:
             problems += _misspelt(variable, names)
         else:
-            _take(name, text, Place(variable), found, problems)
+            _take(name, text, SourcePlace(variable), found, problems)
     return found
 
 
 def _misspelt(variable: str, names: Mapping[str, str]) -> list[Problem]:
     """Only near misses are faults: orchestrators add variables such as SLUICE_SERVICE_PORT of their own."""
     close = get_close_matches(variable.removeprefix(PREFIX), names, n=1, cutoff=0.8)
-    return [Place(variable).problem(f"unknown variable (did you mean '{PREFIX}{name}'?)") for name in close]
+    return [
+        SourcePlace(variable).problem(f"unknown variable (did you mean '{PREFIX}{name}'?)") for name in close
+    ]
 
 
 def _from_flags(flags: Mapping[str, object], problems: list[Problem]) -> dict[str, _Set]:
     found: dict[str, _Set] = {}
     for flag, given in flags.items():
-        place = Place("--" + flag.replace("_", "-"))
+        place = SourcePlace("--" + flag.replace("_", "-"))
         name = ALIASES.get(flag, flag)
         if given is None or given in ([], ()):
             continue
@@ -654,14 +662,16 @@ def _from_flags(flags: Mapping[str, object], problems: list[Problem]) -> dict[st
     return found
 
 
-def _take(name: str, given: object, place: Place, found: dict[str, _Set], problems: list[Problem]) -> None:
+def _take(
+    name: str, given: object, place: SourcePlace, found: dict[str, _Set], problems: list[Problem]
+) -> None:
     typed = from_text(FIELDS[name].type, given) if isinstance(given, str) else given
     value = _parsed(name, typed, place, problems)
     if value is not None:
         found[name] = _Set(value, place)
 
 
-def _parsed(name: str, value: object, place: Place, problems: list[Problem]) -> object | None:
+def _parsed(name: str, value: object, place: SourcePlace, problems: list[Problem]) -> object | None:
     try:
         return FIELDS[name].type.parse(value)
     except ValueError as error:
@@ -705,8 +715,8 @@ def _without_certificate(found: Mapping[str, _Set]) -> list[Problem]:
     if listeners is not None:
         given = cast("tuple[Listener, ...]", listeners.value)
         wanting += [(listeners.place, str(each)) for each in given if each.secure]
-    if http is not None and cast("Address", http.value).secure:
-        wanting.append((http.place, cast("Address", http.value).url))
+    if http is not None and cast("ListenAddress", http.value).secure:
+        wanting.append((http.place, cast("ListenAddress", http.value).url))
     if wanting and "tls.certificate" not in found:
         return [place.problem(f"{url} needs tls.certificate") for place, url in wanting]
     asked = found.get("tls.client_certificates")
@@ -767,7 +777,7 @@ def _events(values: Mapping[str, object]) -> Events:
     return Events(**timed)  # type: ignore[arg-type]
 
 
-def _flow(values: Mapping[str, object], origins: Mapping[str, str]) -> Flow:
+def _flow(values: Mapping[str, object], origins: Mapping[str, str]) -> FlowSettings:
     """Flow settings; a threshold nobody set gives way to one that somebody did (FLOW §2, rule 1)."""
     named = {_leaf(name): value for name, value in values.items() if name.startswith("flow.")}
     places = {_leaf(name): place for name, place in origins.items() if name.startswith("flow.")}
@@ -777,7 +787,7 @@ def _flow(values: Mapping[str, object], origins: Mapping[str, str]) -> Flow:
         places["max_message_size"] = origins["limits.max_message_size"]
     _give_way(named, "default_flow_resume_threshold", "default_flow_stop_threshold")
     _give_way(named, "initial_credit", "producer_window")
-    return Flow(BrokerDefaults(**named, places=places), **own)  # type: ignore[arg-type]
+    return FlowSettings(BrokerDefaults(**named, places=places), **own)  # type: ignore[arg-type]
 
 
 def _give_way(named: dict[str, object], lower: str, upper: str) -> None:

@@ -103,7 +103,7 @@ class ChannelDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class NonEmptyText:
     """A text that isn't empty."""
 
     label = "text"
@@ -192,13 +192,13 @@ def _row(name: str, type_: Type, default: str, meaning: str) -> Field:
     return Field(name, type_, default, meaning)
 
 
-_NAME = Text(LONGEST_NAME)
+_NAME = NonEmptyText(LONGEST_NAME)
 _LIMIT = "a topic's route: as for any subscription"
 
 BRIDGE_FIELDS = (
     _row("from", _NAME, "required", "The node whose messages are copied"),
     _row("to", _NAME, "required", "The node that gets the copies"),
-    _row("selector", Text(), "none: all messages", "Only messages that it selects"),
+    _row("selector", NonEmptyText(), "none: all messages", "Only messages that it selects"),
 )
 ROUTE_FIELDS = (
     _row("name", _NAME, "required", "What it is called, here and as the client it is to both brokers"),

@@ -24,7 +24,7 @@ _URL = re.compile(r"(?P<scheme>[a-z]+)://(?P<address>[^/?#]*)/?(\?allow_plain=(?
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """Where to listen; port 0 takes a free one."""
 
     host: str
@@ -59,7 +59,7 @@ class AddressType:
 
     label = "host:port or https://host:port"
 
-    def parse(self, value: object) -> Address:
+    def parse(self, value: object) -> ListenAddress:
         text = value if isinstance(value, str) else ""
         secure = text.startswith("https://")
         found = _ADDRESS.fullmatch(text.removeprefix("https://" if secure else "http://").removesuffix("/"))
@@ -137,7 +137,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _address(found: re.Match[str], default_port: int) -> Address:
+def _address(found: re.Match[str], default_port: int) -> ListenAddress:
     host = found["host"]
     if host.startswith("["):
         host = host[1:-1]
@@ -145,7 +145,7 @@ def _address(found: re.Match[str], default_port: int) -> Address:
     port = int(found["port"] or default_port)
     if port > 65_535:
         raise ValueError(f"port {port} is beyond 65535")
-    return Address(host or "0.0.0.0", port)  # noqa: S104 — the operator wrote no host
+    return ListenAddress(host or "0.0.0.0", port)  # noqa: S104 — the operator wrote no host
 
 
 def _check_ip6(host: str) -> None:

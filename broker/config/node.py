@@ -80,7 +80,7 @@ class FlowControl:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class NodeName:
     """A node's name; empty for none."""
 
     label = "name of a node"
@@ -313,7 +313,7 @@ FIELDS = fields_table(
     ),
     Field(
         "dead_letter_address",
-        Name(),
+        NodeName(),
         DEAD_LETTERS,
         "The node that takes in messages that were rejected or failed too often. The default is a durable"
         " queue, one in each virtual host, which is made with its first message; a node that dead letters go"

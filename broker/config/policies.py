@@ -32,7 +32,7 @@ from broker.config.thresholds import (
     from_arguments,
     normalise,
 )
-from broker.config.yaml import Place
+from broker.config.yaml import SourcePlace
 
 ARGUMENT = "argument"
 CAPABILITY = "capability"
@@ -57,7 +57,7 @@ class Policy:
     settings: tuple[Setting, ...]
     auto_create: bool | None
     auto_create_origin: str
-    place: Place
+    place: SourcePlace
     of_subscriptions: bool = False
 
     @property

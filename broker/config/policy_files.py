@@ -13,11 +13,11 @@ from broker.config.policy_schema import AUTO_CREATE, MATCH, POLICY_FIELDS, Patte
 from broker.config.thresholds import SettingError, contradictions, normalise
 from broker.config.yaml import (
     Block,
-    Entry,
     Items,
     Node,
-    Place,
     Scalar,
+    SourcePlace,
+    YamlEntry,
     plain,
     read_bytes,
     read_file,
@@ -67,7 +67,7 @@ def _expanded(path: Path, problems: list[Problem]) -> list[Path]:
         return sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
     if path.exists():
         return [path]
-    problems.append(Place(str(path)).problem("no such file or directory"))
+    problems.append(SourcePlace(str(path)).problem("no such file or directory"))
     return []
 
 
@@ -84,7 +84,7 @@ def _in_order(problems: list[Problem]) -> list[Problem]:
 
 
 def _repeated(policies: Iterable[Policy]) -> list[Problem]:
-    first: dict[tuple[bool, str], Place] = {}
+    first: dict[tuple[bool, str], SourcePlace] = {}
     problems = []
     for policy in policies:
         if policy.key in first:
@@ -143,7 +143,7 @@ def _policy(block: Block, problems: list[Problem]) -> Policy | None:
     return Policy(pattern, settings, created, origin, entries["match"].value.place, of_subscriptions)
 
 
-def _value(entry: Entry, problems: list[Problem], of_subscriptions: bool) -> object:
+def _value(entry: YamlEntry, problems: list[Problem], of_subscriptions: bool) -> object:
     if entry.key not in POLICY_FIELDS:
         problems.append(entry.place.problem(unknown_key(entry.key, POLICY_FIELDS)))
         return None
@@ -154,7 +154,7 @@ def _value(entry: Entry, problems: list[Problem], of_subscriptions: bool) -> obj
     return None
 
 
-def _parsed(entry: Entry, of_subscriptions: bool) -> object:
+def _parsed(entry: YamlEntry, of_subscriptions: bool) -> object:
     own_types = {MATCH.name: PatternType(of_subscriptions), AUTO_CREATE.name: AUTO_CREATE.type}
     for own in (MATCH, AUTO_CREATE):
         if entry.key == own.name:
@@ -165,7 +165,7 @@ def _parsed(entry: Entry, of_subscriptions: bool) -> object:
     return read(entry.key, plain(entry.value))
 
 
-def _settings(entries: dict[str, Entry], problems: list[Problem]) -> tuple[Setting, ...]:
+def _settings(entries: dict[str, YamlEntry], problems: list[Problem]) -> tuple[Setting, ...]:
     """The settings of one policy whose keys and values are each right, checked against one another."""
     own = (MATCH.name, AUTO_CREATE.name)
     try:

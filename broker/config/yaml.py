@@ -26,7 +26,7 @@ _DECIMAL = re.compile(r"[-+]?[0-9]{1,18}\.[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """Where something stands; line and column count from 1, 0 means the file as a whole."""
 
     file: str
@@ -45,7 +45,7 @@ class Scalar:
     """A text, number, truth value, or None for an empty value."""
 
     value: str | int | float | bool | None
-    place: Place
+    place: SourcePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +53,24 @@ class Items:
     """A list."""
 
     items: tuple[Node, ...]
-    place: Place
+    place: SourcePlace
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class YamlEntry:
     """One key of a mapping; ``place`` is the key's."""
 
     key: str
     value: Node
-    place: Place
+    place: SourcePlace
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """A mapping. ``broken`` if an entry was left out because of a fault already noted."""
 
-    entries: tuple[Entry, ...]
-    place: Place
+    entries: tuple[YamlEntry, ...]
+    place: SourcePlace
     broken: bool = False
 
 
@@ -79,7 +79,7 @@ Node = Scalar | Items | Block
 
 def read_file(path: Path, problems: list[Problem]) -> Node | None:
     """The file's content, or None if it is empty or unreadable; faults are added to ``problems``."""
-    place = Place(str(path))
+    place = SourcePlace(str(path))
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST_BYTES + 1)
@@ -92,7 +92,7 @@ def read_file(path: Path, problems: list[Problem]) -> Node | None:
 def read_bytes(raw: bytes, name: str, problems: list[Problem]) -> Node | None:
     """The same for bytes in hand; ``name`` is what messages call them."""
     if len(raw) > LARGEST_BYTES:
-        problems.append(Place(name).problem(f"larger than {LARGEST_BYTES} bytes"))
+        problems.append(SourcePlace(name).problem(f"larger than {LARGEST_BYTES} bytes"))
         return None
     try:
         text = raw.decode("utf-8-sig")
@@ -123,7 +123,7 @@ def _read_text(text: str, name: str, problems: list[Problem]) -> Node | None:
         place = reading.place(error.problem_mark or error.context_mark)
         problems.append(place.problem(f"not valid YAML: {error.problem or error.context}"))
     except RecursionError:
-        problems.append(Place(name).problem("nested too deep"))
+        problems.append(SourcePlace(name).problem("nested too deep"))
     except _TooMuchError as error:
         problems.append(error.problem)
     return None
@@ -143,10 +143,10 @@ class _Reading:
         self._problems = problems
         self._nodes = 0
 
-    def place(self, mark: yaml.Mark | None) -> Place:
+    def place(self, mark: yaml.Mark | None) -> SourcePlace:
         if mark is None:
-            return Place(self._name)
-        return Place(self._name, mark.line + 1, mark.column + 1)
+            return SourcePlace(self._name)
+        return SourcePlace(self._name, mark.line + 1, mark.column + 1)
 
     def node(self, raw: yaml.Node, depth: int) -> Node | None:
         place = self.place(raw.start_mark)
@@ -161,15 +161,15 @@ class _Reading:
         self._fault(place, f"the tag {_shown(raw.tag)} has no meaning here")
         return None
 
-    def _count(self, place: Place, depth: int) -> None:
+    def _count(self, place: SourcePlace, depth: int) -> None:
         self._nodes += 1
         if depth > DEEPEST:
             raise _TooMuchError(place.problem(f"nested more than {DEEPEST} deep"))
         if self._nodes > MOST_NODES:
             raise _TooMuchError(place.problem(f"more than {MOST_NODES} values, aliases counted each time"))
 
-    def _block(self, raw: yaml.MappingNode, place: Place, depth: int) -> Block:
-        entries: dict[str, Entry] = {}
+    def _block(self, raw: yaml.MappingNode, place: SourcePlace, depth: int) -> Block:
+        entries: dict[str, YamlEntry] = {}
         broken = False
         for raw_key, raw_value in raw.value:
             key = self._key(raw_key)
@@ -181,7 +181,7 @@ class _Reading:
                 broken = True
                 self._fault(self.place(raw_key.start_mark), f"duplicate key {key!r} (first in line {first})")
             else:
-                entries[key] = Entry(key, value, self.place(raw_key.start_mark))
+                entries[key] = YamlEntry(key, value, self.place(raw_key.start_mark))
         return Block(tuple(entries.values()), place, broken)
 
     def _key(self, raw: yaml.Node) -> str | None:
@@ -191,7 +191,7 @@ class _Reading:
             return None
         return str(raw.value)
 
-    def _scalar(self, raw: yaml.ScalarNode, place: Place) -> Scalar | None:
+    def _scalar(self, raw: yaml.ScalarNode, place: SourcePlace) -> Scalar | None:
         text = str(raw.value)
         if raw.tag in _TEXT_TAGS:
             return Scalar(text, place)
@@ -204,14 +204,14 @@ class _Reading:
         self._fault(place, f"the tag {_shown(raw.tag)} has no meaning here")
         return None
 
-    def _truth(self, text: str, place: Place) -> Scalar | None:
+    def _truth(self, text: str, place: SourcePlace) -> Scalar | None:
         if text.lower() in ("true", "false"):
             return Scalar(text.lower() == "true", place)
         advice = "write true or false, or put the word in quotes"
         self._fault(place, f"YAML reads a bare {text!r} as a truth value: {advice}")
         return None
 
-    def _number(self, text: str, place: Place) -> Scalar | None:
+    def _number(self, text: str, place: SourcePlace) -> Scalar | None:
         if _WHOLE.fullmatch(text):
             return Scalar(int(text), place)
         if _DECIMAL.fullmatch(text):
@@ -221,7 +221,7 @@ class _Reading:
         )
         return None
 
-    def _fault(self, place: Place, text: str) -> None:
+    def _fault(self, place: SourcePlace, text: str) -> None:
         self._problems.append(place.problem(text))
 
 
@@ -233,6 +233,6 @@ def _shown(tag: str) -> str:
     return tag.replace(_TAG, "!!")
 
 
-def _place_in(name: str, text: str, index: int) -> Place:
+def _place_in(name: str, text: str, index: int) -> SourcePlace:
     before = text[:index]
-    return Place(name, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+    return SourcePlace(name, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker import constants
-from broker.flow.ledger import Account
+from broker.flow.ledger import ProducerCredit
 
 if TYPE_CHECKING:
     from broker.config.thresholds import NodeSettings
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _DROPS = (constants.OVERFLOW_RING, constants.OVERFLOW_DROP_NEWEST)
 
 
-class Awaiting:
+class DeferredSettlement:
     """What waits at one topic, oldest first; ``channels`` are the subscriptions that send it out."""
 
     def __init__(self, engine: Engine, topic: Node) -> None:
         self._engine = engine
         self._topic = topic
         self.channels: list[Node] = []
-        self._held: deque[tuple[list[tuple[Node, int]], Account, object]] = deque()
+        self._held: deque[tuple[list[tuple[Node, int]], ProducerCredit, object]] = deque()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -67,7 +67,7 @@ class Awaiting:
         settings = self._topic.settings
         return self._engine.flow_control and settings is not None and settings.flow_control
 
-    def hold(self, account: Account, held: object) -> None:
+    def hold(self, account: ProducerCredit, held: object) -> None:
         """Confirm this one through its account's port once all that is in the channels now has gone."""
         marks = [(channel, channel.queue.next_seq - 1) for channel in self.channels]
         account.held += 1
@@ -96,7 +96,7 @@ class Awaiting:
             account.held -= 1
             account.port.confirm(held)
 
-    def forget(self, account: Account) -> None:
+    def forget(self, account: ProducerCredit) -> None:
         """Nobody is there any more to be told."""
         if account.held:
             self._held = deque(each for each in self._held if each[1] is not account)

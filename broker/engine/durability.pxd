@@ -2,15 +2,15 @@ cimport cython
 
 from broker.engine.node cimport Node
 from broker.queues.queue cimport Entry
-from broker.store.port cimport Shelf, Store
+from broker.store.port cimport QueueLog, Store
 
 @cython.final
-cdef class Storing:
+cdef class GroupCommit:
     cdef public Store store
     cdef public list nodes, waiters
     cdef public object groups
 
-    @cython.locals(shelf=Shelf, flags=long)
+    @cython.locals(shelf=QueueLog, flags=long)
     cpdef object keep(self, Node node, Entry entry, long expires_ms)
     cpdef object delay(self, Node node, Entry entry)
     cpdef object watch(self, Node node)

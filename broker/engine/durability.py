@@ -36,7 +36,7 @@ class Answer:
         self._tell()
 
 
-class Storing:
+class GroupCommit:
     """The groups that are not on disk yet, oldest first, and who waits for each of them."""
 
     def __init__(self, store: Store) -> None:

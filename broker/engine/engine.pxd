@@ -2,10 +2,10 @@ cimport cython
 
 from broker cimport constants
 from broker.flow.gate cimport Gate
-from broker.flow.ledger cimport Account, Ledger, Port
+from broker.flow.ledger cimport ProducerCredit, CreditAllocator, Port
 from broker.engine.node cimport Node
 from broker.engine.paging cimport Paging
-from broker.engine.durability cimport Storing
+from broker.engine.durability cimport GroupCommit
 from broker.queues.dispatch cimport Consumer, fair, fill, only
 from broker.queues.queue cimport Entry, Queue, Reader
 
@@ -17,7 +17,7 @@ cdef class Engine:
     cdef public list dirty
     cdef public dict restless
     cdef public object on_gate, watch, tell
-    cdef public Storing storing
+    cdef public GroupCommit storing
     cdef public str store_state
     cdef public Gate disk, memory, temp
     cdef public long lend_ns, epoch_ns, entering_bytes
@@ -33,7 +33,7 @@ cdef class Engine:
     cdef public long sharers_turn
 
     @cython.locals(size=long, verdict=long, code=long)
-    cpdef long arrive(self, Node node, Account account, bytes data, long bits, bint settled) except -1
+    cpdef long arrive(self, Node node, ProducerCredit account, bytes data, long bits, bint settled) except -1
     @cython.locals(each=Node)
     cdef bint _fits(self, Node node, bytes data, long size, bint crossing) except -1
     @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint, expires_ms=long, code=long)
@@ -49,15 +49,15 @@ cdef class Engine:
     cpdef object end_turn(self)
     @cython.locals(node=Node, earliest=long, due=long, behind=bint)
     cpdef long next_deadline(self) except -1
-    @cython.locals(ledger=Ledger, code=long)
-    cdef long _arrive_unpromised(self, Node node, Account account, bytes data, long bits, bint settled,
+    @cython.locals(ledger=CreditAllocator, code=long)
+    cdef long _arrive_unpromised(self, Node node, ProducerCredit account, bytes data, long bits, bint settled,
                                  long size) except -1
     @cython.locals(code=long)
     cpdef long put_awaited(self, Node topic, bytes data, long bits, bint settled) except -1
-    cpdef object hold_settlement(self, Node topic, Account account, object held)
-    cpdef object forget_held(self, Node node, Account account)
+    cpdef object hold_settlement(self, Node topic, ProducerCredit account, object held)
+    cpdef object forget_held(self, Node node, ProducerCredit account)
     cpdef long confirmed(self, Node topic, long bits) except -1
-    cpdef object park(self, Node node, Account account, object message, long size, bint settled)
+    cpdef object park(self, Node node, ProducerCredit account, object message, long size, bint settled)
     @cython.locals(subscription=Node, code=long, answer=long, routed=bint)
     cdef long _publish(self, Node topic, bytes data, long bits) except -1
     cdef bint _is_unstored(self, Node topic, long bits) except -1
@@ -101,9 +101,9 @@ cdef class Engine:
     cdef object _shed(self, Node node)
     cdef object _drop(self, Node node, Entry entry)
     cdef object _remove(self, Node node, Entry entry)
-    @cython.locals(ledger=Ledger, topic=Node)
+    @cython.locals(ledger=CreditAllocator, topic=Node)
     cdef object _leave(self, Node node, long size)
-    @cython.locals(owners=list, owner=Node, first=long, ledger=Ledger)
+    @cython.locals(owners=list, owner=Node, first=long, ledger=CreditAllocator)
     cdef object _wake_in_turn(self, Node node)
     @cython.locals(consumers=list)
     cdef object _dispatch(self, Node node)
@@ -113,9 +113,9 @@ cdef class Engine:
     cdef object _look_for_unfinished(self, Node node)
     @cython.locals(owner=Node)
     cpdef object overpromise(self, Node node)
-    @cython.locals(ledger=Ledger)
+    @cython.locals(ledger=CreditAllocator)
     cdef list _add_sharer(self, list sharing, Node node)
-    @cython.locals(node=Node, ledger=Ledger, before=long)
+    @cython.locals(node=Node, ledger=CreditAllocator, before=long)
     cdef object _deal_in_turn(self, list sharing)
     cpdef long _rank(self, Node node) except? -1
     @cython.locals(part=Node, taken=long)
@@ -127,22 +127,22 @@ cdef class Engine:
     cdef bint _leaves_room(self, Node node) except -1
     cdef bint _comes_before(self, Node node, Gate budget, Node keeper) except -1
     cdef long _goal(self, Node node, Gate budget) except -1
-    @cython.locals(account=Account, gate=Gate, size=long, taken=long)
-    cdef Gate _short_for(self, Ledger ledger)
-    @cython.locals(ledger=Ledger)
+    @cython.locals(account=ProducerCredit, gate=Gate, size=long, taken=long)
+    cdef Gate _short_for(self, CreditAllocator ledger)
+    @cython.locals(ledger=CreditAllocator)
     cdef object _deal(self, Node node)
-    @cython.locals(node=Node, ledger=Ledger, due=long, behind=bint)
+    @cython.locals(node=Node, ledger=CreditAllocator, due=long, behind=bint)
     cdef object _wake_restless(self)
-    @cython.locals(account=Account, size=long, taken=long, gate=Gate)
-    cdef object _want(self, Ledger ledger)
-    @cython.locals(account=Account, taken=long)
-    cdef object _want_entry(self, Ledger ledger)
+    @cython.locals(account=ProducerCredit, size=long, taken=long, gate=Gate)
+    cdef object _want(self, CreditAllocator ledger)
+    @cython.locals(account=ProducerCredit, taken=long)
+    cdef object _want_entry(self, CreditAllocator ledger)
     cdef bint _is_looking(self) except -1
     cdef bint _has_room(self) except -1
     @cython.locals(gate=Gate, node=Node, idle=bint)
     cdef object _look_at_budgets(self)
     cdef object _serve_scarce(self, bint idle)
-    @cython.locals(each=Node, gate=Gate, ledger=Ledger, size=long)
+    @cython.locals(each=Node, gate=Gate, ledger=CreditAllocator, size=long)
     cdef list _lenders(self, Node node)
     cdef object _refuse_overdue(self, Node node)
     @cython.locals(gate=Gate, owner=Node)

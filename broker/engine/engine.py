@@ -14,8 +14,8 @@ from broker import constants
 from broker.codec import message
 from broker.codec.bodyscan import body_start
 from broker.engine.bridges import Bridges
-from broker.engine.durability import Storing, Waiter
-from broker.engine.large import Body, Larges, Parting, dress, note_key, note_value
+from broker.engine.durability import GroupCommit, Waiter
+from broker.engine.large import Body, BodyRelease, LargeMessages, dress, note_key, note_value
 from broker.engine.node import Node
 from broker.engine.paging import Paging, memory_of
 from broker.engine.transfer import (
@@ -24,13 +24,21 @@ from broker.engine.transfer import (
     OVERFLOW,
     REJECTED,
     UNDELIVERABLE,
-    Letters,
-    Move,
-    Passage,
+    DeadLetterTransfer,
+    MoveTransfer,
+    Transfer,
 )
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import Gate
-from broker.flow.ledger import IDLE_NS, PATIENCE, Account, Budget, Ledger, Level, Port
+from broker.flow.ledger import (
+    IDLE_NS,
+    PATIENCE,
+    ConnectionBudget,
+    CreditAllocator,
+    Level,
+    Port,
+    ProducerCredit,
+)
 from broker.queues.dispatch import Consumer, fair, fill, only
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry, deadline_ms
@@ -39,7 +47,7 @@ from broker.store.port import FAILED, LARGE, REDELIVERED, SPARED, UNSURE, WRITIN
 
 if TYPE_CHECKING:
     from broker.config.thresholds import NodeSettings
-    from broker.store.port import Shelf
+    from broker.store.port import QueueLog
 
 _OVERFLOW = {
     "reject": constants.OVERFLOW_REJECT,
@@ -102,7 +110,7 @@ class Engine:
         self.tell: Callable[[str, Node | None, Mapping[str, object]], None] = _untold
         self.sampled_ns = 0
         self.winding_down = False
-        self.storing = None if store is None else Storing(store)
+        self.storing = None if store is None else GroupCommit(store)
         self.store_state = WRITING
         self.disk = Gate("store_limit")
         self.memory = Gate("memory_limit")
@@ -119,7 +127,7 @@ class Engine:
         self.lend_ns = 1
         # Connections some of whose producers wait for their own budget; like the others a set that keeps
         # its order, for turns are taken in it.
-        self.scarce: dict[Budget, None] = {}
+        self.scarce: dict[ConnectionBudget, None] = {}
         # Nodes whose producers wait for room that those of other nodes hold.
         self.borrowing: dict[Node, None] = {}
         self.sharers_turn = 0
@@ -129,7 +137,7 @@ class Engine:
         self.expiring: set[Node] = set()
         # Queues and subscriptions that are deleted once nobody has used them for so long.
         self.fading: set[Node] = set()
-        self.moves: list[Move] = []
+        self.moves: list[MoveTransfer] = []
         # What is to be a dead letter at the next turn, and why: it expired while it was on its way to another
         # node that didn't take it, or survived without its body.
         self.overdue: list[tuple[Node, Entry, str]] = []
@@ -140,12 +148,12 @@ class Engine:
         self.subscriptions: dict[str, Node] = {}
         # Who sent the message that a topic is passing on.
         self.origin: object = None
-        self.large = Larges(self.memory, self.temp, self.disk)
+        self.large = LargeMessages(self.memory, self.temp, self.disk)
         self.bridging = Bridges(self)
 
     # --- the message path
 
-    def arrive(self, node: Node, account: Account, data: bytes, bits: int, settled: bool) -> int:
+    def arrive(self, node: Node, account: ProducerCredit, data: bytes, bits: int, settled: bool) -> int:
         """A whole message came in on a producer link; what to tell the peer (constants.py)."""
         size = len(data)
         if node.subscriptions:
@@ -341,7 +349,7 @@ class Engine:
             node.dropped += 1
             self._remove(node, entry)
 
-    def passed_on(self, node: Node, entry: Entry, way: Passage) -> None:
+    def passed_on(self, node: Node, entry: Entry, way: Transfer) -> None:
         """A message that was on its way to another node is there."""
         if way is node.letters:
             node.dead_lettered += 1
@@ -437,7 +445,7 @@ class Engine:
         return bool(self.wanted or self.entering_bytes or self.borrowing or self.scarce)
 
     def _arrive_unpromised(
-        self, node: Node, account: Account, data: bytes, bits: int, settled: bool, size: int
+        self, node: Node, account: ProducerCredit, data: bytes, bits: int, settled: bool, size: int
     ) -> int:
         """A message on credit that promised no room: an anonymous relay, or a node that rejects."""
         account.used += 1
@@ -465,12 +473,12 @@ class Engine:
         code: int = awaiting.put(data, bits)
         return constants.HOLD if code != constants.REFUSED and awaiting.wanted() else code
 
-    def hold_settlement(self, topic: Node, account: Account, held: object) -> None:
+    def hold_settlement(self, topic: Node, account: ProducerCredit, held: object) -> None:
         """Keep what arrive() answered HOLD to; its account's port is told when it may be settled."""
         if topic.awaiting is not None:
             topic.awaiting.hold(account, held)
 
-    def forget_held(self, node: Node, account: Account) -> None:
+    def forget_held(self, node: Node, account: ProducerCredit) -> None:
         """The link is gone: nobody waits for these settlements any more."""
         if node.awaiting is not None:
             node.awaiting.forget(account)
@@ -493,7 +501,7 @@ class Engine:
             and topic.group > self.storing.store.synced
         )
 
-    def park(self, node: Node, account: Account, message: object, size: int, settled: bool) -> None:
+    def park(self, node: Node, account: ProducerCredit, message: object, size: int, settled: bool) -> None:
         """Keep what arrive() answered PARK to, until there is room or the time `when_full` gives it is over.
 
         A pre-settled message has no deadline: nobody could be told that it was refused.
@@ -640,7 +648,7 @@ class Engine:
         if noted and self.storing is not None:
             body.kept -= 1
             self.note(note_key(body, node.name, seq), b"")
-            self.storing.wait(Parting(body))
+            self.storing.wait(BodyRelease(body))
 
     def _leave(self, node: Node, size: int) -> None:
         self.memory.depth_bytes -= size + constants.HELD_BYTES
@@ -687,7 +695,7 @@ class Engine:
         node.refused += 1
         return constants.REFUSED
 
-    def _way_of_letters(self, node: Node) -> Letters | None:
+    def _way_of_letters(self, node: Node) -> DeadLetterTransfer | None:
         """The way to the dead-letter node, which is made by policy if need be; None without one."""
         address = node.dead_letter_address
         way = node.letters
@@ -700,7 +708,7 @@ class Engine:
         except OperatorError:
             return None
         waiting = [] if way is None else way.leave()
-        node.letters = Letters(self, node, target)
+        node.letters = DeadLetterTransfer(self, node, target)
         for each in waiting:
             node.letters.send(each.entry, each.data)
         return node.letters
@@ -952,7 +960,7 @@ class Engine:
         """What it will take of a budget once it has room for its next message."""
         return self._taken(node, budget) + node.ledger.takes(budget, node.ledger.line[0].reserve_bytes)
 
-    def _short_for(self, ledger: Ledger) -> Gate | None:
+    def _short_for(self, ledger: CreditAllocator) -> Gate | None:
         """The budget without room for what comes next, where the node's own threshold has some."""
         account = ledger.line[0]
         size = account.reserve_bytes
@@ -982,7 +990,7 @@ class Engine:
                 if (node.topics or node.shared > 0 or self.bridging.all) and self._lenders(node):
                     self.borrowing[node] = None
 
-    def _want(self, ledger: Ledger) -> None:
+    def _want(self, ledger: CreditAllocator) -> None:
         """Somebody waits: where a budget has no room for what comes next, it is looked at in every turn."""
         account = ledger.line[0]
         size = account.parked[0][1] if account.parked else account.reserve_bytes
@@ -996,7 +1004,7 @@ class Engine:
         if ledger.parked_msgs > 0:
             self._want_entry(ledger)
 
-    def _want_entry(self, ledger: Ledger) -> None:
+    def _want_entry(self, ledger: CreditAllocator) -> None:
         """What is parked is in memory already, and may be all there is room for: that isn't in its way."""
         for account in ledger.line:
             if account.parked:
@@ -1273,7 +1281,9 @@ class Engine:
 
     # --- links come and go
 
-    def open_producer(self, node: Node, port: Port, promised: bool, budget: Budget | None = None) -> Account:
+    def open_producer(
+        self, node: Node, port: Port, promised: bool, budget: ConnectionBudget | None = None
+    ) -> ProducerCredit:
         """A producer's account; ``promised`` false for links whose credit reserves nothing.
 
         ``budget`` is its connection's, if that has one.
@@ -1287,7 +1297,7 @@ class Engine:
         self._links_changed(node)
         return account
 
-    def close_producer(self, node: Node, account: Account) -> None:
+    def close_producer(self, node: Node, account: ProducerCredit) -> None:
         """The link is gone; its promises go to whoever waits, at this node or where its room is shared."""
         if account.outstanding > 0 and (node.topics or node.shared > 0):
             for each in (node, *node.subscriptions):
@@ -1346,7 +1356,7 @@ class Engine:
         address: str,
         settings: NodeSettings,
         definition: bytes = b"",
-        shelf: Shelf | None = None,
+        shelf: QueueLog | None = None,
     ) -> Node:
         """A new, empty subscription, to be bound to topics. With a ``definition`` it is durable.
 
@@ -1475,7 +1485,7 @@ class Engine:
         return node
 
     def create(
-        self, name: str, settings: NodeSettings, definition: bytes = b"", shelf: Shelf | None = None
+        self, name: str, settings: NodeSettings, definition: bytes = b"", shelf: QueueLog | None = None
     ) -> Node:
         """A new node; ConflictError if the name is taken, by a subscription too.
 
@@ -1571,9 +1581,9 @@ class Engine:
         for body in bodies:
             body.kept -= 1
             if self.storing is not None:
-                self.storing.wait(Parting(body))
+                self.storing.wait(BodyRelease(body))
 
-    def _set_on(self, node: Node, shelf: Shelf) -> None:
+    def _set_on(self, node: Node, shelf: QueueLog) -> None:
         node.shelf = shelf
         for owner in node.owners():
             self.regate(owner)
@@ -1620,7 +1630,7 @@ class Engine:
     def _close_accounts(self, node: Node) -> None:
         """What was parked here has its answer, or is where it came from; so has what channels hold back."""
         for account in list(node.ledger.accounts):
-            if isinstance(account.port, Passage):
+            if isinstance(account.port, Transfer):
                 account.port.close(f"'{node.name}' was deleted")
                 continue
             while account.parked:
@@ -1697,7 +1707,7 @@ class Engine:
         spooled = 0 if source.spool is None else source.spool.count
         count = min(count, source.queue.ready + source.queue.behind + source.queue.aside + spooled)
         if count > 0:
-            move = Move(self, source, target, count)
+            move = MoveTransfer(self, source, target, count)
             self.moves.append(move)
             self.add_consumer(source, move.mover)
         return count

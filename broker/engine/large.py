@@ -1,8 +1,8 @@
 """Messages too large for memory: the head stays, everything from the body on is in a file.
 
-What comes in is an ``Inflow`` until its file is complete, then a ``Body``; what goes out is an
-``Outflow``. ``Larges`` knows which body is which and what the files take of the budgets. Nothing here
-opens a file: whoever does (``Files``) writes and reads on threads of its own and answers on ours.
+A message that comes in is a ``BodyUpload`` until its file is complete, then a ``Body``; one that goes out
+is a ``BodyDownload``. ``LargeMessages`` keeps which body is which and what the files take of the budgets. Nothing
+here opens a file: ``Files`` writes and reads on threads of its own and answers on ours.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Writing(Protocol):
     def drop(self) -> None: ...
 
 
-class Reading(Protocol):
+class BodyReading(Protocol):
     """A file that is being read: ``more`` asks for the next block, which ``arrived`` is called with, or
     with the exception that says why there is none.
     """
@@ -63,7 +63,7 @@ class Files(Protocol):
 
     def read(
         self, number: int, size: int, checksum: int, arrived: Callable[[bytes | Exception], None]
-    ) -> Reading: ...
+    ) -> BodyReading: ...
 
     def remove(self, number: int) -> None: ...
 
@@ -92,7 +92,7 @@ class Body:
             self._gone(self)
 
 
-class Larges:
+class LargeMessages:
     """Every body there is. ``most`` is how much of a message memory holds before it goes to a file.
 
     A file's bytes count in ``disk`` where the message is durable, else in ``temp``, from the first
@@ -112,13 +112,13 @@ class Larges:
         self.files = files
         self.most = most
 
-    def begin(self, head: bytes, told: Callable[[], None]) -> Inflow:
+    def begin(self, head: bytes, told: Callable[[], None]) -> BodyUpload:
         """A message that turned out to be large: ``head`` is what stands before its body."""
-        return Inflow(self, head, told)
+        return BodyUpload(self, head, told)
 
-    def send(self, body: Body, told: Callable[[], None]) -> Outflow:
+    def send(self, body: Body, told: Callable[[], None]) -> BodyDownload:
         """Read a body from its beginning; ``told`` is called when there is more of it, or a fault."""
-        return Outflow(self, body, told)
+        return BodyDownload(self, body, told)
 
     def of(self, bits: int) -> Body:
         """The body whose number a message's bits bear; somebody must hold on to it."""
@@ -182,7 +182,7 @@ def noted(key: str, value: bytes) -> tuple[int, int, str, int, int]:
     return int(number), int(seq), node, size, checksum
 
 
-class Parting:
+class BodyRelease:
     """Holds on to a body until the disk has it that nobody refers to it: a Waiter (storing.py)."""
 
     def __init__(self, body: Body) -> None:
@@ -192,7 +192,7 @@ class Parting:
         """The last reference goes with this object."""
 
 
-class Inflow:
+class BodyUpload:
     """A large message on its way to a file.
 
     ``told`` is called when a piece was written and when it is ``done``: ``fault`` is why it can't be,
@@ -201,7 +201,7 @@ class Inflow:
     behind it, which its link sets.
     """
 
-    def __init__(self, larges: Larges, head: bytes, told: Callable[[], None]) -> None:
+    def __init__(self, larges: LargeMessages, head: bytes, told: Callable[[], None]) -> None:
         self.head = head
         self.size = len(head)
         self.writing_bytes = 0
@@ -337,10 +337,10 @@ class Inflow:
         self._larges.gate(self._durable).depth_bytes += nbytes
 
 
-class Outflow:
+class BodyDownload:
     """A body on its way to a receiver, a little of it read ahead. ``fault`` is why there is no more."""
 
-    def __init__(self, larges: Larges, body: Body, told: Callable[[], None]) -> None:
+    def __init__(self, larges: LargeMessages, body: Body, told: Callable[[], None]) -> None:
         if larges.files is None:
             raise RuntimeError("there are no files of large messages")
         self._body: Body | None = body

@@ -2,21 +2,21 @@ cimport cython
 
 from broker cimport constants
 from broker.flow.gate cimport Gate
-from broker.flow.ledger cimport Ledger
+from broker.flow.ledger cimport CreditAllocator
 from broker.queues.queue cimport Queue
-from broker.store.port cimport Shelf
+from broker.store.port cimport QueueLog
 
 @cython.final
 cdef class Node:
     cdef public str name, kind, address
     cdef public Gate gate
-    cdef public Ledger ledger
+    cdef public CreditAllocator ledger
     cdef public Queue queue
     cdef public list consumers, subscriptions, topics, browsers, bridges, feeders
     cdef public object filter, not_from, awaiting
     cdef public object settings
     cdef public dict origins, arguments
-    cdef public Shelf shelf
+    cdef public QueueLog shelf
     cdef public long group, kept_seq, kept_msgs, kept_bytes, attended_group, suspect_seq
     cdef public object expiry, duplicates, letters, spool
     cdef public long page_bytes, file_bytes

@@ -11,18 +11,18 @@ from broker import constants
 from broker.engine.large import Body
 from broker.engine.spool import Spool
 from broker.flow.gate import Gate
-from broker.flow.ledger import Account, Ledger
+from broker.flow.ledger import CreditAllocator, ProducerCredit
 from broker.queues.dispatch import Consumer
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
 from broker.queues.queue import Filter, Queue
-from broker.store.port import Shelf
+from broker.store.port import QueueLog
 
 if TYPE_CHECKING:
     from broker.config.thresholds import NodeSettings
     from broker.engine.bridges import Bridge
-    from broker.engine.deferred import Awaiting
-    from broker.engine.transfer import Letters
+    from broker.engine.deferred import DeferredSettlement
+    from broker.engine.transfer import DeadLetterTransfer
 
 
 class Node:
@@ -61,7 +61,7 @@ class Node:
         self.kind = kind
         self.is_topic = kind == "topic"
         self.gate = Gate(name)
-        self.ledger = Ledger(self.gate)
+        self.ledger = CreditAllocator(self.gate)
         self.queue = Queue()
         self.consumers: list[Consumer] = []
         self.subscriptions: list[Node] = []
@@ -74,7 +74,7 @@ class Node:
         self.settings: NodeSettings | None = None
         self.origins: dict[str, str] = {}
         self.arguments: dict[str, object] = {}
-        self.shelf: Shelf | None = None
+        self.shelf: QueueLog | None = None
         self.group = 0
         self.kept_seq = 0
         self.kept_msgs = 0
@@ -83,7 +83,7 @@ class Node:
         self.suspect_seq = 0
         self.expiry: Expiry | None = None
         self.duplicates: Duplicates | None = None
-        self.letters: Letters | None = None
+        self.letters: DeadLetterTransfer | None = None
         self.dead_letter_address = ""
         self.dead_letter_expired = False
         self.max_delivery_count = 0
@@ -98,7 +98,7 @@ class Node:
         self.page_bytes = constants.UNBOUNDED
         self.bodies: dict[int, tuple[Body, bool]] = {}
         self.file_bytes = 0
-        self.awaiting: Awaiting | None = None
+        self.awaiting: DeferredSettlement | None = None
         self.dirty = False
         self.stirred = False
         self.deleted = False
@@ -123,7 +123,7 @@ class Node:
         self.kept_ns = 0
         self.patience_ns = 0
         self.refuse_ns = 0
-        self.impatient: set[Account] = set()
+        self.impatient: set[ProducerCredit] = set()
         self.received = 0
         self.received_bytes = 0
         self.delivered = 0

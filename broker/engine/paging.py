@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from broker import constants
 from broker.engine.large import dress
 from broker.engine.scan import Scans
-from broker.engine.spool import READ_AHEAD_BYTES, Message, Pager, Run, Spool, put_back
+from broker.engine.spool import READ_AHEAD_BYTES, Message, PagerPort, Run, Spool, put_back
 from broker.engine.transfer import BODY_LOST, EXPIRED, MOVE_WINDOW
 from broker.store.port import LARGE, REDELIVERED, UNSURE
 
@@ -41,7 +41,7 @@ class Paging:
         self._engine = engine
         self._memory = engine.memory
         self._temp = engine.temp
-        self.pager: Pager | None = None
+        self.pager: PagerPort | None = None
         self.nodes: set[Node] = set()
         self.passing_bytes = 0
         self.scans = Scans()

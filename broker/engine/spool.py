@@ -45,7 +45,7 @@ SPAN = 1 << 16
 Message = tuple[int, int, int, int, bytes]
 
 
-class Pager(Protocol):
+class PagerPort(Protocol):
     """Who puts runs on disk. ``done`` is called on the caller's thread, with an exception if it failed."""
 
     @property
@@ -135,7 +135,7 @@ class Spool:
     def __init__(
         self,
         queue: Queue,
-        pager: Pager,
+        pager: PagerPort,
         on_loaded: Callable[[Run, list[Message]], None],
         on_memory: Callable[[int], None],
         on_disk: Callable[[int], None],

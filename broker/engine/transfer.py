@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from broker import constants
 from broker.codec import message
 from broker.engine.node import Node
-from broker.flow.ledger import Account, Port
+from broker.flow.ledger import Port, ProducerCredit
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 
@@ -34,7 +34,7 @@ MOVE_STOPPED = "move_stopped"
 MOVE_WINDOW = 1000
 
 
-class Waiting:
+class PendingTransfer:
     """A message that waits for room; ``entry`` is where it still is."""
 
     def __init__(self, data: bytes, bits: int, entry: Entry) -> None:
@@ -43,7 +43,7 @@ class Waiting:
         self.entry = entry
 
 
-class Passage(Port):
+class Transfer(Port):
     """The way from one node to another. What can't go over in the end is put back where it came from."""
 
     def __init__(self, engine: Engine, source: Node, target: Node) -> None:
@@ -51,15 +51,15 @@ class Passage(Port):
         self.source = source
         self.target = target
         self.passed = 0
-        self.account: Account = engine.open_producer(target, self, False)
+        self.account: ProducerCredit = engine.open_producer(target, self, False)
 
     def send(self, entry: Entry, data: bytes) -> None:
         """Bring an acquired entry over, now or when there is room; ``data`` is what it reads there."""
         body = None if entry.extra is None else entry.extra.body
         bits = self.engine.large.bits_of(data, body)
-        self.offer(Waiting(data, bits, entry))
+        self.offer(PendingTransfer(data, bits, entry))
 
-    def offer(self, waiting: Waiting) -> None:
+    def offer(self, waiting: PendingTransfer) -> None:
         """The same with one that was sent before."""
         size = len(waiting.data) + self.engine.large.size_of(waiting.bits)
         code = constants.REFUSED
@@ -73,7 +73,7 @@ class Passage(Port):
         else:
             self.arrived(waiting.entry)
 
-    def refused(self, waiting: Waiting, size: int) -> None:
+    def refused(self, waiting: PendingTransfer, size: int) -> None:
         """The other node is at its hard limit."""
         raise NotImplementedError
 
@@ -89,12 +89,12 @@ class Passage(Port):
         """How many are held for want of room."""
         return len(self.account.parked)
 
-    def leave(self) -> list[Waiting]:
+    def leave(self) -> list[PendingTransfer]:
         """Close the way; what waited, in order, for the caller to see to."""
-        waiting: list[Waiting] = []
+        waiting: list[PendingTransfer] = []
         while self.account.parked:
             parked, _ = self.account.next_parked()
-            assert isinstance(parked, Waiting)
+            assert isinstance(parked, PendingTransfer)
             waiting.append(parked)
         if not self.account.closed:
             self.engine.close_producer(self.target, self.account)
@@ -113,7 +113,7 @@ class Passage(Port):
 
     def admit(self, parked: object, size: int) -> None:
         """There is room for one that waited."""
-        assert isinstance(parked, Waiting)
+        assert isinstance(parked, PendingTransfer)
         refusing = self._is_refusing(size)
         if refusing or self.engine.put(self.target, parked.data, parked.bits) == constants.REFUSED:
             self.refused(parked, size)
@@ -137,20 +137,20 @@ class Passage(Port):
         return bool(gate.depth_msgs >= target.hard_msgs or gate.depth_bytes + size > target.hard_bytes)
 
 
-class Letters(Passage):
+class DeadLetterTransfer(Transfer):
     """The way of a node's dead letters. One that is refused waits too, and is offered again by ``retry``."""
 
     def __init__(self, engine: Engine, source: Node, target: Node) -> None:
-        Passage.__init__(self, engine, source, target)
-        self.kept_back: deque[Waiting] = deque()
+        Transfer.__init__(self, engine, source, target)
+        self.kept_back: deque[PendingTransfer] = deque()
 
-    def offer(self, waiting: Waiting) -> None:
+    def offer(self, waiting: PendingTransfer) -> None:
         """Behind those that were refused before, if there are any."""
         if self.kept_back:
             self.waits(waiting.entry)
             self.kept_back.append(waiting)
         else:
-            Passage.offer(self, waiting)
+            Transfer.offer(self, waiting)
 
     def take_in(self, data: bytes, bits: int) -> int:
         """Bring in a message that is in no node yet: ACCEPTED, STORING, or REFUSED without room.
@@ -163,7 +163,7 @@ class Letters(Passage):
             return constants.ACCEPTED
         return constants.REFUSED if code == constants.PARK else code
 
-    def refused(self, waiting: Waiting, size: int) -> None:
+    def refused(self, waiting: PendingTransfer, size: int) -> None:
         """It is kept until there is room, unless there never will be for one so large."""
         if size > self.target.hard_bytes:
             self.engine.give_up(self.source, waiting.entry)
@@ -189,9 +189,9 @@ class Letters(Passage):
         """How many are held for want of room."""
         return len(self.account.parked) + len(self.kept_back)
 
-    def leave(self) -> list[Waiting]:
+    def leave(self) -> list[PendingTransfer]:
         """Close the way; what waited, for the caller to see to."""
-        waiting = [*self.kept_back, *Passage.leave(self)]
+        waiting = [*self.kept_back, *Transfer.leave(self)]
         self.kept_back.clear()
         return waiting
 
@@ -202,24 +202,24 @@ class Letters(Passage):
             self.engine.put_back(self.source, waiting.entry)
 
 
-class Move(Passage):
+class MoveTransfer(Transfer):
     """An operator's move of so many messages. It is over when all have passed, or at the first refusal."""
 
     def __init__(self, engine: Engine, source: Node, target: Node, count: int) -> None:
-        Passage.__init__(self, engine, source, target)
+        Transfer.__init__(self, engine, source, target)
         self.over = False
-        self.mover = Mover(self, count)
+        self.mover = MoveConsumer(self, count)
 
     def arrived(self, entry: Entry) -> None:
         """The other node has it."""
-        Passage.arrived(self, entry)
+        Transfer.arrived(self, entry)
         if self.mover.unsent > 0:
             # The window has room for one more, which nothing else says to the source.
             self.engine.touch_later(self.source)
         elif not self.account.parked:
             self._end()
 
-    def refused(self, waiting: Waiting, size: int) -> None:
+    def refused(self, waiting: PendingTransfer, size: int) -> None:
         """Nothing says when there would be room: the rest stays."""
         self.engine.put_back(self.source, waiting.entry)
         self.close(f"'{self.target.name}' is at its hard limit")
@@ -229,7 +229,7 @@ class Move(Passage):
         if self.over:
             return
         self._end()
-        Passage.close(self, reason)
+        Transfer.close(self, reason)
         told = {"target": self.target.name, "moved": self.passed, "reason": reason}
         self.engine.tell(MOVE_STOPPED, self.source, told)
 
@@ -241,10 +241,10 @@ class Move(Passage):
             self.leave()
 
 
-class Mover(Consumer):
+class MoveConsumer(Consumer):
     """Takes a move's messages as a consumer would, until it has as many as are to go."""
 
-    def __init__(self, move: Move, count: int) -> None:
+    def __init__(self, move: MoveTransfer, count: int) -> None:
         Consumer.__init__(self)
         self.move = move
         self.unsent = count

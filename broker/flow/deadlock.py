@@ -51,7 +51,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitsFor:
     """A stopped node, a connection it waits for, and the stopped node that one can't send to."""
 
     node: Hashable
@@ -65,7 +65,7 @@ class Circle:
 
     nodes: tuple[Hashable, ...]
     connections: tuple[Hashable, ...]
-    waits: tuple[Wait, ...]
+    waits: tuple[WaitsFor, ...]
     since_ns: int
 
     def touches(self, other: Circle) -> bool:
@@ -74,7 +74,7 @@ class Circle:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DeadlockChange:
     """What a look found: circles that are new, and those that are no more."""
 
     found: tuple[Circle, ...]
@@ -150,7 +150,7 @@ class Waits:
         del self._takers[node], self._senders[node]
         self._changed = True
 
-    def look(self, now_ns: int, scene: Scene) -> Change:
+    def look(self, now_ns: int, scene: Scene) -> DeadlockChange:
         """Find who is stuck now; each circle is found once and cleared once."""
         if self._changed:
             self._changed = False
@@ -164,7 +164,7 @@ class Waits:
         self._standing = frozenset(
             member for circle in present for member in (*circle.nodes, *circle.connections)
         )
-        return Change(found, cleared)
+        return DeadlockChange(found, cleared)
 
     def next_look(self, now_ns: int) -> int:
         """When to look again though nothing changes; 0 for never."""
@@ -247,7 +247,7 @@ class Waits:
         stuck: dict[Hashable, set[Hashable]],
     ) -> Circle:
         """Walk it from the node on that was put first; what the way misses follows behind."""
-        waits: list[Wait] = []
+        waits: list[WaitsFor] = []
         seen: dict[Hashable, None] = {}
         pending = [node for node in self._takers if node in part]
         following = pending[:1]
@@ -258,7 +258,7 @@ class Waits:
             seen[node] = None
             for connection in doomed[node]:
                 targets = [each for each in stuck.get(connection, ()) if each in part]
-                waits += [Wait(node, connection, target) for target in targets]
+                waits += [WaitsFor(node, connection, target) for target in targets]
                 following += targets
         members = {each for wait in waits for each in (wait.node, wait.connection)}
         return Circle(

@@ -60,7 +60,7 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Prediction:
     """A forecast: when it was made, what it said, and what the thresholds were then."""
 
     at_ns: int
@@ -77,7 +77,7 @@ class Forecast:
         self.error: float | None = None
         self.compared = 0
         self._drains: dict[str, Drain] = {}
-        self._said: list[Said] = []
+        self._said: list[Prediction] = []
         self._every = 1
         self._asked = 0
 
@@ -103,7 +103,7 @@ class Forecast:
         """The same, and it will be compared, unless the ``terms`` (thresholds) change before."""
         seconds = self.seconds(excess, rates, now_ns)
         if seconds is not None:
-            self._keep(Said(now_ns, seconds, terms))
+            self._keep(Prediction(now_ns, seconds, terms))
         return seconds
 
     def opened(self, terms: object, now_ns: int) -> None:
@@ -121,7 +121,7 @@ class Forecast:
         self._every = 1
         self._asked = 0
 
-    def _keep(self, said: Said) -> None:
+    def _keep(self, said: Prediction) -> None:
         if self._asked % self._every == 0:
             self._said.append(said)
         self._asked += 1

@@ -9,11 +9,11 @@ cdef class Port:
     cpdef object refuse(self, object parked)
     cpdef object confirm(self, object held)
 
-cdef class Account
+cdef class ProducerCredit
 cdef class Level
 
 @cython.final
-cdef class Claim:
+cdef class Reservation:
     cdef public Gate gate
     cdef public long copies, most
 
@@ -21,7 +21,7 @@ cdef class Claim:
     cpdef object promise(self, long msgs, long reserve_bytes)
 
 @cython.final
-cdef class Budget:
+cdef class ConnectionBudget:
     cdef public Gate gate
     cdef public list accounts, short
     cdef public long asking
@@ -29,12 +29,12 @@ cdef class Budget:
     cpdef object hold(self, long msgs, long size)
     @cython.locals(room=long)
     cpdef long share(self, long size) except -1
-    @cython.locals(account=Account, room=long, hungry_ns=long, overdue=bint)
+    @cython.locals(account=ProducerCredit, room=long, hungry_ns=long, overdue=bint)
     cpdef list lend(self, long now_ns)
 
 @cython.final
-cdef class Account:
-    cdef public Ledger ledger
+cdef class ProducerCredit:
+    cdef public CreditAllocator ledger
     cdef public Port port
     cdef public long window_max, initial, window, low
     cdef public long outstanding, withdrawn, held, used, used_mark
@@ -42,7 +42,7 @@ cdef class Account:
     cdef public long last_used_ns, granted_ns, blocked_since_ns
     cdef public long burst, had, gap_ns, peak, peak_before, peak_ns, flow, flow_ns, flow_mark
     cdef public bint waiting, resting, closed, pinched
-    cdef public Budget budget
+    cdef public ConnectionBudget budget
     cdef public object place
     cdef public long passed_over
     cdef public long late_count, overrun_count, parked_bytes
@@ -68,17 +68,17 @@ cdef class Level:
     cdef readonly Gate budget
     cdef readonly long capacity, share, flow, most, strangers, spare
 
-    @cython.locals(account=Account, demands=list, served=list, capacity=long, past=long, unit=long, flow=long,
+    @cython.locals(account=ProducerCredit, demands=list, served=list, capacity=long, past=long, unit=long, flow=long,
                    demand=long)
     cdef object _weigh(self, list accounts, long room, long whole, long now_ns)
-    cpdef long unit(self, Account account) except -1
+    cpdef long unit(self, ProducerCredit account) except -1
     @cython.locals(unit=long, behind=long)
-    cpdef long of(self, Account account) except -1
+    cpdef long of(self, ProducerCredit account) except -1
     @cython.locals(unit=long, part=long, keep=long)
-    cpdef long spared(self, Account account) except -1
+    cpdef long spared(self, ProducerCredit account) except -1
 
 @cython.final
-cdef class Ledger:
+cdef class CreditAllocator:
     cdef public Gate gate
     cdef public list others, claims
     cdef public dict repeated
@@ -96,74 +96,74 @@ cdef class Ledger:
     @cython.locals(gate=Gate, count=long, least=long, room=long, empty=bint)
     cdef long _repeated_room(self, long reserve_bytes) except -1
     cpdef bint is_shut_by_other(self, Gate gate)
-    @cython.locals(gate=Gate, claim=Claim)
+    @cython.locals(gate=Gate, claim=Reservation)
     cdef bint _may_open(self)
     cdef bint _is_shut(self)
-    @cython.locals(gate=Gate, claim=Claim)
+    @cython.locals(gate=Gate, claim=Reservation)
     cdef Gate _find_tight(self)
-    @cython.locals(gate=Gate, claim=Claim)
+    @cython.locals(gate=Gate, claim=Reservation)
     cdef long _excess(self) except -1
 
-    cpdef object orphan(self, Account account, long now_ns)
-    @cython.locals(gate=Gate, claim=Claim)
+    cpdef object orphan(self, ProducerCredit account, long now_ns)
+    @cython.locals(gate=Gate, claim=Reservation)
     cpdef void release(self, long msgs, long reserve_bytes)
-    @cython.locals(claim=Claim, account=Account)
+    @cython.locals(claim=Reservation, account=ProducerCredit)
     cpdef object claim(self, Gate gate, long copies)
     cpdef long takes(self, Gate gate, long size) except -1
-    @cython.locals(claim=Claim)
-    cdef Claim _claim_on(self, Gate gate)
-    @cython.locals(room=long, gate=Gate, claim=Claim)
+    @cython.locals(claim=Reservation)
+    cdef Reservation _claim_on(self, Gate gate)
+    @cython.locals(room=long, gate=Gate, claim=Reservation)
     cpdef long room(self, long reserve_bytes)
-    @cython.locals(msgs=long, nbytes=long, gate=Gate, claim=Claim)
+    @cython.locals(msgs=long, nbytes=long, gate=Gate, claim=Reservation)
     cpdef bint is_only_promised(self, long size) except -1
     @cython.locals(want=long)
-    cpdef bint renew(self, Account account, long now_ns) except -1
-    cpdef object wait(self, Account account, long now_ns)
+    cpdef bint renew(self, ProducerCredit account, long now_ns) except -1
+    cpdef object wait(self, ProducerCredit account, long now_ns)
     cpdef object budget(self, Gate memory, long most_held=*)
-    @cython.locals(before=long, held=long, account=Account)
+    @cython.locals(before=long, held=long, account=ProducerCredit)
     cpdef object copy(self, long copies)
-    @cython.locals(freed=long, account=Account)
+    @cython.locals(freed=long, account=ProducerCredit)
     cpdef long lend(self, long now_ns, Level shares, bint spared=*) except -1
     cpdef object settle_turn(self, long now_ns)
     @cython.locals(deadline=long)
     cpdef long next_deadline(self)
-    cpdef object misjudged(self, Account account)
-    @cython.locals(account=Account, budget=long)
+    cpdef object misjudged(self, ProducerCredit account)
+    @cython.locals(account=ProducerCredit, budget=long)
     cdef object _deal(self, long now_ns)
     cdef object _admit_in_line(self)
-    @cython.locals(gate=Gate, claim=Claim)
+    @cython.locals(gate=Gate, claim=Reservation)
     cdef bint _fits(self, long size) except -1
-    cdef long _admit_parked(self, Account account, long budget) except -1
-    @cython.locals(account=Account, room=long, msgs=long, left=long, held_back=bint)
+    cdef long _admit_parked(self, ProducerCredit account, long budget) except -1
+    @cython.locals(account=ProducerCredit, room=long, msgs=long, left=long, held_back=bint)
     cdef object _deal_credit(self, list askers, long now_ns)
-    @cython.locals(account=Account, total=long)
+    @cython.locals(account=ProducerCredit, total=long)
     cdef long _line_room_for(self, list askers)
-    @cython.locals(size=long, change=long, held=long, before=long, gate=Gate, claim=Claim)
-    cdef object _learn(self, Account account)
+    @cython.locals(size=long, change=long, held=long, before=long, gate=Gate, claim=Reservation)
+    cdef object _learn(self, ProducerCredit account)
     cdef long _strict(self) except -1
-    @cython.locals(size=long, gate=Gate, claim=Claim)
-    cdef object _grant(self, Account account, long msgs, long now_ns)
-    cdef object _pinch(self, Account account)
-    cdef object _unpinch(self, Account account)
+    @cython.locals(size=long, gate=Gate, claim=Reservation)
+    cdef object _grant(self, ProducerCredit account, long msgs, long now_ns)
+    cdef object _pinch(self, ProducerCredit account)
+    cdef object _unpinch(self, ProducerCredit account)
     @cython.locals(due=long, keep=long, freed=long)
-    cpdef long lend_of(self, Account account, long now_ns, Level shares, bint overdue=*) except -1
-    @cython.locals(claim=Claim)
+    cpdef long lend_of(self, ProducerCredit account, long now_ns, Level shares, bint overdue=*) except -1
+    @cython.locals(claim=Reservation)
     cdef bint _is_wanted(self) except -1
-    cdef object _withdraw(self, Account account, long msgs, long now_ns)
-    cdef object _return(self, Account account, long msgs)
-    @cython.locals(account=Account, need=long, freed=long, count=long, hungry_ns=long, prompt=long, waiting=long,
+    cdef object _withdraw(self, ProducerCredit account, long msgs, long now_ns)
+    cdef object _return(self, ProducerCredit account, long msgs)
+    @cython.locals(account=ProducerCredit, need=long, freed=long, count=long, hungry_ns=long, prompt=long, waiting=long,
                    patience_ns=long, longest_ns=long, singles=long, strangers=long, overdue=bint, others=long,
                    keep=long, each=long, shares=Level, fresh=bint, accounts=list)
     cdef bint _reclaim(self, long now_ns) except -1
-    @cython.locals(account=Account)
+    @cython.locals(account=ProducerCredit)
     cdef object _content(self, long now_ns)
     @cython.locals(gate=Gate, whole=long, allowed=long)
     cdef long _whole(self) except -1
     @cython.locals(recent=long, keep=long, using=long)
-    cdef long _due_to(self, Account account, long share, bint overdue, long now_ns) except -1
+    cdef long _due_to(self, ProducerCredit account, long share, bint overdue, long now_ns) except -1
     @cython.locals(taken=long)
-    cdef long _reclaim_from(self, Account account, long keep, long need, long now_ns, bint lent=*) except -1
-    cdef object _rest(self, Account account)
-    @cython.locals(account=Account, room=long, count=long, share=long, busy=bint)
+    cdef long _reclaim_from(self, ProducerCredit account, long keep, long need, long now_ns, bint lent=*) except -1
+    cdef object _rest(self, ProducerCredit account)
+    @cython.locals(account=ProducerCredit, room=long, count=long, share=long, busy=bint)
     cdef object _probe(self, long now_ns)
     cdef long _probe_count(self, long room, bint busy)

@@ -53,7 +53,7 @@ class Port:
         raise NotImplementedError
 
     def admit(self, parked: object, size: int) -> None:
-        """There is room now for a message handed to :meth:`Account.park`."""
+        """There is room now for a message handed to :meth:`ProducerCredit.park`."""
         raise NotImplementedError
 
     def offered(self) -> int:
@@ -69,7 +69,7 @@ class Port:
         raise NotImplementedError
 
 
-class Claim:
+class Reservation:
     """What a message to an address takes of a budget on disk: its size, as often as it is kept there.
 
     What it has beyond ``most`` bytes is in one file for all its copies.
@@ -89,7 +89,7 @@ class Claim:
         self.gate.promise(msgs, msgs * self.takes(reserve_bytes))
 
 
-class Budget:
+class ConnectionBudget:
     """What all producers of one connection may have promised and parked together, in bytes (FLOW §4).
 
     Each message counts with ``HELD_BYTES`` for its place. Who got nothing for want of room here waits in
@@ -99,8 +99,8 @@ class Budget:
     def __init__(self, limit_bytes: int) -> None:
         self.gate = Gate("connection_memory_limit")
         self.gate.configure(0, 0, limit_bytes, limit_bytes, 0, 0)
-        self.accounts: list[Account] = []
-        self.short: list[Account] = []
+        self.accounts: list[ProducerCredit] = []
+        self.short: list[ProducerCredit] = []
         # How many of those that were just put in line have not been dealt yet.
         self.asking = 0
 
@@ -131,7 +131,7 @@ class Budget:
             if taken > 0:
                 account.ledger.take_back(account, taken, now_ns)
 
-    def serve(self, now_ns: int) -> list[Account]:
+    def serve(self, now_ns: int) -> list[ProducerCredit]:
         """Once a twentieth is free, or all that could be: those who waited, in line at their nodes again."""
         gate = self.gate
         left = gate.stop_bytes - gate.depth_bytes - gate.promised_bytes
@@ -144,7 +144,7 @@ class Budget:
             account.ledger.wait(account, now_ns)
         return waiting
 
-    def lend(self, now_ns: int) -> list[Account]:
+    def lend(self, now_ns: int) -> list[ProducerCredit]:
         """Those of the connection's links that lost idle credit beyond their share (rules 5 and 12)."""
         gate = self.gate
         room = max(gate.stop_bytes - gate.depth_bytes - gate.promised_bytes, 0)
@@ -165,7 +165,7 @@ class Budget:
         return changed
 
 
-class Account:
+class ProducerCredit:
     """One producer link's promise at one node.
 
     ``window`` is what the link has earned: it starts at ``initial`` and doubles, up to
@@ -174,7 +174,12 @@ class Account:
     """
 
     def __init__(
-        self, ledger: Ledger, port: Port, window_max: int, initial: int, budget: Budget | None
+        self,
+        ledger: CreditAllocator,
+        port: Port,
+        window_max: int,
+        initial: int,
+        budget: ConnectionBudget | None,
     ) -> None:
         self.ledger = ledger
         self.budget = budget
@@ -402,14 +407,14 @@ class Level:
     """
 
     def __init__(
-        self, accounts: list[Account], room: int, whole: int, now_ns: int, budget: Gate | None = None
+        self, accounts: list[ProducerCredit], room: int, whole: int, now_ns: int, budget: Gate | None = None
     ) -> None:
         self.budget = budget
         # How many of them there is no telling of: they never used any credit, and don't ask for it.
         self.strangers = 0
         self._weigh(accounts, room, whole, now_ns)
 
-    def _weigh(self, accounts: list[Account], room: int, whole: int, now_ns: int) -> None:
+    def _weigh(self, accounts: list[ProducerCredit], room: int, whole: int, now_ns: int) -> None:
         demands: list[int] = []
         served: list[int] = []
         capacity = room
@@ -432,7 +437,7 @@ class Level:
         self.flow = level(capacity + past, served)
         self.most = level(max(whole, capacity), demands)
 
-    def unit(self, account: Account) -> int:
+    def unit(self, account: ProducerCredit) -> int:
         """What a credit of the account counts for; nothing where its messages don't use the budget."""
         if self.budget is None:
             return 1
@@ -440,7 +445,7 @@ class Level:
             return account.ledger._held(account.reserve_bytes)
         return account.ledger.takes(self.budget, account.reserve_bytes)
 
-    def spared(self, account: Account) -> int:
+    def spared(self, account: ProducerCredit) -> int:
         """How much credit one may hold that never used any: an even part of a quarter of the room."""
         unit = self.unit(account)
         if unit == 0 or self.spare < unit:
@@ -450,7 +455,7 @@ class Level:
         self.spare -= keep * unit
         return keep
 
-    def of(self, account: Account) -> int:
+    def of(self, account: ProducerCredit) -> int:
         """How much credit the account may hold beside those who wait."""
         unit = self.unit(account)
         if unit == 0:
@@ -459,7 +464,7 @@ class Level:
         return max(self.share, min(behind, self.most)) // unit
 
 
-class Ledger:
+class CreditAllocator:
     """All accounts of one address, dealing out the room of its gates.
 
     ``gate`` is the node's own; ``others`` are those of nodes a message to this address needs room in as
@@ -476,9 +481,9 @@ class Ledger:
        the line, then to credit, max-min fair (share.py) among as many from the head of the line as
        can have a batch.
     3. While somebody waits in vain, what accounts hold beyond their share (``Level``) and beyond what they
-       may be expected to use (``Account.claim``) is taken back every ``IDLE_NS``, only as much as is wanted.
-       Who uses its credit meanwhile keeps twice what it used since the last look, until somebody has waited
-       for ``PATIENT_NS``. Where there isn't a credit for each, they hold one in turn. Who never used any and
+       may be expected to use (``ProducerCredit.claim``) is taken back every ``IDLE_NS``, only as much as is
+       wanted. Who uses its credit meanwhile keeps twice what it used since the last look, until somebody has
+       waited for ``PATIENT_NS``. Where there isn't a credit for each, they hold one in turn. Who never used any and
        lost it rests.
     4. Resting links can't say that they want to send, so every ``PROBE_NS`` some are put in line
        again, with a small window. Using it makes a link active.
@@ -488,10 +493,10 @@ class Ledger:
         self.gate = gate
         self.others: list[Gate] = []
         self.repeated: dict[Gate, int] = {}
-        self.claims: list[Claim] = []
-        self.accounts: list[Account] = []
-        self.line: deque[Account] = deque()
-        self.rest: deque[Account] = deque()
+        self.claims: list[Reservation] = []
+        self.accounts: list[ProducerCredit] = []
+        self.line: deque[ProducerCredit] = deque()
+        self.rest: deque[ProducerCredit] = deque()
         self.promised_msgs = 0
         self.parked_msgs = 0
         self.parked_bytes = 0
@@ -508,13 +513,13 @@ class Ledger:
         self.copies = 1
         self.most_held = constants.UNBOUNDED
         # Budgets of connections that somebody was found to wait for; the caller empties it.
-        self.scarce: list[Budget] = []
+        self.scarce: list[ConnectionBudget] = []
 
     def open(
-        self, port: Port, window_max: int, initial: int, now_ns: int, budget: Budget | None = None
-    ) -> Account:
+        self, port: Port, window_max: int, initial: int, now_ns: int, budget: ConnectionBudget | None = None
+    ) -> ProducerCredit:
         """A new producer's account; its first grant comes at the end of the turn, if there is room."""
-        account = Account(self, port, window_max, initial, budget)
+        account = ProducerCredit(self, port, window_max, initial, budget)
         account.last_used_ns = now_ns
         if budget is not None:
             budget.accounts.append(account)
@@ -526,7 +531,7 @@ class Ledger:
             self.wait(account, now_ns)
         return account
 
-    def leave(self, account: Account) -> None:
+    def leave(self, account: ProducerCredit) -> None:
         """Forget an account and return all it had reserved."""
         if account.closed:
             return
@@ -546,7 +551,7 @@ class Ledger:
         if account.budget is not None:
             account.budget.accounts.remove(account)
 
-    def orphan(self, account: Account, now_ns: int) -> None:
+    def orphan(self, account: ProducerCredit, now_ns: int) -> None:
         """The link is gone, but what it parked was pre-settled and is the broker's: it keeps its
         place in line; the account gets no credit any more. The caller closes it when it is empty.
         """
@@ -569,7 +574,7 @@ class Ledger:
         if self.memory is not None:
             self.memory.promise(-msgs, -msgs * self.copies * self._held(reserve_bytes))
 
-    def misjudged(self, account: Account) -> None:
+    def misjudged(self, account: ProducerCredit) -> None:
         """A message was larger than its credit had reserved: reserve more for what is still out."""
         self._learn(account)
         self.overpromised = True
@@ -641,7 +646,7 @@ class Ledger:
         if claim is None:
             if copies == 0:
                 return
-            claim = Claim(gate, self.most_held)
+            claim = Reservation(gate, self.most_held)
             self.claims.append(claim)
         elif copies == claim.copies:
             return
@@ -665,7 +670,7 @@ class Ledger:
         claim = self._claim_on(gate)
         return 0 if claim is None else claim.takes(size)
 
-    def _claim_on(self, gate: Gate) -> Claim | None:
+    def _claim_on(self, gate: Gate) -> Reservation | None:
         for claim in self.claims:
             if claim.gate is gate:
                 return claim
@@ -681,7 +686,7 @@ class Ledger:
                 freed += self.lend_of(account, now_ns, shares)
         return freed
 
-    def lend_of(self, account: Account, now_ns: int, shares: Level, overdue: bool = False) -> int:
+    def lend_of(self, account: ProducerCredit, now_ns: int, shares: Level, overdue: bool = False) -> int:
         """The same of one account; of one that uses its credit only where somebody's wait is ``overdue``."""
         if account.outstanding == 0:
             return 0
@@ -707,7 +712,7 @@ class Ledger:
             self.probe_ns = max(self.probe_ns, now_ns + PROBE_NS)
         return freed
 
-    def take_back(self, account: Account, msgs: int, now_ns: int) -> None:
+    def take_back(self, account: ProducerCredit, msgs: int, now_ns: int) -> None:
         """Its connection has no room for so much of its credit any more; it waits for that."""
         if not account.waiting and not account.pinched:
             self._pinch(account)
@@ -743,7 +748,7 @@ class Ledger:
                 return False
         return True
 
-    def renew(self, account: Account, now_ns: int) -> bool:
+    def renew(self, account: ProducerCredit, now_ns: int) -> bool:
         """The link used half of what it had: it has earned more; true if it has to wait for it."""
         if account.waiting or account.pinched or account.window_max == 0:
             return False
@@ -771,7 +776,7 @@ class Ledger:
                 return True
         return False
 
-    def wait(self, account: Account, now_ns: int) -> None:
+    def wait(self, account: ProducerCredit, now_ns: int) -> None:
         """Put an account in line for room."""
         if account.waiting or account.closed:
             return
@@ -895,7 +900,7 @@ class Ledger:
         """Step 2 of the class: parked messages, then credit, while there is room."""
         if not self.line:
             return
-        askers: list[Account] = []
+        askers: list[ProducerCredit] = []
         budget = self.room(1)
         if budget == 0 and self.parked_msgs > 0:
             self._admit_in_line()
@@ -957,7 +962,7 @@ class Ledger:
                 return False
         return self.memory is None or self.memory.takes_parked(self.copies * self._held(size))
 
-    def _admit_parked(self, account: Account, budget: int) -> int:
+    def _admit_parked(self, account: ProducerCredit, budget: int) -> int:
         admitted = 0
         while account.parked and admitted < budget and self._fits(account.parked[0][1]):
             message, size = account.next_parked()
@@ -965,13 +970,13 @@ class Ledger:
             admitted += 1
         return admitted
 
-    def _deal_credit(self, askers: list[Account], now_ns: int) -> None:
+    def _deal_credit(self, askers: list[ProducerCredit], now_ns: int) -> None:
         for account in askers:
             self._learn(account)
         room = self._line_room_for(askers)
         shares = deal(room, [a.outstanding for a in askers], [a.wants() for a in askers])
         # Who gets nothing keeps its place at the head of the line, who gets some goes to its end.
-        unserved: list[Account] = []
+        unserved: list[ProducerCredit] = []
         held_back = False
         for account, share in zip(askers, shares, strict=True):
             msgs = 0 if held_back else min(share, self.room(account.reserve_bytes))
@@ -997,14 +1002,14 @@ class Ledger:
                 self.line.append(account)
         self.line.extendleft(reversed(unserved))
 
-    def _line_room_for(self, askers: list[Account]) -> int:
+    def _line_room_for(self, askers: list[ProducerCredit]) -> int:
         """Room in messages of the askers' average size; each grant is checked by its own size."""
         total = 0
         for account in askers:
             total += account.reserve_bytes
         return self.room(total // len(askers))
 
-    def _learn(self, account: Account) -> None:
+    def _learn(self, account: ProducerCredit) -> None:
         """Adopt the size the link's messages turned out to have; what it holds is reserved anew."""
         size: int = self._strict() or account.learned_bytes
         if size == account.reserve_bytes:
@@ -1031,19 +1036,19 @@ class Ledger:
             size = max(size, gate.strict_bytes)
         return size
 
-    def _pinch(self, account: Account) -> None:
+    def _pinch(self, account: ProducerCredit) -> None:
         """It waits for its connection's budget, not for room here."""
         account.pinched = True
         if account.budget is not None:
             account.budget.short.append(account)
             self.scarce.append(account.budget)
 
-    def _unpinch(self, account: Account) -> None:
+    def _unpinch(self, account: ProducerCredit) -> None:
         if account.pinched and account.budget is not None:
             account.pinched = False
             account.budget.short.remove(account)
 
-    def _grant(self, account: Account, msgs: int, now_ns: int) -> None:
+    def _grant(self, account: ProducerCredit, msgs: int, now_ns: int) -> None:
         if account.outstanding == 0:
             account.granted_ns = now_ns
         account.outstanding += msgs
@@ -1065,7 +1070,7 @@ class Ledger:
             account.budget.gate.promise(msgs, msgs * self._held(account.reserve_bytes))
         account.port.grant(msgs)
 
-    def _withdraw(self, account: Account, msgs: int, now_ns: int) -> None:
+    def _withdraw(self, account: ProducerCredit, msgs: int, now_ns: int) -> None:
         self._return(account, msgs)
         if account.outstanding == 0 and (account.waiting or account.pinched):
             account.blocked_since_ns = now_ns
@@ -1073,7 +1078,7 @@ class Ledger:
         self.revoked_count += 1
         account.port.revoke(msgs)
 
-    def _return(self, account: Account, msgs: int) -> None:
+    def _return(self, account: ProducerCredit, msgs: int) -> None:
         """The reservation of ``msgs`` credits that were not used."""
         account.outstanding -= msgs
         self.release(msgs, account.reserve_bytes)
@@ -1155,7 +1160,7 @@ class Ledger:
                     whole = allowed
         return whole
 
-    def _due_to(self, account: Account, share: int, overdue: bool, now_ns: int) -> int:
+    def _due_to(self, account: ProducerCredit, share: int, overdue: bool, now_ns: int) -> int:
         """What an account may keep while others wait. Who uses its credit keeps twice what it used since the
         last look, but no more than its share beside one that has waited for long.
         """
@@ -1166,7 +1171,9 @@ class Ledger:
             keep = max(keep, min(using, max(share, 1)) if overdue else using)
         return keep
 
-    def _reclaim_from(self, account: Account, keep: int, need: int, now_ns: int, lent: bool = False) -> int:
+    def _reclaim_from(
+        self, account: ProducerCredit, keep: int, need: int, now_ns: int, lent: bool = False
+    ) -> int:
         taken = min(account.outstanding - keep, need)
         if taken <= 0:
             return 0
@@ -1183,7 +1190,7 @@ class Ledger:
                 self._rest(account)
         return taken
 
-    def _rest(self, account: Account) -> None:
+    def _rest(self, account: ProducerCredit) -> None:
         account.resting = True
         account.blocked_since_ns = 0
         account.window = max(min(account.initial, account.window >> 1), 1)
@@ -1214,5 +1221,5 @@ class Ledger:
         return max(slots, min(room, len(self.rest)))
 
 
-def _flow(account: Account) -> int:
+def _flow(account: ProducerCredit) -> int:
     return account.flow

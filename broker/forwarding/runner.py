@@ -18,12 +18,12 @@ from broker.forwarding.routes.routes import Routes
 from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.model import Model
 from broker.manage.routed import Routed
-from broker.security.exchange import Door
+from broker.security.exchange import ListenerTrust
 
 HERE = "route"
 
 
-class Loop(Protocol):
+class EventLoop(Protocol):
     """What routes and channels need of the event loop (``amqp.loop.reactor.Reactor``)."""
 
     def post(self, function: Callable[[], None]) -> None:
@@ -33,15 +33,20 @@ class Loop(Protocol):
         """Call ``function(now_ns)`` at a monotonic time."""
 
     def adopt(
-        self, sock: socket.socket, address: str, allow_plain: bool, door: Door, gone: Callable[[], None]
+        self,
+        sock: socket.socket,
+        address: str,
+        allow_plain: bool,
+        door: ListenerTrust,
+        gone: Callable[[], None],
     ) -> bool:
         """Take a connected socket as if it had been accepted."""
 
 
-class Conducting:
+class Forwarding:
     """Runs what the settings define, beside a reactor. ``start`` once that is about to turn."""
 
-    def __init__(self, model: Model, reactor: Loop) -> None:
+    def __init__(self, model: Model, reactor: EventLoop) -> None:
         self._model = model
         self._reactor = reactor
         self._routed = Routed(
@@ -87,7 +92,7 @@ class Conducting:
         return ours
 
     def _adopt(self, sock: socket.socket) -> None:
-        self._reactor.adopt(sock, HERE, True, Door(own=True), lambda: None)
+        self._reactor.adopt(sock, HERE, True, ListenerTrust(own=True), lambda: None)
 
     def _told(self, route: Route, kind: str, fields: dict[str, object]) -> None:
         self._reactor.post(lambda: self._tell(route.definition, kind, fields))

@@ -22,20 +22,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.errors import ForbiddenError
 from broker.http.api import application as api
-from broker.http.api.desk import Desk
+from broker.http.api.desk import RequestContext
 from broker.http.api.guard import READS, Guard
 from broker.http.metrics import metrics
 from broker.http.server import files, heads, server
 from broker.http.server.asked import Ask
 from broker.http.server.entrance import is_of_this_machine
-from broker.http.server.pace import Pace
-from broker.http.server.reception import CALLER, NOBODY, Reception, Turned, address_of, peer_of
-from broker.http.server.share import Share
-from broker.http.server.tally import Tally
+from broker.http.server.pace import RequestRate
+from broker.http.server.reception import CALLER, NOBODY, HttpAuthenticator, Rejected, address_of, peer_of
+from broker.http.server.share import CpuShare
+from broker.http.server.tally import HttpCounts
 from broker.http.server.threads import Threads
-from broker.http.server.turn import Turn
+from broker.http.server.turn import RequestQueue
 from broker.loggers import SOMEBODY, about
-from broker.manage.survey import Surveyed
+from broker.manage.survey import SurveyResult
 
 log = logging.getLogger("sluice.http")
 access_log = logging.getLogger("sluice.http.access")
@@ -59,14 +59,14 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def application(
     ask: Ask,
-    survey: Callable[[], Surveyed],
+    survey: Callable[[], SurveyResult],
     readiness: Callable[[], str],
     operate: server.Operate | None = None,
-    tally: Tally | None = None,
-    share: Share | None = None,
+    tally: HttpCounts | None = None,
+    share: CpuShare | None = None,
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The ASGI application; without ``operate`` there is no API."""
-    tally, shared = tally or Tally(), share or Share()
+    tally, shared = tally or HttpCounts(), share or CpuShare()
     tally.spent_ns = lambda: shared.spent_ns
     pages = _Pages(ask, survey, readiness, tally)
     threads = Threads(shared)
@@ -78,14 +78,14 @@ def application(
     found = Starlette(routes=routes, exception_handlers={HTTPException: _refusal, Exception: _fault})
     found.router.redirect_slashes = False
     if operate is None:
-        return _Guarded(found, tally, Pace(0), Turn(shared))
+        return _Guarded(found, tally, RequestRate(0), RequestQueue(shared))
     found.router.routes += files.routes()
-    reception = Reception(operate.access, operate.model.authority, ask, threads)
-    desk = Desk(operate.model, ask, operate.ask_in_parts, threads)
+    reception = HttpAuthenticator(operate.access, operate.model.authority, ask, threads)
+    desk = RequestContext(operate.model, ask, operate.ask_in_parts, threads)
     beneath = api.application(desk, Guard(origins=operate.origins), reception)
     tally.sessions = lambda: len(reception.sessions)
-    pace = Pace(operate.access.rates.requests, REQUESTS_BURST_S)
-    return _Guarded(_Fork(_Measured(found, reception, desk), beneath), tally, pace, Turn(shared))
+    pace = RequestRate(operate.access.rates.requests, REQUESTS_BURST_S)
+    return _Guarded(_Fork(_Measured(found, reception, desk), beneath), tally, pace, RequestQueue(shared))
 
 
 class _Pages:
@@ -94,9 +94,9 @@ class _Pages:
     def __init__(
         self,
         ask: Ask,
-        survey: Callable[[], Surveyed],
+        survey: Callable[[], SurveyResult],
         readiness: Callable[[], str],
-        tally: Tally,
+        tally: HttpCounts,
     ) -> None:
         self._tally = tally
         self._ask = ask
@@ -170,7 +170,7 @@ class _Fork:
 class _Measured:
     """The pages; before the metrics stands the reception, where settings close it."""
 
-    def __init__(self, pages: ASGIApp, reception: Reception, desk: Desk) -> None:
+    def __init__(self, pages: ASGIApp, reception: HttpAuthenticator, desk: RequestContext) -> None:
         self._pages = pages
         self._desk = desk
         self._reception = reception
@@ -185,26 +185,26 @@ class _Measured:
                 return
         await self._pages(scope, receive, send)
 
-    async def _turned(self, scope: Scope) -> Turned | None:
+    async def _turned(self, scope: Scope) -> Rejected | None:
         """Why whoever asks may not see the broker as a whole."""
         try:
             caller = await self._reception.enter(scope)
         except TimeoutError:
-            return Turned(503, "too much is under way")
-        if isinstance(caller, Turned):
+            return Rejected(503, "too much is under way")
+        if isinstance(caller, Rejected):
             return caller
         scope[CALLER] = caller
         try:
             self._desk.of(caller.identity).acting.see_broker()
         except ForbiddenError as fault:
-            return Turned(403, str(fault))
+            return Rejected(403, str(fault))
         return None
 
 
 class _Guarded:
     """Headers every answer has; a fault of ours is logged here and no further."""
 
-    def __init__(self, inner: ASGIApp, tally: Tally, pace: Pace, turn: Turn) -> None:
+    def __init__(self, inner: ASGIApp, tally: HttpCounts, pace: RequestRate, turn: RequestQueue) -> None:
         self._inner = inner
         self._tally = tally
         self._pace = pace

@@ -24,7 +24,7 @@ from broker.manage.entities import Page
 from broker.manage.holds import EVERYTHING
 from broker.manage.model import Explanation, Model, Reread, Steps
 from broker.manage.samples import Flow, Sample
-from broker.manage.tracing import Trace
+from broker.manage.tracing import TraceRequest
 from broker.manage.views import ConsumerView, ProducerView
 from broker.manage.why.deadlocks import DeadlockView
 from broker.manage.why.why import Why
@@ -41,7 +41,7 @@ LINKS = (ProducerView, ConsumerView)
 HANDLED = (Action.MANAGE_READ, Action.MANAGE_WRITE, Action.DELETE)
 
 
-class Acting:
+class AuthorizedModel:
     """The verbs for one identity; ForbiddenError from whatever it may not. Made for one request.
 
     What a request has made or changed it may show afterwards.
@@ -210,7 +210,7 @@ class Acting:
         self._require(Action.MANAGE_WRITE, BROKER)
         return self._model.log_levels.change(logger, level)
 
-    def trace(self, order: Trace) -> Trace:
+    def trace(self, order: TraceRequest) -> TraceRequest:
         """As that of tracing."""
         self._require(Action.MANAGE_WRITE, BROKER)
         return self._model.tracing.order(order)

@@ -14,7 +14,7 @@ from broker.config.thresholds import NodeSettings
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import ConflictError, NotFoundError
-from broker.store.port import Shelf
+from broker.store.port import QueueLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class AsideView:
 @dataclass(slots=True)
 class _Known:
     view: AsideView
-    shelf: Shelf | None
+    shelf: QueueLog | None
     # The keys of its notes, which go with it, and the bodies of its large messages, which stay with it.
     notes: Sequence[str]
     bodies: Sequence[Any]
@@ -53,7 +53,7 @@ class Aside:
     def add(
         self,
         view: AsideView,
-        shelf: Shelf | None,
+        shelf: QueueLog | None,
         notes: Sequence[str] = (),
         bodies: Sequence[Any] = (),
     ) -> None:

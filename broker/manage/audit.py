@@ -17,7 +17,7 @@ from broker import constants
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.gate import Gate
-from broker.flow.ledger import Account, Budget
+from broker.flow.ledger import ConnectionBudget, ProducerCredit
 from broker.queues.dispatch import Consumer
 
 # More breaches than these say nothing more.
@@ -79,7 +79,7 @@ def _promises(engine: Engine, nodes: Iterable[Node]) -> Iterator[str]:
 
 def _budgets(nodes: Iterable[Node]) -> Iterator[str]:
     """What a connection was promised is what its links hold at all nodes, each credit with its place."""
-    found: dict[Budget, list[int]] = defaultdict(lambda: [0, 0])
+    found: dict[ConnectionBudget, list[int]] = defaultdict(lambda: [0, 0])
     for node in nodes:
         for account in node.ledger.accounts:
             if account.budget is not None:
@@ -97,7 +97,7 @@ def _budgets(nodes: Iterable[Node]) -> Iterator[str]:
             yield f"{gate.name}: {gate.depth_bytes} bytes held and {nbytes} promised, limit {gate.stop_bytes}"
 
 
-def _in_memory(node: Node, account: Account) -> int:
+def _in_memory(node: Node, account: ProducerCredit) -> int:
     """What a link's credit would take of memory, of one copy."""
     return account.outstanding * (min(account.reserve_bytes, node.ledger.most_held) + constants.HELD_BYTES)
 
@@ -123,7 +123,7 @@ def _of_ledger(node: Node) -> Iterator[str]:
         yield from _of_account(account, id(account) in line, id(account) in rest)
 
 
-def _of_account(account: Account, in_line: bool, resting: bool) -> Iterator[str]:
+def _of_account(account: ProducerCredit, in_line: bool, resting: bool) -> Iterator[str]:
     if account.outstanding < 0 or account.withdrawn < 0:
         yield f"a link holds {account.outstanding} credits, {account.withdrawn} withdrawn"
     if in_line != bool(account.waiting) or resting != bool(account.resting):

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 from broker.errors import ForbiddenError
 from broker.manage.names import LONGEST, placed
-from broker.security.acl import OPEN, Acl, Action, Decision, Rights
+from broker.security.acl import OPEN, Acl, Action, Decision, PermissionSet
 from broker.security.identity import BROKER as INTERNAL
 from broker.security.identity import Identity
 
-__all__ = ["BROKER", "EVENTS", "INTERNAL", "TEMPORARY", "Authority", "is_internal", "refusal"]
+__all__ = ["BROKER", "EVENTS", "INTERNAL", "TEMPORARY", "AccessControl", "is_internal", "refusal"]
 
 BROKER = "$broker"
 TEMPORARY = "$temporary"
@@ -34,7 +34,7 @@ _PHRASES = {
 }
 
 
-class Authority:
+class AccessControl:
     """The rules that hold now, and what they were found to say.
 
     Any thread may ask; the reactor's replaces the rules.
@@ -43,7 +43,7 @@ class Authority:
     def __init__(self, acl: Acl = OPEN, virtual_hosts: Sequence[str] = ()) -> None:
         self.acl = acl
         self.hosts = frozenset(virtual_hosts)
-        self._rights: dict[tuple[Identity, Action, str], Rights] = {}
+        self._rights: dict[tuple[Identity, Action, str], PermissionSet] = {}
         self._decisions: dict[tuple[Identity, Action, str, str], Decision] = {}
 
     def replace(self, acl: Acl, virtual_hosts: Sequence[str]) -> None:
@@ -94,7 +94,7 @@ class Authority:
                 decisions[key] = decision
         return decision
 
-    def _rights_of(self, identity: Identity, action: Action, host: str) -> Rights:
+    def _rights_of(self, identity: Identity, action: Action, host: str) -> PermissionSet:
         known = self._rights
         rights = known.get((identity, action, host))
         if rights is None:

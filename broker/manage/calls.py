@@ -20,7 +20,7 @@ Answer = TypeVar("Answer")
 Steps = Generator[None, None, Answer]
 
 
-class InParts(Generic[Answer]):
+class IncrementalCall(Generic[Answer]):
     """One question that is answered in steps; ``wait`` is for the thread that asked.
 
     ``charge`` is told, on the thread that answers, how long each turn's part took.

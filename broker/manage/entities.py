@@ -11,7 +11,7 @@ from broker.engine.node import Node
 from broker.errors import NotFoundError, OperatorError
 from broker.manage.attributes import CONSUMER, PREFIX, PRODUCER, ROWS, Row, names, shown
 from broker.manage.bindings import every_binding
-from broker.manage.holds import Holds
+from broker.manage.holds import ProducerHolds
 from broker.manage.views import BrokerView, Links, ProducerView, queue_view
 
 NODE_KINDS = ("queue", "topic", "subscription")
@@ -34,7 +34,7 @@ class Entities:
         self,
         engine: Engine,
         links: Links,
-        holds: Holds,
+        holds: ProducerHolds,
         epoch_ns: int,
         broker: Callable[[], BrokerView],
         others: Mapping[str, Callable[[], Iterable[object]]] = MappingProxyType({}),

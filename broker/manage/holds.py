@@ -14,7 +14,7 @@ from broker.errors import OperatorError
 EVERYTHING = ">"
 
 
-class Holds:
+class ProducerHolds:
     """Rules by pattern; ``patterns`` are those that stop."""
 
     def __init__(self, rules: Iterable[tuple[str, bool]] = ()) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import Account
+from broker.flow.ledger import ProducerCredit
 from broker.manage.subscriptions import Subscriptions
 
 log = logging.getLogger("sluice")
@@ -66,7 +66,7 @@ def _is_used(node: Node) -> bool:
     return any(_is_attached(account, node) for account in node.ledger.accounts)
 
 
-def _is_attached(account: Account, node: Node) -> bool:
+def _is_attached(account: ProducerCredit, node: Node) -> bool:
     """Whether an account is that of a link to the node. A relay has one at each node that it has sent to for
     as long as it is there, which is in use while messages come on it.
     """

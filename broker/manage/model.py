@@ -17,8 +17,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from broker.config.node import ARGUMENTS, DEAD_LETTERS
-from broker.config.policies import CAPABILITY, Effective, PolicySet, tolerated
-from broker.config.policies import Setting as Said
+from broker.config.policies import CAPABILITY, Effective, PolicySet, Setting, tolerated
 from broker.config.policy_files import parse_policies
 from broker.config.thresholds import (
     BrokerDefaults,
@@ -36,7 +35,7 @@ from broker.manage import survey
 from broker.manage.aside import Aside
 from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit, audit
-from broker.manage.authority import TEMPORARY, Authority
+from broker.manage.authority import TEMPORARY, AccessControl
 from broker.manage.backups import Backups
 from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
 from broker.manage.bridges import DefinedBridges
@@ -45,7 +44,7 @@ from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.definitions import Definition
 from broker.manage.effect import Effect, effect
 from broker.manage.entities import NODE_KINDS, Entities, Page
-from broker.manage.holds import EVERYTHING, Holds, matches, parsed
+from broker.manage.holds import EVERYTHING, ProducerHolds, matches, parsed
 from broker.manage.idle import Idle
 from broker.manage.listing import Listing
 from broker.manage.loglevels import LogLevels
@@ -54,8 +53,8 @@ from broker.manage.ownership import Ownership
 from broker.manage.policies import policy_views
 from broker.manage.process import Process
 from broker.manage.samples import Flow, Sample, Samples
-from broker.manage.subscriptions import Subscriptions, Wanted, is_pattern
-from broker.manage.survey import Survey, Surveyed
+from broker.manage.subscriptions import SubscriptionKey, Subscriptions, is_pattern
+from broker.manage.survey import Survey, SurveyResult
 from broker.manage.totals import Totals
 from broker.manage.tracing import Tracing
 from broker.manage.views import (
@@ -70,11 +69,11 @@ from broker.manage.views import (
 )
 from broker.manage.why import advice
 from broker.manage.why import why as reasons
-from broker.manage.why.deadlocks import Deadlocks
+from broker.manage.why.deadlocks import DeadlockWatch
 from broker.manage.why.forecasts import Forecasts
-from broker.manage.why.obstacles import Around
+from broker.manage.why.obstacles import WhyContext
 from broker.manage.why.why import Why
-from broker.store.port import WRITING, Shelf
+from broker.store.port import WRITING, QueueLog
 from broker.units import format_size
 
 log = logging.getLogger("sluice.store")
@@ -83,7 +82,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class EffectiveSetting:
     """One effective setting and where its value comes from: file:line:column, or why it is so."""
 
     name: str
@@ -100,7 +99,7 @@ class Explanation:
     exists: bool
     auto_create: bool
     held_by: str
-    settings: tuple[Setting, ...]
+    settings: tuple[EffectiveSetting, ...]
 
 
 # Links that one answer says why they wait, about: they are told in one turn of the broker's thread.
@@ -155,7 +154,7 @@ class Model:
         defaults: BrokerDefaults,
         links: Links,
         process: Process | None = None,
-        holds: Holds | None = None,
+        holds: ProducerHolds | None = None,
         auto_create: bool = True,
     ) -> None:
         self.engine = engine
@@ -163,7 +162,7 @@ class Model:
         self.defaults = defaults
         self.links = links
         self.process = process or Process()
-        self.holds = holds or Holds()
+        self.holds = holds or ProducerHolds()
         self.auto_create = auto_create
         self.own: dict[str, NodeSettings] = {}
         self.on_delete: Callable[[Node], None] = _ignore
@@ -181,14 +180,14 @@ class Model:
         self.subscriptions.surviving = self._surviving_topic
         self.subscriptions.is_taken = self._is_taken
         self.aside = Aside(engine, lambda: resolve({}, self.defaults))
-        self.deadlocks = Deadlocks(engine, self._catch_up)
+        self.deadlocks = DeadlockWatch(engine, self._catch_up)
         self.forecasts = Forecasts(engine, self._catch_up)
         engine.watch = self.deadlocks.stir
         self._bindings = Bindings(engine)
         self.bridges = DefinedBridges(engine, self.resolve, self.destination)
         self.routes: Callable[[], Sequence[RouteView]] = tuple
         self.channels: Callable[[], Sequence[ChannelView]] = tuple
-        self.authority = Authority()
+        self.authority = AccessControl()
         self.ownership = self.subscriptions.ownership = Ownership()
         self.log_levels = LogLevels()
         self.tracing = Tracing()
@@ -252,7 +251,7 @@ class Model:
             explicit["durable"] = durable
         return self._add(name, explicit, self._effective(name, explicit), user=user)
 
-    def restore(self, name: str, known: Definition, shelf: Shelf, topics: Sequence[str] = ()) -> Node:
+    def restore(self, name: str, known: Definition, shelf: QueueLog, topics: Sequence[str] = ()) -> Node:
         """A durable queue or topic as it was before the restart, empty; ``topics`` are those it was bound to.
 
         It keeps its kind, and goes without settings that contradict others now: the log has why.
@@ -274,7 +273,7 @@ class Model:
         if not is_pattern(address):
             self._surviving_topic(address)
 
-    def restore_subscription(self, wanted: Wanted, name: str, shelf: Shelf) -> Node:
+    def restore_subscription(self, wanted: SubscriptionKey, name: str, shelf: QueueLog) -> Node:
         """A durable subscription as it was, empty. Where its name is something else's by now it has another:
         clients know it by its receiver's names, and a node by its own.
         """
@@ -283,7 +282,7 @@ class Model:
         _tell_faults(called, faults)
         return node
 
-    def withdraw(self, shelf: Shelf) -> None:
+    def withdraw(self, shelf: QueueLog) -> None:
         """Take out what was being restored from this shelf, if it got that far; the store keeps all of it."""
         for node in [each for each in self.engine.every_node() if each.shelf is shelf]:
             self.engine.withdraw(node)
@@ -600,7 +599,7 @@ class Model:
             auto_create=effective.auto_create,
             held_by=self.holds.holding(address),
             settings=tuple(
-                Setting(row.name, getattr(settings, row.name), effective.origins[row.name])
+                EffectiveSetting(row.name, getattr(settings, row.name), effective.origins[row.name])
                 for row in fields(NodeSettings)
             ),
         )
@@ -653,12 +652,12 @@ class Model:
         """The broker and its nodes, for metrics."""
         return Snapshot(self.broker(), tuple(self._queue_view(node) for node in self.engine.every_node()))
 
-    def survey(self, wanted: survey.Wanted) -> Generator[None, None, Surveyed]:
+    def survey(self, wanted: survey.SurveyScope) -> Generator[None, None, SurveyResult]:
         """Everything that is counted, read in parts: a node after each ``next``, and all when it returns."""
         reading = self._survey()
         try:
             yield from reading.steps(lambda: self.engine.now_ns, wanted.subscriptions)
-            return Surveyed(
+            return SurveyResult(
                 broker=self._broker(reading),
                 nodes=reading.nodes,
                 rows=reading.rows,
@@ -741,7 +740,7 @@ class Model:
         capability: str = "",
         parents: Mapping[str, Mapping[str, object]] = NO_PARENTS,
         terms: Terms | None = None,
-        without: Collection[Said] = (),
+        without: Collection[Setting] = (),
     ) -> Effective:
         policies, defaults = terms or (self.policies, self.defaults)
         defaults = self.defaults_at(address, defaults)
@@ -896,7 +895,7 @@ class Model:
         name: str,
         arguments: dict[str, object],
         effective: Effective,
-        shelf: Shelf | None = None,
+        shelf: QueueLog | None = None,
         user: str = "",
     ) -> Node:
         if shelf is None:
@@ -947,10 +946,10 @@ class Model:
 
     def _of_subscription(
         self,
-        wanted: Wanted,
+        wanted: SubscriptionKey,
         terms: Terms | None = None,
         arguments: Mapping[str, object] | None = None,
-        without: Collection[Said] = (),
+        without: Collection[Setting] = (),
     ) -> Effective:
         """What holds for a subscription; to many topics, what policies say of the pattern's text.
 
@@ -963,12 +962,15 @@ class Model:
         defaults = self.defaults_at(wanted.address, defaults)
         return policies.of_subscription(wanted.address, wanted.owner, arguments, defaults, without)
 
-    def _standing_subscription(self, wanted: Wanted) -> Effective:
+    def _standing_subscription(self, wanted: SubscriptionKey) -> Effective:
         """The same for one that has to be there, whatever is said of it."""
         return tolerated(lambda without: self._of_subscription(wanted, without=without))
 
     def _follow_subscription(
-        self, wanted: Wanted, terms: Terms | None = None, arguments: Mapping[str, object] | None = None
+        self,
+        wanted: SubscriptionKey,
+        terms: Terms | None = None,
+        arguments: Mapping[str, object] | None = None,
     ) -> None:
         """OperatorError if it can't follow, but for one that goes without some settings already."""
         try:
@@ -1090,11 +1092,11 @@ class Model:
     def _queue_view(self, node: Node) -> QueueView:
         return queue_view(node, self._held_by(node), self.engine.now_ns)
 
-    def _around(self, node: Node, store: str) -> Around:
+    def _around(self, node: Node, store: str) -> WhyContext:
         """``store`` is what ``readiness`` says, asked once for all links."""
         engine = self.engine
         storing = engine.storing
-        return Around(
+        return WhyContext(
             now_ns=engine.now_ns,
             forecasts=self.forecasts,
             held_by=self._held_by(node),

@@ -14,7 +14,13 @@ from broker.config.forwards import RouteDefinition
 from broker.config.thresholds import NodeSettings
 from broker.engine.node import Node
 from broker.errors import OperatorError
-from broker.manage.subscriptions import OF_THE_BROKER, Subscription, Subscriptions, Wanted, is_pattern
+from broker.manage.subscriptions import (
+    OF_THE_BROKER,
+    Subscription,
+    SubscriptionKey,
+    Subscriptions,
+    is_pattern,
+)
 
 log = logging.getLogger("sluice.routes")
 
@@ -47,7 +53,9 @@ class Routed:
             if definition.direction == "in":
                 return False
             name = self._called(definition.name)
-            wanted = Wanted(definition.local, name, name, lasts=True, durable=True, user=OF_THE_BROKER)
+            wanted = SubscriptionKey(
+                definition.local, name, name, lasts=True, durable=True, user=OF_THE_BROKER
+            )
             if self.subscription(definition) is None:
                 self._subscriptions.leave(self._subscriptions.join(wanted))
             self._limited[definition.name] = definition

@@ -20,7 +20,7 @@ from broker.manage.names import LONGEST, placed
 from broker.manage.ownership import Ownership
 from broker.queues.filters import compiled
 from broker.security.identity import ANONYMOUS
-from broker.store.port import Shelf
+from broker.store.port import QueueLog
 
 # How it is shared, container, name, and the user it belongs to.
 Key = tuple[str, str, str, str]
@@ -34,7 +34,7 @@ WILDCARDS = ("*", ">", "#")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SubscriptionKey:
     """What a receiver asks for. ``lasts``: it is kept while nobody is there; ``durable``: over a restart too;
     ``stays``: it outlives its link, if only until the session or the connection ends.
 
@@ -76,7 +76,7 @@ class Wanted:
         return json.dumps(shown, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
-    def decode(cls, definition: bytes, shelf_name: str) -> tuple[Wanted, str]:
+    def decode(cls, definition: bytes, shelf_name: str) -> tuple[SubscriptionKey, str]:
         """What a subscription that survived was asked for, and what it is called.
 
         OperatorError if that can't be read.
@@ -91,7 +91,7 @@ class Wanted:
         except (ValueError, KeyError, TypeError, AttributeError) as fault:
             raise OperatorError(f"the store's definition of '{shelf_name}' can't be read: {fault}") from None
 
-    def is_like(self, other: Wanted) -> bool:
+    def is_like(self, other: SubscriptionKey) -> bool:
         """Whether it takes in the same messages."""
         ours = (self.address, self.filters, self.no_local)
         return ours == (other.address, other.filters, other.no_local)
@@ -100,7 +100,7 @@ class Wanted:
 class Subscription:
     """One of them: its node, who wanted it, and how many receivers are attached to it."""
 
-    def __init__(self, node: Node, wanted: Wanted, key: Key) -> None:
+    def __init__(self, node: Node, wanted: SubscriptionKey, key: Key) -> None:
         self.node = node
         self.wanted = wanted
         self.key = key
@@ -134,7 +134,7 @@ class Subscriptions:
         self,
         engine: Engine,
         topic: Callable[[str], Node],
-        settings: Callable[[Wanted], Effective],
+        settings: Callable[[SubscriptionKey], Effective],
         on_remove: Callable[[Node], None],
         on_change: Callable[[Node], None],
     ) -> None:
@@ -161,7 +161,9 @@ class Subscriptions:
         self.virtual_hosts: Collection[str] = ()
         self.ownership = Ownership()
 
-    def join(self, wanted: Wanted, may_end: Callable[[Wanted], bool] | None = None) -> Subscription:
+    def join(
+        self, wanted: SubscriptionKey, may_end: Callable[[SubscriptionKey], bool] | None = None
+    ) -> Subscription:
         """The subscription a receiver asks for, one receiver more than before.
 
         What it had asked for under the same key is forgotten where it asks for other messages now (JMS
@@ -238,7 +240,7 @@ class Subscriptions:
                 del self._known[key]
                 known.called_off()
 
-    def restore(self, wanted: Wanted, name: str, shelf: Shelf) -> tuple[Node, tuple[str, ...]]:
+    def restore(self, wanted: SubscriptionKey, name: str, shelf: QueueLog) -> tuple[Node, tuple[str, ...]]:
         """One that survived a restart, empty, and what of its settings it goes without and why.
 
         ConflictError if its receiver would come back to another one, SelectorError if its filter is none.
@@ -271,7 +273,7 @@ class Subscriptions:
         if found:
             self.resettle(topic.name)
 
-    def set_aside(self, wanted: Wanted, name: str, reason: str) -> None:
+    def set_aside(self, wanted: SubscriptionKey, name: str, reason: str) -> None:
         """One that survived can't be served: its receiver gets no other in its place meanwhile."""
         self._aside[wanted.key] = (name, reason)
 
@@ -300,7 +302,7 @@ class Subscriptions:
             known.node.origins = dict(effective.origins)
             yield
 
-    def wanted(self, name: str) -> Wanted | None:
+    def wanted(self, name: str) -> SubscriptionKey | None:
         """What the receiver of a subscription asked for; None if there is none of that name."""
         return next((each.wanted for each in self._known.values() if each.node.name == name), None)
 
@@ -308,11 +310,11 @@ class Subscriptions:
         """The nodes of those that the broker takes from itself: its routes'."""
         return {known.node for known in self._known.values() if known.wanted.user == OF_THE_BROKER}
 
-    def all_wanted(self, address: str = "") -> list[Wanted]:
+    def all_wanted(self, address: str = "") -> list[SubscriptionKey]:
         """What the receivers of all of them asked for, or of those of one address."""
         return [known.wanted for known in self._known.values() if address in ("", known.wanted.address)]
 
-    def _make(self, wanted: Wanted, key: Key, name: str, shelf: Shelf | None) -> Subscription:
+    def _make(self, wanted: SubscriptionKey, key: Key, name: str, shelf: QueueLog | None) -> Subscription:
         engine = self._engine
         user = _maker(wanted)
         if shelf is None:
@@ -354,7 +356,7 @@ class Subscriptions:
         hosts = self.virtual_hosts
         return not hosts or placed(pattern.text, hosts)[0] == placed(node.name, hosts)[0]
 
-    def _name(self, wanted: Wanted, key: Key) -> str:
+    def _name(self, wanted: SubscriptionKey, key: Key) -> str:
         """The address and who takes from it: of a lasting one its own name, else a number."""
         if not wanted.lasts and not wanted.shared:
             while self.is_taken(name := f"{wanted.address}/s{self._next()}"):
@@ -370,7 +372,7 @@ class Subscriptions:
         return self._number
 
 
-def _maker(wanted: Wanted) -> str:
+def _maker(wanted: SubscriptionKey) -> str:
     """Among whose nodes it is counted; one that goes with its link is nobody's."""
     if not (wanted.lasts or wanted.stays) or wanted.user == OF_THE_BROKER:
         return ""

@@ -16,7 +16,7 @@ from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.manage.bridges import BridgeView
 from broker.manage.conduits import ChannelView, RouteView
-from broker.manage.totals import Counted, Look, counted, of_node
+from broker.manage.totals import Counted, TotalsReading, counted, of_node
 from broker.manage.views import BrokerView, ConsumerView, Counters, ProducerView, queue_view
 
 # What of a queue's view is a number, in the order of a row; a list counts, a text is whether there is one.
@@ -46,7 +46,7 @@ class Named(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SurveyScope:
     """What else than queues, topics and the broker itself is to be told of."""
 
     subscriptions: bool = False
@@ -118,7 +118,7 @@ class TlsCounted:
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class SurveyResult:
     """What was found; ``rows`` are of ``nodes``, value by value as in ``COLUMNS``.
 
     Nodes of the broker's own are left out. Subscriptions and links are there if they were asked for.
@@ -190,7 +190,9 @@ def row_of(node: Node, counts: Counted, held: bool, now_ns: int) -> Row:
 class Survey:
     """One reading of all nodes there are when it begins."""
 
-    def __init__(self, nodes: list[Node], look: Look, holds: bool, held_by: Callable[[Node], str]) -> None:
+    def __init__(
+        self, nodes: list[Node], look: TotalsReading, holds: bool, held_by: Callable[[Node], str]
+    ) -> None:
         self.sums = Sums()
         self.nodes: list[Named] = []
         self.rows: list[Row] = []

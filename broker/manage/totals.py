@@ -27,7 +27,7 @@ class Totals:
     def __init__(self) -> None:
         self._gone: Counted = NOTHING
         self._seen: set[Node] = set()
-        self._looks: list[Look] = []
+        self._looks: list[TotalsReading] = []
 
     def retire(self, node: Node) -> None:
         """The node was deleted: keep what it counted."""
@@ -36,18 +36,18 @@ class Totals:
         for look in self._looks:
             look.drop(node)
 
-    def begin(self) -> Look:
+    def begin(self) -> TotalsReading:
         """A look that is told of one node after the other; ``end`` it, or ``abandon`` it."""
-        look = Look()
+        look = TotalsReading()
         self._looks.append(look)
         return look
 
-    def abandon(self, look: Look) -> None:
+    def abandon(self, look: TotalsReading) -> None:
         """It won't be ended."""
         if look in self._looks:
             self._looks.remove(look)
 
-    def end(self, look: Look) -> Counters:
+    def end(self, look: TotalsReading) -> Counters:
         """All that was counted so far, given that the look was told of every node there is."""
         self.abandon(look)
         self._seen.update(look.found)
@@ -65,7 +65,7 @@ class Totals:
         return self.end(look)
 
 
-class Look:
+class TotalsReading:
     """What the nodes it was told of count together; ``found`` has each of them."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ SECONDS, MOST_SECONDS = 60, 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class TraceRequest:
     """What is to be traced; no ``frames`` end a trace that is under way."""
 
     connection: str
@@ -25,9 +25,9 @@ class Tracing:
     """``begin`` is set by the room that knows the wire: whether there was such a connection."""
 
     def __init__(self) -> None:
-        self.begin: Callable[[Trace], bool] = _nobody
+        self.begin: Callable[[TraceRequest], bool] = _nobody
 
-    def order(self, trace: Trace) -> Trace:
+    def order(self, trace: TraceRequest) -> TraceRequest:
         """Begin or end it. OperatorError for bounds out of bounds, NotFoundError for no such connection."""
         if not 0 <= trace.frames <= MOST_FRAMES:
             raise OperatorError(f"frames must be from 0, which ends a trace, to {MOST_FRAMES}")
@@ -38,5 +38,5 @@ class Tracing:
         return trace
 
 
-def _nobody(trace: Trace) -> bool:
+def _nobody(trace: TraceRequest) -> bool:
     return False

@@ -15,10 +15,10 @@ from broker.config.thresholds import NodeSettings
 from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node
 from broker.flow.gate import Gate
-from broker.flow.ledger import Account
+from broker.flow.ledger import ProducerCredit
 from broker.flow.window import Window
 from broker.manage.aside import AsideView
-from broker.manage.why.bars import Bar, bars, budgets
+from broker.manage.why.bars import GateCause, bars, budgets
 from broker.manage.why.deadlocks import DeadlockView
 from broker.queues.queue import Entry
 
@@ -131,7 +131,7 @@ class ProducerView:
     reserve_bytes: int = 1
     resting: bool = False
     last_used_ns: int = 0
-    connection_bar: Bar | None = None
+    connection_bar: GateCause | None = None
 
     @property
     def blocked(self) -> bool:
@@ -146,7 +146,7 @@ class ProducerView:
     @classmethod
     def of(
         cls,
-        account: Account,
+        account: ProducerCredit,
         *,
         id: str,  # noqa: A002 - the field's name
         connection: str,
@@ -452,11 +452,11 @@ class Links(Protocol):
     def consumers(self, node_name: str | None) -> list[ConsumerView]: ...
 
 
-def _connection_bar(account: Account) -> Bar | None:
+def _connection_bar(account: ProducerCredit) -> GateCause | None:
     if not account.pinched or account.budget is None:
         return None
     gate = account.budget.gate
-    return Bar(gate.name, gate.depth_bytes + gate.promised_bytes, gate.stop_bytes, gate.stop_bytes)
+    return GateCause(gate.name, gate.depth_bytes + gate.promised_bytes, gate.stop_bytes, gate.stop_bytes)
 
 
 def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from broker.codec import message
-from broker.codec.message import Wanted
+from broker.codec.message import WantedFields
 from broker.errors import PeerError
 from broker.queues.queue import Filter
 from broker.queues.selector.selector import compile_selector
@@ -44,8 +44,8 @@ class TopicBinding:
         return subject is not None and len(subject) <= MAX_KEY and _fits(self.pattern, _words(subject))
 
 
-def _subject_wanted() -> Wanted:
-    wanted = Wanted()
+def _subject_wanted() -> WantedFields:
+    wanted = WantedFields()
     wanted.field(_PROPERTIES, _SUBJECT)
     return wanted
 

@@ -84,7 +84,7 @@ class Rule:
         return ("user", self.users), ("group", self.groups)
 
 
-class Rights:
+class PermissionSet:
     """What the rules say of one identity and one action in one virtual host."""
 
     def __init__(self, rules: Iterable[Rule], user: str, open_to_all: bool = False) -> None:
@@ -120,10 +120,10 @@ class Acl:
         """What holds for it; ``connect`` has the address ''."""
         return self.rights(identity, action, virtual_host).decide(address)
 
-    def rights(self, identity: Identity, action: Action, virtual_host: str) -> Rights:
+    def rights(self, identity: Identity, action: Action, virtual_host: str) -> PermissionSet:
         """The same for many addresses."""
         rules = [rule for rule in self.rules if rule.concerns(identity, action, virtual_host)]
-        return Rights(rules, identity.user, not self.rules)
+        return PermissionSet(rules, identity.user, not self.rules)
 
 
 OPEN = Acl()

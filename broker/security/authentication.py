@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.config.security import MECHANISMS, USUAL
 from broker.security.bearer import Bearer
-from broker.security.exchange import Door, Exchange
+from broker.security.exchange import Exchange, ListenerTrust
 from broker.security.scram import Scram
 from broker.security.simple import Anonymous, External, Plain
 from broker.security.users import Users
@@ -39,11 +39,11 @@ class Authentication:
         """Whether anybody can say who it is."""
         return self.users is not None or self.tokens is not None
 
-    def offered(self, door: Door) -> tuple[str, ...]:
+    def offered(self, door: ListenerTrust) -> tuple[str, ...]:
         """What a client that came through that door may choose from; empty: it can't come in."""
         return tuple(name for name in MECHANISMS if self._suits(name, door))
 
-    def lets_anonymous(self, door: Door) -> bool:
+    def lets_anonymous(self, door: ListenerTrust) -> bool:
         """Whether somebody may come in there without saying who it is."""
         if door.own:
             return True
@@ -51,11 +51,11 @@ class Authentication:
             return door.loopback and not self.is_configured
         return self.anonymous
 
-    def begin(self, mechanism: str, door: Door) -> Exchange:
+    def begin(self, mechanism: str, door: ListenerTrust) -> Exchange:
         """A new attempt by a mechanism that is offered there."""
         return _BEGIN[mechanism](self, mechanism, door)
 
-    def _suits(self, mechanism: str, door: Door) -> bool:
+    def _suits(self, mechanism: str, door: ListenerTrust) -> bool:
         if door.own or mechanism not in self.mechanisms:
             return door.own and mechanism == "ANONYMOUS"
         if mechanism == "ANONYMOUS":
@@ -68,7 +68,7 @@ class Authentication:
             return self.users is not None and self._may_be_read(door)
         return self.users is not None
 
-    def _may_be_read(self, door: Door) -> bool:
+    def _may_be_read(self, door: ListenerTrust) -> bool:
         """Whether a secret may be sent as it is: nobody on the way can read it, or the operator says so."""
         return door.secure or self.plain_without_tls
 
@@ -77,14 +77,14 @@ class Authentication:
         return self._nobody if self.users is None else self.users
 
 
-Begin = Callable[[Authentication, str, Door], Exchange]
+Begin = Callable[[Authentication, str, ListenerTrust], Exchange]
 
 
-def _scram(authentication: Authentication, mechanism: str, _door: Door) -> Exchange:
+def _scram(authentication: Authentication, mechanism: str, _door: ListenerTrust) -> Exchange:
     return Scram(mechanism, authentication.known())
 
 
-def _bearer(authentication: Authentication, mechanism: str, _door: Door) -> Exchange:
+def _bearer(authentication: Authentication, mechanism: str, _door: ListenerTrust) -> Exchange:
     assert authentication.tokens is not None
     return Bearer(mechanism, authentication.tokens)
 

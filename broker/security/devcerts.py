@@ -27,7 +27,7 @@ AUTHORITY, SERVER, CLIENT = "ca", "server", "client"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class IssuedCertificate:
     """A certificate and its key."""
 
     certificate: Certificate
@@ -55,7 +55,7 @@ class Made:
         return certificate, key
 
 
-def authority(name: str = "Sluice development CA", days: int = DAYS) -> Made:
+def authority(name: str = "Sluice development CA", days: int = DAYS) -> IssuedCertificate:
     """One that signs itself, and nothing but servers' and clients' certificates."""
     from cryptography import x509
 
@@ -64,11 +64,11 @@ def authority(name: str = "Sluice development CA", days: int = DAYS) -> Made:
     builder = _builder(subject, subject, key, -BEFORE, timedelta(days=days))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
-    return Made(_signed(builder, key, key), key)
+    return IssuedCertificate(_signed(builder, key, key), key)
 
 
 def leaf(
-    by: Made,
+    by: IssuedCertificate,
     common_name: str,
     names: Sequence[str] = (),
     emails: Sequence[str] = (),
@@ -77,7 +77,7 @@ def leaf(
     begins: timedelta = -BEFORE,
     lasts: timedelta = timedelta(days=DAYS),
     key: Any = None,
-) -> Made:
+) -> IssuedCertificate:
     """A server's certificate, or a client's; ``names`` are hosts and addresses it is for."""
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID as Purpose
@@ -93,7 +93,7 @@ def leaf(
     alternatives = [*map(_general, names), *map(x509.RFC822Name, emails)]
     if alternatives:
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-    return Made(_signed(builder, key, by.key), key)
+    return IssuedCertificate(_signed(builder, key, by.key), key)
 
 
 def write_all(folder: Path, hosts: Sequence[str], user: str, days: int = DAYS) -> list[Path]:
@@ -116,7 +116,7 @@ def write_all(folder: Path, hosts: Sequence[str], user: str, days: int = DAYS) -
     return written
 
 
-def _present(folder: Path) -> Made | None:
+def _present(folder: Path) -> IssuedCertificate | None:
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -125,7 +125,7 @@ def _present(folder: Path) -> Made | None:
         return None
     try:
         loaded = load_pem_private_key(key.read_bytes(), None)
-        return Made(x509.load_pem_x509_certificate(certificate.read_bytes()), loaded)
+        return IssuedCertificate(x509.load_pem_x509_certificate(certificate.read_bytes()), loaded)
     except (ValueError, TypeError) as fault:
         raise OperatorError(f"{certificate}, {key}: no authority to sign with: {fault}") from None
 

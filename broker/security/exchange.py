@@ -63,7 +63,7 @@ class Exchange(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ListenerTrust:
     """How a client came: what the listener and TLS know of it before it says a word.
 
     ``external_user`` is whom its certificate belongs to. ``own``: it is the broker itself, for a route.

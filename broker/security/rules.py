@@ -8,7 +8,7 @@ from pathlib import Path
 
 from broker.config import fields
 from broker.config.fields import Field, Schema, Several, Type, Word, unknown_key
-from broker.config.yaml import Block, Entry, Items, Node, Scalar, plain, read_bytes, read_file
+from broker.config.yaml import Block, Items, Node, Scalar, YamlEntry, plain, read_bytes, read_file
 from broker.errors import ConfigError, Problem
 from broker.security.acl import OPEN, Acl, Action, Rule
 from broker.security.pattern import EVERYTHING, Template, parse_template
@@ -25,7 +25,7 @@ _TEMPLATE = rf"^(({_WORD}\.)*({_WORD}|>|#))$"
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class RuleName:
     """A user's, a group's or a virtual host's name, taken as it stands."""
 
     label = "name"
@@ -55,7 +55,7 @@ class TemplateType:
 
 
 _ACTIONS = Several(Word((*map(str, Action), ALL)), 1)
-_NAMES = Several(Name(), 1)
+_NAMES = Several(RuleName(), 1)
 
 RULE_FIELDS: Mapping[str, Field] = fields.table(
     Field("allow", _ACTIONS, "this or `deny`", "What those it is for may do; `all` is every action"),
@@ -167,7 +167,7 @@ def _names(values: Mapping[str, tuple[object, ...]], key: str) -> frozenset[str]
     return frozenset(map(str, values.get(key, ())))
 
 
-def _values(entry: Entry, problems: list[Problem]) -> tuple[object, ...]:
+def _values(entry: YamlEntry, problems: list[Problem]) -> tuple[object, ...]:
     """What one key lists; each fault at its own item."""
     if entry.key not in RULE_FIELDS:
         problems.append(entry.place.problem(unknown_key(entry.key, RULE_FIELDS)))

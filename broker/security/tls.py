@@ -27,7 +27,7 @@ _ASKED = {NONE: ssl.CERT_NONE, OPTIONAL: ssl.CERT_OPTIONAL, REQUIRED: ssl.CERT_R
 
 
 @dataclass(slots=True)
-class Counts:
+class HandshakeCounts:
     """Of one broker's handshakes since its start, over all listeners."""
 
     completed: dict[str, int] = field(default_factory=dict)  # by version
@@ -68,7 +68,7 @@ class ServerTls:
     """What listeners hand to their connections; ``now`` may be replaced: who is connected keeps theirs."""
 
     def __init__(self, settings: Tls) -> None:
-        self.counts = Counts()
+        self.counts = HandshakeCounts()
         self.now = Contexts.of(settings)
 
     def counted(self) -> tuple[dict[str, int], dict[str, int], float]:

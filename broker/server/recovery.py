@@ -24,9 +24,9 @@ from broker.manage.bindings import BINDINGS, bound_in
 from broker.manage.bridges import BRIDGE_NOTE
 from broker.manage.definitions import Definition
 from broker.manage.model import HOLDS, Model
-from broker.manage.subscriptions import Wanted, is_subscription
-from broker.store.disk import DiskStore, RecoveredShelf
-from broker.store.logs import DiskShelf
+from broker.manage.subscriptions import SubscriptionKey, is_subscription
+from broker.store.disk import DiskStore, RecoveredQueueLog
+from broker.store.logs import DiskQueueLog
 from broker.store.pager import Elsewhere
 from broker.store.pages import StoredPage, messages_of
 from broker.store.port import LARGE, LARGE_NOTE, UNSURE
@@ -72,17 +72,17 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
     Recovery(engine, model, store).run()
 
 
-class Said:
+class RecoveredDefinition:
     """A shelf and what its definition says, ``known`` of a queue or topic, ``wanted`` of a subscription;
     ``fault`` is why it can't be restored. ``larges`` are the notes of its large messages.
     """
 
-    def __init__(self, found: RecoveredShelf) -> None:
+    def __init__(self, found: RecoveredQueueLog) -> None:
         self.found = found
         self.name = found.name
         self.kind = "unknown"
         self.known: Definition | None = None
-        self.wanted: Wanted | None = None
+        self.wanted: SubscriptionKey | None = None
         self.fault: Exception | None = None
         self.larges: list[tuple[str, bytes]] = []
         try:
@@ -102,7 +102,7 @@ class Said:
     def _read(self) -> None:
         if is_subscription(self.found.definition):
             self.kind = "subscription"
-            self.wanted, self.name = Wanted.decode(self.found.definition, self.name)
+            self.wanted, self.name = SubscriptionKey.decode(self.found.definition, self.name)
         else:
             self.known = Definition.decode(self.name, self.found.definition)
             self.kind = self.known.kind
@@ -118,10 +118,11 @@ class Recovery:
         self._notes = store.recovered.notes
         # Of several of one name the first that was made is served.
         self._said = sorted(
-            map(Said, store.recovered.shelves), key=lambda each: (each.rank, each.found.shelf.id)
+            map(RecoveredDefinition, store.recovered.shelves),
+            key=lambda each: (each.rank, each.found.shelf.id),
         )
         # More than one bears a name where an earlier version let a queue have a subscription's.
-        self._bearers: dict[str, list[Said]] = defaultdict(list)
+        self._bearers: dict[str, list[RecoveredDefinition]] = defaultdict(list)
         for each in self._said:
             self._bearers[each.name].append(each)
         self._seen = _seen_in(self._notes)
@@ -155,7 +156,7 @@ class Recovery:
 
     # --- nodes
 
-    def _restore(self, said: Said, topics: Sequence[str]) -> None:
+    def _restore(self, said: RecoveredDefinition, topics: Sequence[str]) -> None:
         if said.fault is None:
             try:
                 self._serve(said, topics)
@@ -164,7 +165,7 @@ class Recovery:
         if said.fault is not None:
             self._set_aside(said, said.fault)
 
-    def _prepare(self, said: Said) -> None:
+    def _prepare(self, said: RecoveredDefinition) -> None:
         """Make the topic of a subscription that survived alone, before any subscription takes its name."""
         if said.fault is None and said.wanted is not None:
             try:
@@ -172,7 +173,7 @@ class Recovery:
             except Exception as fault:  # noqa: BLE001 - as above
                 said.fault = fault
 
-    def _serve(self, said: Said, topics: Sequence[str]) -> None:
+    def _serve(self, said: RecoveredDefinition, topics: Sequence[str]) -> None:
         found = said.found
         suspect_seq = _suspect(self._notes.get(SENT + said.name, b""), found.last_seq)
         node = self._make(said, topics)
@@ -193,13 +194,13 @@ class Recovery:
         if node.name != said.name:
             self._rename(said, node)
 
-    def _make(self, said: Said, topics: Sequence[str]) -> Node:
+    def _make(self, said: RecoveredDefinition, topics: Sequence[str]) -> Node:
         if said.wanted is not None:
             return self._model.restore_subscription(said.wanted, said.name, said.found.shelf)
         assert said.known is not None, "a definition that can't be read is a fault"
         return self._model.restore(said.name, said.known, said.found.shelf, topics)
 
-    def _rename(self, said: Said, node: Node) -> None:
+    def _rename(self, said: RecoveredDefinition, node: Node) -> None:
         """A subscription goes by another name from now on; all of it is in one group, or none."""
         assert said.wanted is not None, "only subscriptions give way"
         self._store.redefine(said.found.shelf, said.wanted.encode(node.name))
@@ -214,7 +215,7 @@ class Recovery:
             "subscription '%s' is called '%s' from now on: something else has its name", said.name, node.name
         )
 
-    def _set_aside(self, said: Said, fault: Exception) -> None:
+    def _set_aside(self, said: RecoveredDefinition, fault: Exception) -> None:
         found, name = said.found, said.name
         msgs = sum(part.count if isinstance(part, StoredPage) else len(part) for part in found.parts)
         view = AsideView(said.kind, name, msgs, _size_of(found), _reason(fault))
@@ -231,7 +232,7 @@ class Recovery:
         )
         log.debug("why '%s' was set aside", name, exc_info=fault)
 
-    def _notes_of(self, said: Said) -> list[str]:
+    def _notes_of(self, said: RecoveredDefinition) -> list[str]:
         """The keys of the notes that are about this node alone."""
         keys = [key for key, _ in said.larges]
         if len(self._bearers[said.name]) == 1:
@@ -252,7 +253,7 @@ class Recovery:
                 else:
                     self._assign_large(key, value, [each for each in self._bearers[name] if each.has(seq)])
 
-    def _assign_large(self, key: str, value: bytes, holders: list[Said]) -> None:
+    def _assign_large(self, key: str, value: bytes, holders: list[RecoveredDefinition]) -> None:
         if not holders:
             # Of a message that is no more.
             self._stale.append(key)
@@ -302,7 +303,7 @@ class Recovery:
         )
 
 
-def _size_of(found: RecoveredShelf) -> int:
+def _size_of(found: RecoveredQueueLog) -> int:
     """What its messages have, in bytes."""
     return sum(
         part.nbytes if isinstance(part, StoredPage) else sum(len(message[-1]) for message in part)
@@ -325,7 +326,7 @@ def _report_lost_bodies(node: Node, messages: list[Message]) -> None:
             log.error("'%s': message %d has no body, and may be what is left of a large one", node.name, seq)
 
 
-def _run(engine: Engine, node: Node, store: DiskStore, shelf: DiskShelf, page: StoredPage) -> Run:
+def _run(engine: Engine, node: Node, store: DiskStore, shelf: DiskQueueLog, page: StoredPage) -> Run:
     """A page as a run of the queue's spool: read when it is needed, decoded with what the shelf knows."""
     run = Run(page.first, page.last, page.count, page.nbytes)
     run.kept = True

@@ -27,7 +27,7 @@ from broker import __version__
 from broker.amqp.container import Container
 from broker.amqp.loop.admission import Admission
 from broker.amqp.loop.reactor import Reactor
-from broker.amqp.registry import Roster
+from broker.amqp.registry import ConnectionRegistry
 from broker.config.broker import Settings
 from broker.config.listeners import is_loopback
 from broker.config.policy_files import load_policies
@@ -35,22 +35,22 @@ from broker.config.thresholds import resolve
 from broker.config.tls import NONE
 from broker.engine.engine import Engine
 from broker.errors import ConfigError, OperatorError, Problem
-from broker.forwarding.runner import Conducting
+from broker.forwarding.runner import Forwarding
 from broker.http.server.access import Access, Rates
-from broker.http.server.entrance import Entrance
+from broker.http.server.entrance import WebSocketHandshake
 from broker.http.server.server import HttpServer, Operate, Secured
-from broker.http.server.share import Share
+from broker.http.server.share import CpuShare
 from broker.loggers import ROOT
 from broker.manage import calls
-from broker.manage.events.history import BACKLOG, Clockwork, History
+from broker.manage.events.history import BACKLOG, EventHistory, LoopClock
 from broker.manage.events.watch import TOPIC
 from broker.manage.model import Model, Reread
 from broker.manage.process import Process
-from broker.manage.survey import Surveyed, TlsCounted, Wanted
+from broker.manage.survey import SurveyResult, SurveyScope, TlsCounted
 from broker.queues.selector import selector
 from broker.security.acl import Acl
 from broker.security.authentication import Authentication
-from broker.security.exchange import Door
+from broker.security.exchange import ListenerTrust
 from broker.security.rules import load_acl
 from broker.security.setup import Listening, authentication_of, check_exposure
 from broker.security.throttle import Attempts
@@ -152,7 +152,7 @@ class Server:
         kept = self.store.large_numbers()
         self.large = LargeFiles(settings.data, lambda task: self.reactor.post(task), kept)
         self.engine.large.use(self.large, settings.limits.large_message_size)
-        roster = Roster()
+        roster = ConnectionRegistry()
         self.model = Model(
             self.engine,
             policies,
@@ -184,7 +184,7 @@ class Server:
         selector.MAX_DEPTH = settings.limits.max_selector_depth
         self.container = Container(self.engine, self.model, roster, settings)
         self.reactor = Reactor(self.container, self.admission)
-        self.conducting = Conducting(self.model, self.reactor)
+        self.conducting = Forwarding(self.model, self.reactor)
         self.heap = Heap(give_back)
         # How many connections had come and gone when that was last looked at.
         self._left = 0
@@ -203,19 +203,19 @@ class Server:
         self._warn_of_files(self.settings)
         self.conducting.configure(self.settings)
         for listener in self.settings.listeners:
-            door = Door(is_loopback(listener.host), listener.secure, listener=str(listener))
+            door = ListenerTrust(is_loopback(listener.host), listener.secure, listener=str(listener))
             tls = self.tls if listener.secure else None
             port = self.reactor.listen(listener.host, listener.port, listener.allow_plain, door, tls)
             opened.append(str(replace(listener, port=port)))
         if self.settings.http is not None:
             host, port = self.settings.http.host, self.settings.http.port
-            entrance = Entrance(self._adopt, self.settings.websocket_origins)
+            entrance = WebSocketHandshake(self._adopt, self.settings.websocket_origins)
             model = self.model
             operate = Operate(
                 model, self.ask_in_parts, self.settings.websocket_origins, self._access(self.settings)
             )
             shown = self.survey, model.readiness, entrance, operate
-            share = Share(self.settings.limits.http_share, lambda: self.container.lane.moved_ns)
+            share = CpuShare(self.settings.limits.http_share, lambda: self.container.lane.moved_ns)
             self.http = HttpServer(host, port, self.ask, *shown, self._secured(), share)
             self.http.start()
             opened.append(replace(self.settings.http, port=self.http.port).url)
@@ -251,13 +251,13 @@ class Server:
         self.large.close()
         self.store.close()
 
-    def _history(self, settings: Settings) -> History | None:
+    def _history(self, settings: Settings) -> EventHistory | None:
         events = settings.events
         if not events.enabled:
             return None
-        return History(
+        return EventHistory(
             self.engine,
-            Clockwork(self.reactor.at, self.reactor.post),
+            LoopClock(self.reactor.at, self.reactor.post),
             self.model.holds.holding,
             settings.data / events.file,
             events.max_size,
@@ -312,12 +312,12 @@ class Server:
 
         Raises TimeoutError where the loop doesn't get to it for 5 s, or it takes longer than a minute.
         """
-        return calls.InParts(self.reactor.post, question).wait()
+        return calls.IncrementalCall(self.reactor.post, question).wait()
 
-    def survey(self) -> Surveyed:
+    def survey(self) -> SurveyResult:
         """Everything that is counted, for metrics; TimeoutError if the reactor's thread doesn't get to it."""
         per = self.settings.metrics
-        wanted = Wanted(subscriptions=per.per_subscription, links=per.per_link)
+        wanted = SurveyScope(subscriptions=per.per_subscription, links=per.per_link)
         found = self.ask_in_parts(lambda: self.model.survey(wanted))
         refusals = dict(self.container.quotas.refused)
         longest_s = self.reactor.take_longest_turn() / SECOND_NS
@@ -343,7 +343,7 @@ class Server:
         """
         plain_too = is_loopback(self.settings.http.host)
         http = self.settings.http
-        door = Door(loopback=plain_too, secure=http.secure, external_user=user, listener=http.url)
+        door = ListenerTrust(loopback=plain_too, secure=http.secure, external_user=user, listener=http.url)
         self.reactor.post(lambda: admitted(self.reactor.adopt(sock, address, plain_too, door, gone)))
 
     def _access(self, settings: Settings) -> Access:
@@ -486,7 +486,7 @@ class Server:
     def _reload_and_say(self) -> None:
         try:
             read = self.model.read_again()
-            steps = calls.InParts(self.reactor.post, lambda: self.model.reload_in_parts(read))
+            steps = calls.IncrementalCall(self.reactor.post, lambda: self.model.reload_in_parts(read))
             changed = steps.wait()
         except (ConfigError, OperatorError, TimeoutError) as fault:
             log.error("reload refused, the old settings stay: %s", "; ".join(str(fault).splitlines()))

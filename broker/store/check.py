@@ -21,7 +21,7 @@ from broker.store.replay import Progress, Replayed, replay
 
 
 @dataclass(frozen=True, slots=True)
-class ShelfReport:
+class QueueLogReport:
     """One durable node's messages: all, those in pages, and how many pages."""
 
     name: str
@@ -35,7 +35,7 @@ class Report:
     """What a data directory holds; sizes in bytes."""
 
     clean: bool
-    shelves: tuple[ShelfReport, ...]
+    shelves: tuple[QueueLogReport, ...]
     notes: int
     large_files: int
     large_bytes: int
@@ -113,7 +113,7 @@ def _report(
     for shelf in found.shelves.values():
         in_pages = sum(_live(page, shelf.gone) for page in shelf.pages)
         shelves.append(
-            ShelfReport(shelf.row.name, in_pages + len(shelf.messages), in_pages, len(shelf.pages))
+            QueueLogReport(shelf.row.name, in_pages + len(shelf.messages), in_pages, len(shelf.pages))
         )
     return Report(
         clean=found.clean,

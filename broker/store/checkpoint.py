@@ -15,12 +15,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.store.directory import Change, Directory, Meta, PageRow, ShelfRow
+from broker.store.directory import CheckpointChange, Directory, Meta, PageRow, QueueLogRow
 from broker.store.faults import DamagedStore, SyncFault, is_lack_of_room
 from broker.store.files import BLOCK_BYTES, JournalFiles
 from broker.store.journal import group_at
-from broker.store.logs import DiskShelf, Extent, live_records
-from broker.store.pagefile import PageFile, Place
+from broker.store.logs import DiskQueueLog, Extent, live_records
+from broker.store.pagefile import BlobPlace, PageFile
 from broker.store.records import Buffer
 
 # A page's records, so that with its head it fills whole blocks.
@@ -32,7 +32,7 @@ class GonePage(NamedTuple):
 
     shelf: int
     first: int
-    place: Place
+    place: BlobPlace
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Taken:
     meta: Meta
     old: dict[int, dict[int, Extent]] = field(default_factory=dict)
     updates: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    shelves: list[ShelfRow] = field(default_factory=list)
+    shelves: list[QueueLogRow] = field(default_factory=list)
     gone_shelves: list[int] = field(default_factory=list)
     pages: list[PageRow] = field(default_factory=list)
     gone_pages: list[GonePage] = field(default_factory=list)
@@ -52,11 +52,11 @@ class Taken:
     written: list[PageRow] = field(default_factory=list)
 
 
-def take(shelves: Iterable[DiskShelf], taken: Taken) -> None:
+def take(shelves: Iterable[DiskQueueLog], taken: Taken) -> None:
     """Add to the picture what these shelves hold."""
     for shelf in shelves:
         if shelf.changed:
-            taken.shelves.append(ShelfRow(shelf.id, shelf.name, shelf.definition, shelf.last_seq))
+            taken.shelves.append(QueueLogRow(shelf.id, shelf.name, shelf.definition, shelf.last_seq))
             shelf.changed = False
         for extent in shelf.extents:
             if extent.place is not None:
@@ -68,7 +68,7 @@ def take(shelves: Iterable[DiskShelf], taken: Taken) -> None:
             taken.updates |= {(shelf.id, seq): update for seq, update in shelf.updates.items()}
 
 
-def _take_page(taken: Taken, shelf: DiskShelf, extent: Extent) -> None:
+def _take_page(taken: Taken, shelf: DiskQueueLog, extent: Extent) -> None:
     assert extent.place is not None
     extent.changed = False
     if not extent.live:
@@ -94,7 +94,7 @@ def write(taken: Taken, files: JournalFiles, pages: PageFile, directory: Directo
         if taken.written:
             _sync(pages)
         directory.write(
-            Change(
+            CheckpointChange(
                 taken.meta,
                 taken.shelves,
                 taken.gone_shelves,
@@ -185,7 +185,7 @@ class _Copy:
             raise DamagedStore(self.files.path(number), 0, what)
 
 
-def adopt(taken: Taken, shelves: Iterable[DiskShelf]) -> None:
+def adopt(taken: Taken, shelves: Iterable[DiskQueueLog]) -> None:
     """The files of the picture are nobody's any more; what has left since then is left out."""
     written: dict[int, list[PageRow]] = {}
     for row in taken.written:

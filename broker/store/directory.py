@@ -21,7 +21,7 @@ import lmdb
 from broker.errors import OperatorError
 from broker.store.faults import DamagedStore, SyncFault
 from broker.store.files import sync_file
-from broker.store.pagefile import Place
+from broker.store.pagefile import BlobPlace
 from broker.store.records import crc32c
 
 VERSION = 2
@@ -58,7 +58,7 @@ class Meta:
 
 
 @dataclass(frozen=True, slots=True)
-class ShelfRow:
+class QueueLogRow:
     """A shelf as it was at the last checkpoint."""
 
     id: int
@@ -74,18 +74,18 @@ class PageRow:
     shelf: int
     first: int
     last: int
-    place: Place
+    place: BlobPlace
     bitmap: bytes
     nbytes: int
     updates: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(slots=True)
-class Change:
+class CheckpointChange:
     """What one checkpoint writes; ``gone_pages`` are (shelf id, first number)."""
 
     meta: Meta
-    shelves: list[ShelfRow] = field(default_factory=list)
+    shelves: list[QueueLogRow] = field(default_factory=list)
     gone_shelves: list[int] = field(default_factory=list)
     pages: list[PageRow] = field(default_factory=list)
     gone_pages: list[tuple[int, int]] = field(default_factory=list)
@@ -209,7 +209,7 @@ class Directory:
             what = f"{rows} rows with the wrong checksum, where {self._rows} were written"
             raise DamagedStore(self.path, 0, what)
 
-    def shelves(self) -> list[ShelfRow]:
+    def shelves(self) -> list[QueueLogRow]:
         """Every shelf."""
         with self._env.begin(db=self._shelves) as txn:
             return [self._read(_shelf, bytes(key), self._open(value)) for key, value in txn.cursor()]
@@ -224,7 +224,7 @@ class Directory:
         with self._env.begin(db=self._notes) as txn:
             return dict(self._read(_note, self._open(value)) for _, value in txn.cursor())
 
-    def write(self, change: Change) -> None:
+    def write(self, change: CheckpointChange) -> None:
         """One transaction, on disk when this returns. lmdb.Error where it was not made, SyncFault where
         nobody knows whether it was.
         """
@@ -244,7 +244,7 @@ class Directory:
             return False
         return True
 
-    def _write(self, change: Change) -> tuple[int, int]:
+    def _write(self, change: CheckpointChange) -> tuple[int, int]:
         rows, digest = self._rows, self._digest
         with self._env.begin(write=True) as txn:
             for table, key, value in self._values(change):
@@ -284,7 +284,7 @@ class Directory:
         finally:
             txn.abort()
 
-    def _values(self, change: Change) -> Iterator[tuple[Any, bytes, bytes]]:
+    def _values(self, change: CheckpointChange) -> Iterator[tuple[Any, bytes, bytes]]:
         """Every row to be written: its table, its key, its value; an empty one goes."""
         for shelf in change.gone_shelves:
             yield self._shelves, _key(shelf), b""
@@ -331,11 +331,11 @@ class Directory:
         return row
 
 
-def _shelf(key: bytes, value: bytes) -> ShelfRow:
+def _shelf(key: bytes, value: bytes) -> QueueLogRow:
     last_seq, length = _SHELF.unpack_from(value)
     name_end = _SHELF.size + length
     name = value[_SHELF.size : name_end].decode()
-    return ShelfRow(int.from_bytes(key, "big"), name, value[name_end:], last_seq)
+    return QueueLogRow(int.from_bytes(key, "big"), name, value[name_end:], last_seq)
 
 
 def _page(key: bytes, value: bytes) -> PageRow:
@@ -347,7 +347,7 @@ def _page(key: bytes, value: bytes) -> PageRow:
         int.from_bytes(key[:4], "big"),
         int.from_bytes(key[4:], "big"),
         last,
-        Place(offset, block_bytes),
+        BlobPlace(offset, block_bytes),
         value[_PAGE.size : at],
         nbytes,
         tuple(_UPDATE.iter_unpack(value[at : at + count * _UPDATE.size])),
@@ -382,7 +382,7 @@ def _sealed(payload: bytes) -> bytes:
     return crc32c(payload).to_bytes(4, "little") + payload
 
 
-def _shelf_value(row: ShelfRow) -> bytes:
+def _shelf_value(row: QueueLogRow) -> bytes:
     name = row.name.encode()
     return _SHELF.pack(row.last_seq, len(name)) + name + row.definition
 

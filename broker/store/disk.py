@@ -24,17 +24,17 @@ import lmdb
 
 from broker.errors import OperatorError
 from broker.store.checkpoint import GonePage, Taken, adopt, take, write
-from broker.store.directory import Change, Directory, Meta, PageRow, make, try_to_read
+from broker.store.directory import CheckpointChange, Directory, Meta, PageRow, make, try_to_read
 from broker.store.faults import DamagedStore, StoreInUse, SyncFault, is_lack_of_room
 from broker.store.files import BLOCK_BYTES, JournalFiles, sync_file
 from broker.store.journal import WRITERS, Journal
 from broker.store.largefiles import LARGE, LargeFile, larges_of, verify
-from broker.store.logs import DiskShelf, Extent, Shelves
-from broker.store.maintenance import Keeper
+from broker.store.logs import DiskQueueLog, Extent, Shelves
+from broker.store.maintenance import MaintenanceThread
 from broker.store.pagefile import PageFile
 from broker.store.pager import empty_runs
 from broker.store.pages import StoredPage
-from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, WRITING, Shelf
+from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, WRITING, QueueLog
 from broker.store.records import DEFINE, NOTE, REMOVE
 from broker.store.replay import Found, Message, Progress, Replayed, is_unwritten, name_and, replay
 from broker.units import format_size
@@ -77,13 +77,13 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveredShelf:
+class RecoveredQueueLog:
     """A shelf with what is on it, in order: pages to be loaded when they are needed, and messages.
 
     ``last_seq`` is the highest number that was ever used on it.
     """
 
-    shelf: DiskShelf
+    shelf: DiskQueueLog
     name: str
     definition: bytes
     last_seq: int
@@ -96,7 +96,7 @@ class Recovered:
 
     clean: bool
     notes: dict[str, bytes]
-    shelves: list[RecoveredShelf]
+    shelves: list[RecoveredQueueLog]
 
 
 class DiskStore(Shelves):
@@ -164,22 +164,22 @@ class DiskStore(Shelves):
 
     # --- the port
 
-    def shelve(self, name: str, definition: bytes) -> Shelf:
-        shelf = DiskShelf(self, self._next_shelf, name, definition, 0)
+    def shelve(self, name: str, definition: bytes) -> QueueLog:
+        shelf = DiskQueueLog(self, self._next_shelf, name, definition, 0)
         self._next_shelf += 1
         self._shelves[shelf.id] = shelf
         self.record(DEFINE, shelf.id, 0, name_and(name, definition))
         return shelf
 
-    def redefine(self, shelf: Shelf, definition: bytes) -> None:
-        assert isinstance(shelf, DiskShelf)
+    def redefine(self, shelf: QueueLog, definition: bytes) -> None:
+        assert isinstance(shelf, DiskQueueLog)
         if shelf.definition != definition:
             shelf.definition = definition
             shelf.changed = True
             self.record(DEFINE, shelf.id, 0, name_and(shelf.name, definition))
 
-    def remove(self, shelf: Shelf) -> None:
-        assert isinstance(shelf, DiskShelf)
+    def remove(self, shelf: QueueLog) -> None:
+        assert isinstance(shelf, DiskQueueLog)
         shelf.removed = True
         del self._shelves[shelf.id]
         self._gone.append(shelf)
@@ -242,7 +242,7 @@ class DiskStore(Shelves):
 
     # --- for operators
 
-    def load(self, shelf: Shelf, page: StoredPage) -> bytes:
+    def load(self, shelf: QueueLog, page: StoredPage) -> bytes:
         """A page's records as they were written; any thread may ask. DamagedStore, OSError."""
         return self.pages.read(page.place)
 
@@ -304,8 +304,8 @@ class DiskStore(Shelves):
             raise OperatorError(f"{self.path}: what is there can't be synced: {fault.strerror}") from fault
 
     def _adopt(self, found: Replayed) -> None:
-        self._shelves: dict[int, DiskShelf] = {}
-        self._gone: list[DiskShelf] = []
+        self._shelves: dict[int, DiskQueueLog] = {}
+        self._gone: list[DiskQueueLog] = []
         self._gone_pages = [GonePage(page.shelf, page.first, page.place) for page in found.gone_pages]
         self._gone_ids = list(found.gone_shelves)
         self._notes = found.notes
@@ -314,9 +314,9 @@ class DiskStore(Shelves):
         recovered = [self._shelf(each) for each in found.shelves.values()]
         self.recovered = Recovered(found.clean, {k: v for k, v in found.notes.items() if v}, recovered)
 
-    def _shelf(self, found: Found) -> RecoveredShelf:
+    def _shelf(self, found: Found) -> RecoveredQueueLog:
         row = found.row
-        shelf = DiskShelf(self, row.id, row.name, found.definition, found.last_seq)
+        shelf = DiskQueueLog(self, row.id, row.name, found.definition, found.last_seq)
         shelf.changed = found.changed
         shelf.updates = found.updates
         self._shelves[row.id] = shelf
@@ -345,9 +345,9 @@ class DiskStore(Shelves):
             messages.append((seq, flags | given_back | DURABLE, count, expires_ms, data))
         if messages:
             parts.append(messages)
-        return RecoveredShelf(shelf, row.name, found.definition, found.last_seq, parts)
+        return RecoveredQueueLog(shelf, row.name, found.definition, found.last_seq, parts)
 
-    def _mark_given_back(self, shelf: DiskShelf, found: Found) -> None:
+    def _mark_given_back(self, shelf: DiskQueueLog, found: Found) -> None:
         """Have the next checkpoint write the pages whose rows don't say yet, as the journal does, that
         messages came back: it gives up the journal files that say so.
         """
@@ -390,12 +390,12 @@ class DiskStore(Shelves):
         self._halted = False
         self.checkpoints = 0
         self.on_checkpoint: Callable[[], None] | None = None
-        self.directory.write(Change(replace(self._meta(), clean_group=0)))
+        self.directory.write(CheckpointChange(replace(self._meta(), clean_group=0)))
         self.journal = Journal(self._runs, found.last_group, self.file)
         if fd >= 0:
             self.journal.provide(self.file, fd)
         self.bell = self.journal.bell
-        self._keeper = Keeper(self.bell)
+        self._keeper = MaintenanceThread(self.bell)
         self._writers = [
             threading.Thread(target=self.journal.run_until_stopped, args=(number,), name="sluice-journal")
             for number in range(WRITERS)

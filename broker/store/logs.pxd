@@ -1,5 +1,5 @@
 from broker.store.records cimport Buffer
-from broker.store.port cimport Shelf, Store
+from broker.store.port cimport QueueLog, Store
 from broker.store.journal cimport Journal
 
 cdef class Extent:
@@ -14,7 +14,7 @@ cdef class Extent:
     cdef bint holds(self, long seq) noexcept
     cdef bint drop(self, long seq) noexcept
 
-cdef class DiskShelf(Shelf):
+cdef class DiskQueueLog(QueueLog):
     cdef readonly long id
     cdef readonly str name
     cdef public bytes definition

@@ -1,8 +1,8 @@
 from collections.abc import Callable, Mapping
 
 from broker.store.journal import Journal
-from broker.store.pagefile import Place
-from broker.store.port import Shelf, Store
+from broker.store.pagefile import BlobPlace
+from broker.store.port import QueueLog, Store
 from broker.store.records import Buffer
 
 class Extent:
@@ -11,19 +11,19 @@ class Extent:
     file: int
     live: int
     nbytes: int
-    place: Place | None
+    place: BlobPlace | None
     changed: bool
-    def __init__(self, first: int, file: int, place: Place | None = None) -> None: ...
+    def __init__(self, first: int, file: int, place: BlobPlace | None = None) -> None: ...
     def add(self, seq: int) -> None: ...
     def has(self, seq: int) -> bool: ...
     def drop_one(self, seq: int) -> None: ...
     def copy(self) -> Extent: ...
     def bitmap(self) -> bytes: ...
     @staticmethod
-    def of(first: int, last: int, place: Place | None, bitmap: bytes, nbytes: int = 0) -> Extent: ...
-    def part(self, first: int, last: int, place: Place | None) -> Extent: ...
+    def of(first: int, last: int, place: BlobPlace | None, bitmap: bytes, nbytes: int = 0) -> Extent: ...
+    def part(self, first: int, last: int, place: BlobPlace | None) -> Extent: ...
 
-class DiskShelf(Shelf):
+class DiskQueueLog(QueueLog):
     id: int
     name: str
     definition: bytes
@@ -44,7 +44,7 @@ class Shelves(Store):
     file: int
     file_used: int
     file_bytes: int
-    touched: set[DiskShelf]
+    touched: set[DiskQueueLog]
     idle_dirty: bool
     def record(self, kind: int, node: int, seq: int, payload: bytes) -> None: ...
     def next_file(self) -> None: ...

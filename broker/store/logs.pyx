@@ -11,7 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 
 from broker.store.records cimport HEAD_BYTES, Buffer, Head, next_record
 from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, REMOVE, UPDATE
-from broker.store.port cimport Shelf, Store
+from broker.store.port cimport QueueLog, Store
 from broker.store.port import DURABLE, REDELIVERED, SPARED
 from broker.store.journal cimport Journal
 from broker.store.journal import group_bytes
@@ -124,7 +124,7 @@ cdef class Extent:
         return extent
 
 
-cdef class DiskShelf(Shelf):
+cdef class DiskQueueLog(QueueLog):
     """One node's messages on disk. ``updates``: sequence number to (flags, delivery count) where they changed.
 
     The flags of an update come on top of those that the message was kept with.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 log = logging.getLogger("sluice.store")
 
 
-class Keeper:
+class MaintenanceThread:
     """Jobs in the order they were asked for; after each the bell rings, so that its result is looked at."""
 
     def __init__(self, bell: int) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 
-from broker.store.port import REDELIVERED, SPARED, Shelf, Store
+from broker.store.port import REDELIVERED, SPARED, QueueLog, Store
 
 
-class MemoryShelf(Shelf):
+class MemoryQueueLog(QueueLog):
     """One node's messages by number: (flags, delivery count, expiry, data)."""
 
     def __init__(self, store: MemoryStore, name: str, definition: bytes) -> None:
@@ -42,21 +42,21 @@ class MemoryStore(Store):
     def __init__(self) -> None:
         super().__init__()
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.shelves: dict[str, MemoryShelf] = {}
+        self.shelves: dict[str, MemoryQueueLog] = {}
         self.notes: dict[str, bytes] = {}
 
-    def shelve(self, name: str, definition: bytes) -> Shelf:
-        shelf = self.shelves[name] = MemoryShelf(self, name, definition)
+    def shelve(self, name: str, definition: bytes) -> QueueLog:
+        shelf = self.shelves[name] = MemoryQueueLog(self, name, definition)
         self.touch(0)
         return shelf
 
-    def redefine(self, shelf: Shelf, definition: bytes) -> None:
-        assert isinstance(shelf, MemoryShelf)
+    def redefine(self, shelf: QueueLog, definition: bytes) -> None:
+        assert isinstance(shelf, MemoryQueueLog)
         shelf.definition = definition
         self.touch(0)
 
-    def remove(self, shelf: Shelf) -> None:
-        assert isinstance(shelf, MemoryShelf)
+    def remove(self, shelf: QueueLog) -> None:
+        assert isinstance(shelf, MemoryQueueLog)
         del self.shelves[shelf.name]
         self.touch(0)
 

@@ -29,7 +29,7 @@ _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BlobPlace:
     """Where a blob is: its first byte and how many bytes of blocks it has."""
 
     offset: int
@@ -62,22 +62,22 @@ class PageFile:
         self._by_size: list[tuple[int, int]] = []
         self._whole: set[int] = set()
 
-    def write(self, blob: bytes) -> Place:
+    def write(self, blob: bytes) -> BlobPlace:
         """Put a blob somewhere."""
         nbytes = -(-(len(blob) + _HEAD.size) // BLOCK_BYTES) * BLOCK_BYTES
         head = _HEAD.pack(_MAGIC, crc32c(blob), 0, len(blob))
         padded = b"".join((head, blob, bytes(nbytes - len(blob) - _HEAD.size)))
         before = self.size_bytes
-        place = Place(self._allocate(nbytes), nbytes)
+        place = BlobPlace(self._allocate(nbytes), nbytes)
         try:
             return self._put(place, padded)
         except OSError as fault:
             if not is_lack_of_room(fault) or place.offset >= before:
                 raise
         # Its blocks were given back, and somebody else has them; behind the end there may be some.
-        return self._put(Place(self._append(nbytes), nbytes), padded)
+        return self._put(BlobPlace(self._append(nbytes), nbytes), padded)
 
-    def _put(self, place: Place, padded: bytes) -> Place:
+    def _put(self, place: BlobPlace, padded: bytes) -> BlobPlace:
         self._length = max(self._length, place.offset + place.nbytes)
         try:
             _write_all(self._fd, padded, place.offset)
@@ -86,7 +86,7 @@ class PageFile:
             raise
         return place
 
-    def read(self, place: Place) -> bytes:
+    def read(self, place: BlobPlace) -> bytes:
         """The blob at a place."""
         data = _read_all(self._fd, place.nbytes, place.offset)
         if len(data) < _HEAD.size:
@@ -97,7 +97,7 @@ class PageFile:
             raise DamagedStore(self.path, place.offset, "a page's checksum is wrong")
         return blob
 
-    def free(self, place: Place) -> None:
+    def free(self, place: BlobPlace) -> None:
         """The blob is not needed any more."""
         self.used_bytes -= place.nbytes
         offset, nbytes = place.offset, place.nbytes
@@ -161,7 +161,7 @@ class PageFile:
         self._sure = min(self._sure, end)
         return True
 
-    def claim(self, places: list[Place]) -> None:
+    def claim(self, places: list[BlobPlace]) -> None:
         """What is in use in a file found on disk; all else of it is free."""
         end = 0
         for place in sorted(places, key=lambda each: each.offset):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.errors import OperatorError
-from broker.store.pagefile import PageFile, Place
+from broker.store.pagefile import BlobPlace, PageFile
 
 log = logging.getLogger("sluice.store")
 
@@ -77,7 +77,7 @@ class Pager:
 
     def free(self, place: object) -> None:
         """The run is not needed any more; reading it may have been asked for before, not after."""
-        if isinstance(place, Place):
+        if isinstance(place, BlobPlace):
             self._ask(_WRITE, lambda: self._file.free(place))
 
     def give_back(self) -> None:
@@ -97,7 +97,7 @@ class Pager:
     def _load(self, place: object) -> bytes:
         if isinstance(place, Elsewhere):
             return place.load()
-        assert isinstance(place, Place)
+        assert isinstance(place, BlobPlace)
         return self._file.read(place)
 
     def _answer(self, work: Callable[[], object], done: Done) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.store.logs import DiskShelf
-from broker.store.pagefile import Place
+from broker.store.logs import DiskQueueLog
+from broker.store.pagefile import BlobPlace
 from broker.store.port import DURABLE, UNSURE
 from broker.store.records import read
 
@@ -20,10 +20,10 @@ class StoredPage:
     last: int
     count: int
     nbytes: int
-    place: Place
+    place: BlobPlace
 
 
-def messages_of(shelf: DiskShelf, blob: bytes) -> list[Message]:
+def messages_of(shelf: DiskQueueLog, blob: bytes) -> list[Message]:
     """What is live of a page that was loaded: (number, flags, delivery count, expiry, data), in order.
 
     For the store's owner: what left meanwhile, and what was delivered in vain, only the shelf knows.

@@ -1,6 +1,6 @@
 cimport cython
 
-cdef class Shelf:
+cdef class QueueLog:
     cpdef object append(self, long seq, long flags, long delivery_count, long expires_ms, bytes data)
     cpdef object update(self, long seq, long delivery_count, bint spared=*)
     cpdef object forget(self, long seq, long nbytes)

@@ -28,7 +28,7 @@ FULL = "full"  # no room: nothing is confirmed until there is; it goes on by its
 FAILED = "failed"  # a write or a sync failed: nothing is confirmed any more until a restart
 
 
-class Shelf:
+class QueueLog:
     """One node's place in a store. Sequence numbers rise, and each is appended at most once."""
 
     def append(self, seq: int, flags: int, delivery_count: int, expires_ms: int, data: bytes) -> None:
@@ -69,15 +69,15 @@ class Store:
         self.groups_written = 0
         self.written_bytes = 0
 
-    def shelve(self, name: str, definition: bytes) -> Shelf:
+    def shelve(self, name: str, definition: bytes) -> QueueLog:
         """A new, empty shelf under a name that no other bears."""
         raise NotImplementedError
 
-    def redefine(self, shelf: Shelf, definition: bytes) -> None:
+    def redefine(self, shelf: QueueLog, definition: bytes) -> None:
         """Replace what was said of a shelf."""
         raise NotImplementedError
 
-    def remove(self, shelf: Shelf) -> None:
+    def remove(self, shelf: QueueLog) -> None:
         """The shelf and every message on it are done with."""
         raise NotImplementedError
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.store.directory import Directory, Meta, PageRow, ShelfRow
+from broker.store.directory import Directory, Meta, PageRow, QueueLogRow
 from broker.store.faults import DamagedStore
 from broker.store.files import BLOCK_BYTES, JournalFiles
 from broker.store.journal import GroupFound, group_at
@@ -37,7 +37,7 @@ class Found:
     of what left a page.
     """
 
-    row: ShelfRow
+    row: QueueLogRow
     pages: list[PageRow]
     gone: dict[int, int] = field(default_factory=dict)
     updates: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -188,7 +188,7 @@ def _define(state: Replayed, shelf: int, payload: bytes) -> None:
     name, definition = named(payload)
     found = state.shelves.get(shelf)
     if found is None:
-        found = state.shelves[shelf] = Found(ShelfRow(shelf, name, definition, 0), [])
+        found = state.shelves[shelf] = Found(QueueLogRow(shelf, name, definition, 0), [])
     found.definition = definition
     found.changed = True
     state.next_shelf = max(state.next_shelf, shelf + 1)

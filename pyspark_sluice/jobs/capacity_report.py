@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from broker.manage.advise import picture
-from broker.manage.advise.candidates import Advice, Trial
+from broker.manage.advise.candidates import CandidateResults, Trial
 from broker.manage.advise.trace import Curve, Trace
 from pyspark_sluice.jobs import page, tables, trials
 from pyspark_sluice.jobs.loads import clients_of
@@ -149,7 +149,7 @@ def _picture(windows: Sequence[Row], rows: Sequence[Row], best: Trial) -> str:
     unlimited = replace(trials.NOTHING, worst_msgs=worst["deepest_msgs"], worst_bytes=worst["deepest_bytes"])
     empty = Curve([])
     trace = Trace(worst["node"], round(worst["seconds"] * 1e9), empty, empty, 0.0, ())
-    advice = Advice(
+    advice = CandidateResults(
         trace, clients_of(worst["clients"]), tuple(shown), chosen, unlimited, worst["endless"], by_size
     )
     return picture.svg(advice)

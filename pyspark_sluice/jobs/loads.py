@@ -16,7 +16,7 @@ import pyarrow as pa
 from broker.config.thresholds import NodeSettings
 from broker.manage.advise.candidates import explain, is_endless
 from broker.manage.advise.demand import recover
-from broker.manage.advise.history import SECOND_NS, History, Sample, parse
+from broker.manage.advise.history import SECOND_NS, FlowHistory, HistorySample, parse
 from broker.manage.advise.replay import Clients, replay
 from broker.manage.advise.trace import Curve, Measured, Thresholds, Trace
 from pyspark_sluice.jobs import tables
@@ -71,7 +71,7 @@ def load(key: tuple[pa.Scalar, ...], rows: pa.Table, rtt_ns: int) -> pa.Table:
 
 
 def _figures(
-    history: History, notes: Sequence[str], rtt_ns: int, where: dict[str, object]
+    history: FlowHistory, notes: Sequence[str], rtt_ns: int, where: dict[str, object]
 ) -> dict[str, object]:
     trace = recover(history)
     was, seen = trace.measured or Measured(0.0, 0, 0, 0, 0), trace.thresholds or Thresholds()
@@ -111,7 +111,7 @@ def _figures(
 # --- figures
 
 
-def _rate(sample: Sample, msgs: int) -> tuple[float, int]:
+def _rate(sample: HistorySample, msgs: int) -> tuple[float, int]:
     return msgs * SECOND_NS / sample.interval_ns, sample.interval_ns
 
 
@@ -132,7 +132,7 @@ def _quantile(held: list[tuple[float, int]], at_ns: float) -> float:
     return held[-1][0]
 
 
-def _depths(history: History) -> Iterator[tuple[float, int]]:
+def _depths(history: FlowHistory) -> Iterator[tuple[float, int]]:
     """Every depth that was told, and how long until the next."""
     first = history.samples[0]
     seen = [(first.at_ns - first.interval_ns, first.depth_msgs - first.received + first.settled)]
@@ -142,7 +142,7 @@ def _depths(history: History) -> Iterator[tuple[float, int]]:
         yield float(max(depth, 0)), end_ns - begin_ns
 
 
-def _blocked_ns(history: History) -> int:
+def _blocked_ns(history: FlowHistory) -> int:
     """How long samples saw producers without credit and in line for some."""
     return sum(each.interval_ns for each in history.samples if each.blocked_producers)
 

@@ -19,7 +19,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from broker.security.devcerts import Made, authority, leaf
+from broker.security.devcerts import IssuedCertificate, authority, leaf
 from broker.security.users import FEWEST
 from broker.security.usersfile import changing
 from tests.clients import programs
@@ -132,7 +132,7 @@ class World:
     def certificate(self, user: str, *, expired: bool = False, foreign: bool = False) -> Path:
         """A client's certificate and key, in one file; a foreign one is signed by somebody else."""
         name = f"{user.strip('$')}{'-late' if expired else ''}{'-foreign' if foreign else ''}"
-        by: Made | None = self._stranger if foreign else None
+        by: IssuedCertificate | None = self._stranger if foreign else None
         return self.pki.client(name, user, expired=expired, by=by)
 
     @cache  # noqa: B019 - as long as the files

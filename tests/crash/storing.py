@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.store.disk import DiskStore
-from broker.store.port import DURABLE, FAILED, WRITING, Shelf
+from broker.store.port import DURABLE, FAILED, WRITING, QueueLog
 
 ROUNDS = 200
 BATCH = 40
@@ -35,8 +35,8 @@ class Work:
     def __init__(self, store: DiskStore) -> None:
         self.store = store
         self.waiting: list[tuple[int, str]] = []
-        self.shelves: list[tuple[Shelf, str]] = []
-        self.rounds: list[tuple[Shelf, str, int]] = []
+        self.shelves: list[tuple[QueueLog, str]] = []
+        self.rounds: list[tuple[QueueLog, str, int]] = []
         self.synced_at_failure = -1
 
     def shelve(self, number: int) -> None:

@@ -5,11 +5,11 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from broker.amqp.guard.outgoing_frames cimport Direction
-from broker.amqp.guard.frame_guard cimport Sentry
+from broker.amqp.guard.outgoing_frames cimport OutgoingFrames
+from broker.amqp.guard.frame_guard cimport FrameGuard
 
 
-def watch_incoming(Sentry sentry, bytes data):
+def watch_incoming(FrameGuard sentry, bytes data):
     """What Proton would get of these bytes: themselves, or the pieces it gets instead.
 
     They stand in memory of just their size, so that a read beyond them is seen by who looks for it.
@@ -30,7 +30,7 @@ def watch_incoming(Sentry sentry, bytes data):
     return pieces
 
 
-def watch_outgoing(Direction direction, bytes data):
+def watch_outgoing(OutgoingFrames direction, bytes data):
     """Follow bytes of ours."""
     cdef long size = PyBytes_GET_SIZE(data)
     cdef uint8_t *copy = <uint8_t *>malloc(size)

@@ -15,14 +15,14 @@ from broker.config.thresholds import NodeSettings, resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.gate import Gate
-from broker.flow.ledger import Account, Budget, Ledger, Port
+from broker.flow.ledger import ConnectionBudget, CreditAllocator, Port, ProducerCredit
 from broker.store.memory import MemoryStore
 from tests.property.walking import BODY, DEFAULTS, HELD, MS, SIZE, Taker
 
 pytestmark = pytest.mark.flow
 
 
-def held(account: Account) -> int:
+def held(account: ProducerCredit) -> int:
     """What one of its credits reserves in memory."""
     return account.reserve_bytes + constants.HELD_BYTES
 
@@ -30,7 +30,7 @@ def held(account: Account) -> int:
 class Sender(Port):
     """A producer that hears of its credit at once."""
 
-    def __init__(self, engine: Engine, node: Node, budget: Budget | None) -> None:
+    def __init__(self, engine: Engine, node: Node, budget: ConnectionBudget | None) -> None:
         self.engine = engine
         self.node = node
         self.credit = 0
@@ -38,7 +38,7 @@ class Sender(Port):
         # Of a peer that doesn't read while it sends: what it may still send on credit taken back.
         self.deaf = False
         self.unheard = 0
-        self.account: Account = engine.open_producer(node, self, True, budget)
+        self.account: ProducerCredit = engine.open_producer(node, self, True, budget)
 
     def grant(self, msgs: int) -> None:
         heard = min(msgs, self.unheard)
@@ -98,7 +98,7 @@ class Tree:
                 self.taken.append(self.subscribe(f"{each.name}/{name}", [each], settings))
         self.taken.append(self.subscribe("both", self.topics, topic))
         self.engine.bind(self.topics[0], self.queues[0])
-        self.budgets = [Budget(12 * HELD), Budget(50 * HELD), None]
+        self.budgets = [ConnectionBudget(12 * HELD), ConnectionBudget(50 * HELD), None]
         self.senders: list[Sender] = []
         self.takers: list[tuple[Node, Taker]] = []
 
@@ -194,7 +194,7 @@ class Tree:
             assert account.granted == account.used + account.withdrawn + account.outstanding
             assert not (account.pinched and account.waiting)
 
-    def kept(self, ledger: Ledger) -> int:
+    def kept(self, ledger: CreditAllocator) -> int:
         """How often a message to that address is written to disk."""
         node = next(each for each in self.engine.nodes.values() if each.ledger is ledger)
         places = node.subscriptions if node.is_topic else [node]
@@ -235,7 +235,7 @@ def test_each_copy_that_is_kept_has_room_on_disk(seed: int, late: bool) -> None:
 def test_whoever_waits_for_its_connection_gets_credit_in_the_end(seed: int) -> None:
     """Twelve links of one connection whose budget has room for four messages; all of them get their turn."""
     tree = Tree(seed, late=False)
-    budget = tree.budgets[0] = Budget(4 * HELD)
+    budget = tree.budgets[0] = ConnectionBudget(4 * HELD)
     for _ in range(12):
         tree.senders.append(Sender(tree.engine, tree.queues[1], budget))
     tree.engine.end_turn()
@@ -258,7 +258,7 @@ def test_a_message_larger_than_its_connection_s_budget_goes_alone() -> None:
     engine = Engine()
     engine.begin_turn(MS)
     node = engine.create("q", resolve({"byte_reservation": "strict", "max_message_size": 2000}, DEFAULTS))
-    budget = Budget(500)
+    budget = ConnectionBudget(500)
     first, second = (Sender(engine, node, budget) for _ in range(2))
     engine.end_turn()
     assert sorted((first.credit, second.credit)) == [0, 1]

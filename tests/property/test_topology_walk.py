@@ -17,7 +17,7 @@ from broker.config.thresholds import NodeSettings, resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError
-from broker.flow.ledger import Account, Budget, Port
+from broker.flow.ledger import ConnectionBudget, Port, ProducerCredit
 from broker.manage.audit import audit
 from broker.store.memory import MemoryStore
 from broker.store.port import FAILED, FULL, WRITING
@@ -32,13 +32,13 @@ PARKED = 5
 class Sender(Port):
     """A producer that hears of its credit at once."""
 
-    def __init__(self, engine: Engine, node: Node, promised: bool, budget: Budget | None) -> None:
+    def __init__(self, engine: Engine, node: Node, promised: bool, budget: ConnectionBudget | None) -> None:
         self.engine = engine
         self.node = node
         self.promised = promised
         self.credit = 0
         self.sent = 0
-        self.account: Account = engine.open_producer(node, self, promised, budget)
+        self.account: ProducerCredit = engine.open_producer(node, self, promised, budget)
 
     def grant(self, msgs: int) -> None:
         self.credit += msgs
@@ -74,7 +74,7 @@ class World:
         self.engine = Engine(True, self.store)
         self.engine.begin_turn(self.now_ns)
         self.engine.limit(150 * HELD, 70 * SIZE)
-        self.budgets = [Budget(12 * HELD), Budget(50 * HELD), None]
+        self.budgets = [ConnectionBudget(12 * HELD), ConnectionBudget(50 * HELD), None]
         self.senders: list[Sender] = []
         self.takers: list[tuple[Node, Taker]] = []
         self.made = 0

@@ -6,7 +6,7 @@ from broker import constants
 from broker.config.thresholds import BrokerDefaults, resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import Account, Port
+from broker.flow.ledger import Port, ProducerCredit
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 
@@ -29,7 +29,7 @@ class Producer(Port):
         self.wishes = 0
         self.grants = 0
         self.last_credit_ns = world.now_ns
-        self.account: Account
+        self.account: ProducerCredit
 
     def grant(self, msgs: int) -> None:
         self.grants += 1

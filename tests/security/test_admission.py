@@ -7,21 +7,21 @@ from typing import cast
 
 import pytest
 
-from broker.amqp.control.connection import Peer
+from broker.amqp.control.connection import ConnectionControl
 from broker.amqp.loop.admission import Admission
 from broker.codec import sasl
 from broker.codec.sasl import AMQP_HEADER, SASL_HEADER
 from broker.config.security import USUAL, Security
 from broker.security.authentication import Authentication
-from broker.security.exchange import Accepted, Door
+from broker.security.exchange import Accepted, ListenerTrust
 from broker.security.identity import ANONYMOUS, BROKER, Identity
 from broker.security.keys import Keys
 from broker.security.tokens import TokenRules, Tokens
 from broker.security.users import Users
 from tests.security.exchanges import a_user
 
-HERE, OWN = Door(loopback=True), Door(own=True)
-BY_CERTIFICATE = Door(loopback=True, secure=True, external_user="cert")
+HERE, OWN = ListenerTrust(loopback=True), ListenerTrust(own=True)
+BY_CERTIFICATE = ListenerTrust(loopback=True, secure=True, external_user="cert")
 NOBODY = Identity("anonymous", mechanism="ANONYMOUS")
 CERTIFICATE = Identity("cert", frozenset({"old"}), "EXTERNAL")
 TOKEN = Identity("tom", frozenset({"ops"}), "OAUTHBEARER")
@@ -41,7 +41,7 @@ class There:
     """A connection, as far as its admission is concerned."""
 
     identity: Identity
-    door: Door = HERE
+    door: ListenerTrust = HERE
     told: list[str] = field(default_factory=list)
 
     def close(self, condition: str, text: str) -> None:
@@ -52,7 +52,7 @@ def after(there: There, authentication: Authentication) -> str:
     """What a connection is told when these settings take the place of the others; empty where it stays."""
     admission = Admission(BEFORE)
     try:
-        admission.reload(authentication, Security(), [cast("Peer", there)])
+        admission.reload(authentication, Security(), [cast("ConnectionControl", there)])
     finally:
         admission.stop()
     return "".join(there.told)
@@ -62,7 +62,7 @@ def after(there: There, authentication: Authentication) -> str:
     ("identity", "door"),
     [(NOBODY, HERE), (ANONYMOUS, HERE), (CERTIFICATE, BY_CERTIFICATE), (TOKEN, HERE), (BROKER, OWN)],
 )
-def test_where_nothing_else_holds_everybody_stays(identity: Identity, door: Door) -> None:
+def test_where_nothing_else_holds_everybody_stays(identity: Identity, door: ListenerTrust) -> None:
     there = There(identity, door)
     assert after(there, Authentication(USERS, tokens(), anonymous=True, plain_without_tls=True)) == ""
     assert there.identity.user == identity.user

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from broker.amqp.control.sasl import MAX_FRAME, MAX_FRAMES, MAX_TOKEN_FRAME, Handshake
 from broker.codec import sasl
 from broker.codec.sasl import AMQP_HEADER, AUTH, OK, SASL_HEADER, SYS_TEMP
-from broker.security.exchange import Accepted, Door, Refused
+from broker.security.exchange import Accepted, ListenerTrust, Refused
 from broker.security.identity import Identity
 from tests.security.exchanges import OPEN, PASSWORD, ScramSide, frames, outcome_of, plain, with_users
 
-LOCAL = Door(loopback=True)
+LOCAL = ListenerTrust(loopback=True)
 AUTHENTICATION = with_users()
 
 
@@ -78,7 +78,7 @@ def test_no_sasl_is_no_way_round() -> None:
 
 
 def test_where_nobody_can_come_in_nothing_is_offered() -> None:
-    handshake = Handshake(True, with_users(users=None), Door(loopback=False))
+    handshake = Handshake(True, with_users(users=None), ListenerTrust(loopback=False))
     assert handshake.feed(SASL_HEADER) == SASL_HEADER
     assert handshake.failed.startswith("nobody can authenticate here")
 

@@ -10,12 +10,12 @@ import pytest
 
 from broker.config.security import MECHANISMS
 from broker.security.authentication import Authentication
-from broker.security.exchange import Accepted, Challenge, Door, Exchange, Refused, Step, Work
+from broker.security.exchange import Accepted, Challenge, Exchange, ListenerTrust, Refused, Step, Work
 from broker.security.identity import BROKER, Identity
 from broker.security.users import FEWEST, User, Users, is_name
 from tests.security.exchanges import PASSWORD, ScramSide, a_user, plain, some_users, with_users
 
-LOCAL = Door(loopback=True)
+LOCAL = ListenerTrust(loopback=True)
 SCRAMS = ("SCRAM-SHA-1", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -23,7 +23,7 @@ def worked(step: Step) -> Step:
     return step.run() if isinstance(step, Work) else step
 
 
-def begun(mechanism: str, door: Door = LOCAL, **settings: object) -> Exchange:
+def begun(mechanism: str, door: ListenerTrust = LOCAL, **settings: object) -> Exchange:
     return with_users(**settings).begin(mechanism, door)
 
 
@@ -33,30 +33,32 @@ def begun(mechanism: str, door: Door = LOCAL, **settings: object) -> Exchange:
 @pytest.mark.parametrize(
     ("what", "settings", "door", "offered"),
     [
-        ("loopback, nothing configured", {"users": None}, Door(True), ["ANONYMOUS"]),
-        ("elsewhere, nothing configured", {"users": None}, Door(False), []),
-        ("elsewhere, if it is said", {"users": None, "anonymous": True}, Door(False), ["ANONYMOUS"]),
-        ("nobody, if it is said", {"users": None, "anonymous": False}, Door(True), []),
-        ("with users nobody is anonymous", {}, Door(True), ["SCRAM-SHA-512", "SCRAM-SHA-256"]),
-        ("PLAIN over TLS", {}, Door(False, True), ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]),
+        ("loopback, nothing configured", {"users": None}, ListenerTrust(True), ["ANONYMOUS"]),
+        ("elsewhere, nothing configured", {"users": None}, ListenerTrust(False), []),
+        ("elsewhere, if it is said", {"users": None, "anonymous": True}, ListenerTrust(False), ["ANONYMOUS"]),
+        ("nobody, if it is said", {"users": None, "anonymous": False}, ListenerTrust(True), []),
+        ("with users nobody is anonymous", {}, ListenerTrust(True), ["SCRAM-SHA-512", "SCRAM-SHA-256"]),
+        ("PLAIN over TLS", {}, ListenerTrust(False, True), ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]),
         (
             "a certificate",
             {"users": None},
-            Door(False, True, "device"),
+            ListenerTrust(False, True, "device"),
             ["EXTERNAL"],
         ),
         (
             "tokens over TLS",
             {"users": None, "tokens": object()},
-            Door(False, True),
+            ListenerTrust(False, True),
             ["OAUTHBEARER", "XOAUTH2"],
         ),
-        ("no tokens without TLS", {"users": None, "tokens": object()}, Door(False), []),
-        ("for old clients", {"mechanisms": ("SCRAM-SHA-1", "PLAIN")}, Door(True), ["SCRAM-SHA-1"]),
-        ("the broker's own routes", {"anonymous": False}, Door(own=True), ["ANONYMOUS"]),
+        ("no tokens without TLS", {"users": None, "tokens": object()}, ListenerTrust(False), []),
+        ("for old clients", {"mechanisms": ("SCRAM-SHA-1", "PLAIN")}, ListenerTrust(True), ["SCRAM-SHA-1"]),
+        ("the broker's own routes", {"anonymous": False}, ListenerTrust(own=True), ["ANONYMOUS"]),
     ],
 )
-def test_what_is_offered(what: str, settings: dict[str, object], door: Door, offered: list[str]) -> None:
+def test_what_is_offered(
+    what: str, settings: dict[str, object], door: ListenerTrust, offered: list[str]
+) -> None:
     given = {"users": some_users()} | settings
     found = Authentication(**given).offered(door)  # type: ignore[arg-type]
     assert list(found) == offered, what
@@ -66,11 +68,11 @@ def test_every_mechanism_can_begin() -> None:
     tokens = object()
     mine = with_users(tokens=tokens)
     for name in MECHANISMS:
-        assert mine.begin(name, Door(True, True, "device")) is not None
+        assert mine.begin(name, ListenerTrust(True, True, "device")) is not None
 
 
 def test_the_broker_is_somebody_no_user_can_be() -> None:
-    step = begun("ANONYMOUS", Door(own=True)).respond(None)
+    step = begun("ANONYMOUS", ListenerTrust(own=True)).respond(None)
     assert step == Accepted(BROKER)
     assert not is_name(BROKER.user)
 
@@ -243,13 +245,13 @@ def test_proofs_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_external() -> None:
-    door = Door(False, True, "alice")
+    door = ListenerTrust(False, True, "alice")
     accepted = begun("EXTERNAL", door).respond(None)
     assert accepted == Accepted(Identity("alice", frozenset({"writers"}), "EXTERNAL"))
     assert begun("EXTERNAL", door).respond(b"alice") == accepted
     assert isinstance(begun("EXTERNAL", door).respond(b"bob"), Refused)
     assert isinstance(begun("EXTERNAL", door).respond(b"\xff"), Refused)
-    stranger = begun("EXTERNAL", Door(False, True, "CN=device 7")).respond(b"")
+    stranger = begun("EXTERNAL", ListenerTrust(False, True, "CN=device 7")).respond(b"")
     assert stranger == Accepted(Identity("CN=device 7", frozenset(), "EXTERNAL"))
-    acting = begun("EXTERNAL", Door(False, True, "proxy")).respond(b"alice")
+    acting = begun("EXTERNAL", ListenerTrust(False, True, "proxy")).respond(b"alice")
     assert acting == Accepted(Identity("alice", frozenset({"writers"}), "EXTERNAL", proved="proxy"))

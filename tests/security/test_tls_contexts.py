@@ -15,21 +15,21 @@ from broker.cli import main
 from broker.config.tls import Identification, NamedIdentification, Tls
 from broker.errors import OperatorError
 from broker.security import certificate
-from broker.security.devcerts import Made, authority, leaf, write_all
+from broker.security.devcerts import IssuedCertificate, authority, leaf, write_all
 from broker.security.tls import Contexts, ServerTls, server_context, warnings
 
 
 @pytest.fixture(scope="module")
-def by() -> Made:
+def by() -> IssuedCertificate:
     return authority()
 
 
-def files(folder: Path, made: Made, password: str = "") -> Tls:
+def files(folder: Path, made: IssuedCertificate, password: str = "") -> Tls:
     found, key = made.write(folder, "server", password)
     return Tls(certificate=found, key=key)
 
 
-def test_a_context_speaks_nothing_old(tmp_path: Path, by: Made) -> None:
+def test_a_context_speaks_nothing_old(tmp_path: Path, by: IssuedCertificate) -> None:
     context = server_context(files(tmp_path, leaf(by, "localhost", ["localhost"])))
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
     assert context.options & ssl.OP_NO_RENEGOTIATION
@@ -41,7 +41,7 @@ def test_a_context_speaks_nothing_old(tmp_path: Path, by: Made) -> None:
     assert all(name.startswith("ECDHE") and ("GCM" in name or "CHACHA20" in name) for name in old)
 
 
-def test_what_is_wrong_with_a_file_is_told_by_its_name(tmp_path: Path, by: Made) -> None:
+def test_what_is_wrong_with_a_file_is_told_by_its_name(tmp_path: Path, by: IssuedCertificate) -> None:
     good = files(tmp_path, leaf(by, "localhost"))
     (tmp_path / "rubbish.pem").write_text("nothing\n")
     other = leaf(by, "other").write(tmp_path, "other")[1]
@@ -63,7 +63,7 @@ def test_what_is_wrong_with_a_file_is_told_by_its_name(tmp_path: Path, by: Made)
         Contexts.of(Tls(good.certificate, good.key, server_names=(named,)))
 
 
-def test_a_key_with_a_password_never_asks_on_a_terminal(tmp_path: Path, by: Made) -> None:
+def test_a_key_with_a_password_never_asks_on_a_terminal(tmp_path: Path, by: IssuedCertificate) -> None:
     locked = files(tmp_path, leaf(by, "localhost"), "open sesame")
     secret = tmp_path / "secret"
     with pytest.raises(OperatorError, match=r"the key has a password, and tls\.key_password_file is not set"):
@@ -81,7 +81,7 @@ def test_a_key_with_a_password_never_asks_on_a_terminal(tmp_path: Path, by: Made
     server_context(with_file)
 
 
-def test_what_expires_is_weak_or_can_be_read_is_warned_of(tmp_path: Path, by: Made) -> None:
+def test_what_expires_is_weak_or_can_be_read_is_warned_of(tmp_path: Path, by: IssuedCertificate) -> None:
     # When this file was loaded may be long ago; a certificate begins an hour before it is made.
     now = datetime.now(UTC)
     assert warnings(files(tmp_path, leaf(by, "fine")), now) == []
@@ -101,7 +101,7 @@ def test_what_expires_is_weak_or_can_be_read_is_warned_of(tmp_path: Path, by: Ma
     assert found.endswith("RSA key of 1024 bits; 2048 are the least that holds")
 
 
-def test_the_first_of_all_certificates_to_expire_counts(tmp_path: Path, by: Made) -> None:
+def test_the_first_of_all_certificates_to_expire_counts(tmp_path: Path, by: IssuedCertificate) -> None:
     chain = files(tmp_path, leaf(by, "long", lasts=timedelta(days=3000)))
     assert chain.certificate is not None
     chain.certificate.write_bytes(chain.certificate.read_bytes() + by.pem())
@@ -118,7 +118,9 @@ def test_the_first_of_all_certificates_to_expire_counts(tmp_path: Path, by: Made
         (ed25519.Ed25519PrivateKey.generate(), "Ed25519", 0),
     ],
 )
-def test_a_certificate_is_read_as_the_library_reads_it(by: Made, key: object, kind: str, bits: int) -> None:
+def test_a_certificate_is_read_as_the_library_reads_it(
+    by: IssuedCertificate, key: object, kind: str, bits: int
+) -> None:
     made = leaf(by, "read", key=key, lasts=timedelta(days=20_000))
     found = certificate.parse(made.certificate.public_bytes(Encoding.DER))
     assert (found.kind, found.bits, found.weak_signature) == (kind, bits, "")
@@ -127,7 +129,7 @@ def test_a_certificate_is_read_as_the_library_reads_it(by: Made, key: object, ki
     assert found.weakness() == ""
 
 
-def test_bytes_that_are_no_certificate_are_refused(by: Made, tmp_path: Path) -> None:
+def test_bytes_that_are_no_certificate_are_refused(by: IssuedCertificate, tmp_path: Path) -> None:
     der = by.certificate.public_bytes(Encoding.DER)
     for cut in (0, 1, 20, 100, len(der) // 2):
         with pytest.raises((ValueError, IndexError)):
@@ -138,7 +140,7 @@ def test_bytes_that_are_no_certificate_are_refused(by: Made, tmp_path: Path) -> 
         certificate.read(path)
 
 
-def test_a_user_is_nobody_once_the_certificate_is_over(tmp_path: Path, by: Made) -> None:
+def test_a_user_is_nobody_once_the_certificate_is_over(tmp_path: Path, by: IssuedCertificate) -> None:
     tls = ServerTls(files(tmp_path, leaf(by, "localhost")))
     shown = {"subject": ((("commonName", "alice"),),), "notAfter": "Jan  1 00:00:00 2090 GMT"}
     assert tls.user(shown) == "alice"
@@ -161,7 +163,9 @@ def test_development_certificates_keep_their_authority(tmp_path: Path) -> None:
         write_all(tmp_path / "new", ["localhost"], "eve")
 
 
-def test_serve_check_warns_and_refuses(tmp_path: Path, by: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_serve_check_warns_and_refuses(
+    tmp_path: Path, by: IssuedCertificate, capsys: pytest.CaptureFixture[str]
+) -> None:
     soon = files(tmp_path, leaf(by, "soon", lasts=timedelta(days=3)))
     assert soon.key is not None
     soon.key.chmod(0o640)
@@ -190,7 +194,7 @@ def test_serve_check_warns_and_refuses(tmp_path: Path, by: Made, capsys: pytest.
     ],
 )
 def test_certificates_are_a_way_to_say_who_one_is(
-    more: str, starts: bool, tmp_path: Path, by: Made, capsys: pytest.CaptureFixture[str]
+    more: str, starts: bool, tmp_path: Path, by: IssuedCertificate, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A port that others reach needs no users where a certificate says who somebody is; a plain one does."""
     own = files(tmp_path, leaf(by, "server"))

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from broker.errors import OperatorError
-from broker.security.exchange import Accepted, Door, Refused, TokenError, Work
+from broker.security.exchange import Accepted, ListenerTrust, Refused, TokenError, Work
 from broker.security.identity import Identity
 from broker.security.keys import AGAIN_S, FRESH_S, LARGEST_BYTES, KeyFile, KeyUrl, check_url, parsed
 from broker.security.tokens import TokenRules, Tokens
@@ -143,7 +143,7 @@ def test_tokens_that_are_not_believed(what: str, make: Callable[[], str], tokens
     ],
 )
 def test_messages_with_a_token(mechanism: str, message: str, tokens: Tokens) -> None:
-    exchange = with_users(tokens=tokens).begin(mechanism, Door(False, True))
+    exchange = with_users(tokens=tokens).begin(mechanism, ListenerTrust(False, True))
     step = exchange.respond(message.format(token()).encode())
     assert isinstance(step, Work)
     accepted = step.run()
@@ -168,7 +168,7 @@ def test_messages_with_a_token(mechanism: str, message: str, tokens: Tokens) -> 
     ],
 )
 def test_messages_that_are_refused(mechanism: str, message: str, tokens: Tokens) -> None:
-    exchange = with_users(tokens=tokens).begin(mechanism, Door(False, True))
+    exchange = with_users(tokens=tokens).begin(mechanism, ListenerTrust(False, True))
     step = exchange.respond(message.format(token()).encode())
     assert isinstance(step.run() if isinstance(step, Work) else step, Refused)
 

@@ -21,7 +21,7 @@ from broker.store.check import check, copy, stats
 from broker.store.disk import DiskStore
 from broker.store.faults import DamagedStore, StoreInUse
 from broker.store.files import JournalFiles
-from broker.store.pagefile import PageFile, Place
+from broker.store.pagefile import BlobPlace, PageFile
 from broker.store.port import DURABLE, FULL, LARGE_FILE, LARGE_NOTE, REDELIVERED, WRITING
 from broker.store.records import crc32c
 from tests.store.test_port import Kept
@@ -583,7 +583,7 @@ def test_a_store_that_was_full_writes_again_though_nothing_happens(
     is_full = True
     write = PageFile.write
 
-    def refusing(pages: PageFile, records: bytes) -> Place:
+    def refusing(pages: PageFile, records: bytes) -> BlobPlace:
         if is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(pages.path))
         return write(pages, records)

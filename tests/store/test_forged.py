@@ -12,7 +12,7 @@ import pytest
 
 from broker.errors import OperatorError
 from broker.store.check import check
-from broker.store.directory import Change, Directory
+from broker.store.directory import CheckpointChange, Directory
 from broker.store.disk import DIRECTORY, DiskStore
 from broker.store.faults import DamagedStore
 from broker.store.journal import group_at
@@ -112,7 +112,7 @@ class Forger(Directory):
 
     rows: tuple[tuple[str, bytes, bytes], ...] = ()
 
-    def _values(self, change: Change) -> Iterator[tuple[Any, bytes, bytes]]:
+    def _values(self, change: CheckpointChange) -> Iterator[tuple[Any, bytes, bytes]]:
         tables = {"shelves": self._shelves, "pages": self._pages, "notes": self._notes}
         for table, key, value in self.rows:
             yield tables[table], key, crc32c(value).to_bytes(4, "little") + value
@@ -148,7 +148,7 @@ def test_a_row_that_can_t_be_one_is_refused(tmp_path: Path, table: str, key: byt
     directory = Forger(tmp_path / DIRECTORY)
     directory.rows = ((table, key, value),)
     meta = directory.meta()
-    directory.write(Change(meta))
+    directory.write(CheckpointChange(meta))
     directory.close()
     with pytest.raises(DamagedStore, match="byte"):
         DiskStore.open(tmp_path, file_bytes=1 << 20).abandon()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from broker.manage.subscriptions import Wanted
+from broker.manage.subscriptions import SubscriptionKey
 from tests.store.test_set_aside import NAME, QUEUE, TOPIC, bodies, shelve, started
 
-WANTED = Wanted("news", "reader", "d", lasts=True, durable=True, stays=True, user="alice")
+WANTED = SubscriptionKey("news", "reader", "d", lasts=True, durable=True, stays=True, user="alice")
 
 
 def test_a_durable_subscription_is_its_users_after_a_restart(tmp_path: Path) -> None:

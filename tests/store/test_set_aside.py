@@ -20,7 +20,7 @@ from broker.manage.bindings import BINDINGS, every_binding
 from broker.manage.bridges import BRIDGE_NOTE
 from broker.manage.definitions import Definition
 from broker.manage.model import HOLDS, Model
-from broker.manage.subscriptions import Wanted
+from broker.manage.subscriptions import SubscriptionKey
 from broker.server.server import Server
 from broker.store.disk import DiskStore
 from broker.store.largefiles import name_of
@@ -35,7 +35,7 @@ NAME = "news/reader.d"
 
 def lasting(topic: str, container: str = "reader", link: str = "d") -> bytes:
     """The definition of a durable subscription."""
-    return Wanted(topic, container, link, lasts=True, durable=True, stays=True).encode()
+    return SubscriptionKey(topic, container, link, lasts=True, durable=True, stays=True).encode()
 
 
 def message(body: str) -> bytes:
@@ -234,14 +234,16 @@ def test_of_two_subscriptions_of_one_receiver_the_first_is_served(data: Path) ->
     shelve(data, "news/other", lasting("news"), "two")
     with started(data) as model:
         assert aside(model) == {"news/other": 1}
-        known = model.subscriptions.join(Wanted("news", "reader", "d", lasts=True, durable=True, stays=True))
+        known = model.subscriptions.join(
+            SubscriptionKey("news", "reader", "d", lasts=True, durable=True, stays=True)
+        )
         assert known.node.name == NAME
 
 
 def test_nobody_takes_the_place_of_a_subscription_that_is_set_aside(data: Path) -> None:
     shelve(data, "news", TOPIC)
     shelve(data, NAME, FILTER, "one")
-    wanted = Wanted("news", "reader", "d", lasts=True, durable=True, stays=True)
+    wanted = SubscriptionKey("news", "reader", "d", lasts=True, durable=True, stays=True)
     with started(data) as model:
         with pytest.raises(ConflictError, match="set aside"):
             model.subscriptions.join(wanted)

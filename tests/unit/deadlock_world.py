@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from broker import constants
 from broker.engine.node import Node
-from broker.flow.ledger import Account, Port
+from broker.flow.ledger import Port, ProducerCredit
 from broker.flow.window import Window
 from broker.manage.why.deadlocks import DeadlockView
 from broker.queues.queue import Entry, Reader
@@ -70,7 +70,7 @@ class App:
         self.address = f"host:{name}"
         self.settled = 0
         self.takers: list[Taker] = []
-        self.links: list[tuple[Node, Account, Sender]] = []
+        self.links: list[tuple[Node, ProducerCredit, Sender]] = []
 
     def settled_msgs(self) -> int:
         return self.settled
@@ -113,7 +113,7 @@ class App:
                 assert self.engine.arrive(node, account, BODY, 0, False) != constants.PARK
                 self.engine.end_turn()
 
-    def _relay(self, node: Node, account: Account) -> None:
+    def _relay(self, node: Node, account: ProducerCredit) -> None:
         while True:
             code = self.engine.arrive(node, account, BODY, 0, False)
             if code == constants.PARK:

@@ -10,11 +10,11 @@ from broker.config.policy_files import parse_policies
 from broker.config.thresholds import BrokerDefaults
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import Account, Port
+from broker.flow.ledger import Port, ProducerCredit
 from broker.flow.window import Window
 from broker.manage.model import Model
 from broker.manage.process import Process
-from broker.manage.survey import Surveyed, Wanted
+from broker.manage.survey import SurveyResult, SurveyScope
 from broker.manage.views import ConnectionView, ConsumerView, ProducerView, SessionView
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
@@ -62,7 +62,7 @@ class FakeLinks:
 
     def __init__(self) -> None:
         self.open: list[ConnectionView] = []
-        self.senders: list[tuple[str, str, Account]] = []
+        self.senders: list[tuple[str, str, ProducerCredit]] = []
         self.receivers: list[tuple[str, str, FakeConsumer]] = []
         self.ended: list[str] = []
 
@@ -156,7 +156,7 @@ class World:
         self.engine.bind(topic, subscription)
         return subscription
 
-    def producer(self, node: Node, link: str = "s1") -> Account:
+    def producer(self, node: Node, link: str = "s1") -> ProducerCredit:
         """A producer link that got its first grant, if there was room."""
         account = self.engine.open_producer(node, FakePort(), True)
         self.links.senders.append((node.name, link, account))
@@ -170,7 +170,7 @@ class World:
         self.engine.end_turn()
         return consumer
 
-    def fill(self, node: Node, account: Account, count: int, size: int = 10) -> None:
+    def fill(self, node: Node, account: ProducerCredit, count: int, size: int = 10) -> None:
         """``count`` messages sent on the link's credit, which is renewed as they go."""
         for _ in range(count):
             assert account.outstanding > 0
@@ -183,9 +183,9 @@ class World:
             self.engine.put(node, bytes(size), False)
         self.engine.end_turn()
 
-    def survey(self, wanted: Wanted | None = None) -> Surveyed:
+    def survey(self, wanted: SurveyScope | None = None) -> SurveyResult:
         """Everything that is counted."""
-        return finished(self.model.survey(wanted or Wanted()))
+        return finished(self.model.survey(wanted or SurveyScope()))
 
     def at(self, seconds: float) -> None:
         """Another turn, so long after the beginning."""

@@ -45,13 +45,13 @@ def steps(count: int, step_s: float) -> Generator[None, None, str]:
 def test_an_answer_may_take_longer_than_a_step() -> None:
     loop = Loop()
     try:
-        assert calls.InParts(loop.post, lambda: steps(100, 0.01)).wait(step_s=0.3) == "done"
+        assert calls.IncrementalCall(loop.post, lambda: steps(100, 0.01)).wait(step_s=0.3) == "done"
     finally:
         loop.stop()
 
 
 def test_a_loop_that_stands_still_is_told_of() -> None:
-    question = calls.InParts(lambda _work: None, lambda: steps(1, 0))
+    question = calls.IncrementalCall(lambda _work: None, lambda: steps(1, 0))
     with pytest.raises(TimeoutError, match="did not answer in time"):
         question.wait(step_s=0.05)
 
@@ -70,7 +70,7 @@ def test_an_answer_that_takes_too_long_in_all_is_given_up_and_its_steps_are_clos
     loop = Loop()
     try:
         with pytest.raises(TimeoutError):
-            calls.InParts(loop.post, endless).wait(longest_s=0.2)
+            calls.IncrementalCall(loop.post, endless).wait(longest_s=0.2)
         assert closed.wait(10)
     finally:
         loop.stop()
@@ -84,6 +84,6 @@ def test_a_fault_is_raised_where_it_was_asked() -> None:
     loop = Loop()
     try:
         with pytest.raises(KeyError, match="orders"):
-            calls.InParts(loop.post, faulty).wait()
+            calls.IncrementalCall(loop.post, faulty).wait()
     finally:
         loop.stop()

@@ -9,7 +9,7 @@ import pytest
 
 from broker.engine.node import Node
 from broker.errors import ConflictError, OperatorError
-from broker.flow.ledger import Account
+from broker.flow.ledger import ProducerCredit
 from broker.queues.selector.selector import compile_selector
 from tests.unit.manage_world import World
 
@@ -30,7 +30,7 @@ def drain(world: World, node: Node, count: int) -> None:
     world.engine.end_turn()
 
 
-def send(world: World, node: Node, account: Account, most: int) -> int:
+def send(world: World, node: Node, account: ProducerCredit, most: int) -> int:
     """As many as the credit allows, up to ``most``; how many."""
     sent = 0
     while sent < most and account.outstanding > 0:

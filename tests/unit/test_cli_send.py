@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from broker.cli.verbs.send import SILENT_S, Waiting
+from broker.cli.verbs.send import SILENT_S, WaitNotice
 from broker.client.errors import ClientTimeoutError
 
 
@@ -41,7 +41,7 @@ def test_waiting_is_told_once_and_goes_on(
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     args = argparse.Namespace(address="orders", broker=f"amqp://127.0.0.1:{port}")
-    Waiting(args, sender, "sluice-send-1").send(b"x", None)  # type: ignore[arg-type]
+    WaitNotice(args, sender, "sluice-send-1").send(b"x", None)  # type: ignore[arg-type]
     assert capsys.readouterr().err == f"sluice send: waiting for {what} at orders\n"
     assert sender.limits == [SILENT_S, None]
 
@@ -49,5 +49,5 @@ def test_waiting_is_told_once_and_goes_on(
 def test_a_short_timeout_stays_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     sender = SlowSender(0, 0, 0)
     with pytest.raises(ClientTimeoutError):
-        Waiting(argparse.Namespace(), sender, "").flush(0.5)  # type: ignore[arg-type]
+        WaitNotice(argparse.Namespace(), sender, "").flush(0.5)  # type: ignore[arg-type]
     assert (sender.limits, capsys.readouterr().err) == ([0.5], "")

@@ -94,7 +94,7 @@ def test_the_screen_says_what_is_wrong_and_nothing_a_terminal_obeys() -> None:
     console = Console(width=140, height=20, force_terminal=False)
     with console.capture() as capture:
         placed = Board().wanted(rows)
-        console.print(top.drawn(top.Look(BROKER, placed, 5), Board(), "amqp://x", 140, 20))
+        console.print(top.drawn(top.BoardReading(BROKER, placed, 5), Board(), "amqp://x", 140, 20))
     shown = capture.get()
     assert "\x1b" not in shown
     assert "\u202e" not in shown

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from broker.cli.terminal import arguments
-from broker.client.login import MOST_ITERATIONS, Login, LoginError
+from broker.client.login import MOST_ITERATIONS, LoginError, LoginExchange
 from broker.client.url import parse, without_login
 from broker.errors import OperatorError
-from broker.security.exchange import Accepted, Challenge, Door
+from broker.security.exchange import Accepted, Challenge, ListenerTrust
 from tests.security.exchanges import PASSWORD, with_users
 
 
 def test_scram_comes_before_plain() -> None:
     def chosen(*offered: str) -> str | None:
-        found = Login("alice", PASSWORD).choose(offered)
+        found = LoginExchange("alice", PASSWORD).choose(offered)
         return None if found is None else found[0]
 
     assert chosen("PLAIN", "SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1") == "SCRAM-SHA-256"
@@ -26,11 +26,11 @@ def test_scram_comes_before_plain() -> None:
     assert chosen("ANONYMOUS", "EXTERNAL", "SCRAM-SHA-256-PLUS") is None
 
 
-def begun() -> tuple[Login, bytes, object]:
-    login = Login("alice", PASSWORD)
+def begun() -> tuple[LoginExchange, bytes, object]:
+    login = LoginExchange("alice", PASSWORD)
     chosen = login.choose(["SCRAM-SHA-256"])
     assert chosen is not None
-    server = with_users().begin("SCRAM-SHA-256", Door(loopback=True))
+    server = with_users().begin("SCRAM-SHA-256", ListenerTrust(loopback=True))
     challenge = server.respond(chosen[1])
     assert isinstance(challenge, Challenge)
     return login, challenge.data, server.respond(login.respond(challenge.data))
@@ -57,7 +57,7 @@ def test_one_that_does_not_is_refused(proof: bytes) -> None:
 
 
 def test_one_that_lets_us_in_at_once_is_refused() -> None:
-    login = Login("alice", PASSWORD)
+    login = LoginExchange("alice", PASSWORD)
     login.choose(["SCRAM-SHA-256"])
     with pytest.raises(LoginError):
         login.finish(b"")
@@ -67,17 +67,17 @@ def test_one_that_lets_us_in_at_once_is_refused() -> None:
     "change", [("i=4096", "i=1"), ("i=4096", f"i={MOST_ITERATIONS + 1}"), ("r=", "r=x"), (",s=", ",t=")]
 )
 def test_challenges_that_make_no_sense(change: tuple[str, str]) -> None:
-    login = Login("alice", PASSWORD)
+    login = LoginExchange("alice", PASSWORD)
     chosen = login.choose(["SCRAM-SHA-256"])
     assert chosen is not None
-    step = with_users().begin("SCRAM-SHA-256", Door(loopback=True)).respond(chosen[1])
+    step = with_users().begin("SCRAM-SHA-256", ListenerTrust(loopback=True)).respond(chosen[1])
     assert isinstance(step, Challenge)
     with pytest.raises(LoginError):
         login.respond(step.data.decode().replace(*change).encode())
 
 
 def test_plain_answers_nothing_more() -> None:
-    login = Login("alice", PASSWORD)
+    login = LoginExchange("alice", PASSWORD)
     assert login.choose(["PLAIN"]) == ("PLAIN", f"\0alice\0{PASSWORD}".encode())
     with pytest.raises(LoginError):
         login.respond(b"more?")

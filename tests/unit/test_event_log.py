@@ -14,7 +14,7 @@ import pytest
 
 from broker.manage.events import log as module
 from broker.manage.events.log import EventLog
-from broker.manage.events.teller import Teller
+from broker.manage.events.teller import EventWriter
 
 pytestmark = pytest.mark.flow
 
@@ -203,7 +203,7 @@ def test_a_place_that_cannot_be_opened_is_tried_again(
 
 def test_the_teller_keeps_the_last_events_and_the_last_samples_apart() -> None:
     published: list[bytes] = []
-    teller = Teller(0, published.extend)
+    teller = EventWriter(0, published.extend)
     teller.give([(1, "stopping", 5, None, {})], True)
     teller.give([(n, "sample", n, "orders", {}) for n in range(2, 3000)], False)
     teller.stop(WAIT_S)
@@ -214,7 +214,7 @@ def test_the_teller_keeps_the_last_events_and_the_last_samples_apart() -> None:
 
 
 def test_times_are_utc_to_the_millisecond() -> None:
-    teller = Teller(1_700_000_000_123_000_000, lambda messages: None)
+    teller = EventWriter(1_700_000_000_123_000_000, lambda messages: None)
     event = json.loads(teller.line((1, "stopping", 2_000_999_999, None, {})))
     teller.stop(WAIT_S)
     assert event["time"] == "2023-11-14T22:13:22.123Z"
@@ -222,7 +222,7 @@ def test_times_are_utc_to_the_millisecond() -> None:
 
 
 def test_no_field_can_keep_an_event_from_being_told() -> None:
-    teller = Teller(0, lambda messages: None)
+    teller = EventWriter(0, lambda messages: None)
     event = json.loads(teller.line((1, "slow_consumer", 1, "half \ud800", {"link": {"not": {"json"}}})))
     teller.stop(WAIT_S)
     assert event["node"] == "half ?"

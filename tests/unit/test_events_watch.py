@@ -16,8 +16,8 @@ from broker.config.thresholds import BrokerDefaults, resolve
 from broker.flow.ledger import Port
 from broker.manage.events.history import BACKLOG
 from broker.manage.events.schema import KINDS, event_schema, reference
-from broker.manage.events.teller import Teller, message_of
-from broker.manage.events.watch import MOST_CHANGES, MOST_PENDING, NODES_AT_ONCE, TOPIC, Event, Watch
+from broker.manage.events.teller import EventWriter, message_of
+from broker.manage.events.watch import MOST_CHANGES, MOST_PENDING, NODES_AT_ONCE, TOPIC, Event, NodeObserver
 from tests.unit.manage_world import BEGIN, SECOND, World
 
 pytestmark = pytest.mark.flow
@@ -32,9 +32,9 @@ class Watched(World):
     def __init__(self) -> None:
         super().__init__()
         self.armed = 0
-        self.watch = Watch(self.engine, self._arm, self.model.holds.holding)
+        self.watch = NodeObserver(self.engine, self._arm, self.model.holds.holding)
         self.watch.listen()
-        self.teller = Teller(0, lambda messages: None)
+        self.teller = EventWriter(0, lambda messages: None)
 
     def _arm(self) -> None:
         self.armed += 1
@@ -163,7 +163,7 @@ def test_a_gate_that_flaps_is_told_of_now_and_then_and_the_last_word_is_true(wor
 
 def test_what_is_stopped_when_the_watch_begins_is_told(world: Watched) -> None:
     world.put(world.queue(flow_stop_count=2), 2)
-    late = Watch(world.engine, lambda: None, lambda name: "")
+    late = NodeObserver(world.engine, lambda: None, lambda name: "")
     late.listen()
     assert [(event[1], event[3]) for event in late.take()] == [("stopped", "orders")]
 

@@ -7,7 +7,7 @@ import pytest
 from broker.config.thresholds import BrokerDefaults
 from broker.flow.advice import of_budget, of_resume, of_stop, of_window
 from broker.manage.advise.hints import hints
-from broker.manage.advise.history import SECOND_NS, History, Sample
+from broker.manage.advise.history import SECOND_NS, FlowHistory, HistorySample
 from broker.units import GB, MB
 from tests.unit.manage_world import World
 
@@ -106,22 +106,22 @@ def test_a_size_that_somebody_set_is_compared_with_the_budget() -> None:
     assert said(world, "plain") == []
 
 
-def sample(**said: int) -> Sample:
-    numbers = dict.fromkeys(Sample.__dataclass_fields__, 0) | {"interval_ns": SECOND_NS} | said
-    return Sample(**{**numbers, "closed": False})  # type: ignore[arg-type]
+def sample(**said: int) -> HistorySample:
+    numbers = dict.fromkeys(HistorySample.__dataclass_fields__, 0) | {"interval_ns": SECOND_NS} | said
+    return HistorySample(**{**numbers, "closed": False})  # type: ignore[arg-type]
 
 
 def test_a_recording_is_told_of_its_own_thresholds() -> None:
     wide = {"stop_msgs": 100, "resume_msgs": 70, "producers": 3}
     narrow = {"stop_msgs": 10, "resume_msgs": 10, "producers": 30}
 
-    def recorded(said: dict[str, int]) -> History:
+    def recorded(said: dict[str, int]) -> FlowHistory:
         seconds = [number * SECOND_NS for number in range(1, 6)]
         stops = [{"at_ns": at_ns, "stops": at_ns // 10**7, "stopped_ns": at_ns // 2} for at_ns in seconds]
-        return History("orders", [sample(**each, **said) for each in stops])
+        return FlowHistory("orders", [sample(**each, **said) for each in stops])
 
     assert hints(recorded(wide)) == []
     one, other = hints(recorded(narrow))
     assert one.endswith("; set flow_resume_count to 7")
     assert other.endswith("; set flow_stop_count to 300")
-    assert hints(History("orders")) == []
+    assert hints(FlowHistory("orders")) == []

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.http.server.entrance import Entrance, Refusal
+from broker.http.server.entrance import HandshakeRefusal, WebSocketHandshake
 
 # RFC 6455 §1.3's own example.
 GOOD = {
@@ -38,14 +38,14 @@ def judged(
     """The status that answers the good handshake with these headers changed, or left out where None."""
     headers = GOOD | {name.replace("_", "-"): value for name, value in changed.items()}
     pairs = [(name.encode(), value.encode()) for name, value in headers.items() if value is not None]
-    verdict = Entrance(never, origins).judge(method, version, pairs, own)
-    return verdict.status if isinstance(verdict, Refusal) else 101
+    verdict = WebSocketHandshake(never, origins).judge(method, version, pairs, own)
+    return verdict.status if isinstance(verdict, HandshakeRefusal) else 101
 
 
 def test_the_answer_is_the_rfcs() -> None:
     pairs = [(name.encode(), value.encode()) for name, value in GOOD.items()]
-    verdict = Entrance(never).judge(b"GET", b"1.1", pairs, OUTSIDE)
-    assert not isinstance(verdict, Refusal)
+    verdict = WebSocketHandshake(never).judge(b"GET", b"1.1", pairs, OUTSIDE)
+    assert not isinstance(verdict, HandshakeRefusal)
     assert (b"Sec-WebSocket-Accept", b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=") in verdict
     assert (b"Sec-WebSocket-Protocol", b"amqp") in verdict
 

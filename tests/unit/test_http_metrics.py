@@ -11,17 +11,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker.http.metrics import families
 from broker.http.metrics.metrics import render
 from broker.manage import survey
-from broker.manage.survey import COLUMNS, Wanted, row_of
+from broker.manage.survey import COLUMNS, SurveyScope, row_of
 from broker.manage.totals import of_node
 from broker.manage.views import BrokerView, Counters, QueueView, StoreView, queue_view
 from tests.unit.manage_world import World, finished
 
 
-def page(world: World, wanted: Wanted | None = None) -> str:
+def page(world: World, wanted: SurveyScope | None = None) -> str:
     return b"".join(render(world.survey(wanted))).decode()
 
 
-def series(world: World, wanted: Wanted | None = None) -> dict[tuple[str, str], float]:
+def series(world: World, wanted: SurveyScope | None = None) -> dict[tuple[str, str], float]:
     """Value by name and the first label there is, if any."""
     text = page(world, wanted)
     return {
@@ -155,7 +155,7 @@ def test_subscriptions_and_links_have_series_where_they_are_asked_for() -> None:
     part = world.subscribe(topic, "news/s1")
     world.consumer(part)
     world.producer(topic)
-    found = page(world, Wanted(subscriptions=True, links=True))
+    found = page(world, SurveyScope(subscriptions=True, links=True))
     assert 'sluice_subscription_depth_messages{topic="news/s1",subscription="news/s1"} 0' not in found
     assert 'sluice_subscription_depth_messages{topic="news",subscription="news/s1"} 0' in found
     assert 'sluice_consumer_link_credit{queue="news/s1",container="app",link="r1",id="c1/r1"}' in found
@@ -167,7 +167,7 @@ def test_a_survey_counts_what_went_meanwhile_once(monkeypatch: pytest.MonkeyPatc
     world = World()
     for name in ("first", "middle", "last"):
         world.put(world.queue(name), 2)
-    steps = world.model.survey(Wanted())
+    steps = world.model.survey(SurveyScope())
     next(steps)
     next(steps)
     world.model.delete("first")

@@ -18,7 +18,7 @@ import pytest
 from broker.errors import OperatorError
 from broker.http.server import server as module
 from broker.http.server.server import HttpServer
-from broker.manage.survey import Surveyed
+from broker.manage.survey import SurveyResult
 from tests.unit.manage_world import World
 from tests.wire.conftest import wait_until
 
@@ -246,7 +246,7 @@ def test_more_at_once_than_are_answered_is_told_when_to_come_back_but_probes_are
     monkeypatch.setattr(module, "MOST_CLIENTS", 2)
     surveying, go_on = threading.Semaphore(0), threading.Event()
 
-    def survey() -> Surveyed:
+    def survey() -> SurveyResult:
         surveying.release()
         assert go_on.wait(WAIT_S)
         return reactor.ask(World().survey)

@@ -15,13 +15,13 @@ from broker.http.server import cookies, heads
 from broker.http.server.credentials import (
     MOST_REMEMBERED,
     REMEMBERED_NS,
+    LoginDelay,
     Passwords,
-    Wait,
     basic,
     challenge,
     scheme,
 )
-from broker.http.server.pace import BURST_S, MOST_ADDRESSES, Pace
+from broker.http.server.pace import BURST_S, MOST_ADDRESSES, RequestRate
 from broker.http.server.sessions import MOST_OF_A_USER, Sessions
 from broker.http.server.threads import Threads
 from broker.security.identity import Identity
@@ -120,7 +120,7 @@ def test_over_tls_only_what_was_set_over_tls_counts() -> None:
 
 
 def test_a_pace_lets_a_burst_through_and_then_so_many_a_second() -> None:
-    pace = Pace(2)
+    pace = RequestRate(2)
     assert [pace.wait_ns("a", BEGIN) for _ in range(2 * BURST_S)] == [0] * 2 * BURST_S
     assert pace.wait_ns("a", BEGIN) == SECOND // 2
     assert pace.wait_ns("b", BEGIN) == 0
@@ -129,8 +129,8 @@ def test_a_pace_lets_a_burst_through_and_then_so_many_a_second() -> None:
 
 
 def test_a_pace_of_none_is_none_and_what_it_remembers_is_bounded() -> None:
-    assert all(Pace(0).wait_ns("a", BEGIN) == 0 for _ in range(1000))
-    pace = Pace(1)
+    assert all(RequestRate(0).wait_ns("a", BEGIN) == 0 for _ in range(1000))
+    pace = RequestRate(1)
     for number in range(2 * MOST_ADDRESSES):
         pace.wait_ns(str(number), BEGIN)
     assert len(pace._due_ns) == MOST_ADDRESSES
@@ -257,10 +257,10 @@ def test_who_guessed_too_often_waits_and_nothing_is_worked_out() -> None:
         assert await passwords.check(users, "alice", PASSWORD, "::1") == ALICE
         found = [await passwords.check(users, "alice", str(n), "::1") for n in range(5)]
         assert found[:3] == [None] * 3
-        assert isinstance(found[4], Wait)
+        assert isinstance(found[4], LoginDelay)
         assert users.checks == 4
         assert await passwords.check(users, "alice", PASSWORD, "::1") == ALICE, "it is remembered"
-        assert isinstance(await passwords.check(users, "bob", PASSWORD, "::1"), Wait)
+        assert isinstance(await passwords.check(users, "bob", PASSWORD, "::1"), LoginDelay)
         assert await passwords.check(users, "bob", PASSWORD, "10.0.0.1") is None
 
     asyncio.run(scenario())

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from broker.http.server.asked import asking, asking_in_parts
-from broker.http.server.share import LOOK_NS, MOST_DEBT_NS, MOST_SAVED_NS, QUIET_NS, RESERVED_NS, Share
+from broker.http.server.share import LOOK_NS, MOST_DEBT_NS, MOST_SAVED_NS, QUIET_NS, RESERVED_NS, CpuShare
 from broker.http.server.threads import Threads
-from broker.http.server.turn import Turn
-from broker.http.server.turnstile import Turnstile, loop_factory
+from broker.http.server.turn import RequestQueue
+from broker.http.server.turnstile import ThrottledSelector, loop_factory
 
 MS = 1_000_000
 
@@ -35,9 +35,9 @@ def traffic() -> Traffic:
 
 
 @pytest.fixture
-def share(traffic: Traffic) -> Share:
+def share(traffic: Traffic) -> CpuShare:
     """A tenth, with all saved up that may be."""
-    return Share(10, traffic)
+    return CpuShare(10, traffic)
 
 
 def at(traffic: Traffic, now_ns: int) -> int:
@@ -46,7 +46,7 @@ def at(traffic: Traffic, now_ns: int) -> int:
     return now_ns
 
 
-def test_what_is_saved_may_be_spent_and_then_a_tenth(share: Share, traffic: Traffic) -> None:
+def test_what_is_saved_may_be_spent_and_then_a_tenth(share: CpuShare, traffic: Traffic) -> None:
     now_ns = at(traffic, 1000 * MS)
     assert share.wait_ns(now_ns) == 0
     share.charge(MOST_SAVED_NS, now_ns)
@@ -59,13 +59,13 @@ def test_what_is_saved_may_be_spent_and_then_a_tenth(share: Share, traffic: Traf
     assert share.wait_ns(at(traffic, now_ns + 11 * MS)) == 0
 
 
-def test_no_wait_is_longer_than_until_it_is_looked_again(share: Share, traffic: Traffic) -> None:
+def test_no_wait_is_longer_than_until_it_is_looked_again(share: CpuShare, traffic: Traffic) -> None:
     now_ns = at(traffic, 1000 * MS)
     share.charge(500 * MS, now_ns)
     assert share.wait_ns(now_ns) == LOOK_NS
 
 
-def test_a_debt_has_an_end(share: Share, traffic: Traffic) -> None:
+def test_a_debt_has_an_end(share: CpuShare, traffic: Traffic) -> None:
     now_ns = at(traffic, 1000 * MS)
     share.charge(100 * MOST_DEBT_NS, now_ns)
     later_ns = now_ns + MOST_DEBT_NS * 10
@@ -73,7 +73,7 @@ def test_a_debt_has_an_end(share: Share, traffic: Traffic) -> None:
     assert share.wait_ns(at(traffic, later_ns + 100 * MS)) == 0
 
 
-def test_where_no_messages_move_nobody_waits_and_nothing_is_owed(share: Share, traffic: Traffic) -> None:
+def test_where_no_messages_move_nobody_waits_and_nothing_is_owed(share: CpuShare, traffic: Traffic) -> None:
     traffic.moved_ns = 1000 * MS
     now_ns = 1000 * MS + QUIET_NS
     share.charge(5000 * MS, now_ns)
@@ -84,13 +84,13 @@ def test_where_no_messages_move_nobody_waits_and_nothing_is_owed(share: Share, t
 
 
 def test_all_of_it_is_no_bound(traffic: Traffic) -> None:
-    share = Share(100, traffic)
+    share = CpuShare(100, traffic)
     now_ns = at(traffic, 1000 * MS)
     share.charge(5000 * MS, now_ns)
     assert share.wait_ns(now_ns) == 0
 
 
-def test_what_is_under_way_is_reserved_and_given_back(share: Share, traffic: Traffic) -> None:
+def test_what_is_under_way_is_reserved_and_given_back(share: CpuShare, traffic: Traffic) -> None:
     now_ns = at(traffic, 1000 * MS)
     reserved = [share.reserve(now_ns) for _ in range(MOST_SAVED_NS // RESERVED_NS)]
     assert share.wait_ns(now_ns) > 0
@@ -99,7 +99,7 @@ def test_what_is_under_way_is_reserved_and_given_back(share: Share, traffic: Tra
     assert share.wait_ns(now_ns) == 0
 
 
-def test_what_the_reactor_spends_on_answers_counts(share: Share, traffic: Traffic) -> None:
+def test_what_the_reactor_spends_on_answers_counts(share: CpuShare, traffic: Traffic) -> None:
     def busy() -> int:
         return sum(range(10_000))
 
@@ -131,9 +131,9 @@ def test_what_the_reactor_spends_on_answers_counts(share: Share, traffic: Traffi
     assert share.spent_ns == share.asked_ns
 
 
-def test_who_waits_goes_on_in_the_order_they_came(share: Share, traffic: Traffic) -> None:
+def test_who_waits_goes_on_in_the_order_they_came(share: CpuShare, traffic: Traffic) -> None:
     async def walk() -> list[int]:
-        turn = Turn(share)
+        turn = RequestQueue(share)
         loop = asyncio.get_running_loop()
         passed: list[int] = []
 
@@ -155,7 +155,7 @@ def test_who_waits_goes_on_in_the_order_they_came(share: Share, traffic: Traffic
     assert asyncio.run(walk()) == [0, 1, 2, 3, 4]
 
 
-def test_what_is_urgent_does_not_wait(share: Share, traffic: Traffic) -> None:
+def test_what_is_urgent_does_not_wait(share: CpuShare, traffic: Traffic) -> None:
     async def walk() -> str:
         threads = Threads(share)
         at(traffic, 1 << 62)
@@ -173,10 +173,10 @@ def test_what_is_urgent_does_not_wait(share: Share, traffic: Traffic) -> None:
 
 
 def test_a_socket_that_is_registered_is_moved_to_where_it_waits_and_back(
-    share: Share, traffic: Traffic
+    share: CpuShare, traffic: Traffic
 ) -> None:
     """As a tunnel's is; nothing but where it waits changes."""
-    turnstile = Turnstile(share)
+    turnstile = ThrottledSelector(share)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.send(b"x")
@@ -197,8 +197,8 @@ def test_a_socket_that_is_registered_is_moved_to_where_it_waits_and_back(
     turnstile.close()
 
 
-def test_bound_sockets_wait_and_others_do_not(share: Share, traffic: Traffic) -> None:
-    turnstile = Turnstile(share)
+def test_bound_sockets_wait_and_others_do_not(share: CpuShare, traffic: Traffic) -> None:
+    turnstile = ThrottledSelector(share)
     pairs = [socket.socketpair() for _ in range(2)]
     (client, its_peer), (tunnel, other_peer) = pairs
     turnstile.bind(client.fileno())
@@ -226,8 +226,8 @@ def test_bound_sockets_wait_and_others_do_not(share: Share, traffic: Traffic) ->
             each.close()
 
 
-def test_whatever_is_owed_clients_are_looked_at_now_and_then(share: Share, traffic: Traffic) -> None:
-    turnstile = Turnstile(share)
+def test_whatever_is_owed_clients_are_looked_at_now_and_then(share: CpuShare, traffic: Traffic) -> None:
+    turnstile = ThrottledSelector(share)
     client, peer = socket.socketpair()
     turnstile.bind(client.fileno())
     turnstile.register(client, EVENT_READ, "client")
@@ -246,8 +246,8 @@ def test_whatever_is_owed_clients_are_looked_at_now_and_then(share: Share, traff
     peer.close()
 
 
-def test_what_tunnels_take_is_not_charged(share: Share, traffic: Traffic) -> None:
-    turnstile = Turnstile(share)
+def test_what_tunnels_take_is_not_charged(share: CpuShare, traffic: Traffic) -> None:
+    turnstile = ThrottledSelector(share)
     tunnel, peer = socket.socketpair()
     turnstile.register(tunnel, EVENT_READ, "tunnel")
     peer.send(b"x")
@@ -266,7 +266,7 @@ def test_what_tunnels_take_is_not_charged(share: Share, traffic: Traffic) -> Non
     peer.close()
 
 
-def test_an_event_loop_goes_by_it(share: Share) -> None:
+def test_an_event_loop_goes_by_it(share: CpuShare) -> None:
     async def talk() -> bytes:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
@@ -277,5 +277,5 @@ def test_an_event_loop_goes_by_it(share: Share) -> None:
         theirs.close()
         return said
 
-    with asyncio.Runner(loop_factory=loop_factory(Turnstile(share))) as runner:
+    with asyncio.Runner(loop_factory=loop_factory(ThrottledSelector(share))) as runner:
         assert runner.run(talk()) == b"hello"

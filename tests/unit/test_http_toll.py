@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from broker.http.server.share import MOST_SAVED_NS, ROUND_NS, Share
-from broker.http.server.toll import FRAME_NS, MOST_PAID, PAYING_BYTES, Toll
+from broker.http.server.share import MOST_SAVED_NS, ROUND_NS, CpuShare
+from broker.http.server.toll import FRAME_NS, MOST_PAID, PAYING_BYTES, FrameCost
 
 NOW_NS = 1_000_000_000
 
 
-def busy_share() -> Share:
-    return Share(10, lambda: NOW_NS)
+def busy_share() -> CpuShare:
+    return CpuShare(10, lambda: NOW_NS)
 
 
 def test_frames_that_carry_messages_cost_nothing() -> None:
     share = busy_share()
-    toll = Toll(share)
+    toll = FrameCost(share)
     for _ in range(1000):
         toll.carried(10 * PAYING_BYTES)
         assert toll.wait_ns(10, 0, NOW_NS) == 0
@@ -23,7 +23,7 @@ def test_frames_that_carry_messages_cost_nothing() -> None:
 
 def test_answers_to_what_went_out_are_paid_for() -> None:
     share = busy_share()
-    toll = Toll(share)
+    toll = FrameCost(share)
     toll.carried(500 * PAYING_BYTES)
     assert toll.wait_ns(500, 0, NOW_NS) == 0
     assert share.spent_ns == 0
@@ -33,7 +33,7 @@ def test_answers_to_what_went_out_are_paid_for() -> None:
 
 def test_what_is_paid_beforehand_is_bounded() -> None:
     share = busy_share()
-    toll = Toll(share)
+    toll = FrameCost(share)
     toll.carried(100 * MOST_PAID * PAYING_BYTES)
     toll.wait_ns(MOST_PAID + 1, 0, NOW_NS)
     assert share.spent_ns == FRAME_NS
@@ -41,8 +41,8 @@ def test_what_is_paid_beforehand_is_bounded() -> None:
 
 def test_dust_waits_until_the_share_allows_it_and_others_do_not() -> None:
     moved_ns = [NOW_NS]
-    share = Share(10, lambda: moved_ns[0])
-    dust, messages = Toll(share), Toll(share)
+    share = CpuShare(10, lambda: moved_ns[0])
+    dust, messages = FrameCost(share), FrameCost(share)
     assert dust.wait_ns(MOST_SAVED_NS // FRAME_NS + 1, 0, NOW_NS) > 0
     assert dust.wait_ns(0, 0, NOW_NS) > 0
     messages.carried(PAYING_BYTES)
@@ -53,7 +53,7 @@ def test_dust_waits_until_the_share_allows_it_and_others_do_not() -> None:
 
 def test_what_took_longer_is_charged_as_it_was_and_a_round_is_waited_for() -> None:
     share = busy_share()
-    toll = Toll(share)
+    toll = FrameCost(share)
     toll.carried(PAYING_BYTES)
     # Of ten frames one is paid for.
     assert toll.wait_ns(10, 100 * FRAME_NS, NOW_NS) == ROUND_NS
@@ -61,4 +61,4 @@ def test_what_took_longer_is_charged_as_it_was_and_a_round_is_waited_for() -> No
 
 
 def test_where_no_messages_move_dust_waits_for_nothing() -> None:
-    assert Toll(Share(10, lambda: 0)).wait_ns(1000, 0, NOW_NS) == 0
+    assert FrameCost(CpuShare(10, lambda: 0)).wait_ns(1000, 0, NOW_NS) == 0

@@ -11,7 +11,7 @@ import pytest
 
 from broker.http.server import server as server_module
 from broker.http.server import tunnel
-from broker.http.server.entrance import Entrance
+from broker.http.server.entrance import WebSocketHandshake
 from broker.http.server.server import HttpServer
 from tests.unit.manage_world import World
 from tests.wire.web import BINARY, CLOSE, close_code, frame, head, read_frame, request
@@ -64,7 +64,7 @@ def server(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     monkeypatch.setattr(tunnel, "LINGER_S", 10 * WAIT_S)
     world = World()
     found = HttpServer(
-        "127.0.0.1", 0, lambda question: question(), world.survey, entrance=Entrance(loop.adopt)
+        "127.0.0.1", 0, lambda question: question(), world.survey, entrance=WebSocketHandshake(loop.adopt)
     )
     found.start()
     yield found

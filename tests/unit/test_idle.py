@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.flow.ledger import Account
+from broker.flow.ledger import ProducerCredit
 from tests.unit.manage_world import BEGIN, SECOND, FakeConsumer, World
 
 EXPIRE_S = 10
@@ -50,7 +50,7 @@ _verbs = st.lists(
 def test_one_that_is_used_stays_and_one_that_is_not_goes(verbs: list[tuple[str, int]]) -> None:
     world = Used()
     node = world.model.resolve("q.a")
-    links: list[Account | FakeConsumer] = []
+    links: list[ProducerCredit | FakeConsumer] = []
     used_ns = world.clock_ns
     for number, (verb, ms) in enumerate(verbs):
         if node.deleted:

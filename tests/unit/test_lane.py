@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from broker.amqp.loop.control_quota import BURST, MILLISECOND_NS, MOST_DEBT, MOST_SAVED_NS, Debt, Lane
+from broker.amqp.loop.control_quota import (
+    BURST,
+    MILLISECOND_NS,
+    MOST_DEBT,
+    MOST_SAVED_NS,
+    ControlQuota,
+    CostMeter,
+)
 
 
 def test_a_burst_is_nobodys_business() -> None:
-    debt = Debt(0)
+    debt = CostMeter(0)
     assert not debt.bill(BURST, 0, 0)
     assert debt.bill(1, 0, 0)
 
 
 def test_a_debt_is_paid_by_time_and_by_messages() -> None:
-    debt = Debt(0)
+    debt = CostMeter(0)
     assert debt.bill(BURST + 1000, 0, 0)
     assert debt.bill(0, 100, MILLISECOND_NS)
     assert not debt.bill(0, 100 + BURST // 6, MILLISECOND_NS)
@@ -20,21 +27,21 @@ def test_a_debt_is_paid_by_time_and_by_messages() -> None:
 
 
 def test_a_consumer_that_settles_what_it_gets_never_owes() -> None:
-    debt = Debt(0)
+    debt = CostMeter(0)
     for number in range(1, 1000):
         assert not debt.bill(2000, number * 1000, 0)
     assert debt.units == 2000
 
 
 def test_a_debt_has_an_end() -> None:
-    debt = Debt(0)
+    debt = CostMeter(0)
     debt.bill(10**9, 0, 0)
     assert debt.units == MOST_DEBT
     assert not debt.bill(0, 0, 10_000 * MILLISECOND_NS)
 
 
 def test_turns_go_round() -> None:
-    lane = Lane(10, 0)
+    lane = ControlQuota(10, 0)
     for fd in (5, 3, 9):
         lane.put(fd)
     assert lane.take() == 5
@@ -45,7 +52,7 @@ def test_turns_go_round() -> None:
 
 
 def test_the_share_of_time() -> None:
-    lane = Lane(10, 0)
+    lane = ControlQuota(10, 0)
     now_ns = taken_ns = 0
     while now_ns < 1000 * MILLISECOND_NS:
         if lane.may_serve(now_ns):
@@ -56,7 +63,7 @@ def test_the_share_of_time() -> None:
 
 
 def test_quiet() -> None:
-    lane = Lane(10, 0)
+    lane = ControlQuota(10, 0)
     lane.moved_ns = 7 * MILLISECOND_NS
     assert not lane.is_quiet(9 * MILLISECOND_NS)
     assert lane.is_quiet(13 * MILLISECOND_NS)

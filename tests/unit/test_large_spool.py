@@ -12,7 +12,7 @@ from proton import Message
 from broker import constants
 from broker.codec import message
 from broker.codec.bodyscan import body_start
-from broker.engine.large import PIECE_BYTES, Body, Larges, Parting, note_key, noted
+from broker.engine.large import PIECE_BYTES, Body, BodyRelease, LargeMessages, note_key, noted
 from broker.engine.node import Node
 from tests.unit.test_paging import MB, Taker, World, paged
 
@@ -76,7 +76,7 @@ class LargeWorld(World):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.files = FakeFiles()
-        self.large: Larges = self.engine.large
+        self.large: LargeMessages = self.engine.large
         self.large.use(self.files, MB)
         self.number = 0
 
@@ -276,7 +276,7 @@ def test_a_durable_file_goes_once_that_is_on_disk(world: LargeWorld) -> None:
 def test_a_kept_body_is_removed_by_no_accident(world: LargeWorld) -> None:
     body: Body = world.large.embody(9, 1, 0, True)
     body.kept = 1
-    parting = Parting(body)
+    parting = BodyRelease(body)
     parting.stored(1)
     del body, parting
     assert world.files.removed == []

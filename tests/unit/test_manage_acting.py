@@ -22,12 +22,12 @@ from broker.errors import (
     NotFoundError,
     OperatorError,
 )
-from broker.manage.acting import Acting
+from broker.manage.acting import AuthorizedModel
 from broker.manage.attributes import PREFIX, ROWS
-from broker.manage.authority import INTERNAL, MOST_DECISIONS, Authority
+from broker.manage.authority import INTERNAL, MOST_DECISIONS, AccessControl
 from broker.manage.model import Reread
-from broker.manage.subscriptions import Wanted
-from broker.manage.tracing import Trace
+from broker.manage.subscriptions import SubscriptionKey
+from broker.manage.tracing import TraceRequest
 from broker.security.acl import Action
 from broker.security.identity import ANONYMOUS, Identity
 from broker.security.rules import parse_acl
@@ -74,13 +74,13 @@ def is_forbidden(attempt: Callable[[], object]) -> bool:
     return False
 
 
-def act(world: World, identity: Identity = ALICE) -> Acting:
-    return Acting(world.model, identity)
+def act(world: World, identity: Identity = ALICE) -> AuthorizedModel:
+    return AuthorizedModel(world.model, identity)
 
 
 DEAD = "dead_letter_address"
 # Everything that takes a name, as done to a queue `NAME`.
-VERBS: dict[str, Callable[[Acting, str], object]] = {
+VERBS: dict[str, Callable[[AuthorizedModel, str], object]] = {
     "create": lambda model, name: model.create("queue", name),
     "update": lambda model, name: model.update(name, {"max_count": 5}),
     "delete": lambda model, name: model.delete(name),
@@ -138,7 +138,7 @@ def test_with_the_right_it_is_the_models(world: World, verb: str) -> None:
 
 
 REREAD = Reread(PolicySet(), BrokerDefaults(), lambda: None)
-WHOLE: dict[str, Callable[[Acting], object]] = {
+WHOLE: dict[str, Callable[[AuthorizedModel], object]] = {
     "read to apply": lambda model: model.read_text("policies: []", "x", False),
     "apply": lambda model: finished(model.apply_in_parts(PolicySet())),
     "read again": lambda model: model.read_again(),
@@ -146,14 +146,14 @@ WHOLE: dict[str, Callable[[Acting], object]] = {
     "close": lambda model: model.close_connection("c1"),
     "detach": lambda model: model.detach_link("c1.1"),
     "level": lambda model: model.change_level("sluice.http", "error"),
-    "trace": lambda model: model.trace(Trace("c1")),
+    "trace": lambda model: model.trace(TraceRequest("c1")),
     "hold all": lambda model: model.hold(None, True),
 }
-COPIED: dict[str, Callable[[Acting], object]] = {
+COPIED: dict[str, Callable[[AuthorizedModel], object]] = {
     "backup": lambda model: model.backup("there"),
     "backup done": lambda model: model.backup_done(),
 }
-SEEN: dict[str, Callable[[Acting], object]] = {
+SEEN: dict[str, Callable[[AuthorizedModel], object]] = {
     "read to try": lambda model: model.read_text("policies: []", "x", True),
     "try": lambda model: finished(model.try_in_parts(PolicySet())),
     "levels": lambda model: model.levels(),
@@ -219,7 +219,7 @@ def test_lists_hold_what_one_may_see(world: World) -> None:
     ):
         model = act(world, who)
 
-        def names(kind: str, model: Acting = model) -> list[object]:
+        def names(kind: str, model: AuthorizedModel = model) -> list[object]:
             page = model.query(PREFIX + kind, ["name"])
             assert page.total == len(page.results)
             return [row[0] for row in page.results]
@@ -239,21 +239,21 @@ def test_lists_hold_what_one_may_see(world: World) -> None:
 
 
 def test_a_subscription_goes_by_its_topics_address(world: World) -> None:
-    wanted = Wanted("b.news", "app", "sub", lasts=True)
+    wanted = SubscriptionKey("b.news", "app", "sub", lasts=True)
     name = world.model.subscriptions.join(wanted).node.name
     with pytest.raises(ForbiddenError):
         act(world).purge(name)
     with pytest.raises(ForbiddenError):
         act(world).delete(name)
     assert act(world, BOB).read(PREFIX + "subscription", name)["name"] == name
-    mine = world.model.subscriptions.join(Wanted("a.news", "app", "mine", lasts=True)).node.name
+    mine = world.model.subscriptions.join(SubscriptionKey("a.news", "app", "mine", lasts=True)).node.name
     assert act(world).purge(mine) == 0
 
 
 def test_a_subscription_named_as_anothers_queue_is_no_key_to_it(world: World) -> None:
     """Its name is made of what clients say: the topic, their container and their link."""
     world.queue("a.news/app.secret")
-    joined = world.model.subscriptions.join(Wanted("a.news", "app", "secret", lasts=True))
+    joined = world.model.subscriptions.join(SubscriptionKey("a.news", "app", "secret", lasts=True))
     assert joined.node.name != "a.news/app.secret"
     rules = "rules: [{allow: all, users: [alice], addresses: [a.news]}]"
     world.model.authority.replace(parse_acl(rules, "acl.yaml"), ())
@@ -263,7 +263,7 @@ def test_a_subscription_named_as_anothers_queue_is_no_key_to_it(world: World) ->
 
 
 def test_a_queue_named_as_anothers_subscription_is_not_made(world: World) -> None:
-    world.model.subscriptions.join(Wanted("a.news", "app", "secret", lasts=True))
+    world.model.subscriptions.join(SubscriptionKey("a.news", "app", "secret", lasts=True))
     with pytest.raises(ConflictError, match="subscription"):
         world.queue("a.news/app.secret")
 
@@ -349,7 +349,7 @@ def test_types_are_no_secret(world: World) -> None:
 
 
 def test_decisions_are_kept_and_bounded() -> None:
-    authority = Authority(parse_acl(RULES, "acl.yaml"))
+    authority = AccessControl(parse_acl(RULES, "acl.yaml"))
     asked = 0
     rights = authority.acl.rights(ALICE, Action.SEND, "")
     decide = rights.decide
@@ -396,7 +396,7 @@ ASKED = st.lists(
 @given(st.lists(st.tuples(RULES_OF, ASKED), min_size=1, max_size=4))
 def test_what_is_kept_is_what_the_rules_say(eras: list[Any]) -> None:
     """However often it is asked, and whatever rules there were before."""
-    authority = Authority()
+    authority = AccessControl()
     for rules, asked in eras:
         lines = [
             f"  - {{{verb}: {action}, addresses: '{pattern}'{f', users: {user}' if user else ''}}}"
@@ -410,7 +410,7 @@ def test_what_is_kept_is_what_the_rules_say(eras: list[Any]) -> None:
 
 
 def test_the_broker_itself_may_and_nobody_of_its_name() -> None:
-    authority = Authority(parse_acl("rules: [{deny: all}]", "acl.yaml"))
+    authority = AccessControl(parse_acl("rules: [{deny: all}]", "acl.yaml"))
     assert authority.allows(INTERNAL, Action.DELETE, "a")
     assert authority.connects(INTERNAL, "").allowed
     assert authority.allows(Identity("$broker", mechanism="ANONYMOUS"), Action.DELETE, "a")
@@ -425,7 +425,7 @@ def test_the_broker_itself_may_and_nobody_of_its_name() -> None:
 )  # fmt: skip
 def test_the_virtual_host_is_read_from_the_name(address: str, allowed: bool) -> None:
     rules = "rules: [{allow: send, virtual_hosts: [shop], addresses: [orders, $broker]}]"
-    authority = Authority(parse_acl(rules, "acl.yaml"), ["shop", "lab"])
+    authority = AccessControl(parse_acl(rules, "acl.yaml"), ["shop", "lab"])
     assert authority.allows(ALICE, Action.SEND, address) is allowed
 
 
@@ -447,7 +447,7 @@ def test_nodes_are_counted_by_who_made_them(world: World) -> None:
         act(world).delete("n.1")
     for name in ("n.2", "n.3", "n.4"):
         world.model.delete(name)
-    lasting = Wanted("a.news", "app", "sub", lasts=True, user="alice")
+    lasting = SubscriptionKey("a.news", "app", "sub", lasts=True, user="alice")
     passing = replace(lasting, link="passing", lasts=False)
     world.model.subscriptions.join(lasting)
     joined = [world.model.subscriptions.join(passing) for _ in range(3)]

@@ -10,7 +10,7 @@ from broker import constants
 from broker.config.thresholds import BrokerDefaults, resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import UNKNOWN_BYTES, Account, Budget, Port
+from broker.flow.ledger import UNKNOWN_BYTES, ConnectionBudget, Port, ProducerCredit
 from broker.manage.audit import audit
 
 pytestmark = pytest.mark.flow
@@ -36,8 +36,8 @@ class Scene:
         self.engine = Engine()
         self.engine.begin_turn(1_000_000)
         self.node: Node = self.engine.create("orders", resolve({"flow_stop_count": 10}, BrokerDefaults()))
-        self.budget = Budget(1_000_000)
-        self.account: Account = self.engine.open_producer(self.node, Silent(), True, self.budget)
+        self.budget = ConnectionBudget(1_000_000)
+        self.account: ProducerCredit = self.engine.open_producer(self.node, Silent(), True, self.budget)
         self.engine.end_turn()
         assert self.engine.arrive(self.node, self.account, BODY, 0, False) == constants.ACCEPTED
         self.engine.end_turn()

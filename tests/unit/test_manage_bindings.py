@@ -7,7 +7,7 @@ import pytest
 from broker.config.policy_files import parse_policies
 from broker.config.thresholds import SettingError
 from broker.errors import ConflictError, NotFoundError, OperatorError
-from broker.manage.model import Explanation, Setting
+from broker.manage.model import EffectiveSetting, Explanation
 from tests.unit.manage_world import World
 
 POLICIES = """\
@@ -23,7 +23,7 @@ policies:
 """
 
 
-def setting(explanation: Explanation, name: str) -> Setting:
+def setting(explanation: Explanation, name: str) -> EffectiveSetting:
     return next(each for each in explanation.settings if each.name == name)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker.manage.holds import Holds
+from broker.manage.holds import ProducerHolds
 
 
 def held(rules: list[tuple[str, bool]], name: str) -> bool:
-    return bool(Holds(rules).holding(name))
+    return bool(ProducerHolds(rules).holding(name))
 
 
 def test_the_last_rule_that_matches_decides() -> None:
@@ -37,7 +37,7 @@ def test_patterns(pattern: str, name: str, meant: bool) -> None:
 
 
 def test_the_pattern_that_holds_is_told() -> None:
-    holds = Holds([(">", True), ("orders.*", True)])
+    holds = ProducerHolds([(">", True), ("orders.*", True)])
     assert holds.holding("orders.eu") == "orders.*"
     assert holds.holding("stock") == ">"
 
@@ -54,14 +54,14 @@ def test_the_pattern_that_holds_is_told() -> None:
     ],
 )
 def test_a_rule_replaces_what_it_covers(earlier: str, later: str, left: list[tuple[str, bool]]) -> None:
-    assert Holds([(earlier, True), (later, True)]).rules == left
+    assert ProducerHolds([(earlier, True), (later, True)]).rules == left
 
 
 def test_when_nothing_is_held_no_rule_is_left() -> None:
-    assert Holds([("orders.*", True), ("orders.eu", False), (">", False)]).rules == []
-    assert Holds([("stock", False)]).rules == []
+    assert ProducerHolds([("orders.*", True), ("orders.eu", False), (">", False)]).rules == []
+    assert ProducerHolds([("stock", False)]).rules == []
 
 
 def test_rules_survive_being_written_down() -> None:
     rules = [("orders.>", True), ("orders.eu", False)]
-    assert Holds(Holds(rules).rules).rules == rules
+    assert ProducerHolds(ProducerHolds(rules).rules).rules == rules

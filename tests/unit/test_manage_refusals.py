@@ -7,7 +7,7 @@ import pytest
 from broker.config.thresholds import SettingError
 from broker.engine.node import Node
 from broker.errors import LimitError, NotFoundError, OperatorError
-from broker.manage.subscriptions import Wanted
+from broker.manage.subscriptions import SubscriptionKey
 from tests.unit.manage_world import World
 
 OWN_RESUME = """\
@@ -15,7 +15,7 @@ policies:
   - {match: S, kind: topic, flow_stop_count: 1000, flow_resume_count: 700}
   - {match: "S/>", kind: subscription, flow_resume_count: 500}
 """
-LASTING = Wanted("S", "app", "sub", lasts=True, durable=True)
+LASTING = SubscriptionKey("S", "app", "sub", lasts=True, durable=True)
 NEEDS = "flow_resume_count 500 needs a flow_stop_count"
 
 
@@ -62,7 +62,7 @@ def test_a_topic_that_a_queue_leans_on_is_not_deleted() -> None:
     world, queue = leaning()
     gone: list[str] = []
     world.model.on_delete = lambda node: gone.append(node.name)
-    world.model.subscriptions.join(Wanted("T", "app", "sub", lasts=True))
+    world.model.subscriptions.join(SubscriptionKey("T", "app", "sub", lasts=True))
     with pytest.raises(SettingError, match=NEEDS):
         world.model.delete("T")
     assert (gone, "T" in world.engine.nodes, queue.topics) == ([], True, [world.engine.nodes["T"]])

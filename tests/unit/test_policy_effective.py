@@ -12,7 +12,7 @@ from broker.config.patterns import parse_pattern, parse_subscription_pattern
 from broker.config.policies import Policy, PolicySet, Setting, tolerated
 from broker.config.policy_files import parse_policies
 from broker.config.thresholds import BrokerDefaults, NodeSettings, SettingError
-from broker.config.yaml import Place
+from broker.config.yaml import SourcePlace
 from broker.units import MB
 
 POLICIES = parse_policies(
@@ -269,7 +269,7 @@ _patterns = st.lists(
 def test_the_first_match_by_rank_wins_whatever_the_order_of_the_files(texts: list[str], address: str) -> None:
     def policy(index: int, text: str) -> Policy:
         setting = Setting("max_count", index + 1, text)
-        return Policy(parse_pattern(text), (setting,), None, "", Place("p", index + 1, 1))
+        return Policy(parse_pattern(text), (setting,), None, "", SourcePlace("p", index + 1, 1))
 
     made = [policy(index, text) for index, text in enumerate(texts)]
     forward, backward = PolicySet.of(made), PolicySet.of(reversed(made))
@@ -334,7 +334,7 @@ def test_what_matches_is_found_in_its_order_however_it_is_looked_up(
     of_nodes: set[str], of_subscriptions: set[str], address: str
 ) -> None:
     """Against every policy in turn."""
-    place = Place("p.yaml", 1, 1)
+    place = SourcePlace("p.yaml", 1, 1)
     nodes = [Policy(parse_pattern(text), (), None, "", place) for text in sorted(of_nodes)]
     others = [
         Policy(parse_subscription_pattern(text), (), None, "", place, of_subscriptions=True)

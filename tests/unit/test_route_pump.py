@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 
 from broker.forwarding.routes.backoff import Backoff
-from broker.forwarding.routes.pump import MS, Counts, Pump
+from broker.forwarding.routes.pump import MS, Pump, RouteCounts
 
 pytestmark = pytest.mark.flow
 
@@ -86,7 +86,7 @@ def made(
     count: int, credit: int, window: int = 100, last_taker: bool = False
 ) -> tuple[Pump, FakeSource, FakeTarget]:
     source, target = FakeSource(count), FakeTarget(credit)
-    return Pump(source, target, window, Counts(), last_taker), source, target
+    return Pump(source, target, window, RouteCounts(), last_taker), source, target
 
 
 def settle_down(pump: Pump, now_ns: int = 0) -> None:

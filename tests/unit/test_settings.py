@@ -14,9 +14,9 @@ import yaml
 from broker.cli.verbs import serve
 from broker.config.broker import (
     FIELDS,
-    Address,
     Events,
     Limits,
+    ListenAddress,
     Listener,
     Metrics,
     Security,
@@ -57,7 +57,7 @@ def test_nothing_set_is_every_default() -> None:
     settings = load_settings(None, {}, {})
     assert settings == Settings()
     assert settings.listeners == (Listener("127.0.0.1", 5672, allow_plain=True),)
-    assert settings.http == Address("127.0.0.1", 8672)
+    assert settings.http == ListenAddress("127.0.0.1", 8672)
     assert settings.limits == Limits(10_000, 1024, 1024, 65_536, 100 * MB, MB, 10_000, 60_000, 10_000)
     assert settings.flow.defaults == BrokerDefaults()
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (1000, False)
@@ -133,7 +133,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
     )
     assert settings.events == Events(False, Path("/var/log/flow.jsonl"), MB, 0, 5000)
     assert settings.listeners == (Listener("0.0.0.0", 5673, False), Listener("::1", 0, True))
-    assert settings.http == Address("::", 80)
+    assert settings.http == ListenAddress("::", 80)
     assert settings.http_allow_writes
     assert settings.websocket_origins == ("https://console.example.org", "http://[::1]:8080")
     assert (settings.data, settings.policies) == (Path("/var/lib/sluice"), (Path("a.yaml"), Path("more")))
@@ -363,7 +363,7 @@ def test_other_settings_of_tls_are_refused(rows: str, reason: str) -> None:
 
 def test_addresses_print_as_they_are_written() -> None:
     assert str(Listener("::1", 5672, True)) == "amqp://[::1]:5672"
-    assert str(Address("127.0.0.1", 80)) == "127.0.0.1:80"
+    assert str(ListenAddress("127.0.0.1", 80)) == "127.0.0.1:80"
 
 
 def test_all_that_is_wrong_is_told_at_once_with_its_place() -> None:

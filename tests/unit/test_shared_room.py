@@ -9,7 +9,7 @@ import pytest
 from broker import constants
 from broker.config.thresholds import BrokerDefaults, resolve
 from broker.engine.node import Node
-from broker.flow.ledger import IDLE_NS, Account
+from broker.flow.ledger import IDLE_NS, ProducerCredit
 from tests.unit.manage_world import SECOND, World
 
 pytestmark = pytest.mark.flow
@@ -33,7 +33,7 @@ class Bound(World):
         self.at(self.seconds)
         self.engine.end_turn()
 
-    def send(self, node: Node, account: Account, most: int) -> int:
+    def send(self, node: Node, account: ProducerCredit, most: int) -> int:
         sent = 0
         while sent < most and account.outstanding > 0:
             self.engine.arrive(node, account, SMALL, 0, False)

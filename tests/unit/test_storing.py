@@ -12,7 +12,7 @@ from broker.config.thresholds import BrokerDefaults, resolve
 from broker.engine.durability import BEHIND_BYTES
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import IDLE_NS, Ledger, Level, Port
+from broker.flow.ledger import IDLE_NS, CreditAllocator, Level, Port
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 from broker.store.memory import MemoryStore
@@ -537,7 +537,7 @@ def test_what_is_parked_goes_in_once_what_others_hold_leaves_room(parked: int, l
     assert engine.next_deadline() == 0 or engine.next_deadline() > engine.now_ns
 
 
-def lent(ledger: Ledger, now_ns: int) -> int:
+def lent(ledger: CreditAllocator, now_ns: int) -> int:
     """The credit that its links give others, who wait for room that they share."""
     return ledger.lend(now_ns, Level(ledger.accounts, 0, 0, now_ns))
 

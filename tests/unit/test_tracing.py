@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.amqp.trace import LONGEST, MOST_KEPT, Frame, Reader, Tap, decoded
+from broker.amqp.trace import LONGEST, MOST_KEPT, Frame, FrameReader, Tap, decoded
 from broker.loggers import TRACE
 
 SECRET = b"\x00\x53\x75\xa0\x06secret"
@@ -90,7 +90,7 @@ def test_bytes_at_random_raise_nothing(body: bytes) -> None:
 def test_frames_are_found_however_the_bytes_come(bodies: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(frame(body, number) for number, body in enumerate(bodies))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    reader = Reader(0, b"")
+    reader = FrameReader(0, b"")
     found = []
     for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += list(reader.feed(stream[begin:end]))
@@ -101,9 +101,9 @@ def test_frames_are_found_however_the_bytes_come(bodies: list[bytes], data: st.D
 
 def test_a_trace_may_begin_within_a_frame() -> None:
     whole = frame(FLOW)
-    behind = Reader(len(whole) - 20, b"")
+    behind = FrameReader(len(whole) - 20, b"")
     assert [each.channel for each in behind.feed(whole[20:] + frame(FLOW, 3))] == [3]
-    begun = Reader(0, whole[:5])
+    begun = FrameReader(0, whole[:5])
     assert [each.size for each in begun.feed(whole[5:])] == [len(whole)]
 
 
@@ -112,7 +112,7 @@ class Traced:
 
     def __init__(self, frames: int) -> None:
         self.ends = 0
-        self.tap = Tap("c1", "127.0.0.1:9", frames, (Reader(0, b""), Reader(0, b"")), self.end)
+        self.tap = Tap("c1", "127.0.0.1:9", frames, (FrameReader(0, b""), FrameReader(0, b"")), self.end)
 
     def end(self) -> None:
         self.ends += 1

@@ -10,7 +10,7 @@ import pytest
 from broker import constants
 from broker.config.thresholds import BrokerDefaults, resolve
 from broker.engine.node import Node
-from broker.flow.ledger import Account, Port
+from broker.flow.ledger import Port, ProducerCredit
 from tests.unit.manage_world import World
 
 pytestmark = pytest.mark.flow
@@ -30,7 +30,7 @@ class Sending(Port):
         self.node = node
         self.taken = 0
         self.refused = 0
-        self.account: Account = world.engine.open_producer(node, self, False)
+        self.account: ProducerCredit = world.engine.open_producer(node, self, False)
 
     def grant(self, msgs: int) -> None:
         raise AssertionError("nothing is promised here")

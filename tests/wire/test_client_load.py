@@ -13,7 +13,7 @@ import pytest
 
 from bench.contenders import Running
 from broker.client.link import Connection
-from broker.client.load.load import Job, Run
+from broker.client.load.load import Job, LoadRun
 from broker.codec import sections
 from tests.wire.client_fixtures import bare, peer
 
@@ -35,7 +35,7 @@ def test_a_count_arrives_once_and_in_order(bare: Running, shape: tuple[int, int]
         presettled=presettled,
         durable=True,
     )
-    result = Run(job).run()
+    result = LoadRun(job).run()
     assert (result["sent"], result["settled"], result["received"]) == (20_001, 20_001, 20_001)
     faults = ("lost", "duplicated", "unordered", "foreign", "refused")
     assert [result[name] for name in faults] == [0] * 5
@@ -45,7 +45,7 @@ def test_a_rate_is_kept(bare: Running) -> None:
     """In most seconds: one in which the machine stands still is made up for in the next."""
     seen: list[dict[str, Any]] = []
     job = Job(bare.url, "paced", senders=2, rate=1000, seconds=5, warmup=0.2, pid=bare.pid)
-    result = Run(job, seen.append).run()
+    result = LoadRun(job, seen.append).run()
     assert 900 <= median(line["out_s"] for line in seen) <= 1100
     latency = result["latency_us"]
     assert isinstance(latency, dict)
@@ -54,7 +54,7 @@ def test_a_rate_is_kept(bare: Running) -> None:
 
 def test_a_backlog_stays_below_its_limit(bare: Running) -> None:
     seen: list[dict[str, object]] = []
-    Run(Job(bare.url, "closed", max_backlog=50, seconds=2, warmup=0), seen.append).run()
+    LoadRun(Job(bare.url, "closed", max_backlog=50, seconds=2, warmup=0), seen.append).run()
     assert seen
     assert all(isinstance(line["backlog"], int) and line["backlog"] <= 50 for line in seen)
 
@@ -65,18 +65,18 @@ def test_what_another_run_left_behind_is_foreign(bare: Running) -> None:
         for size in (3, 200):
             sender.send(sections.binary_body(bytes(size)))
         sender.flush(20)
-    result = Run(Job(bare.url, "left", count=100)).run()
+    result = LoadRun(Job(bare.url, "left", count=100)).run()
     assert (result["received"], result["foreign"], result["lost"]) == (100, 2, 0)
 
 
 def test_without_senders_it_drains_what_others_left(bare: Running) -> None:
     for body, count in ((100, 3000), (200, 2000)):
-        assert Run(Job(bare.url, "drained", receivers=0, body=body, count=count)).run()["sent"] == count
+        assert LoadRun(Job(bare.url, "drained", receivers=0, body=body, count=count)).run()["sent"] == count
     with Connection(bare.url) as connection:
         sender = connection.sender("drained")
         sender.send(sections.binary_body(bytes(3)))
         sender.flush(20)
-    result = Run(Job(bare.url, "drained", senders=0, count=5001)).run()
+    result = LoadRun(Job(bare.url, "drained", senders=0, count=5001)).run()
     assert (result["received"], result["lost"], result["unordered"], result["foreign"]) == (5001, 0, 0, 0)
 
 
@@ -86,7 +86,7 @@ def test_a_drain_finds_out_what_came_twice_or_too_late(bare: Running) -> None:
         for seq in (1, 3, 2, 4, 4, 5):
             sender.send(sections.binary_body(struct.pack("=4Q", 7, 0, seq, 0).ljust(100)))
         sender.flush(20)
-    result = Run(Job(bare.url, "disordered", senders=0, count=6)).run()
+    result = LoadRun(Job(bare.url, "disordered", senders=0, count=6)).run()
     assert (result["received"], result["unordered"]) == (6, 2)
 
 
@@ -95,13 +95,13 @@ def test_a_drain_finds_out_what_came_twice_or_too_late(bare: Running) -> None:
     [("twice", "duplicated", 10), ("lossy", "lost", 10), ("swapped", "unordered", 10)],
 )
 def test_a_broken_broker_is_found_out(peer: str, address: str, fault: str, number: int) -> None:
-    result = Run(Job(peer, address, count=100, max_backlog=0, stall=5)).run()
+    result = LoadRun(Job(peer, address, count=100, max_backlog=0, stall=5)).run()
     found = {name: result[name] for name in ("duplicated", "lost", "unordered", "foreign")}
     assert found == dict.fromkeys(found, 0) | {fault: number}
 
 
 def test_rejected_messages_are_not_lost_ones(peer: str) -> None:
-    result = Run(Job(peer, "picky", receivers=0, count=100)).run()
+    result = LoadRun(Job(peer, "picky", receivers=0, count=100)).run()
     assert (result["sent"], result["settled"], result["refused"]) == (100, 100, 50)
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.amqp.loop.reactor import Guest
+from broker.amqp.loop.reactor import ClientSocket
 from broker.config.tls import Tls
-from broker.security.exchange import Door
+from broker.security.exchange import ListenerTrust
 from broker.security.tls import ServerTls
 from tests.fuzz.targets.connection import World
 from tests.wire.frames import RawPeer, transfer
@@ -41,7 +41,9 @@ class Secured:
     def __init__(self, pki: Pki) -> None:
         self.world = World()
         tls = ServerTls(Tls(certificate=pki.folder / "server.pem", key=pki.folder / "server-key.pem"))
-        port = self.world.reactor.listen("127.0.0.1", 0, False, Door(loopback=True, secure=True), tls)
+        port = self.world.reactor.listen(
+            "127.0.0.1", 0, False, ListenerTrust(loopback=True, secure=True), tls
+        )
         self.peer = ByHand(port, pki.context())
         self.peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         self.raw = RawPeer(0, self.peer)
@@ -73,7 +75,7 @@ class Secured:
             self.world.turn()
 
     @property
-    def guest(self) -> Guest:
+    def guest(self) -> ClientSocket:
         """The client as the loop knows it."""
         [found] = self.world.reactor.guests.values()
         return found

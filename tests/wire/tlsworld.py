@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from broker.security.devcerts import Made, authority, leaf
+from broker.security.devcerts import IssuedCertificate, authority, leaf
 from tests.wire.conftest import RunningBroker
 
 NAMES = ("localhost", "127.0.0.1")
@@ -24,7 +24,7 @@ class Pki:
     """An authority and the files of what it has signed, in one folder."""
 
     folder: Path
-    by: Made
+    by: IssuedCertificate
 
     @classmethod
     def at(cls, folder: Path) -> Pki:
@@ -40,13 +40,15 @@ class Pki:
         """Whom to trust."""
         return self.folder / "ca.pem"
 
-    def server(self, file: str, names: tuple[str, ...] = NAMES) -> Made:
+    def server(self, file: str, names: tuple[str, ...] = NAMES) -> IssuedCertificate:
         """A server's certificate, in FILE.pem and FILE-key.pem."""
         made = leaf(self.by, names[0], names)
         made.write(self.folder, file)
         return made
 
-    def client(self, file: str, user: str = "", *, expired: bool = False, by: Made | None = None) -> Path:
+    def client(
+        self, file: str, user: str = "", *, expired: bool = False, by: IssuedCertificate | None = None
+    ) -> Path:
         """A client's certificate and key, in one file."""
         lasts = YESTERDAY if expired else timedelta(days=9)
         made = leaf(by or self.by, user or file, client=True, begins=timedelta(days=-3), lasts=lasts)

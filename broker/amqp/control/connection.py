@@ -47,9 +47,9 @@ from broker.amqp.control.lifetimes import (
     lifetime_of,
     tell_lifetime,
 )
-from broker.amqp.control.permissions import UNAUTHORIZED, DeniedError, Rights
+from broker.amqp.control.permissions import UNAUTHORIZED, DeniedError, LinkPermissions
 from broker.amqp.control.temporary import Key
-from broker.amqp.links.connection import Connection as Wire
+from broker.amqp.links.connection import ConnectionIO as Wire
 from broker.amqp.links.connection import ConsumerLink, ProducerLink, RelayLink, SinkLink
 from broker.amqp.links.consumers import fit, wanted
 from broker.amqp.links.filters import Filters, without_no_local
@@ -67,16 +67,16 @@ from broker.errors import (
     PeerError,
     SelectorError,
 )
-from broker.flow.ledger import Budget
+from broker.flow.ledger import ConnectionBudget
 from broker.flow.window import Shared, Window
 from broker.loggers import About, about
 from broker.manage.authority import TEMPORARY
 from broker.manage.names import LONGEST, is_own
-from broker.manage.subscriptions import Subscription, Wanted, is_pattern
+from broker.manage.subscriptions import Subscription, SubscriptionKey, is_pattern
 from broker.queues.filters import compiled
 from broker.queues.queue import Entry, Extra, Reader
 from broker.security.acl import Action
-from broker.security.exchange import Door
+from broker.security.exchange import ListenerTrust
 from broker.security.identity import Identity
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ EVENTS = "$sluice/events"
 STOLEN = ("amqp:link:stolen", "another link was attached by the same name")
 
 
-class Peer:
+class ConnectionControl:
     """A connection that has authenticated: its Proton engine and the links it has attached."""
 
     def __init__(
@@ -130,8 +130,8 @@ class Peer:
         self.address = address
         self.user = identity.user
         # Where it came in: whether it may stay is asked again when the users are read again.
-        self.door = Door()
-        self.rights = Rights(container.model, identity)
+        self.door = ListenerTrust()
+        self.rights = LinkPermissions(container.model, identity)
         # Whether it was refused as a whole: nothing it says is heard then, but that it goes.
         self.barred = False
         self.number = container.next_number()
@@ -193,7 +193,7 @@ class Peer:
         self.wire.turns = container.turns
         self.wire.shared = Shared(limit, wanted) if limit else None
         if flow.connection_memory_limit:
-            self.wire.budget = Budget(flow.connection_memory_limit)
+            self.wire.budget = ConnectionBudget(flow.connection_memory_limit)
 
     @property
     def identity(self) -> Identity:
@@ -689,7 +689,7 @@ class Peer:
         source = link.remote_source
         capabilities = _capabilities(source)
         never = source.expiry_policy == Terminus.EXPIRE_NEVER
-        wanted = Wanted(
+        wanted = SubscriptionKey(
             address=address,
             container=self.name,
             link=link.name,
@@ -743,7 +743,7 @@ class Peer:
         self._open_consumer(link, node, address, filters, on_topic=True)
         self.rights.hold(_address_of(link._impl), *self.rights.reading(node.address, False))
 
-    def _may_end(self, wanted: Wanted) -> bool:
+    def _may_end(self, wanted: SubscriptionKey) -> bool:
         """Whether a subscription may give way to this user's of the same name: its own may, and what it
         could take all messages from as well.
         """
@@ -1188,15 +1188,15 @@ def _encoded(data: Any) -> bytes:
     return bytes(ffi.buffer(buffer, lib.pn_data_encode(data, buffer, size)))
 
 
-_HANDLERS: dict[int, Callable[[Peer, Event], None]] = {
-    lib.PN_CONNECTION_REMOTE_OPEN: Peer._on_open,
-    lib.PN_SESSION_REMOTE_OPEN: Peer._on_begin,
-    lib.PN_LINK_REMOTE_OPEN: Peer._on_attach,
-    lib.PN_LINK_REMOTE_CLOSE: Peer._on_detach,
-    lib.PN_LINK_REMOTE_DETACH: Peer._on_detach,
-    lib.PN_SESSION_REMOTE_CLOSE: Peer._on_end,
-    lib.PN_CONNECTION_REMOTE_CLOSE: Peer._on_close,
-    lib.PN_TRANSPORT_ERROR: Peer._on_transport_error,
+_HANDLERS: dict[int, Callable[[ConnectionControl, Event], None]] = {
+    lib.PN_CONNECTION_REMOTE_OPEN: ConnectionControl._on_open,
+    lib.PN_SESSION_REMOTE_OPEN: ConnectionControl._on_begin,
+    lib.PN_LINK_REMOTE_OPEN: ConnectionControl._on_attach,
+    lib.PN_LINK_REMOTE_CLOSE: ConnectionControl._on_detach,
+    lib.PN_LINK_REMOTE_DETACH: ConnectionControl._on_detach,
+    lib.PN_SESSION_REMOTE_CLOSE: ConnectionControl._on_end,
+    lib.PN_CONNECTION_REMOTE_CLOSE: ConnectionControl._on_close,
+    lib.PN_TRANSPORT_ERROR: ConnectionControl._on_transport_error,
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from broker.engine.node import Node
 from broker.errors import PeerError
-from broker.manage.authority import EVENTS, TEMPORARY, Authority, is_internal, refusal
+from broker.manage.authority import EVENTS, TEMPORARY, AccessControl, is_internal, refusal
 from broker.manage.model import Model
 from broker.manage.names import is_own
 from broker.manage.subscriptions import OF_THE_BROKER
@@ -28,7 +28,7 @@ class DeniedError(PeerError):
         self.rule = rule
 
 
-class Rights:
+class LinkPermissions:
     """The rules as they are for one identity. Links go by their handles, addresses by nodes' names."""
 
     def __init__(self, model: Model, identity: Identity) -> None:
@@ -37,7 +37,7 @@ class Rights:
         self._held: dict[int, tuple[Action, str]] = {}
 
     @property
-    def _authority(self) -> Authority:
+    def _authority(self) -> AccessControl:
         return self._model.authority
 
     def connects(self, virtual_host: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from broker.codec import sasl
 from broker.codec.sasl import AMQP_HEADER, AUTH, OK, SASL_HEADER, SYS_TEMP, binary, outcome
 from broker.security.authentication import BY_TOKEN, Authentication
-from broker.security.exchange import Accepted, Challenge, Door, Exchange, Refused, Step, Work
+from broker.security.exchange import Accepted, Challenge, Exchange, ListenerTrust, Refused, Step, Work
 from broker.security.identity import ANONYMOUS, BROKER, Identity
 
 __all__ = ["AMQP_HEADER", "MAX_FRAME", "MAX_FRAMES", "SASL_HEADER", "Handshake"]
@@ -25,7 +25,7 @@ MAX_TOKEN_FRAME = 16_384
 MAX_FRAMES = 4
 
 OPEN_DOORS = Authentication()
-LOCAL = Door(loopback=True)
+LOCAL = ListenerTrust(loopback=True)
 
 # (state, what came) -> state. A pair that is absent ends the connection.
 TRANSITIONS = {
@@ -58,7 +58,7 @@ class Handshake:
         self,
         allow_plain: bool,
         authentication: Authentication = OPEN_DOORS,
-        door: Door = LOCAL,
+        door: ListenerTrust = LOCAL,
         blocked: Callable[[], int] = lambda: 0,
     ) -> None:
         self.state = "header"

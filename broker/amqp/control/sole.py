@@ -15,7 +15,7 @@ from proton import Condition, Connection, symbol
 from broker.amqp.control.decoding import UNREADABLE
 
 if TYPE_CHECKING:
-    from broker.amqp.control.connection import Peer
+    from broker.amqp.control.connection import ConnectionControl
 
 CAPABILITY = "sole-connection-for-container"
 POLICY = "sole-connection-enforcement-policy"
@@ -29,19 +29,19 @@ class SoleConnections:
     """Which connection has which container-id to itself, by user and container-id."""
 
     def __init__(self) -> None:
-        self._holders: dict[tuple[str, str], Peer] = {}
+        self._holders: dict[tuple[str, str], ConnectionControl] = {}
 
-    def holder(self, peer: Peer) -> Peer | None:
+    def holder(self, peer: ConnectionControl) -> ConnectionControl | None:
         """The other connection that has this one's container-id to itself, if its client is still there."""
         holder = self._holders.get((peer.user, peer.name))
         return None if holder is None or holder is peer or _has_hung_up(holder) else holder
 
-    def claim(self, peer: Peer) -> None:
+    def claim(self, peer: ConnectionControl) -> None:
         """This connection has its container-id to itself from now on; '' names nobody."""
         if peer.name:
             self._holders[peer.user, peer.name] = peer
 
-    def leave(self, peer: Peer) -> None:
+    def leave(self, peer: ConnectionControl) -> None:
         """This connection is over."""
         if self._holders.get((peer.user, peer.name)) is peer:
             del self._holders[peer.user, peer.name]
@@ -76,7 +76,7 @@ def closing(container: str) -> Condition:
     return Condition("amqp:resource-locked", text, {symbol("sole-connection-enforcement"): True})
 
 
-def _has_hung_up(peer: Peer) -> bool:
+def _has_hung_up(peer: ConnectionControl) -> bool:
     poll = select.poll()
     poll.register(peer.wire.fd, select.POLLRDHUP)
     return any(state & (HUNG_UP | select.POLLNVAL) for _, state in poll.poll(0))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from broker.engine.node import Node
 
 if TYPE_CHECKING:
-    from broker.amqp.control.connection import Peer
+    from broker.amqp.control.connection import ConnectionControl
     from broker.amqp.control.lifetimes import Kept
 
 # User, container-id (or the connection, where it gave none), link name, and whether the peer sends.
@@ -17,11 +17,11 @@ Key = tuple[str, str, str, bool]
 
 
 @dataclass(slots=True, eq=False)
-class Made:
+class TemporaryNode:
     """One of them. ``kept`` is its end, None for a node that only answers management requests."""
 
     node: Node
-    peer: Peer
+    peer: ConnectionControl
     kept: Kept | None = None
     key: Key | None = None
 
@@ -29,15 +29,15 @@ class Made:
 class TemporaryNodes:
     """All of them, until they are deleted. ``peers`` are the connections that are alive."""
 
-    def __init__(self, peers: Collection[Peer]) -> None:
+    def __init__(self, peers: Collection[ConnectionControl]) -> None:
         self._peers = peers
-        self._made: dict[Node, Made] = {}
-        self._kept: dict[Kept, Made] = {}
-        self._detached: dict[Key, Made] = {}
+        self._made: dict[Node, TemporaryNode] = {}
+        self._kept: dict[Kept, TemporaryNode] = {}
+        self._detached: dict[Key, TemporaryNode] = {}
 
-    def add(self, node: Node, peer: Peer) -> None:
+    def add(self, node: Node, peer: ConnectionControl) -> None:
         """A node was made for a link of this connection."""
-        self._made[node] = Made(node, peer)
+        self._made[node] = TemporaryNode(node, peer)
 
     def keep(self, node: Node, kept: Kept) -> None:
         """It outlives its link until ``kept``, in place of any before, is over."""
@@ -53,7 +53,7 @@ class TemporaryNodes:
         if made is not None:
             self.keep(made.node, other)
 
-    def is_anothers(self, node: Node, peer: Peer) -> bool:
+    def is_anothers(self, node: Node, peer: ConnectionControl) -> bool:
         """Whether another connection, which is alive, had it made."""
         made = self._made.get(node)
         return made is not None and made.peer is not peer and made.peer in self._peers
@@ -65,7 +65,7 @@ class TemporaryNodes:
             made.key = key
             self._detached[key] = made
 
-    def come_back(self, key: Key, peer: Peer) -> tuple[Node, Kept] | None:
+    def come_back(self, key: Key, peer: ConnectionControl) -> tuple[Node, Kept] | None:
         """The node of a link that is attached again, and what was to end it; it is this connection's now.
         None if there is none.
         """

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.amqp.guard.frame_guard import Sentry
-from broker.amqp.guard.outgoing_frames import Direction
+from broker.amqp.guard.frame_guard import FrameGuard
+from broker.amqp.guard.outgoing_frames import OutgoingFrames
 from broker.codec.message import list_fields
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class SessionCounts:
             del self.handles[key]
 
 
-class Ledgerbook:
+class SessionFlowState:
     """What both directions of one connection have said about its sessions and links.
 
     ``begun`` lists the remote channels of sessions in the order they began, for whoever handles
@@ -54,7 +54,7 @@ class Ledgerbook:
     whoever minds that it keeps to them.
     """
 
-    def __init__(self, incoming: Sentry, outgoing: Direction) -> None:
+    def __init__(self, incoming: FrameGuard, outgoing: OutgoingFrames) -> None:
         self.incoming = incoming
         self.outgoing = outgoing
         self.by_remote: dict[int, SessionCounts] = {}

@@ -6,7 +6,7 @@ cdef struct Fields:
     long count
     bint bad
 
-cdef class Channel:
+cdef class GuardedSession:
     cdef uint32_t seen, allowed, next_id
     cdef bint numbered, ended
     cdef long reach
@@ -26,7 +26,7 @@ cdef class Channel:
     cdef object set_state(self, uint32_t handle, int state)
     cdef object free_handle(self, uint32_t handle)
 
-cdef class Sentry:
+cdef class FrameGuard:
     cdef long skip, behind
     cdef bint dropping, opened
     cdef bytes kept
@@ -51,7 +51,7 @@ cdef class Sentry:
     cdef public dict ended
     cdef public set stolen, odd, sourceless
     # The session the last transfer belonged to, and its channel.
-    cdef Channel busy
+    cdef GuardedSession busy
     cdef int busy_channel
     # Channels whose session the peer has ended.
     cdef set over
@@ -62,26 +62,26 @@ cdef class Sentry:
     cdef long watch(self, const uint8_t *start, long size) except -2
     cdef object cut_here(self, const uint8_t *run, const uint8_t *at)
     cdef long plain_transfer(self, const uint8_t *at, long left) noexcept
-    cdef Channel channel_at(self, int channel)
+    cdef GuardedSession channel_at(self, int channel)
     cdef bint look(self, int code, int channel, const uint8_t *frame, long offset, long whole, long left) except -1
-    cdef bint on_transfer(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
+    cdef bint on_transfer(self, GuardedSession session, int channel, const uint8_t *frame, long offset, long whole,
                             long left) except -1
-    cdef bint on_piece(self, Channel session, int channel, const uint8_t *frame, long before, long tag_bytes,
+    cdef bint on_piece(self, GuardedSession session, int channel, const uint8_t *frame, long before, long tag_bytes,
                        long whole, uint32_t handle, bint has_id, uint32_t id, bint has_tag, object format,
                        bint settled, bint unsettled, bint more, bint resumed) except -1
     cdef bint ignore(self, int channel, uint32_t handle, uint32_t id) except -1
-    cdef bint on_flow(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1
-    cdef bint on_disposition(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
+    cdef bint on_flow(self, GuardedSession session, int channel, const uint8_t *frame, long offset, long left) except -1
+    cdef bint on_disposition(self, GuardedSession session, int channel, const uint8_t *frame, long offset, long whole,
                              long left) except -1
-    cdef bint split(self, Channel session, int channel, bytes before, bytes role, bytes rest, long listed,
+    cdef bint split(self, GuardedSession session, int channel, bytes before, bytes role, bytes rest, long listed,
                     bint receives, uint32_t first, uint32_t last, long each) except -1
     cdef bint is_bounded(self, const uint8_t *at, const uint8_t *end) noexcept
     cdef bint on_open(self, int channel, const uint8_t *frame, long offset, long left) except -1
     cdef bint on_begin(self, int channel, const uint8_t *frame, long offset, long left) except -1
     cdef bint holds_too_many(self)
-    cdef bint on_attach(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
+    cdef bint on_attach(self, GuardedSession session, int channel, const uint8_t *frame, long offset, long whole,
                         long left) except -1
     cdef object note_termini(self, Fields *fields, tuple link)
-    cdef bint on_detach(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1
+    cdef bint on_detach(self, GuardedSession session, int channel, const uint8_t *frame, long offset, long left) except -1
     cdef bint end(self, int channel, str condition, str text) except -1
     cdef bint fail(self, str condition, str text) except -1

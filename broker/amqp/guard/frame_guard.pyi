@@ -1,4 +1,4 @@
-class Sentry:
+class FrameGuard:
     lost: bool
     echo: bool
     more: bool

@@ -64,7 +64,7 @@ cdef bytes AN_END = b"\x00\x53\x17\x45"
 cdef bytes AN_OPEN = b"\x00\x53\x10\xc0\x03\x01\xa1\x00"
 
 
-cdef class Channel:
+cdef class GuardedSession:
     """One session, by the channel its peer sends on."""
 
     def __cinit__(self):
@@ -126,7 +126,7 @@ cdef class Channel:
             self.set_state(handle, UNATTACHED)
 
 
-cdef class Sentry:
+cdef class FrameGuard:
     """One connection's incoming frames.
 
     ``ended`` says with which error a channel's session is to end, ``stolen`` which links are detached
@@ -170,7 +170,7 @@ cdef class Sentry:
 
     def transfer_count(self, int channel):
         """Transfer frames seen on a channel since its session began."""
-        cdef Channel session = self.channel_at(channel)
+        cdef GuardedSession session = self.channel_at(channel)
         return 0 if session is None else session.seen
 
     def position(self):
@@ -179,20 +179,20 @@ cdef class Sentry:
 
     def allow(self, int channel, unsigned long transfers):
         """The peer has been told that it may send so many transfers in all (§2.5.6)."""
-        cdef Channel session = self.channel_at(channel)
+        cdef GuardedSession session = self.channel_at(channel)
         if session is not None:
             session.allowed = <uint32_t>transfers
 
     def window_left(self, int channel):
         """How many transfers the peer may still send on a channel before it is told of more."""
-        cdef Channel session = self.channel_at(channel)
+        cdef GuardedSession session = self.channel_at(channel)
         return 0 if session is None else <int>(session.allowed - session.seen)
 
     def wrong(self, int channel, str name, bint peer_sends, bint refused):
         """We detach a link with an error, or ``refused`` it: what comes on it behind the peer's own detach
         is errant.
         """
-        cdef Channel session = self.channel_at(channel)
+        cdef GuardedSession session = self.channel_at(channel)
         key = (name.encode(), not peer_sends)
         if session is not None and key in session.names:
             session.wronged.add(key)
@@ -201,7 +201,7 @@ cdef class Sentry:
 
     def has_wronged(self):
         """Whether we have detached a link with an error, or refused one, and the peer has yet to confirm."""
-        cdef Channel session
+        cdef GuardedSession session
         for session in self.channels:
             if session is not None and session.wronged:
                 return True
@@ -338,7 +338,7 @@ cdef class Sentry:
         cdef long elements = self.most_elements
         return walk(at, end, self.most_depth, &elements) != NULL
 
-    cdef Channel channel_at(self, int channel):
+    cdef GuardedSession channel_at(self, int channel):
         if 0 <= channel < len(self.channels):
             return self.channels[channel]
         return None
@@ -349,7 +349,7 @@ cdef class Sentry:
         A whole message, of the session that the last transfer belonged to, in the encodings that take least
         room. Whatever is otherwise is left to ``look``: a shortcut of a fifth of what a frame costs (bench: plain).
         """
-        cdef Channel session = self.busy
+        cdef GuardedSession session = self.busy
         cdef const uint8_t *field
         cdef const uint8_t *end
         cdef long count
@@ -405,7 +405,7 @@ cdef class Sentry:
 
     cdef bint look(self, int code, int channel, const uint8_t *frame, long offset, long whole, long left) except -1:
         """Whether Proton may have the frame as it is; if not, ``instead`` is what it gets."""
-        cdef Channel session
+        cdef GuardedSession session
         if code == TRANSFER:
             session = self.channel_at(channel)
             if session is None:
@@ -455,7 +455,7 @@ cdef class Sentry:
             return self.on_detach(session, channel, frame, offset, left)
         return True
 
-    cdef bint on_transfer(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
+    cdef bint on_transfer(self, GuardedSession session, int channel, const uint8_t *frame, long offset, long whole,
                             long left) except -1:
         cdef Fields fields
         cdef uint32_t handle = 0, id = 0, format = 0
@@ -508,7 +508,7 @@ cdef class Sentry:
                              format if has_format else None, settled == 1, settled == 0, more == 1 and not aborted,
                              resumed and not aborted)
 
-    cdef bint on_piece(self, Channel session, int channel, const uint8_t *frame, long before, long tag_bytes,
+    cdef bint on_piece(self, GuardedSession session, int channel, const uint8_t *frame, long before, long tag_bytes,
                        long whole, uint32_t handle, bint has_id, uint32_t id, bint has_tag, object format,
                        bint settled, bint unsettled, bint more, bint resumed) except -1:
         """A transfer that isn't a whole message of its own, or the first of its session."""
@@ -570,12 +570,12 @@ cdef class Sentry:
 
     def offered(self, int channel, str name):
         """How many messages the peer last said it has for a link it sends on; 0 if it never did."""
-        cdef Channel session = self.channel_at(channel)
+        cdef GuardedSession session = self.channel_at(channel)
         if session is None:
             return 0
         return session.offered.get(session.names.get((name.encode(), False)), 0)
 
-    cdef bint on_flow(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1:
+    cdef bint on_flow(self, GuardedSession session, int channel, const uint8_t *frame, long offset, long left) except -1:
         cdef Fields fields
         cdef uint32_t handle = 0, available = 0
         cdef int state, has_handle
@@ -615,7 +615,7 @@ cdef class Sentry:
             return False
         return self.end(channel, "amqp:session:unattached-handle", f"a flow for handle {handle}")
 
-    cdef bint on_disposition(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
+    cdef bint on_disposition(self, GuardedSession session, int channel, const uint8_t *frame, long offset, long whole,
                              long left) except -1:
         cdef Fields fields
         cdef uint32_t first = 0, last = 0
@@ -644,7 +644,7 @@ cdef class Sentry:
         return self.split(session, channel, frame[offset:start - frame], frame[start - frame:start - frame + count],
                           frame[fields.at - frame:whole], listed, receives == 1, first, last, each)
 
-    cdef bint split(self, Channel session, int channel, bytes before, bytes role, bytes rest, long listed,
+    cdef bint split(self, GuardedSession session, int channel, bytes before, bytes role, bytes rest, long listed,
                     bint receives, uint32_t first, uint32_t last, long each) except -1:
         """Of a range of deliveries Proton gets a part at a time, and nothing of what can't be there."""
         cdef uint32_t behind = session.next_id, oldest
@@ -700,20 +700,20 @@ cdef class Sentry:
             return self.fail("amqp:not-allowed", f"channel {channel} has a session already")
         while len(self.channels) <= channel:
             self.channels.append(None)
-        self.channels[channel] = Channel()
+        self.channels[channel] = GuardedSession()
         self.rare.append(frame[:left])
         return True
 
     cdef bint holds_too_many(self):
         """Whether the peer attaches on and on, and lets go of nothing that it was refused."""
-        cdef Channel session
+        cdef GuardedSession session
         cdef long count = 0
         for session in self.channels:
             if session is not None:
                 count += len(session.refused)
         return count > self.most_refused
 
-    cdef bint on_attach(self, Channel session, int channel, const uint8_t *frame, long offset, long whole,
+    cdef bint on_attach(self, GuardedSession session, int channel, const uint8_t *frame, long offset, long whole,
                         long left) except -1:
         cdef Fields fields
         cdef uint32_t handle = 0, old
@@ -777,7 +777,7 @@ cdef class Sentry:
         if source == -1 and link[2]:
             self.sourceless.add(link)
 
-    cdef bint on_detach(self, Channel session, int channel, const uint8_t *frame, long offset, long left) except -1:
+    cdef bint on_detach(self, GuardedSession session, int channel, const uint8_t *frame, long offset, long left) except -1:
         cdef Fields fields
         cdef uint32_t handle = 0
         cdef int state
@@ -799,7 +799,7 @@ cdef class Sentry:
 
     cdef bint end(self, int channel, str condition, str text) except -1:
         """The session ends with an error; false, for the frame is not Proton's."""
-        cdef Channel session = self.channels[channel]
+        cdef GuardedSession session = self.channels[channel]
         session.ended = True
         self.ended[channel] = (condition, text)
         self.instead = [framed(channel, AN_END)]

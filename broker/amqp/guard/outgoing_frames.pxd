@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t
 cdef enum:
     PREFIX = 24
 
-cdef class Direction:
+cdef class OutgoingFrames:
     cdef uint8_t prefix[PREFIX]
     cdef long held, skip, wanted
     cdef bytearray gathered

@@ -1,4 +1,4 @@
-class Direction:
+class OutgoingFrames:
     lost: bool
     rare: list[bytes]
     def transfer_count(self, channel: int) -> int: ...

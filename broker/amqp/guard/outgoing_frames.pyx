@@ -20,7 +20,7 @@ cdef enum:
     MOST_KEPT = 4096
 
 
-cdef class Direction:
+cdef class OutgoingFrames:
     """One direction. ``lost`` once a frame couldn't be followed: the counts are no longer to be used."""
 
     def __cinit__(self):

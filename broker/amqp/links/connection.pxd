@@ -1,16 +1,16 @@
 from libc.stdint cimport uint64_t
 
-from broker.amqp.guard.outgoing_frames cimport Direction
-from broker.amqp.guard.frame_guard cimport Sentry
+from broker.amqp.guard.outgoing_frames cimport OutgoingFrames
+from broker.amqp.guard.frame_guard cimport FrameGuard
 from broker.engine.engine cimport Engine
 from broker.engine.node cimport Node
-from broker.flow.ledger cimport Account, Budget, Port
+from broker.flow.ledger cimport ProducerCredit, ConnectionBudget, Port
 from broker.flow.adaptive cimport Adaptive
 from broker.flow.window cimport Shared, Window
 from broker.queues.dispatch cimport Consumer
 from broker.queues.queue cimport Entry
 
-cdef class Connection:
+cdef class ConnectionIO:
     cdef void *transport
     cdef void *connection
     cdef void *collector
@@ -21,8 +21,8 @@ cdef class Connection:
     cdef public object tap
     cdef public list to_flush
     cdef public bint flushing, blocked
-    cdef public Sentry incoming
-    cdef public Direction outgoing
+    cdef public FrameGuard incoming
+    cdef public OutgoingFrames outgoing
     cdef public object book
     cdef public long received, sent, numbered, handled, dismissed
     cdef public set links
@@ -57,7 +57,7 @@ cdef class Connection:
     cdef public list turns
     cdef public bint turning
     # What its producers may have promised and parked together; None for no limit.
-    cdef public Budget budget
+    cdef public ConnectionBudget budget
 
     cdef object touch(self)
     cdef object digest(self, ssize_t size)
@@ -83,16 +83,16 @@ cdef class Connection:
     cdef object throttle(self, Engine engine)
     cdef object stream(self)
 
-cdef class Held:
+cdef class PendingDelivery:
     cdef void *delivery
     cdef bytes data
     cdef bint settled
     cdef long bits
     cdef Node node
-    cdef Account account
+    cdef ProducerCredit account
     cdef object body
 
-cdef class Unwritten:
+cdef class AwaitingSync:
     cdef void **deliveries
     cdef long *groups
     cdef long first, end, capacity
@@ -106,10 +106,10 @@ cdef class Unwritten:
 
 cdef class ProducerLink(Port):
     cdef void *link
-    cdef public Connection connection
+    cdef public ConnectionIO connection
     cdef public Engine engine
     cdef public Node node
-    cdef public Account account
+    cdef public ProducerCredit account
     cdef public str id, name
     cdef public bint presettled, second, dead
     cdef public long open_credit, kept, max_size, partial_bytes, received
@@ -126,26 +126,26 @@ cdef class ProducerLink(Port):
     cdef void *current
     cdef public long most_held
     cdef long look_again
-    cdef Unwritten unwritten
+    cdef AwaitingSync unwritten
     cdef long group
     # Those whose deliveries point to them: they live until the delivery has its outcome, whoever forgets them.
     cdef set holding
 
     cdef object on_delivery(self, void *delivery)
     cdef object heard(self)
-    cdef object hold(self, Held held, void *delivery)
-    cdef object let_go(self, Held held)
+    cdef object hold(self, PendingDelivery held, void *delivery)
+    cdef object let_go(self, PendingDelivery held)
     cdef object turn_down(self, void *delivery, bytes name, bytes text)
     cdef object take(self, void *delivery, bytes data, long bits, bint settled)
     cdef object verdict(self, void *delivery, long code, bytes data, long bits, bint settled,
-                        Node node, Account account)
+                        Node node, ProducerCredit account)
     cdef object outcome(self, void *delivery, long code)
     cdef object renew_open(self)
-    cdef object close_account(self, Node node, Account account)
+    cdef object close_account(self, Node node, ProducerCredit account)
     cdef object until_stored(self, void *delivery)
     cpdef object stored(self, long group)
     cdef bint await_settlement(self)
-    cdef object release_held(self, Held held, long code)
+    cdef object release_held(self, PendingDelivery held, long code)
     cdef object whole(self, void *delivery, bytes data)
     cdef bint may_begin(self)
     cdef bint is_too_much(self)
@@ -172,7 +172,7 @@ cdef class ProducerLink(Port):
 cdef class ConsumerLink(Consumer):
     cdef void *link
     cdef void *session
-    cdef public Connection connection
+    cdef public ConnectionIO connection
     cdef public Engine engine
     cdef public Node node
     cdef public Window window
@@ -193,7 +193,7 @@ cdef class ConsumerLink(Consumer):
     cdef object outflow
     cdef void *streaming
     cdef Entry streamed
-    cdef Unwritten unwritten
+    cdef AwaitingSync unwritten
     cdef long group
 
     cdef long apart(self) except -1

@@ -1,25 +1,25 @@
 from collections.abc import Callable
 from typing import Any
 
-from broker.amqp.guard.flow_reply import Ledgerbook
-from broker.amqp.guard.frame_guard import Sentry
-from broker.amqp.guard.outgoing_frames import Direction
+from broker.amqp.guard.flow_reply import SessionFlowState
+from broker.amqp.guard.frame_guard import FrameGuard
+from broker.amqp.guard.outgoing_frames import OutgoingFrames
 from broker.amqp.trace import Tap
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.adaptive import Adaptive
-from broker.flow.ledger import Account, Budget, Port
+from broker.flow.ledger import ConnectionBudget, Port, ProducerCredit
 from broker.flow.slow import SlowWatch
 from broker.flow.window import Shared, Window
 from broker.queues.dispatch import Consumer
 
-class Connection:
+class ConnectionIO:
     fd: int
     owner: Any
     links: set[ProducerLink | ConsumerLink]
     blocked: bool
-    incoming: Sentry
-    outgoing: Direction
+    incoming: FrameGuard
+    outgoing: OutgoingFrames
     tap: Tap | None
     paused: bool
     held: bool
@@ -28,10 +28,10 @@ class Connection:
     parting: bool
     owed: int
     shared: Shared | None
-    turns: list[Connection]
+    turns: list[ConnectionIO]
     turning: bool
-    budget: Budget | None
-    book: Ledgerbook
+    budget: ConnectionBudget | None
+    book: SessionFlowState
     session_bytes: int
     session_output: int
     refusals: dict[int, int] | None
@@ -44,7 +44,7 @@ class Connection:
         connection: int,
         collector: int,
         control: Callable[[int, int], None],
-        to_flush: list[Connection],
+        to_flush: list[ConnectionIO],
         answers: list[ConsumerLink],
     ) -> None: ...
     def mark(self) -> None: ...
@@ -66,10 +66,10 @@ class Connection:
 
 class ProducerLink(Port):
     refusal: int
-    connection: Connection
+    connection: ConnectionIO
     engine: Engine
     node: Node | None
-    account: Account | None
+    account: ProducerCredit | None
     id: str
     name: str
     presettled: bool
@@ -83,7 +83,7 @@ class ProducerLink(Port):
     unconfirmed: int
     most_unconfirmed: int
     def __init__(
-        self, connection: Connection, link: int, engine: Engine, name: str, max_size: int
+        self, connection: ConnectionIO, link: int, engine: Engine, name: str, max_size: int
     ) -> None: ...
     def start_open(self, credit: int) -> None: ...
     def fail(self, condition: str, text: str) -> None: ...
@@ -94,19 +94,19 @@ class ProducerLink(Port):
 class RelayLink(ProducerLink):
     def __init__(
         self,
-        connection: Connection,
+        connection: ConnectionIO,
         link: int,
         engine: Engine,
         name: str,
         max_size: int,
         resolve: Callable[[str], Node],
     ) -> None: ...
-    def open_accounts(self) -> list[tuple[Node, Account]]: ...
+    def open_accounts(self) -> list[tuple[Node, ProducerCredit]]: ...
 
 class SinkLink(ProducerLink):
     def __init__(
         self,
-        connection: Connection,
+        connection: ConnectionIO,
         link: int,
         engine: Engine,
         name: str,
@@ -115,7 +115,7 @@ class SinkLink(ProducerLink):
     ) -> None: ...
 
 class ConsumerLink(Consumer):
-    connection: Connection
+    connection: ConnectionIO
     engine: Engine
     node: Node
     window: Window
@@ -136,7 +136,7 @@ class ConsumerLink(Consumer):
     channel: int
     def __init__(
         self,
-        connection: Connection,
+        connection: ConnectionIO,
         link: int,
         engine: Engine,
         node: Node,

@@ -12,12 +12,12 @@ from libc.stdlib cimport free, realloc
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker cimport constants
-from broker.amqp.guard.outgoing_frames cimport Direction
+from broker.amqp.guard.outgoing_frames cimport OutgoingFrames
 from broker.amqp.links.proton cimport *
-from broker.amqp.guard.frame_guard cimport Sentry
+from broker.amqp.guard.frame_guard cimport FrameGuard
 from broker.engine.engine cimport Engine
 from broker.engine.node cimport Node
-from broker.flow.ledger cimport Account, Budget, Port
+from broker.flow.ledger cimport ProducerCredit, ConnectionBudget, Port
 from broker.flow.adaptive cimport Adaptive
 from broker.flow.window cimport Shared, Window
 from broker.queues.dispatch cimport Consumer
@@ -25,7 +25,7 @@ from broker.queues.queue cimport Entry
 
 from broker.codec import message as _message
 from broker.codec.bodyscan cimport SHORT, body_start
-from broker.amqp.guard.flow_reply import Ledgerbook
+from broker.amqp.guard.flow_reply import SessionFlowState
 from broker.amqp.guard.stale_flows import StaleFlows
 
 import cproton_ffi as _proton
@@ -81,7 +81,7 @@ cdef enum:
 cdef bytes REFUSED_NAME = b"amqp:resource-limit-exceeded"
 
 
-cdef class Connection:
+cdef class ConnectionIO:
     """One peer's socket and Proton engine.
 
     ``control`` takes every event but deliveries and flow frames: ``control(kind, event)``
@@ -100,12 +100,12 @@ cdef class Connection:
         self.links = set()
         # By session, the bytes that went with their links; None while no link went so.
         self.adrift = None
-        self.incoming = Sentry()
+        self.incoming = FrameGuard()
         self.inflows = []
         self.streams = []
         self.turns = []
-        self.outgoing = Direction()
-        self.book = Ledgerbook(self.incoming, self.outgoing)
+        self.outgoing = OutgoingFrames()
+        self.book = SessionFlowState(self.incoming, self.outgoing)
         self.incoming.sent_on = self.book.sent_on
         self.incoming.most_cost = MOST_COST
         self.session_output = OUTGOING_BYTES
@@ -564,7 +564,7 @@ cdef class Connection:
         self.touch()
 
 
-cdef object drop_delivery(Connection connection, void *link, void *delivery):
+cdef object drop_delivery(ConnectionIO connection, void *link, void *delivery):
     """A delivery on a link that was refused or is being detached: free what it holds."""
     if pn_link_is_sender(link):
         # To settle what it says the last word on would confirm that, and the message is back in its queue.
@@ -577,7 +577,7 @@ cdef object drop_delivery(Connection connection, void *link, void *delivery):
     dismiss(connection, link, delivery)
 
 
-cdef object dismiss(Connection connection, void *link, void *delivery):
+cdef object dismiss(ConnectionIO connection, void *link, void *delivery):
     """It isn't taken, for what its link is detached for. go-amqp reads all but `rejected` as success, a settlement
     without an outcome too; of a flood the rest is released, in ranges. A source that doesn't offer `rejected`
     gets what it offers.
@@ -612,11 +612,11 @@ cdef object discard(void *link, size_t size):
         size -= n
 
 
-cdef class Held:
+cdef class PendingDelivery:
     """A message parked outside its node; its delivery stays unsettled until it is admitted."""
 
 
-cdef class Unwritten:
+cdef class AwaitingSync:
     """Deliveries whose last word waits for the disk, in the order they came, each with its group."""
 
     def __dealloc__(self):
@@ -667,7 +667,7 @@ cdef class Unwritten:
         self.first = self.end = 0
 
     cdef object mark(self):
-        """Let ``Connection.part`` know them: nobody knows yet whether they are on disk."""
+        """Let ``ConnectionIO.part`` know them: nobody knows yet whether they are on disk."""
         cdef long i
         for i in range(self.first, self.end):
             if self.deliveries[i] != NULL:
@@ -678,14 +678,14 @@ cdef class ProducerLink(Port):
     """A link on which the peer sends. ``open_credit`` above 0: credit that promises no room
     (a rejecting node, an anonymous relay), kept at that many less what is held unsettled."""
 
-    def __init__(self, Connection connection, size_t link, Engine engine, str name, long max_size):
+    def __init__(self, ConnectionIO connection, size_t link, Engine engine, str name, long max_size):
         self.connection = connection
         self.link = <void *>link
         self.engine = engine
         self.name = name
         self.max_size = max_size
         self.most_held = self.look_again = engine.large.most
-        self.unwritten = Unwritten()
+        self.unwritten = AwaitingSync()
         self.holding = set()
         self.most_unconfirmed = 1 << 60
         self.refusal = STATE_REJECTED
@@ -722,7 +722,7 @@ cdef class ProducerLink(Port):
             self.connection.touch()
 
     cpdef object admit(self, object parked, long size):
-        cdef Held held = parked
+        cdef PendingDelivery held = parked
         cdef long code
         self.engine.origin = held.account.origin
         if held.node.awaiting is None or self.dead:
@@ -745,7 +745,7 @@ cdef class ProducerLink(Port):
         return max(said - (self.received - self.offered_at), 0)
 
     cpdef object confirm(self, object parked):
-        cdef Held held = parked
+        cdef PendingDelivery held = parked
         if not self.dead:
             self.release_held(held, self.engine.confirmed(held.node, held.bits))
 
@@ -780,19 +780,19 @@ cdef class ProducerLink(Port):
         self.fail("amqp:resource-limit-exceeded", f"{self.unconfirmed} deliveries wait for their settlement")
         return True
 
-    cdef object hold(self, Held held, void *delivery):
+    cdef object hold(self, PendingDelivery held, void *delivery):
         """Its outcome is told later."""
         held.delivery = delivery
         pn_delivery_set_context(delivery, <void *>held)
         self.holding.add(held)
 
-    cdef object let_go(self, Held held):
+    cdef object let_go(self, PendingDelivery held):
         """Its delivery has its outcome, or needs none any more."""
         pn_delivery_set_context(held.delivery, NULL)
         held.delivery = NULL
         self.holding.discard(held)
 
-    cdef object release_held(self, Held held, long code):
+    cdef object release_held(self, PendingDelivery held, long code):
         cdef void *delivery = held.delivery
         if delivery != NULL:
             self.let_go(held)
@@ -1048,8 +1048,8 @@ cdef class ProducerLink(Port):
         self.verdict(delivery, code, data, bits, settled, self.node, self.account)
 
     cdef object verdict(self, void *delivery, long code, bytes data, long bits, bint settled,
-                        Node node, Account account):
-        cdef Held held
+                        Node node, ProducerCredit account):
+        cdef PendingDelivery held
         if code == constants.ACCEPTED:
             if settled:
                 pn_delivery_settle(delivery)
@@ -1069,7 +1069,7 @@ cdef class ProducerLink(Port):
             dismiss(self.connection, self.link, delivery)
             return
         elif code == constants.HOLD:
-            held = Held()
+            held = PendingDelivery()
             held.bits = bits
             held.node = node
             held.account = account
@@ -1077,7 +1077,7 @@ cdef class ProducerLink(Port):
             self.kept += 1
             self.engine.hold_settlement(node, account, held)
         elif code == constants.PARK:
-            held = Held()
+            held = PendingDelivery()
             held.data = data
             held.bits = bits
             held.node = node
@@ -1197,7 +1197,7 @@ cdef class ProducerLink(Port):
         cdef void *context = pn_delivery_get_context(delivery)
         if context != NULL:
             # Held: the peer no longer asks for the outcome, the message is still taken in its turn.
-            self.let_go(<Held>context)
+            self.let_go(<PendingDelivery>context)
         else:
             self.unwritten.strike(delivery)
             if self.unconfirmed > 0:
@@ -1241,9 +1241,9 @@ cdef class ProducerLink(Port):
         if self.account is not None:
             self.close_account(self.node, self.account)
 
-    cdef object close_account(self, Node node, Account account):
+    cdef object close_account(self, Node node, ProducerCredit account):
         """Pre-settled messages are the broker's since they came: parked ones keep their place in line."""
-        cdef Held held
+        cdef PendingDelivery held
         self.engine.forget_held(node, account)
         for parked, _, _ in list(account.parked):
             held = parked
@@ -1274,13 +1274,13 @@ cdef class RelayLink(ProducerLink):
     cdef object resolve
     cdef dict accounts
 
-    def __init__(self, Connection connection, size_t link, Engine engine, str name, long max_size, object resolve):
+    def __init__(self, ConnectionIO connection, size_t link, Engine engine, str name, long max_size, object resolve):
         ProducerLink.__init__(self, connection, link, engine, name, max_size)
         self.resolve = resolve
         self.accounts = {}
 
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
-        cdef Account account
+        cdef ProducerCredit account
         cdef Node node
         cdef long code
         address = _message.address_of(data)
@@ -1339,19 +1339,19 @@ cdef class SinkLink(ProducerLink):
 
     cdef object sink
 
-    def __init__(self, Connection connection, size_t link, Engine engine, str name, long max_size, object sink):
+    def __init__(self, ConnectionIO connection, size_t link, Engine engine, str name, long max_size, object sink):
         ProducerLink.__init__(self, connection, link, engine, name, max_size)
         self.sink = sink
         # A function takes whole messages; max_size bounds them.
         self.most_held = self.look_again = constants.UNBOUNDED
 
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
-        cdef Held held
+        cdef PendingDelivery held
         if self.sink(data, None):
             self.outcome(delivery, constants.ACCEPTED)
             self.renew_open()
             return
-        held = Held()
+        held = PendingDelivery()
         if settled:
             pn_delivery_settle(delivery)
         else:
@@ -1360,7 +1360,7 @@ cdef class SinkLink(ProducerLink):
         if not self.sink(data, lambda: self.handled(held)):
             self.fail("amqp:resource-limit-exceeded", "too many requests wait already")
 
-    def handled(self, Held held):
+    def handled(self, PendingDelivery held):
         """A request that waited has been answered."""
         if not self.dead:
             self.release_held(held, constants.ACCEPTED)
@@ -1369,7 +1369,7 @@ cdef class SinkLink(ProducerLink):
 cdef class ConsumerLink(Consumer):
     """A link on which the broker sends. An unsettled message has a slot; its delivery tag is the slot."""
 
-    def __init__(self, Connection connection, size_t link, Engine engine, Node node, Window window, str name,
+    def __init__(self, ConnectionIO connection, size_t link, Engine engine, Node node, Window window, str name,
                  bint presettled, int channel):
         Consumer.__init__(self)
         self.channel = channel
@@ -1386,7 +1386,7 @@ cdef class ConsumerLink(Consumer):
         self.attached_ns = engine.now_ns
         self.slots = []
         self.free = []
-        self.unwritten = Unwritten()
+        self.unwritten = AwaitingSync()
         connection.numbered += 1
         self.id = f"{connection.owner.id}.{connection.numbered}"
         connection.links.add(self)

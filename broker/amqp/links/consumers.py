@@ -13,7 +13,7 @@ from broker.flow.slow import SlowWatch
 from broker.flow.window import Window
 
 if TYPE_CHECKING:
-    from broker.amqp.control.connection import Peer
+    from broker.amqp.control.connection import ConnectionControl
 
 
 def wanted(window: Window) -> int:
@@ -49,7 +49,7 @@ class Sampler:
         self.engine = engine
         self.sampled_ns = 0
 
-    def sample(self, peers: Iterable[Peer], now_ns: int) -> None:
+    def sample(self, peers: Iterable[ConnectionControl], now_ns: int) -> None:
         """Now is that second."""
         seconds = (now_ns - self.sampled_ns) / SECOND_NS if self.sampled_ns else 1.0
         self.sampled_ns = now_ns
@@ -57,7 +57,7 @@ class Sampler:
             for link in peer.wire.sample(now_ns, max(seconds, 0.001)):
                 self._changed(peer, link)
 
-    def _changed(self, peer: Peer, link: ConsumerLink) -> None:
+    def _changed(self, peer: ConnectionControl, link: ConsumerLink) -> None:
         node, watch = link.node, link.watch
         settings = node.settings
         if watch is None or settings is None:

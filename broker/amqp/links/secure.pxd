@@ -1,5 +1,5 @@
-from broker.amqp.links.connection cimport Connection
+from broker.amqp.links.connection cimport ConnectionIO
 from broker.security.tlsstream cimport TlsStream
 
-cdef class SecureConnection(Connection):
+cdef class SecureConnection(ConnectionIO):
     cdef readonly TlsStream tls

@@ -1,9 +1,9 @@
 from collections.abc import Callable
 
-from broker.amqp.links.connection import Connection, ConsumerLink
+from broker.amqp.links.connection import ConnectionIO, ConsumerLink
 from broker.security.tlsstream import TlsStream
 
-class SecureConnection(Connection):
+class SecureConnection(ConnectionIO):
     tls: TlsStream
     def __init__(
         self,
@@ -13,6 +13,6 @@ class SecureConnection(Connection):
         connection: int,
         collector: int,
         control: Callable[[int, int], None],
-        to_flush: list[Connection],
+        to_flush: list[ConnectionIO],
         answers: list[ConsumerLink],
     ) -> None: ...

@@ -7,10 +7,10 @@ socket brought is handled before the turn ends, but where that costs too much fo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t
 
-from broker.amqp.guard.outgoing_frames cimport Direction
+from broker.amqp.guard.outgoing_frames cimport OutgoingFrames
 from broker.amqp.links.proton cimport *
-from broker.amqp.guard.frame_guard cimport Sentry
-from broker.amqp.links.connection cimport Connection
+from broker.amqp.guard.frame_guard cimport FrameGuard
+from broker.amqp.links.connection cimport ConnectionIO
 from broker.security.tlsstream cimport TlsStream
 
 from broker.security.tlsstream import TlsError
@@ -22,7 +22,7 @@ cdef enum:
     SMALL_RECORD = 24
 
 
-cdef class SecureConnection(Connection):
+cdef class SecureConnection(ConnectionIO):
     """One peer's socket, TLS and Proton engine; ``tls`` has completed its handshake."""
 
     def __init__(self, TlsStream tls, *args):
@@ -34,7 +34,7 @@ cdef class SecureConnection(Connection):
         cdef bint alive
         self.held = False
         try:
-            alive = Connection.pump_in(self)
+            alive = ConnectionIO.pump_in(self)
             if alive and self.holds():
                 self.held = self.unusual = True
         except TlsError as fault:

@@ -15,13 +15,13 @@ from weakref import WeakSet
 from broker.amqp.control.sasl import Handshake
 from broker.config.security import Security
 from broker.security.authentication import BY_PASSWORD, BY_TOKEN, Authentication
-from broker.security.exchange import Accepted, Door, Refused
+from broker.security.exchange import Accepted, ListenerTrust, Refused
 from broker.security.identity import Identity
 from broker.security.throttle import Attempts, key_of
 from broker.security.worker import Worker
 
 if TYPE_CHECKING:
-    from broker.amqp.control.connection import Peer
+    from broker.amqp.control.connection import ConnectionControl
     from broker.security.tokens import TokenRules
 
 SUCCESS, FAILURE = "success", "failure"
@@ -60,7 +60,7 @@ class Admission:
         # Handshakes whose tokens are checked by the issuer that is believed now.
         self._believing: WeakSet[Handshake] = WeakSet()
 
-    def handshake(self, address: str, allow_plain: bool, door: Door, now: Now) -> Handshake:
+    def handshake(self, address: str, allow_plain: bool, door: ListenerTrust, now: Now) -> Handshake:
         """A new client's."""
         blocked = partial(self._blocked, address, now)
         handshake = Handshake(allow_plain, self.authentication, door, blocked)
@@ -119,7 +119,9 @@ class Admission:
             self.attempts.succeeded(address)
         self.totals[mechanism, SUCCESS] += 1
 
-    def reload(self, authentication: Authentication, security: Security, peers: Iterable[Peer]) -> None:
+    def reload(
+        self, authentication: Authentication, security: Security, peers: Iterable[ConnectionControl]
+    ) -> None:
         """Other rules and users hold from now on. Who is there keeps its place with its new groups; who is
         no user any more, or came in by what lets nobody in there any more, has to go.
         """
@@ -148,7 +150,7 @@ class Admission:
             return None
         return self._renewed(handshake.identity, handshake.door)
 
-    def _renewed(self, identity: Identity, door: Door) -> Identity | None:
+    def _renewed(self, identity: Identity, door: ListenerTrust) -> Identity | None:
         users, how = self.authentication.known(), identity.mechanism
         proved = identity.proved or identity.user
         # A password's proof is worth what the user is, by whichever mechanism it came.
@@ -159,7 +161,7 @@ class Admission:
             return replace(identity, groups=users.groups(identity.user))
         return identity
 
-    def _lets_in(self, mechanism: str, door: Door) -> bool:
+    def _lets_in(self, mechanism: str, door: ListenerTrust) -> bool:
         """Whether somebody may come in there by that; '' is without SASL."""
         if not mechanism:
             return self.authentication.lets_anonymous(door)

@@ -24,7 +24,7 @@ MOST_SAVED_NS = 4 * MILLISECOND_NS
 QUIET_NS = 5 * MILLISECOND_NS
 
 
-class Debt:
+class CostMeter:
     """What one connection's frames have cost beyond what it earned."""
 
     __slots__ = ("billed_ns", "costly", "moved", "units")
@@ -44,7 +44,7 @@ class Debt:
         return self.costly
 
 
-class Lane:
+class ControlQuota:
     """The sockets that wait for their slice, by descriptor, and the time they may take.
 
     ``percent`` of the loop's time is theirs while there are messages to move.

@@ -23,10 +23,10 @@ _CLIENT_HELLO = b"\x16\x03"
 _AMQP = b"AMQP"
 
 
-class Greeting:
+class TlsHandshake:
     """One client's TLS until Proton reads it: then ``stream`` does. ``user``: whom its certificate names."""
 
-    def __init__(self, sock: socket.socket, tls: ServerTls, pace: Pace) -> None:
+    def __init__(self, sock: socket.socket, tls: ServerTls, pace: HandshakeBudget) -> None:
         self.stream = TlsStream(sock.fileno(), tls.now.amqp, server_side=True)
         self.user = ""
         self._sock = sock
@@ -86,7 +86,7 @@ class Greeting:
             raise TlsError("no TLS", "the client speaks AMQP without TLS, and this port is for amqps://")
 
 
-class Pace:
+class HandshakeBudget:
     """What handshakes may take of a turn."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from broker.manage.calls import InParts, Steps
+from broker.manage.calls import IncrementalCall, Steps
 
 log = logging.getLogger("sluice.management")
 
@@ -22,14 +22,14 @@ Found = TypeVar("Found")
 Post = Callable[[Callable[[], None]], None]
 
 
-class Ask(Protocol):
+class AskLoop(Protocol):
     """Has a question answered in parts on the loop's thread, and waits for it."""
 
     def __call__(self, question: Callable[[], Steps[Found]], /) -> Found: ...
 
 
 # Makes the whole answer, on the thread.
-Work = Callable[[Ask], bytes]
+Work = Callable[[AskLoop], bytes]
 
 
 class LongAnswers:
@@ -69,4 +69,4 @@ class LongAnswers:
             self._post(lambda done=done, answer=answer: done(answer))  # type: ignore[misc]
 
     def _ask(self, question: Callable[[], Steps[Found]]) -> Found:
-        return InParts(self._post, question, self._charge).wait()
+        return IncrementalCall(self._post, question, self._charge).wait()

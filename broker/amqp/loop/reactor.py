@@ -18,18 +18,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.amqp.container import Container
-from broker.amqp.control.connection import Peer
+from broker.amqp.control.connection import ConnectionControl
 from broker.amqp.control.sasl import Handshake
-from broker.amqp.links.connection import Connection as Wire
+from broker.amqp.links.connection import ConnectionIO as Wire
 from broker.amqp.loop.admission import Admission, why_gone
-from broker.amqp.loop.control_quota import Debt
-from broker.amqp.loop.handshake import Greeting, Pace, is_client_hello
+from broker.amqp.loop.control_quota import CostMeter
+from broker.amqp.loop.handshake import HandshakeBudget, TlsHandshake, is_client_hello
 from broker.amqp.loop.timers import NEVER_NS, Timer
 from broker.config.networks import network_of, written
 from broker.errors import OperatorError, PeerError
 from broker.loggers import SOMEBODY, about
 from broker.security.authentication import Authentication
-from broker.security.exchange import Accepted, Door, Refused
+from broker.security.exchange import Accepted, ListenerTrust, Refused
 
 if TYPE_CHECKING:
     from broker.security.tls import ServerTls
@@ -49,7 +49,7 @@ ACCEPTS = 8
 MILLISECOND_NS = 1_000_000
 
 
-class Guest:
+class ClientSocket:
     """A socket from accept to close; ``peer`` is set once it has authenticated."""
 
     def __init__(
@@ -60,13 +60,13 @@ class Guest:
         self.fd = sock.fileno()
         self.address = address
         self.handshake: Handshake | None = handshake
-        self.peer: Peer | None = None
+        self.peer: ConnectionControl | None = None
         self.armed = False
         self.paused = False
         self.ending = False
         self.closed = False
         self.unsent = b""
-        self.debt = Debt(time.monotonic_ns())
+        self.debt = CostMeter(time.monotonic_ns())
         # When it last took something of what is written to it, while that waits; whether anybody minds.
         self.taken_ns = 0
         self.minded = False
@@ -79,17 +79,19 @@ class Guest:
         # What is to happen to it at a time, each once: nothing, once it is closed.
         self.timers: dict[str, Timer] = {}
         # Its TLS, if it came by a listener that has it.
-        self.greeting: Greeting | None = None
+        self.greeting: TlsHandshake | None = None
 
     def has_moved(self) -> bool:
         """Whether a message of its has come or gone."""
         return self.peer is not None and (self.peer.wire.received or self.peer.wire.sent) > 0
 
 
-class Listener:
+class ListeningSocket:
     """One listening address."""
 
-    def __init__(self, sock: socket.socket, allow_plain: bool, door: Door, tls: ServerTls | None) -> None:
+    def __init__(
+        self, sock: socket.socket, allow_plain: bool, door: ListenerTrust, tls: ServerTls | None
+    ) -> None:
         self.sock = sock
         self.allow_plain = allow_plain
         self.door = door
@@ -109,16 +111,16 @@ class Reactor:
         container.at = self.at
         container.post = self.post
         self.epoll = select.epoll()
-        self.guests: dict[int, Guest] = {}
-        self.listeners: dict[int, Listener] = {}
+        self.guests: dict[int, ClientSocket] = {}
+        self.listeners: dict[int, ListeningSocket] = {}
         self.accepted_total = 0
-        self._pace = Pace()
+        self._pace = HandshakeBudget()
         self._accepting = True
         self.lane = container.lane
         # Connections that aren't open yet, in the order they came.
-        self._knocking: dict[Guest, None] = {}
+        self._knocking: dict[ClientSocket, None] = {}
         # Of whom more has been read than was handled.
-        self._hungry: dict[Guest, None] = {}
+        self._hungry: dict[ClientSocket, None] = {}
         self.longest_turn_ns = 0
         self.timers = container.timers
         self._inbox: deque[Callable[[], None]] = deque()
@@ -142,7 +144,7 @@ class Reactor:
     # --- setting up and running
 
     def listen(
-        self, host: str, port: int, allow_plain: bool, door: Door, tls: ServerTls | None = None
+        self, host: str, port: int, allow_plain: bool, door: ListenerTrust, tls: ServerTls | None = None
     ) -> int:
         """Listen on an address; the port it got. OperatorError if it is taken or not ours."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -154,7 +156,7 @@ class Reactor:
         except OSError as fault:
             sock.close()
             raise OperatorError(f"cannot listen on {host}:{port}: {fault.strerror}") from fault
-        self.listeners[sock.fileno()] = Listener(sock, allow_plain, door, tls)
+        self.listeners[sock.fileno()] = ListeningSocket(sock, allow_plain, door, tls)
         self.epoll.register(sock.fileno(), select.EPOLLIN)
         got: int = sock.getsockname()[1]
         return got
@@ -168,7 +170,12 @@ class Reactor:
             del self.listeners[fd]
 
     def adopt(
-        self, sock: socket.socket, address: str, allow_plain: bool, door: Door, gone: Callable[[], None]
+        self,
+        sock: socket.socket,
+        address: str,
+        allow_plain: bool,
+        door: ListenerTrust,
+        gone: Callable[[], None],
     ) -> bool:
         """Take a connected socket as if it had been accepted here; if there is no room it is closed: false.
 
@@ -183,7 +190,7 @@ class Reactor:
         """Call ``function(now_ns)`` at a monotonic time."""
         self.timers.at(when_ns, function)
 
-    def _at(self, when_ns: int, guest: Guest, why: str, function: Callable[[int], None]) -> None:
+    def _at(self, when_ns: int, guest: ClientSocket, why: str, function: Callable[[int], None]) -> None:
         """The same unless the guest is closed by then, in place of what was to be for the same reason."""
         if why in guest.timers:
             self.timers.drop(guest.timers[why])
@@ -282,7 +289,7 @@ class Reactor:
         elif fd == self._store_bell:
             self.engine.attend_store()
 
-    def _read(self, guest: Guest, peer: Peer, now_ns: int) -> None:
+    def _read(self, guest: ClientSocket, peer: ConnectionControl, now_ns: int) -> None:
         wire = peer.wire
         if not wire.pump_in():
             guest.ending = True
@@ -293,7 +300,7 @@ class Reactor:
         else:
             self.lane.moved_ns = now_ns
 
-    def _weigh(self, guest: Guest, wire: Wire, now_ns: int) -> None:
+    def _weigh(self, guest: ClientSocket, wire: Wire, now_ns: int) -> None:
         """What its frames cost, and whether it is served with everybody else."""
         incoming = wire.incoming
         moved = wire.received + wire.sent
@@ -328,7 +335,7 @@ class Reactor:
         lane = self.lane
         return not lane.waiting and (lane.may_serve(now_ns) or lane.is_quiet(now_ns))
 
-    def _deferred(self, guest: Guest, mask: int, now_ns: int) -> bool:
+    def _deferred(self, guest: ClientSocket, mask: int, now_ns: int) -> bool:
         """Whether it is left to the lane."""
         if mask & (select.EPOLLHUP | select.EPOLLERR):
             return False
@@ -339,7 +346,7 @@ class Reactor:
         self._defer_guest(guest)
         return True
 
-    def _defer_guest(self, guest: Guest) -> None:
+    def _defer_guest(self, guest: ClientSocket) -> None:
         if not guest.deferred:
             guest.deferred = guest.aside = True
             self.epoll.modify(guest.fd, select.EPOLLOUT if guest.armed else 0)
@@ -349,14 +356,14 @@ class Reactor:
         self.epoll.modify(fd, 0)
         self.lane.put(fd)
 
-    def _take_up(self, guest: Guest) -> None:
+    def _take_up(self, guest: ClientSocket) -> None:
         """It is read like everybody else again."""
         guest.deferred = False
         guest.aside = not guest.has_moved()
         self.epoll.modify(guest.fd, self._interest(guest))
 
     @staticmethod
-    def _interest(guest: Guest) -> int:
+    def _interest(guest: ClientSocket) -> int:
         reads = 0 if guest.paused or guest.deferred else select.EPOLLIN
         return reads | (select.EPOLLOUT if guest.armed else 0)
 
@@ -404,7 +411,7 @@ class Reactor:
         except Exception:
             log.exception("a management request failed")
 
-    def _serve(self, guest: Guest, now_ns: int) -> None:
+    def _serve(self, guest: ClientSocket, now_ns: int) -> None:
         peer = guest.peer
         try:
             if peer is not None and not guest.ending and not guest.paused:
@@ -416,7 +423,7 @@ class Reactor:
         except Exception as fault:  # noqa: BLE001 - one connection's bug is that connection's end
             self._crash(guest, fault)
 
-    def _unblocked(self, peer: Peer) -> None:
+    def _unblocked(self, peer: ConnectionControl) -> None:
         peer.wire.blocked = False
         peer.wire.mark()
         for link in peer.wire.links:
@@ -479,7 +486,7 @@ class Reactor:
             if (wire.incoming.more or wire.held) and not guest.paused and not guest.deferred:
                 self._hungry[guest] = None
 
-    def _mind(self, guest: Guest) -> None:
+    def _mind(self, guest: ClientSocket) -> None:
         """Cut it off once it has taken nothing for as long as it may."""
         most_ns = self.container.settings.limits.send_timeout_ms * MILLISECOND_NS
         if not most_ns or guest.minded:
@@ -509,7 +516,7 @@ class Reactor:
 
     # --- connections
 
-    def _accept(self, listener: Listener, now_ns: int) -> None:
+    def _accept(self, listener: ListeningSocket, now_ns: int) -> None:
         for _ in range(ACCEPTS):
             try:
                 sock, (host, port, *_rest) = listener.sock.accept()
@@ -522,7 +529,7 @@ class Reactor:
             came = written(host, port), listener.allow_plain, listener.door
             self._welcome(sock, *came, tls=listener.tls)
 
-    def _pause(self, listener: Listener, now_ns: int) -> None:
+    def _pause(self, listener: ListeningSocket, now_ns: int) -> None:
         """Out of descriptors or memory: stop accepting for a moment instead of spinning on it."""
         fd = listener.sock.fileno()
         self.epoll.modify(fd, 0)
@@ -538,7 +545,7 @@ class Reactor:
         sock: socket.socket,
         address: str,
         allow_plain: bool,
-        door: Door,
+        door: ListenerTrust,
         gone: Callable[[], None] | None = None,
         tls: ServerTls | None = None,
     ) -> bool:
@@ -555,9 +562,9 @@ class Reactor:
             self._turn_out_oldest()
         sock.setblocking(False)
         handshake = self.admission.handshake(address, allow_plain, door, time.monotonic_ns)
-        guest = Guest(sock, address, handshake, gone)
+        guest = ClientSocket(sock, address, handshake, gone)
         if tls is not None:
-            guest.greeting = Greeting(sock, tls, self._pace)
+            guest.greeting = TlsHandshake(sock, tls, self._pace)
         self.accepted_total += 1
         self.guests[guest.fd] = guest
         self._knocking[guest] = None
@@ -590,7 +597,7 @@ class Reactor:
         self.container.quotas.refuse("max_handshakes")
         self._close(oldest)
 
-    def _on_handshake(self, guest: Guest, mask: int) -> None:
+    def _on_handshake(self, guest: ClientSocket, mask: int) -> None:
         """Before authentication, and after the last word: plain socket reads, nothing reaches Proton."""
         if guest.greeting is not None and not guest.ending:
             self._on_greeting(guest, guest.greeting)
@@ -608,7 +615,7 @@ class Reactor:
             return
         self._go_on(guest, guest.handshake, guest.handshake.feed(data))
 
-    def _on_greeting(self, guest: Guest, greeting: Greeting) -> None:
+    def _on_greeting(self, guest: ClientSocket, greeting: TlsHandshake) -> None:
         """The same through TLS, to the end of what has been read: epoll doesn't know of what TLS holds."""
         handshake = guest.handshake
         try:
@@ -630,7 +637,7 @@ class Reactor:
             log.info("%s: refused: %s", guest.address, why, extra=about(guest.address, reason=why))
             self._linger(guest)
 
-    def _go_on(self, guest: Guest, handshake: Handshake, answer: bytes) -> None:
+    def _go_on(self, guest: ClientSocket, handshake: Handshake, answer: bytes) -> None:
         """Send a handshake's answer, and do what it has come to."""
         if handshake.is_settled:
             self.admission.settled(handshake, guest.address, time.monotonic_ns())
@@ -647,7 +654,7 @@ class Reactor:
         elif handshake.work is not None:
             self._wait_for_work(guest, handshake)
 
-    def _wait_for_work(self, guest: Guest, handshake: Handshake) -> None:
+    def _wait_for_work(self, guest: ClientSocket, handshake: Handshake) -> None:
         """Nothing is read from it meanwhile; its deadline goes on."""
         self.epoll.modify(guest.fd, 0)
 
@@ -660,7 +667,7 @@ class Reactor:
 
         self.admission.work(handshake, guest.address, time.monotonic_ns, self.post, done)
 
-    def _send(self, guest: Guest, data: bytes) -> bool:
+    def _send(self, guest: ClientSocket, data: bytes) -> bool:
         """A handshake's few bytes fit any socket's buffer; a peer that doesn't take them is let go."""
         if guest.greeting is not None:
             return guest.greeting.stream.say(data)
@@ -669,7 +676,7 @@ class Reactor:
         except OSError:
             return False
 
-    def _introduce(self, guest: Guest) -> None:
+    def _introduce(self, guest: ClientSocket) -> None:
         handshake = guest.handshake
         if handshake is None or handshake.identity is None:
             return
@@ -680,7 +687,7 @@ class Reactor:
             self._linger(guest)
             return
         tls = None if guest.greeting is None else guest.greeting.stream
-        peer = Peer(self.container, guest.fd, guest.address, identity, tls)
+        peer = ConnectionControl(self.container, guest.fd, guest.address, identity, tls)
         peer.door = handshake.door
         if handshake.seconds:
             guest.until_ns = time.monotonic_ns() + int(handshake.seconds * 1e9)
@@ -699,13 +706,13 @@ class Reactor:
             # What was read behind the handshake is held there, and epoll doesn't know of it.
             self._on_ready(guest.fd, select.EPOLLIN, self.engine.now_ns)
 
-    def _opened(self, guest: Guest) -> None:
+    def _opened(self, guest: ClientSocket) -> None:
         self._knocking.pop(guest, None)
         if "open" in guest.timers:
             self.timers.drop(guest.timers.pop("open"))
         self._at(self.engine.now_ns, guest, "tick", lambda now: self._tick(guest, now))
 
-    def _tick(self, guest: Guest, now_ns: int) -> None:
+    def _tick(self, guest: ClientSocket, now_ns: int) -> None:
         """Idle timeouts both ways, known once the peer has opened; Proton says when to ask it again."""
         if guest.closed or guest.ending or guest.peer is None:
             return
@@ -718,7 +725,7 @@ class Reactor:
         again = max(again, now_ns + MILLISECOND_NS)
         self._at(again, guest, "tick", lambda now: self._tick(guest, now))
 
-    def _crash(self, guest: Guest, fault: BaseException) -> None:
+    def _crash(self, guest: ClientSocket, fault: BaseException) -> None:
         peer = guest.peer
         if peer is None:
             return
@@ -730,7 +737,7 @@ class Reactor:
             log.exception("%s: could not be closed in order", guest.address, extra=about(guest.address))
         self._linger(guest)
 
-    def _linger(self, guest: Guest) -> None:
+    def _linger(self, guest: ClientSocket) -> None:
         """Our last word is said: wait a moment for the peer to hear it, then close the socket.
 
         Closing at once with unread input would make the kernel send a reset, which can overtake
@@ -751,7 +758,7 @@ class Reactor:
         self.lane.drop(guest.fd)
         self._at(time.monotonic_ns() + LINGER_NS, guest, "end", lambda _: self._close(guest))
 
-    def _part(self, guest: Guest) -> None:
+    def _part(self, guest: ClientSocket) -> None:
         if guest.handshake is not None:
             guest.handshake.work = None
         peer, guest.peer, guest.handshake = guest.peer, None, None
@@ -765,7 +772,7 @@ class Reactor:
             if not guest.aside:
                 self.lane.charge(time.monotonic_ns() - began_ns)
 
-    def _close(self, guest: Guest) -> None:
+    def _close(self, guest: ClientSocket) -> None:
         if guest.closed:
             return
         guest.closed = True
@@ -800,11 +807,11 @@ class Reactor:
             else:
                 peer.close(condition, text)
 
-    def _hears_no_close(self, guest: Guest, peer: Peer) -> bool:
+    def _hears_no_close(self, guest: ClientSocket, peer: ConnectionControl) -> bool:
         """Whether it may be Proton for Python, which doesn't speak over WebSockets."""
         return peer.is_open and guest.gone is None and not peer.names_its_product
 
-    def _has_sent_all(self, peer: Peer) -> bool:
+    def _has_sent_all(self, peer: ConnectionControl) -> bool:
         peer.wire.pump_out()
         return not peer.wire.blocked
 

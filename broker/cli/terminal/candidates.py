@@ -70,14 +70,14 @@ def of_words(words: Sequence[str]) -> list[str]:
         return _starting(part, ((verb, text) for verb, (_, text) in VERBS.items()))
     if before[0] not in VERBS:
         return []
-    reading = Reading(verb_of(before[0])[1])
+    reading = LineReading(verb_of(before[0])[1])
     for word in before[1:]:
         reading.take(word)
     return _of_reading(reading, part)
 
 
 @dataclass(slots=True)
-class Reading:
+class LineReading:
     """How far a line has been read: the parser of the sub-command, what of it is still open."""
 
     parser: argparse.ArgumentParser
@@ -143,7 +143,7 @@ def flag_of(parser: argparse.ArgumentParser, word: str) -> argparse.Action | Non
     return found[0] if len(found) == 1 else None
 
 
-def _of_reading(reading: Reading, part: str) -> list[str]:
+def _of_reading(reading: LineReading, part: str) -> list[str]:
     if reading.awaited is not None:
         return _of_action(reading, reading.awaited, part)
     if part.startswith("--") and "=" in part:
@@ -162,7 +162,7 @@ def _of_reading(reading: Reading, part: str) -> list[str]:
     return _of_action(reading, reading.open[0], part) if reading.open else []
 
 
-def _of_action(reading: Reading, action: argparse.Action, part: str) -> list[str]:
+def _of_action(reading: LineReading, action: argparse.Action, part: str) -> list[str]:
     if isinstance(action, argparse._SubParsersAction):
         return _starting(part, ((each.dest, each.help or "") for each in action._choices_actions))
     if action.choices is not None:
@@ -173,7 +173,7 @@ def _of_action(reading: Reading, action: argparse.Action, part: str) -> list[str
     return _starting(part, ((name, "") for name in _names(reading, action, called)))
 
 
-def _names(reading: Reading, action: argparse.Action, called: str) -> Iterable[str]:
+def _names(reading: LineReading, action: argparse.Action, called: str) -> Iterable[str]:
     kinds = NAMED.get(called, ())
     if action.dest == "node":
         kinds = ("queue", "topic")

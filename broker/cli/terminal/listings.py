@@ -11,7 +11,7 @@ from broker.cli.terminal.table import Column, limit, number, size_limit, text
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class EntityListing:
     """The kinds of entity in it, how they are shown and the attribute a filter is about."""
 
     kinds: tuple[str, ...]
@@ -45,13 +45,13 @@ POLICIES = (
     text("from", "origin"),
 )
 
-LISTINGS: dict[str, Listing] = {
-    "queues": Listing(("queue",), NODES),
-    "exchanges": Listing(("topic",), NODES),
-    "list": Listing(("queue", "topic"), NODES),
-    "subscriptions": Listing(("subscription",), NODES),
-    "bindings": Listing(("binding",), BINDINGS, "source"),
-    "policies": Listing(("policy",), POLICIES, "match"),
+LISTINGS: dict[str, EntityListing] = {
+    "queues": EntityListing(("queue",), NODES),
+    "exchanges": EntityListing(("topic",), NODES),
+    "list": EntityListing(("queue", "topic"), NODES),
+    "subscriptions": EntityListing(("subscription",), NODES),
+    "bindings": EntityListing(("binding",), BINDINGS, "source"),
+    "policies": EntityListing(("policy",), POLICIES, "match"),
 }
 HELP = {
     "queues": "queues",
@@ -65,7 +65,7 @@ HELP = {
 
 def show(args: argparse.Namespace) -> int:
     """Prints ``args.listing``."""
-    listing: Listing = args.listing
+    listing: EntityListing = args.listing
     wanted = table.attributes(listing.columns)
     with ask.connect(args) as management:
         found = [row for kind in listing.kinds for row in ask.rows(management, kind, wanted)]

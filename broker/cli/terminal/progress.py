@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 EVERY_S = 0.1
 
 
-class Bar:
+class ProgressBar:
     """A bar on stderr while the block runs; ``show`` may be called per message."""
 
     def __init__(self, title: str, total: int | None, *, wanted: bool = True) -> None:
@@ -23,7 +23,7 @@ class Bar:
         self._task: TaskID | None = None
         self._next_s = 0.0
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         if self._wanted:
             self._start()
         return self

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 from broker.cli.main import UsageError
 from broker.cli.terminal import arguments, table
 from broker.cli.terminal.printable import printable
-from broker.cli.terminal.progress import Bar
+from broker.cli.terminal.progress import ProgressBar
 from broker.errors import OperatorError
 from broker.units import parse_size
 
 if TYPE_CHECKING:
-    from broker.manage.advise.candidates import Advice, Grid, Trial
-    from broker.manage.advise.history import History
+    from broker.manage.advise.candidates import CandidateResults, Grid, Trial
+    from broker.manage.advise.history import FlowHistory
     from broker.manage.advise.trace import Trace
 
 SPARK = 24
@@ -124,7 +124,7 @@ def _recorded(args: argparse.Namespace) -> tuple[Trace, list[str], list[str]]:
     return recover(history), archive.notes, hints(history)
 
 
-def _chosen(name: str | None, nodes: Mapping[str, History]) -> History:
+def _chosen(name: str | None, nodes: Mapping[str, FlowHistory]) -> FlowHistory:
     """The node meant: the one named, or the only one that had any load."""
     if name is not None and name not in nodes:
         known = ", ".join(map(printable, sorted(nodes))) or "none"
@@ -140,7 +140,7 @@ def _chosen(name: str | None, nodes: Mapping[str, History]) -> History:
     return busy[0]
 
 
-def _tried(args: argparse.Namespace, trace: Trace) -> Advice:
+def _tried(args: argparse.Namespace, trace: Trace) -> CandidateResults:
     from broker.manage.advise.candidates import Grid, advise, explain
     from broker.manage.advise.replay import Clients
 
@@ -151,7 +151,7 @@ def _tried(args: argparse.Namespace, trace: Trace) -> Advice:
     if any(grid.stop_counts + grid.resume_counts) and any(grid.stop_sizes + grid.resume_sizes):
         raise UsageError("try thresholds in messages or in bytes, not both at a time")
     clients = Clients(rtt_ns) if trace.measured is None else explain(trace, rtt_ns)
-    with Bar("trying candidates", 1000, wanted=not args.json) as bar:
+    with ProgressBar("trying candidates", 1000, wanted=not args.json) as bar:
         return advise(
             trace,
             grid,
@@ -160,7 +160,7 @@ def _tried(args: argparse.Namespace, trace: Trace) -> Advice:
         )
 
 
-def _draw(name: str, advice: Advice) -> None:
+def _draw(name: str, advice: CandidateResults) -> None:
     from broker.manage.advise.picture import svg
 
     try:
@@ -172,7 +172,7 @@ def _draw(name: str, advice: Advice) -> None:
 # --- printing
 
 
-def told(advice: Advice, *, blocks: bool) -> str:
+def told(advice: CandidateResults, *, blocks: bool) -> str:
     """The load, the table, the picture and the policy, for a reader."""
     from broker.manage.advise import picture
     from broker.manage.advise.candidates import snippet
@@ -197,7 +197,7 @@ def told(advice: Advice, *, blocks: bool) -> str:
     )
 
 
-def _of_the_load(advice: Advice) -> str:
+def _of_the_load(advice: CandidateResults) -> str:
     from broker.manage.advise.picture import amount
 
     trace, unlimited = advice.trace, advice.unlimited
@@ -237,7 +237,7 @@ def _columns() -> list[table.Column]:
     ]
 
 
-def _ordered(advice: Advice) -> list[Trial]:
+def _ordered(advice: CandidateResults) -> list[Trial]:
     """By thresholds, then by windows."""
     from broker.manage.advise.picture import resume_of, stop_of
 
@@ -249,7 +249,7 @@ def _ordered(advice: Advice) -> list[Trial]:
     return sorted(advice.trials, key=place)
 
 
-def _row(trial: Trial, advice: Advice, ramp: str) -> dict[str, object]:
+def _row(trial: Trial, advice: CandidateResults, ramp: str) -> dict[str, object]:
     from broker.manage.advise.picture import amount, resume_of, series, spark, stop_of
 
     candidate, outcome, by_size = trial.candidate, trial.outcome, advice.by_size
@@ -270,7 +270,7 @@ def _row(trial: Trial, advice: Advice, ramp: str) -> dict[str, object]:
     }
 
 
-def as_object(advice: Advice, notes: list[str], hints: list[str]) -> dict[str, object]:
+def as_object(advice: CandidateResults, notes: list[str], hints: list[str]) -> dict[str, object]:
     """All of it for programs."""
     from broker.manage.advise.candidates import snippet
 

@@ -29,7 +29,7 @@ PATTERN = "*>#"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class AddressedNode:
     """What is, or would be, at an address."""
 
     name: str
@@ -50,7 +50,7 @@ def asking(args: argparse.Namespace) -> Iterator[Management | None]:
             management.close()
 
 
-def at(management: Management | None, address: str, kind: str = "") -> Node | None:
+def at(management: Management | None, address: str, kind: str = "") -> AddressedNode | None:
     """The node that a client means by an address; None for a pattern, and where the broker may not be asked.
     ``kind`` is what it becomes if it isn't there, where the verb says so.
     """
@@ -61,7 +61,7 @@ def at(management: Management | None, address: str, kind: str = "") -> Node | No
         answer = ask.operation(management, "explain", address=name)
         is_there = bool(answer.get("exists", True))
         found = str(answer.get("kind", "node"))
-        return Node(name, found if is_there else kind or found, is_there)
+        return AddressedNode(name, found if is_there else kind or found, is_there)
     return None
 
 
@@ -92,7 +92,7 @@ def require(management: Management, name: str) -> None:
         raise OperatorError(f"no queue, topic or subscription {name!r}{similar(name, known)}")
 
 
-def tell_created(management: Management | None, verb: str, *wanted: Node | None) -> None:
+def tell_created(management: Management | None, verb: str, *wanted: AddressedNode | None) -> None:
     """A line on stderr for each node that was not there before the verb attached to it."""
     if management is None:
         return
@@ -118,7 +118,7 @@ def why_blocked(management: Management | None, address: str, container: str) -> 
     return ""
 
 
-def unrouted(management: Management | None, node: Node | None) -> int | None:
+def unrouted(management: Management | None, node: AddressedNode | None) -> int | None:
     """How many messages of a topic no subscription took; None of another node, or if nobody knows."""
     if management is None or node is None or node.kind != "topic":
         return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from broker.cli.main import REFUSED
 from broker.cli.terminal import arguments
 from broker.cli.terminal.printable import printable, safe
-from broker.cli.terminal.progress import Bar
+from broker.cli.terminal.progress import ProgressBar
 from broker.cli.verbs import nodes
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             node = nodes.at(management, args.address)
             receiver = connection.receiver(args.address, credit=args.credit, limit=args.count)
             nodes.tell_created(management, "receive", node)
-        tally = Tally(time.monotonic())
+        tally = ReceiveProgress(time.monotonic())
         try:
             _receive(args, connection, receiver, tally)
         finally:
@@ -66,17 +66,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 @dataclass(slots=True)
-class Tally:
+class ReceiveProgress:
     """How far it has come; told even when an interrupt or the broker ends it."""
 
     begin_s: float
     taken: int = 0
 
 
-def _receive(args: argparse.Namespace, connection: Connection, receiver: Receiver, tally: Tally) -> None:
+def _receive(
+    args: argparse.Namespace, connection: Connection, receiver: Receiver, tally: ReceiveProgress
+) -> None:
     """Takes and prints; a connection that ends while waiting raises why."""
     quiet = args.no_output or not sys.stdout.isatty()
-    with Bar(f"from {printable(args.address)}", args.count, wanted=quiet and not args.json) as bar:
+    with ProgressBar(f"from {printable(args.address)}", args.count, wanted=quiet and not args.json) as bar:
         while not args.count or tally.taken < args.count:
             if args.rate:
                 connection.wait_until(

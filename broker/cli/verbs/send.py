@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 from broker.cli.main import INTERRUPTED, REFUSED, USAGE, UsageError
 from broker.cli.terminal import arguments, rows
 from broker.cli.terminal.printable import printable
-from broker.cli.terminal.progress import Bar
+from broker.cli.terminal.progress import ProgressBar
 from broker.cli.verbs import nodes
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
             nodes.tell_created(management, "send", node)
             lost_before = nodes.unrouted(management, node)
         begin_s = time.monotonic()
-        status, fault = _send(args, file, connection, Waiting(args, sender, container))
+        status, fault = _send(args, file, connection, WaitNotice(args, sender, container))
         summary = _summary(sender, time.monotonic() - begin_s, fault)
     _tell_lost(args, node, lost_before)
     print(json.dumps(summary) if args.json else _told(sender, summary), flush=True)
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     return status
 
 
-class Waiting:
+class WaitNotice:
     """A sender that says, once each time, that it has been waiting for a while, and for what."""
 
     def __init__(self, args: argparse.Namespace, sender: Sender, container: str) -> None:
@@ -132,7 +132,7 @@ class Waiting:
         print(f"sluice send: {text}{': ' if reason else ''}{reason}", file=sys.stderr, flush=True)
 
 
-def _tell_lost(args: argparse.Namespace, node: nodes.Node | None, before: int | None) -> None:
+def _tell_lost(args: argparse.Namespace, node: nodes.AddressedNode | None, before: int | None) -> None:
     """Says how many messages nobody had subscribed to; those of others at the same time are among them."""
     if node is None or before is None:
         return
@@ -145,7 +145,7 @@ def _tell_lost(args: argparse.Namespace, node: nodes.Node | None, before: int | 
 
 
 def _send(
-    args: argparse.Namespace, file: TextIO | None, connection: Connection, waiting: Waiting
+    args: argparse.Namespace, file: TextIO | None, connection: Connection, waiting: WaitNotice
 ) -> tuple[int, str | None]:
     """The exit status and what went wrong; outcomes of what was sent are waited for either way."""
     from broker.client.errors import ClientError
@@ -173,7 +173,7 @@ def _judged(sender: Sender, fault: BaseException | None) -> tuple[int, str | Non
 
 
 def _send_all(
-    args: argparse.Namespace, file: TextIO | None, connection: Connection, waiting: Waiting
+    args: argparse.Namespace, file: TextIO | None, connection: Connection, waiting: WaitNotice
 ) -> None:
     from broker.codec import sections
 
@@ -185,7 +185,7 @@ def _send_all(
     # Lines that trickle in must not wait here for company.
     every = 1 if "-" in (args.csv, args.jsonl) else PUMP_EVERY
     begin_s = time.monotonic()
-    with Bar(f"to {printable(args.address)}", total, wanted=not args.json) as bar:
+    with ProgressBar(f"to {printable(args.address)}", total, wanted=not args.json) as bar:
         for number, body in enumerate(_bodies(args, file)):
             if args.rate:
                 connection.wait_until(lambda: False, begin_s + number / args.rate - time.monotonic())

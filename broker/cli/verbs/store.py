@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from broker.cli.main import UsageError
 from broker.cli.terminal import arguments, ask, table
 from broker.cli.terminal.printable import printable
-from broker.cli.terminal.progress import Bar
+from broker.cli.terminal.progress import ProgressBar
 
 if TYPE_CHECKING:
     from broker.store.check import Report
@@ -66,7 +66,7 @@ def _read(args: argparse.Namespace) -> int:
     from broker.store.check import check, stats
 
     look = check if args.action == "check" else stats
-    with Bar(f"reading {args.data}", None) as bar:
+    with ProgressBar(f"reading {args.data}", None) as bar:
         report = look(args.data, lambda done, total: bar.show(done, f"of {total}"))
     print(table.as_json(asdict(report)) if args.json else _told(report))
     return 0

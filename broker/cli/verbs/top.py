@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """Until q, an interrupt or the count."""
     state = Board(sort=BY[args.by], pattern=args.filter, everything=args.all)
     with ask.connect(args) as management:
-        watcher = Watcher(management, state)
+        watcher = BoardWatcher(management, state)
         if sys.stdout.isatty() and sys.stdin.isatty() and not args.json:
             _on_screen(watcher, args, state)
         else:
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class BoardReading:
     """The broker and its nodes at one moment: as many as may be shown, and how many there are."""
 
     broker: table.Row
@@ -75,18 +75,18 @@ class Look:
     count: int
 
 
-class Watcher:
+class BoardWatcher:
     """Asks the broker for what a board shows; it sorts and filters, so thousands of nodes cost little."""
 
     def __init__(self, management: Management, state: Board) -> None:
         self._management = management
         self._state = state
 
-    def look(self, most: int) -> Look:
+    def look(self, most: int) -> BoardReading:
         """One round of questions; at least the first so many nodes."""
         [broker] = ask.rows(self._management, "broker", board.BROKER_ATTRIBUTES)
         rows, count = self._all() if self._state.everything else self._first(most)
-        return Look(broker, self._state.wanted(rows), count)
+        return BoardReading(broker, self._state.wanted(rows), count)
 
     def _first(self, most: int) -> tuple[list[ask.Row], int]:
         asked = self._state.asked, self._state.pattern
@@ -102,7 +102,7 @@ def _turns(args: argparse.Namespace) -> Iterator[int]:
     return iter(range(args.count)) if args.count else count()
 
 
-def _in_print(watcher: Watcher, args: argparse.Namespace) -> None:
+def _in_print(watcher: BoardWatcher, args: argparse.Namespace) -> None:
     for turn in _turns(args):
         if turn:
             time.sleep(args.interval)
@@ -115,14 +115,14 @@ def _in_print(watcher: Watcher, args: argparse.Namespace) -> None:
             print(*board.head(now.broker), shown, "", sep="\n", flush=True)
 
 
-def _on_screen(watcher: Watcher, args: argparse.Namespace, state: Board) -> None:
+def _on_screen(watcher: BoardWatcher, args: argparse.Namespace, state: Board) -> None:
     from rich.live import Live
 
     from broker.cli.terminal.keyboard import Keyboard
 
     with Keyboard() as keyboard, Live(screen=True, auto_refresh=False) as live:
 
-        def look() -> Look:
+        def look() -> BoardReading:
             return watcher.look(state.first + live.console.height)
 
         def draw() -> None:
@@ -143,7 +143,7 @@ def _on_screen(watcher: Watcher, args: argparse.Namespace, state: Board) -> None
                     draw()
 
 
-def drawn(now: Look, state: Board, url: str, width: int, height: int) -> RenderableType:
+def drawn(now: BoardReading, state: Board, url: str, width: int, height: int) -> RenderableType:
     """The whole screen."""
     from rich.console import Group
     from rich.text import Text

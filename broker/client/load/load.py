@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from broker.client.load.loop import Loop
+from broker.client.load.loop import LoadLoop
 from broker.codec import sections
 from broker.errors import OperatorError, SluiceError
 
@@ -99,7 +99,7 @@ class Mark:
     usage: Usage | None
 
 
-class Run:
+class LoadRun:
     """One job from connecting to the result; ``progress`` gets a dict each second measured."""
 
     def __init__(self, job: Job, progress: Progress = lambda _: None) -> None:
@@ -108,7 +108,7 @@ class Run:
         self.per_second: list[dict[str, object]] = []
         self.stalled = False
         body = bytes(97 + i % 26 for i in range(job.body))
-        self.loop = Loop(
+        self.loop = LoadLoop(
             secrets.randbits(63),
             sections.header(durable=job.durable) + sections.binary_body(body),
             job.body,
@@ -275,7 +275,7 @@ def main() -> int:
         sys.stdout.flush()
 
     try:
-        write({"result": Run(read_job(sys.stdin.read()), write).run()})
+        write({"result": LoadRun(read_job(sys.stdin.read()), write).run()})
     except SluiceError as error:
         write({"error": str(error)})
         return 1

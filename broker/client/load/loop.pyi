@@ -1,4 +1,4 @@
-class Loop:
+class LoadLoop:
     measuring: bool
     sending: bool
     def __init__(

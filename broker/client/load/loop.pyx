@@ -157,7 +157,7 @@ cdef bint is_repeat(Seen *seen, uint64_t seq) noexcept nogil:
     return False
 
 
-cdef class Loop:
+cdef class LoadLoop:
     """All connections of one run. Counters may be read between two calls of ``spin``."""
 
     cdef Peer *peers

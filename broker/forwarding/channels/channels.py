@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 
 from broker.config.forwards import ChannelDefinition
-from broker.engine.deferred import Awaiting, channel_settings
+from broker.engine.deferred import DeferredSettlement, channel_settings
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError
@@ -101,7 +101,7 @@ class Channels:
         )
         engine.add_consumer(node, channel)
         if topic.awaiting is None:
-            topic.awaiting = Awaiting(engine, topic)
+            topic.awaiting = DeferredSettlement(engine, topic)
         topic.awaiting.channels.append(node)
         self.running[definition.name] = channel
         self._sockets[definition.name] = sock

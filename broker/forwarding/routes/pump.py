@@ -42,7 +42,7 @@ class Source(Protocol):
     ) -> None: ...
 
 
-class Target(Protocol):
+class SendTarget(Protocol):
     """The part of a client's sender that is used here."""
 
     @property
@@ -58,7 +58,7 @@ class Target(Protocol):
     def outcomes(self) -> list[tuple[int, str, bool, bool, str, str]]: ...
 
 
-class Counts:
+class RouteCounts:
     """What passed, over all connections of a route."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Pump:
     """
 
     def __init__(
-        self, source: Source, target: Target, window: int, counts: Counts, last_taker: bool = False
+        self, source: Source, target: SendTarget, window: int, counts: RouteCounts, last_taker: bool = False
     ) -> None:
         self.source = source
         self.target = target

@@ -21,7 +21,7 @@ from broker.client.tls import Credentials
 from broker.config.forwards import RouteDefinition
 from broker.errors import SluiceError
 from broker.forwarding.routes.backoff import Backoff
-from broker.forwarding.routes.pump import MS, Counts, Pump
+from broker.forwarding.routes.pump import MS, Pump, RouteCounts
 
 log = logging.getLogger("sluice.routes")
 
@@ -53,7 +53,7 @@ class Route:
         last_taker: bool = False,
     ) -> None:
         self.definition = definition
-        self.counts = Counts()
+        self.counts = RouteCounts()
         self.connects = 0
         self.state = CONNECTING
         self.since_ns = time.monotonic_ns()

@@ -38,10 +38,10 @@ from broker.http.api import (
     session,
     subscriptions,
 )
-from broker.http.api.desk import Desk, answer
+from broker.http.api.desk import RequestContext, answer
 from broker.http.api.guard import READS, Guard
 from broker.http.api.live import Pulse
-from broker.http.server.reception import CALLER, NOBODY, Caller, Reception, Turned
+from broker.http.server.reception import CALLER, NOBODY, Caller, HttpAuthenticator, Rejected
 from broker.manage.authority import INTERNAL
 
 PREFIX = "/api/v1"
@@ -150,7 +150,7 @@ def _document(api: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, Any
     return found
 
 
-def application(desk: Desk, guard: Guard, reception: Reception) -> ASGIApp:
+def application(desk: RequestContext, guard: Guard, reception: HttpAuthenticator) -> ASGIApp:
     """What answers requests whose path begins with `/api/v1`."""
     api = build()
     api.state.desk = desk
@@ -166,7 +166,7 @@ def application(desk: Desk, guard: Guard, reception: Reception) -> ASGIApp:
             await send(message)
 
         caller = await _caller(scope, guard, reception)
-        if isinstance(caller, Turned):
+        if isinstance(caller, Rejected):
             await session.turned(caller)(scope, receive, finish)
             return
         scope[CALLER] = caller
@@ -177,11 +177,11 @@ def application(desk: Desk, guard: Guard, reception: Reception) -> ASGIApp:
     return serve
 
 
-async def _caller(scope: Scope, guard: Guard, reception: Reception) -> Caller | Turned:
+async def _caller(scope: Scope, guard: Guard, reception: HttpAuthenticator) -> Caller | Rejected:
     """Whose the request is; nobody's for those that log in and out."""
     refusal = guard.judge(scope)
     if refusal is not None:
-        return Turned(*refusal)
+        return Rejected(*refusal)
     writes = scope["method"] not in READS
     if writes:
         held_up = reception.hold_up(scope)
@@ -192,9 +192,9 @@ async def _caller(scope: Scope, guard: Guard, reception: Reception) -> Caller | 
     try:
         caller = await reception.enter(scope)
     except TimeoutError:
-        return Turned(503, "too much is under way")
+        return Rejected(503, "too much is under way")
     if writes and isinstance(caller, Caller) and not caller.by and reception.access.refusal:
-        return Turned(403, reception.access.refusal)
+        return Rejected(403, reception.access.refusal)
     return caller
 
 

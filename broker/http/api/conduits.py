@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from broker.http.api.desk import TheDesk, Threaded, answer
 from broker.http.api.listing import List, others
 from broker.http.api.shapes import BindingShape, Bridge, Channel, Route, page_of
-from broker.manage.acting import Acting
+from broker.manage.acting import AuthorizedModel
 from broker.manage.attributes import PREFIX
 from broker.manage.bindings import Binding
 
@@ -51,7 +51,7 @@ def bindings(desk: TheDesk, wanted: List, topic: Topic = "") -> Response:
 def bind(desk: TheDesk, body: Ends) -> Response:
     """From now on the queue takes what is sent to the topic."""
 
-    def made(model: Acting) -> dict[str, object]:
+    def made(model: AuthorizedModel) -> dict[str, object]:
         model.bind(body.source, body.target)
         return model.read(PREFIX + "binding", Binding(body.source, body.target).name)
 
@@ -76,7 +76,7 @@ def bridge(desk: TheDesk, body: NewBridge) -> Response:
     """Copy a node into another from now on."""
     given = {"from": body.source, "to": body.to, "selector": body.selector, "durable": body.durable}
 
-    def made(model: Acting) -> dict[str, object]:
+    def made(model: AuthorizedModel) -> dict[str, object]:
         name = model.create_bridge(_name(body), given)
         return model.read(PREFIX + "bridge", name)
 

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator
 
 from broker.http.server.asked import Ask, AskInParts
 from broker.http.server.threads import Threads
-from broker.manage.acting import Acting
+from broker.manage.acting import AuthorizedModel
 from broker.manage.model import Model
 from broker.security.identity import ANONYMOUS, Identity
 
@@ -27,7 +27,7 @@ JSON = "application/json"
 Answer = TypeVar("Answer")
 
 
-class Desk:
+class RequestContext:
     """The broker's model as one identity may use it, and the way to its thread."""
 
     def __init__(
@@ -40,23 +40,23 @@ class Desk:
     ) -> None:
         self.model = model
         self.threads = threads
-        self.acting = Acting(model, identity)
+        self.acting = AuthorizedModel(model, identity)
         self._ask = ask
         self._ask_in_parts = ask_in_parts
 
-    def of(self, identity: Identity) -> Desk:
+    def of(self, identity: Identity) -> RequestContext:
         """The same for somebody else."""
-        return Desk(self.model, self._ask, self._ask_in_parts, self.threads, identity)
+        return RequestContext(self.model, self._ask, self._ask_in_parts, self.threads, identity)
 
-    def ask(self, question: Callable[[Acting], Answer]) -> Answer:
+    def ask(self, question: Callable[[AuthorizedModel], Answer]) -> Answer:
         """The answer to a question that the reactor's thread answers, in a turn of its own."""
         return self._ask(lambda: question(self.acting))
 
-    def ask_in_parts(self, question: Callable[[Acting], Generator[None, None, Answer]]) -> Answer:
+    def ask_in_parts(self, question: Callable[[AuthorizedModel], Generator[None, None, Answer]]) -> Answer:
         """The same for what is answered in steps, between which the reactor goes on."""
         return self._ask_in_parts(lambda: question(self.acting))
 
-    def do_in_parts(self, question: Callable[[Acting], Generator[None, None, Answer]]) -> Answer:
+    def do_in_parts(self, question: Callable[[AuthorizedModel], Generator[None, None, Answer]]) -> Answer:
         """The same for what changes something, which is on disk afterwards."""
         found = self.ask_in_parts(question)
         self.ask(lambda _: None)
@@ -64,17 +64,17 @@ class Desk:
 
     def broker(self) -> dict[str, object]:
         """The broker's attributes, for which every node is looked at: in many turns."""
-        return self.ask_in_parts(Acting.broker_in_parts)
+        return self.ask_in_parts(AuthorizedModel.broker_in_parts)
 
 
-async def _desk(request: Request) -> Desk:
+async def _desk(request: Request) -> RequestContext:
     """Whoever asks is in the request's state; nobody known is anonymous, and has the rights of that."""
-    found: Desk = request.app.state.desk
+    found: RequestContext = request.app.state.desk
     identity: Identity = request.scope.get("state", {}).get("identity", ANONYMOUS)
     return found.of(identity)
 
 
-TheDesk = Annotated[Desk, Depends(_desk)]
+TheDesk = Annotated[RequestContext, Depends(_desk)]
 
 
 class Threaded(APIRoute):
@@ -89,7 +89,7 @@ class Threaded(APIRoute):
 
 def _in_a_thread(handler: Callable[..., Answer]) -> Callable[..., Awaitable[Answer]]:
     @wraps(handler)
-    async def run(*, desk: Desk, **named: Any) -> Answer:
+    async def run(*, desk: RequestContext, **named: Any) -> Answer:
         return await desk.threads.run(partial(handler, desk=desk, **named))
 
     return run

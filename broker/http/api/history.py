@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from typing_extensions import TypedDict
 
 from broker.http.api.desk import Name, TheDesk, Threaded, answer
-from broker.manage.acting import Acting
+from broker.manage.acting import AuthorizedModel
 from broker.manage.samples import ROWS
 
 router = APIRouter(route_class=Threaded, tags=["seeing"])
@@ -77,7 +77,7 @@ def history(
 ) -> Response:
     """Depth, rates and stops of a queue, topic or subscription in the last minutes."""
 
-    def told(model: Acting) -> tuple[object, list[Any]]:
+    def told(model: AuthorizedModel) -> tuple[object, list[Any]]:
         node, samples = model.history(name, seconds)
         return node.settings, samples
 

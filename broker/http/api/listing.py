@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from broker.http.api.desk import Desk
+from broker.http.api.desk import RequestContext
 from broker.manage.attributes import PREFIX
 from broker.manage.listing import ROWS_AT_ONCE, at_once, check_columns
 from broker.manage.ordering import matcher, ordered
@@ -41,7 +41,7 @@ class Wanted(BaseModel):
 List = Annotated[Wanted, Query()]
 
 
-def nodes(desk: Desk, kinds: Sequence[str], wanted: Wanted, topic: str = "") -> dict[str, object]:
+def nodes(desk: RequestContext, kinds: Sequence[str], wanted: Wanted, topic: str = "") -> dict[str, object]:
     """A page of nodes, or of those of the first kind that take from a topic: only those shown are looked at
     as a whole.
     """
@@ -66,7 +66,11 @@ def nodes(desk: Desk, kinds: Sequence[str], wanted: Wanted, topic: str = "") -> 
 
 
 def others(
-    desk: Desk, kind: str, wanted: Wanted, only: Callable[[Row], bool] = lambda row: True, node: str = ""
+    desk: RequestContext,
+    kind: str,
+    wanted: Wanted,
+    only: Callable[[Row], bool] = lambda row: True,
+    node: str = "",
 ) -> dict[str, object]:
     """A page of entities that are no nodes; of links, those of one node or of all."""
     attribute, downwards = wanted.order

@@ -21,9 +21,9 @@ from starlette.types import Receive, Scope, Send
 
 from broker.config.networks import network_of
 from broker.errors import ForbiddenError
-from broker.http.api.desk import Desk, TheDesk, Threaded
-from broker.http.server.reception import CALLER, Caller, Reception
-from broker.manage.acting import Acting
+from broker.http.api.desk import RequestContext, TheDesk, Threaded
+from broker.http.server.reception import CALLER, Caller, HttpAuthenticator
+from broker.manage.acting import AuthorizedModel
 
 MOST_WATCHERS = 8
 # Where all places are taken: when to ask again.
@@ -54,7 +54,7 @@ class Watcher:
 class Pulse:
     """What all watchers see of the broker, each of whom may; used on the loop's thread only."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: RequestContext) -> None:
         # In the order they came.
         self._watchers: list[Watcher] = []
         self._desk = desk
@@ -149,7 +149,7 @@ async def live(
 ) -> Response:
     """Each second a `broker` event and a `node` event for each of these nodes; `gone` for one there isn't."""
     pulse: Pulse = request.app.state.pulse
-    reception: Reception = request.app.state.reception
+    reception: HttpAuthenticator = request.app.state.reception
     caller: Caller = request.scope[CALLER]
     names = [name for name in (*nodes.split(","), *(node or ())) if name]
     if len(names) > MOST_NODES:
@@ -172,7 +172,7 @@ async def live(
     return Stream(events, watcher.ended, partial(pulse.leave, watcher))
 
 
-async def _figures(desk: Desk, pulse: Pulse, names: list[str]) -> list[bytes]:
+async def _figures(desk: RequestContext, pulse: Pulse, names: list[str]) -> list[bytes]:
     """One second's events; a reactor that doesn't answer is told of, and asked again."""
     try:
         desk.acting.see_broker()  # the rules may be others than a second ago
@@ -187,7 +187,7 @@ async def _figures(desk: Desk, pulse: Pulse, names: list[str]) -> list[bytes]:
     return told
 
 
-def _nodes(model: Acting, names: list[str]) -> list[tuple[str, Row]]:
+def _nodes(model: AuthorizedModel, names: list[str]) -> list[tuple[str, Row]]:
     found = {str(row["name"]): row for row in model.rows(names, ())}
     return [("node", found[name]) if name in found else ("gone", {"name": name}) for name in names]
 

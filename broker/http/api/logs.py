@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from broker.http.api.desk import TheDesk, Threaded, answer
-from broker.manage.acting import Acting
-from broker.manage.tracing import FRAMES, SECONDS, Trace
+from broker.manage.acting import AuthorizedModel
+from broker.manage.tracing import FRAMES, SECONDS, TraceRequest
 
 router = APIRouter(route_class=Threaded, tags=["logs"])
 
@@ -53,7 +53,7 @@ def levels(desk: TheDesk) -> Response:
 def change(desk: TheDesk, body: NewLevels) -> Response:
     """Other levels for some of them, until the settings are read again."""
 
-    def changed(model: Acting) -> dict[str, str]:
+    def changed(model: AuthorizedModel) -> dict[str, str]:
         found: dict[str, str] = {}
         for logger, level in body.levels.items():
             found = model.change_level(logger, level or "")
@@ -65,5 +65,5 @@ def change(desk: TheDesk, body: NewLevels) -> Response:
 @router.post("/trace", response_model=Ordered)
 def trace(desk: TheDesk, body: Traced) -> Response:
     """Write the frames of a connection to the log for a while; 0 frames end it."""
-    order = Trace(body.connection, body.frames, body.seconds)
+    order = TraceRequest(body.connection, body.frames, body.seconds)
     return answer(asdict(desk.ask(lambda model: model.trace(order))))

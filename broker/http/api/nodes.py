@@ -9,10 +9,10 @@ from urllib.parse import quote
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
 
-from broker.http.api.desk import Desk, Name, TheDesk, Threaded, answer
+from broker.http.api.desk import Name, RequestContext, TheDesk, Threaded, answer
 from broker.http.api.listing import List, nodes
 from broker.http.api.shapes import Queue, Topic, page_of
-from broker.manage.acting import Acting
+from broker.manage.acting import AuthorizedModel
 from broker.manage.attributes import PREFIX
 from broker.manage.versions import check_version, version_of
 
@@ -51,7 +51,7 @@ def router(kind: str, shape: Any) -> APIRouter:
 
     @made.post(f"/{kind}s", response_model=shape, status_code=201, summary=f"Make a {kind}")
     def create(desk: TheDesk, body: NewNode) -> Response:
-        def made(model: Acting) -> None:
+        def made(model: AuthorizedModel) -> None:
             model.create(kind, body.name, body.arguments, body.durable)
 
         return _shown(desk, kind, body.name, made, 201)
@@ -66,7 +66,7 @@ def router(kind: str, shape: Any) -> APIRouter:
         summary=f"Change a {kind}: arguments as they are to be, null takes one back",
     )
     def change(desk: TheDesk, name: Name, body: Arguments, if_match: Precondition = "") -> Response:
-        def changed(model: Acting) -> None:
+        def changed(model: AuthorizedModel) -> None:
             check_version(model.typed(kind, name), _tags(if_match))
             model.update(name, body)
 
@@ -74,7 +74,7 @@ def router(kind: str, shape: Any) -> APIRouter:
 
     @made.delete(one, status_code=204, summary=f"Delete a {kind} with its messages; its links are detached")
     def delete(desk: TheDesk, name: Name, if_match: Precondition = "") -> Response:
-        def gone(model: Acting) -> None:
+        def gone(model: AuthorizedModel) -> None:
             check_version(model.typed(kind, name), _tags(if_match))
             model.delete(name)
 
@@ -89,11 +89,15 @@ topics = router("topic", Topic)
 
 
 def _shown(
-    desk: Desk, kind: str, name: str, before: Callable[[Acting], None] | None = None, status: int = 200
+    desk: RequestContext,
+    kind: str,
+    name: str,
+    before: Callable[[AuthorizedModel], None] | None = None,
+    status: int = 200,
 ) -> Response:
     """The node as it is now, or after something was done to it in the same turn."""
 
-    def told(model: Acting) -> tuple[dict[str, object], str]:
+    def told(model: AuthorizedModel) -> tuple[dict[str, object], str]:
         if before is not None:
             before(model)
         return model.read(PREFIX + kind, name), version_of(model.typed(kind, name))

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from broker.http.api.desk import Desk, TheDesk, Threaded, answer
+from broker.http.api.desk import RequestContext, TheDesk, Threaded, answer
 from broker.http.server import cookies
-from broker.http.server.reception import CALLER, SESSION, Caller, Reception, Turned
+from broker.http.server.reception import CALLER, SESSION, Caller, HttpAuthenticator, Rejected
 from broker.manage.authority import BROKER, refusal
 from broker.security.acl import Action
 from broker.security.users import LONGEST_NAME, LONGEST_PASSWORD
@@ -53,9 +53,9 @@ async def who(desk: TheDesk, request: Request, address: Of = BROKER) -> Response
 @router.post(PLACE, response_model=Who, max_body_size=LARGEST_BODY, openapi_extra=OPEN)
 async def login(desk: TheDesk, request: Request, body: Login) -> Response:
     """Begin a session: its cookie is in the answer. One that was there before ends."""
-    reception: Reception = request.app.state.reception
+    reception: HttpAuthenticator = request.app.state.reception
     found = await reception.login(request.scope, body.user, body.password)
-    if isinstance(found, Turned):
+    if isinstance(found, Rejected):
         return turned(found)
     token, identity = found
     told = _who(request, desk, Caller(identity, SESSION), BROKER)
@@ -65,19 +65,19 @@ async def login(desk: TheDesk, request: Request, body: Login) -> Response:
 @router.delete(PLACE, status_code=204, openapi_extra=OPEN)
 async def logout(request: Request) -> Response:
     """End the session that the request comes with; it is well if there is none."""
-    reception: Reception = request.app.state.reception
+    reception: HttpAuthenticator = request.app.state.reception
     reception.logout(request.scope)
     return Response(status_code=204, headers={"Set-Cookie": cookies.unsaid(request.scope)})
 
 
-def turned(found: Turned) -> Response:
+def turned(found: Rejected) -> Response:
     """The answer to who is turned away."""
     return answer({"error": found.reason}, found.status, dict(found.headers))
 
 
-def _who(request: Request, desk: Desk, caller: Caller, address: str) -> dict[str, Any]:
+def _who(request: Request, desk: RequestContext, caller: Caller, address: str) -> dict[str, Any]:
     identity, allows = caller.identity, desk.model.authority.allows
-    reception: Reception = request.app.state.reception
+    reception: HttpAuthenticator = request.app.state.reception
     return {
         "user": identity.user,
         "groups": sorted(identity.groups),

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from broker.http.api.desk import Name, TheDesk, Threaded, answer
 from broker.http.api.listing import List, nodes
 from broker.http.api.shapes import Queue, Subscription, page_of
-from broker.manage.acting import Acting
+from broker.manage.acting import AuthorizedModel
 from broker.manage.attributes import PREFIX
 from broker.manage.entities import NODE_KINDS
 
@@ -39,7 +39,7 @@ def read(desk: TheDesk, name: Name) -> Response:
 def delete(desk: TheDesk, name: Name) -> Response:
     """End it with its messages; its receivers are detached."""
 
-    def gone(model: Acting) -> None:
+    def gone(model: AuthorizedModel) -> None:
         model.typed("subscription", name)
         model.delete(name)
 

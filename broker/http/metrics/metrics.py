@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from broker.http.metrics import families
 from broker.http.metrics.exposition import CONTENT_TYPE, Table, family, head, label, labels
 from broker.http.metrics.families import Family
-from broker.manage.survey import COLUMNS, Named, Row, Surveyed
+from broker.manage.survey import COLUMNS, Named, Row, SurveyResult
 from broker.manage.views import BrokerView, ConsumerView, ProducerView
 
 __all__ = ["CONTENT_TYPE", "render"]
@@ -25,12 +25,12 @@ _PROCESS = CollectorRegistry()
 ProcessCollector(registry=_PROCESS)
 
 
-def render(found: Surveyed) -> list[bytes]:
+def render(found: SurveyResult) -> list[bytes]:
     """What `/metrics` answers, in parts: those of the broker first."""
     return list(_render(found))
 
 
-def _render(found: Surveyed) -> Iterator[bytes]:
+def _render(found: SurveyResult) -> Iterator[bytes]:
     yield from _broker(found.broker)
     yield _authentications(found)
     yield from _tls(found)
@@ -60,7 +60,7 @@ def _broker(broker: BrokerView) -> Iterator[bytes]:
     yield family("sluice_store_state", "1 for the state the store is in", states)
 
 
-def _authentications(found: Surveyed) -> bytes:
+def _authentications(found: SurveyResult) -> bytes:
     samples = [
         (labels(("mechanism", mechanism), ("outcome", outcome)), count)
         for (mechanism, outcome), count in sorted(found.authentications.items())
@@ -68,7 +68,7 @@ def _authentications(found: Surveyed) -> bytes:
     return family("sluice_authentications_total", "Clients let in and turned away, by mechanism", samples)
 
 
-def _tls(found: Surveyed) -> Iterator[bytes]:
+def _tls(found: SurveyResult) -> Iterator[bytes]:
     if found.tls is None:
         return
     completed = [(labels(("version", name)), count) for name, count in sorted(found.tls.completed.items())]
@@ -79,7 +79,7 @@ def _tls(found: Surveyed) -> Iterator[bytes]:
     yield family("sluice_tls_certificate_expiry_seconds", "When the broker's certificate expires", expires)
 
 
-def _limits(found: Surveyed) -> bytes:
+def _limits(found: SurveyResult) -> bytes:
     samples = [(labels(("limit", limit)), count) for limit, count in found.refusals.items()]
     refusals = family("sluice_limit_refusals_total", "How often a limit of one client was reached", samples)
     longest = [("", found.longest_turn_s)]
@@ -87,7 +87,7 @@ def _limits(found: Surveyed) -> bytes:
     return refusals + family("sluice_loop_turn_seconds_max", text, longest)
 
 
-def _log(found: Surveyed) -> bytes:
+def _log(found: SurveyResult) -> bytes:
     lines = [(labels(("level", level)), count) for level, count in found.log_lines.items()]
     left_out = family("sluice_log_lines_left_out_total", "Lines left out", [("", found.log_left_out)])
     return family("sluice_log_lines_total", "Lines written to the log", lines) + left_out

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 
 from broker.config.security import Security
 from broker.security.authentication import Authentication
-from broker.security.exchange import Door
+from broker.security.exchange import ListenerTrust
 from broker.security.throttle import Attempts
 from broker.security.users import Users
 
@@ -54,7 +54,7 @@ class Access:
 
     def lets_anonymous(self, own_address: str, secure: bool) -> bool:
         """Whether somebody who came in on that address need not say who it is."""
-        return self.authentication().lets_anonymous(Door(is_loopback(own_address), secure))
+        return self.authentication().lets_anonymous(ListenerTrust(is_loopback(own_address), secure))
 
     def may_be_read(self, own_address: str, secure: bool) -> bool:
         """Whether a password or a token may come that way: nobody can read it, or the operator says so."""

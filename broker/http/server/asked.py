@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Protocol, TypeVar
 
-from broker.http.server.share import Share
+from broker.http.server.share import CpuShare
 
 Answer = TypeVar("Answer")
 
@@ -23,7 +23,7 @@ class AskInParts(Protocol):
     def __call__(self, question: Callable[[], Generator[None, None, Answer]], /) -> Answer: ...
 
 
-def asking(ask: Ask, share: Share) -> Ask:
+def asking(ask: Ask, share: CpuShare) -> Ask:
     """The same, counted."""
 
     def counted(question: Callable[[], Answer]) -> Answer:
@@ -39,7 +39,7 @@ def asking(ask: Ask, share: Share) -> Ask:
     return counted
 
 
-def asking_in_parts(ask: AskInParts, share: Share) -> AskInParts:
+def asking_in_parts(ask: AskInParts, share: CpuShare) -> AskInParts:
     """The same, each step counted."""
 
     def counted(question: Callable[[], Generator[None, None, Answer]]) -> Answer:

@@ -29,7 +29,7 @@ REALM = 'realm="sluice"'
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class LoginDelay:
     """Too many failed from there: nothing is checked for so many seconds."""
 
     seconds: int
@@ -51,7 +51,9 @@ class Passwords:
         self._right: OrderedDict[bytes, tuple[Identity, int]] = OrderedDict()
         self._checks = asyncio.Semaphore(MOST_CHECKS)
 
-    async def check(self, users: Users, user: str, password: str, address: str) -> Identity | Wait | None:
+    async def check(
+        self, users: Users, user: str, password: str, address: str
+    ) -> Identity | LoginDelay | None:
         """Who it is; None if that is not the password. TimeoutError where too much is under way."""
         if not user or len(user) > LONGEST_NAME or len(password) > LONGEST_PASSWORD:
             return None
@@ -69,11 +71,11 @@ class Passwords:
             self._remember(users, key, checked)
         return checked
 
-    def _checked(self, users: Users, user: str, password: str, address: str) -> Identity | Wait | None:
+    def _checked(self, users: Users, user: str, password: str, address: str) -> Identity | LoginDelay | None:
         """In a thread of its own; its address is asked about before, and counted after."""
         blocked_ms = self._ask(lambda: self._attempts.blocked(address, self._now_ns()))
         if blocked_ms > 0:
-            return Wait(-(-blocked_ms // 1000))
+            return LoginDelay(-(-blocked_ms // 1000))
         found = users.verify(user, password)
         if found is None:
             self._ask(lambda: self._attempts.failed(address, self._now_ns()))

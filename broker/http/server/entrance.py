@@ -44,7 +44,7 @@ class Adopt(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class HandshakeRefusal:
     """An answer that is no WebSocket."""
 
     status: int
@@ -53,7 +53,7 @@ class Refusal:
 
 
 @dataclass(slots=True)
-class Entrance:
+class WebSocketHandshake:
     """Where AMQP clients come in over WebSocket. ``leaving``: the broker is about to stop."""
 
     adopt: Adopt
@@ -61,26 +61,30 @@ class Entrance:
     largest_frame_bytes: int = 16 << 20
     leaving: bool = False
 
-    def judge(self, method: bytes, version: bytes, headers: Headers, own_address: str) -> Refusal | Headers:
+    def judge(
+        self, method: bytes, version: bytes, headers: Headers, own_address: str
+    ) -> HandshakeRefusal | Headers:
         """Why a request to become a WebSocket is refused, or the headers that answer it.
 
         Names of ``headers`` are lower case; ``own_address`` is the one the client connected to.
         """
         if method != b"GET" or version != b"1.1":
-            return Refusal(400, "a WebSocket begins with GET in HTTP/1.1")
+            return HandshakeRefusal(400, "a WebSocket begins with GET in HTTP/1.1")
         if _values(headers, b"sec-websocket-version") != [VERSION]:
-            return Refusal(426, "WebSocket version 13 is needed", ((b"Sec-WebSocket-Version", VERSION),))
+            return HandshakeRefusal(
+                426, "WebSocket version 13 is needed", ((b"Sec-WebSocket-Version", VERSION),)
+            )
         key = _values(headers, b"sec-websocket-key")
         if len(key) != 1 or not _is_key(key[0]):
-            return Refusal(400, "a Sec-WebSocket-Key of 16 bytes is needed")
+            return HandshakeRefusal(400, "a Sec-WebSocket-Key of 16 bytes is needed")
         # Before anything is said about what is spoken here.
         host = b"".join(_values(headers, b"host")).decode("latin-1")
         for origin in _values(headers, b"origin"):
             if not is_welcome(origin.decode("latin-1"), host, own_address, self.origins):
-                return Refusal(403, "this origin may not connect (websocket_origins)")
+                return HandshakeRefusal(403, "this origin may not connect (websocket_origins)")
         offered = b",".join(_values(headers, b"sec-websocket-protocol")).decode("latin-1")
         if SUBPROTOCOL not in (each.strip() for each in offered.split(",")):
-            return Refusal(400, "the sub-protocol 'amqp' is spoken here, and no other")
+            return HandshakeRefusal(400, "the sub-protocol 'amqp' is spoken here, and no other")
         return [
             (b"Upgrade", b"websocket"),
             (b"Connection", b"Upgrade"),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from broker.http.server import server
-from broker.http.server.turnstile import Turnstile
+from broker.http.server.turnstile import ThrottledSelector
 from broker.loggers import SOMEBODY, about
 
 log = logging.getLogger("sluice.http")
@@ -24,7 +24,7 @@ GOODBYE_S = 1.0
 PAUSE_S = 0.1
 
 
-class Greeter:
+class Acceptor:
     """Accepts on listening sockets; ``client`` makes what a client talks to, with ``secured`` once its TLS is
     through.
 
@@ -37,7 +37,7 @@ class Greeter:
         secured: server.Secured | None,
         client: Callable[[], asyncio.Protocol],
         has_room: Callable[[str, int], bool],
-        turnstile: Turnstile,
+        turnstile: ThrottledSelector,
     ) -> None:
         self._secured = secured
         self._client = client

@@ -16,7 +16,7 @@ BURST_S = 10
 SECOND_NS = 1_000_000_000
 
 
-class Pace:
+class RequestRate:
     """``rate`` a second for each address, ``BURST_S`` seconds' worth at once; a rate of 0 is none."""
 
     def __init__(self, rate: int, burst_s: int = BURST_S) -> None:

@@ -19,12 +19,12 @@ from broker.config.networks import written
 from broker.http.server import cookies
 from broker.http.server.access import Access
 from broker.http.server.asked import Ask
-from broker.http.server.credentials import Passwords, Wait, basic, challenge, scheme
-from broker.http.server.pace import Pace
+from broker.http.server.credentials import LoginDelay, Passwords, basic, challenge, scheme
+from broker.http.server.pace import RequestRate
 from broker.http.server.sessions import Session, Sessions
 from broker.http.server.threads import Threads
 from broker.loggers import about
-from broker.manage.authority import Authority, refusal
+from broker.manage.authority import AccessControl, refusal
 from broker.security.acl import Action
 from broker.security.bearer import LONGEST_TOKEN
 from broker.security.exchange import TokenError
@@ -61,7 +61,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class Rejected:
     """A request that is turned away at the reception."""
 
     status: int
@@ -72,7 +72,7 @@ class Turned:
 NOBODY = Caller(ANONYMOUS)
 
 
-class Reception:
+class HttpAuthenticator:
     """Who may come in, by ``access``, and may connect, by ``authority``; it holds the sessions, and how often
     each address asks.
     """
@@ -80,7 +80,7 @@ class Reception:
     def __init__(
         self,
         access: Access,
-        authority: Authority,
+        authority: AccessControl,
         ask: Ask,
         threads: Threads,
         now_ns: Callable[[], int] = time.monotonic_ns,
@@ -92,14 +92,14 @@ class Reception:
         self._passwords = Passwords(access.attempts, ask, threads, now_ns)
         self._threads = threads
         self._now_ns = now_ns
-        self._writes = Pace(access.rates.writes)
-        self._logins = Pace(access.rates.logins)
+        self._writes = RequestRate(access.rates.writes)
+        self._logins = RequestRate(access.rates.logins)
 
-    async def enter(self, scope: Scope) -> Caller | Turned:
+    async def enter(self, scope: Scope) -> Caller | Rejected:
         """Whose the request is; nobody's where nobody needs to say."""
         self._take_times()
         found = await self._found(scope)
-        if isinstance(found, Turned):
+        if isinstance(found, Rejected):
             return found
         return self._barred(scope, found.identity, found.by) or found
 
@@ -108,10 +108,10 @@ class Reception:
         identity = caller.again()
         return identity if identity is not None and self._connects(identity) else None
 
-    async def _found(self, scope: Scope) -> Caller | Turned:
+    async def _found(self, scope: Scope) -> Caller | Rejected:
         said = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(said) > 1:
-            return Turned(400, "more than one Authorization")
+            return Rejected(400, "more than one Authorization")
         if said and self.access.authentication().is_configured:
             return await self._by_header(scope, *scheme(said[0]))
         for token in cookies.tokens(scope):
@@ -125,23 +125,23 @@ class Reception:
             return Caller(ANONYMOUS, again=partial(self._nobody, scope))
         return self._unknown(scope, WHO)
 
-    def hold_up(self, scope: Scope) -> Turned | None:
+    def hold_up(self, scope: Scope) -> Rejected | None:
         """One write more; why it may not be made yet."""
         return _too_many(self._writes.wait_ns(address_of(scope), self._now_ns()), "writes")
 
-    async def login(self, scope: Scope, user: str, password: str) -> tuple[str, Identity] | Turned:
+    async def login(self, scope: Scope, user: str, password: str) -> tuple[str, Identity] | Rejected:
         """A new session's token and whose it is; one that the request comes with ends."""
         self._take_times()
         users = self.access.users()
         if users is None:
-            return Turned(400, "there are no users with passwords here")
+            return Rejected(400, "there are no users with passwords here")
         if not self._may_be_read(scope):
-            return Turned(403, READABLE)
+            return Rejected(403, READABLE)
         held_up = _too_many(self._logins.wait_ns(address_of(scope), self._now_ns()), "logins")
         if held_up is not None:
             return held_up
         found = await self._by_password(scope, users, user, password)
-        if isinstance(found, Turned):
+        if isinstance(found, Rejected):
             return found
         barred = self._barred(scope, found, SESSION)
         if barred is not None:
@@ -165,27 +165,27 @@ class Reception:
 
     # --- by what it is known
 
-    async def _by_header(self, scope: Scope, how: str, what: bytes) -> Caller | Turned:
+    async def _by_header(self, scope: Scope, how: str, what: bytes) -> Caller | Rejected:
         users, tokens = self.access.users(), self.access.authentication().tokens
         if not self._may_be_read(scope):
-            return Turned(403, READABLE)
+            return Rejected(403, READABLE)
         if how == "basic" and users is not None:
             pair = basic(what)
             if pair is None:
-                return Turned(400, "Authorization: Basic is followed by USER:PASSWORD in base64")
+                return Rejected(400, "Authorization: Basic is followed by USER:PASSWORD in base64")
             found = await self._by_password(scope, users, *pair)
-            if isinstance(found, Turned):
+            if isinstance(found, Rejected):
                 return found
             return Caller(found, PASSWORD, partial(self._known, found, _proof(users, found.user)))
         if how == "bearer" and tokens is not None:
             return await self._by_token(scope, tokens, what.decode("latin-1"))
         return self._unknown(scope, WHO)
 
-    async def _by_password(self, scope: Scope, users: Users, user: str, password: str) -> Identity | Turned:
+    async def _by_password(self, scope: Scope, users: Users, user: str, password: str) -> Identity | Rejected:
         found = await self._passwords.check(users, user, password, address_of(scope))
-        if isinstance(found, Wait):
+        if isinstance(found, LoginDelay):
             reason = f"too many attempts failed from this address: wait {found.seconds} s"
-            return Turned(429, reason, (("Retry-After", str(found.seconds)),))
+            return Rejected(429, reason, (("Retry-After", str(found.seconds)),))
         if found is not None:
             return found
         # Names nobody has may be passwords that were typed into the wrong field.
@@ -193,7 +193,7 @@ class Reception:
         log.warning("HTTP %s: wrong password for %s", peer, whom, extra=about(peer, user=whom))
         return self._unknown(scope, WRONG)
 
-    async def _by_token(self, scope: Scope, tokens: Tokens, token: str) -> Caller | Turned:
+    async def _by_token(self, scope: Scope, tokens: Tokens, token: str) -> Caller | Rejected:
         if len(token) > LONGEST_TOKEN:
             return self._unknown(scope, "this token is too long")
         try:
@@ -248,22 +248,22 @@ class Reception:
         """HTTP is a way to the common virtual host: names are whole there, as for its connections."""
         return self._authority.is_open or self._authority.connects(identity, "").allowed
 
-    def _barred(self, scope: Scope, identity: Identity, by: str) -> Turned | None:
+    def _barred(self, scope: Scope, identity: Identity, by: str) -> Rejected | None:
         """Why somebody who is known may not come in; who hasn't said so is asked who they are instead."""
         if self._connects(identity):
             return None
         reason = f"{refusal(identity, Action.CONNECT, '')}, the common one"
         if not by and self.access.authentication().is_configured:
             return self._unknown(scope, f"{reason}; {WHO}")
-        return Turned(403, reason)
+        return Rejected(403, reason)
 
     def _may_be_read(self, scope: Scope) -> bool:
         return self.access.may_be_read(own_address_of(scope), _is_tls(scope))
 
-    def _unknown(self, scope: Scope, reason: str) -> Turned:
+    def _unknown(self, scope: Scope, reason: str) -> Rejected:
         known = self.access.authentication()
         asked = challenge(is_from_a_page(scope), known.users is not None, known.tokens is not None)
-        return Turned(401, reason, (("WWW-Authenticate", asked),))
+        return Rejected(401, reason, (("WWW-Authenticate", asked),))
 
 
 def _proof(users: Users, user: str) -> object:
@@ -274,11 +274,11 @@ def _is_tls(scope: Scope) -> bool:
     return bool(scope.get("scheme") == "https")
 
 
-def _too_many(wait_ns: int, what: str) -> Turned | None:
+def _too_many(wait_ns: int, what: str) -> Rejected | None:
     if wait_ns <= 0:
         return None
     seconds = str(-(-wait_ns // SECOND_NS))
-    return Turned(429, f"too many {what} from this address: wait {seconds} s", (("Retry-After", seconds),))
+    return Rejected(429, f"too many {what} from this address: wait {seconds} s", (("Retry-After", seconds),))
 
 
 def is_from_a_page(scope: Scope) -> bool:

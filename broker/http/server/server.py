@@ -19,10 +19,10 @@ from typing import Any
 from broker.errors import OperatorError
 from broker.http.server.access import Access
 from broker.http.server.asked import Ask, AskInParts, asking, asking_in_parts
-from broker.http.server.entrance import Entrance
-from broker.http.server.share import Share
+from broker.http.server.entrance import WebSocketHandshake
+from broker.http.server.share import CpuShare
 from broker.manage.model import Model
-from broker.manage.survey import Surveyed
+from broker.manage.survey import SurveyResult
 
 log = logging.getLogger("sluice.http")
 
@@ -87,14 +87,14 @@ class HttpServer:
         host: str,
         port: int,
         ask: Ask,
-        survey: Callable[[], Surveyed],
+        survey: Callable[[], SurveyResult],
         readiness: Callable[[], str] = lambda: "",
-        entrance: Entrance | None = None,
+        entrance: WebSocketHandshake | None = None,
         operate: Operate | None = None,
         secured: Secured | None = None,
-        share: Share | None = None,
+        share: CpuShare | None = None,
     ) -> None:
-        self._share = share or Share()
+        self._share = share or CpuShare()
         self._address = (host, port)
         self._ask = asking(ask, self._share)
         self._survey = survey
@@ -153,7 +153,7 @@ class HttpServer:
             from broker.http import app
             from broker.http.server import site, tally
 
-            counts = tally.Tally()
+            counts = tally.HttpCounts()
             asked = self._ask, self._survey, self._readiness, self._operate
             served = app.application(*asked, counts, self._share)
             site.run(served, self._entrance, sock, self._wakes, counts, self._secured, self._share)

@@ -26,7 +26,7 @@ ROUND_NS = 5 * MILLISECOND_NS
 LOOK_NS = 5 * MILLISECOND_NS
 
 
-class Share:
+class CpuShare:
     """``percent`` of one processor while messages move; ``moved_ns`` says when one last did."""
 
     def __init__(self, percent: int = 100, moved_ns: Callable[[], int] = lambda: 0) -> None:

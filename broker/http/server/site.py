@@ -25,12 +25,12 @@ from broker.config.networks import network_of
 from broker.http.api.live import ENDLESS
 from broker.http.app import PLAIN, common
 from broker.http.server import server
-from broker.http.server.entrance import Entrance, Refusal
-from broker.http.server.greeting import Greeter
-from broker.http.server.share import Share
-from broker.http.server.tally import Tally
+from broker.http.server.entrance import HandshakeRefusal, WebSocketHandshake
+from broker.http.server.greeting import Acceptor
+from broker.http.server.share import CpuShare
+from broker.http.server.tally import HttpCounts
 from broker.http.server.tunnel import Tunnel, address_of, socket_pair
-from broker.http.server.turnstile import Turnstile, loop_factory
+from broker.http.server.turnstile import ThrottledSelector, loop_factory
 from broker.loggers import about
 
 log = logging.getLogger("sluice.http")
@@ -43,15 +43,15 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 def run(
     app: App,
-    entrance: Entrance | None,
+    entrance: WebSocketHandshake | None,
     sock: socket.socket,
     wakes: Callable[[Callable[[], object]], bool],
-    tally: Tally,
+    tally: HttpCounts,
     secured: server.Secured | None = None,
-    share: Share | None = None,
+    share: CpuShare | None = None,
 ) -> None:
     """Serve on a listening socket until what ``wakes`` was given is called."""
-    turnstile = Turnstile(share or Share())
+    turnstile = ThrottledSelector(share or CpuShare())
     with asyncio.Runner(loop_factory=loop_factory(turnstile)) as runner:
         runner.run(_Site(_Config(app, entrance, tally, secured, turnstile), wakes).serve([sock]))
 
@@ -62,10 +62,10 @@ class _Config(uvicorn.Config):
     def __init__(
         self,
         app: App,
-        entrance: Entrance | None,
-        tally: Tally,
+        entrance: WebSocketHandshake | None,
+        tally: HttpCounts,
         secured: server.Secured | None,
-        turnstile: Turnstile,
+        turnstile: ThrottledSelector,
     ) -> None:
         super().__init__(
             app,
@@ -138,7 +138,7 @@ class _Site(uvicorn.Server):
     def __init__(self, config: _Config, wakes: Callable[[Callable[[], object]], bool]) -> None:
         super().__init__(config)
         self._wakes = wakes
-        self._greeter: Greeter | None = None
+        self._greeter: Acceptor | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's, but that clients are let in by our greeter, as the turnstile allows."""
@@ -149,7 +149,7 @@ class _Site(uvicorn.Server):
             return _Client(self.config, self.server_state, self.lifespan.state)
 
         now_s = asyncio.get_running_loop().time
-        self._greeter = Greeter(
+        self._greeter = Acceptor(
             self.config.secured,
             client,
             lambda address, coming: self.config.has_room(address, now_s(), coming),
@@ -251,7 +251,7 @@ class _Client(H11Protocol):
         self._begin()
         waiting = self.conn.their_state is h11.IDLE
         if waiting and len(data) > server.LARGEST_HEAD and b"\r\n\r\n" not in data[: server.LARGEST_HEAD]:
-            self.refuse(Refusal(431, "the head is too large"))
+            self.refuse(HandshakeRefusal(431, "the head is too large"))
             return
         super().data_received(data)
         if self._is_answering():
@@ -276,9 +276,9 @@ class _Client(H11Protocol):
         """Called where a request can't be parsed; the parser knows the status."""
         fault = sys.exc_info()[1]
         status = fault.error_status_hint if isinstance(fault, h11.RemoteProtocolError) else 400
-        self.refuse(Refusal(status, HTTPStatus(status).phrase.lower()))
+        self.refuse(HandshakeRefusal(status, HTTPStatus(status).phrase.lower()))
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: HandshakeRefusal) -> None:
         """Answer without asking the application, and close."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()
@@ -307,7 +307,7 @@ class _Client(H11Protocol):
         assert entrance is not None
         own = self.transport.get_extra_info("sockname")
         verdict = entrance.judge(event.method, event.http_version, self.headers, own[0])
-        if isinstance(verdict, Refusal):
+        if isinstance(verdict, HandshakeRefusal):
             peer = address_of(self.transport)
             log.info("WebSocket %s refused: %s", peer, verdict.text, extra=about(peer, reason=verdict.text))
             self.refuse(verdict)
@@ -315,7 +315,7 @@ class _Client(H11Protocol):
         try:
             ours, theirs = socket_pair()
         except OSError as fault:
-            self.refuse(Refusal(503, f"no more connections: {fault.strerror}"))
+            self.refuse(HandshakeRefusal(503, f"no more connections: {fault.strerror}"))
             return
         self.transport.pause_reading()
         place = partial(self._place, self._fd)
@@ -331,7 +331,7 @@ class _Client(H11Protocol):
             return
         if not welcome or self.transport.is_closing():
             tunnel.drop()
-            self.refuse(Refusal(503, "no more connections are accepted"))
+            self.refuse(HandshakeRefusal(503, "no more connections are accepted"))
             return
         # Its socket waits at the turnstile still: the tunnel says when it is let through.
         self._leave()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from broker.http.metrics.exposition import family, labels
 
 
-class Tally:
+class HttpCounts:
     """Answers by status; ``held_up`` are requests that had to wait for their turn, ``turned_away`` clients
     for whom there was no place, and ``displaced`` those who made room for others.
     """

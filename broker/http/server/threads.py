@@ -11,8 +11,8 @@ from functools import partial
 from typing import TypeVar
 
 from broker.http.server import server
-from broker.http.server.share import Share
-from broker.http.server.turn import Turn
+from broker.http.server.share import CpuShare
+from broker.http.server.turn import RequestQueue
 
 Answer = TypeVar("Answer")
 
@@ -24,10 +24,10 @@ class Threads:
     does while others work on what is left of it: each of them would have the interpreter before the reactor.
     """
 
-    def __init__(self, share: Share | None = None) -> None:
+    def __init__(self, share: CpuShare | None = None) -> None:
         self._busy = 0
-        self._share = share or Share()
-        self._turn = Turn(self._share)
+        self._share = share or CpuShare()
+        self._turn = RequestQueue(self._share)
 
     async def run(self, function: Callable[[], Answer], *, urgent: bool = False) -> Answer:
         """The function's result; TimeoutError where as many are busy as there may be clients. What is

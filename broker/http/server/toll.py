@@ -6,7 +6,7 @@ messages are paid for by the bytes that pass, either way; the rest is the HTTP p
 
 from __future__ import annotations
 
-from broker.http.server.share import ROUND_NS, Share
+from broker.http.server.share import ROUND_NS, CpuShare
 
 # At least; it is what they took where that is more.
 FRAME_NS = 10_000
@@ -17,10 +17,10 @@ PAYING_BYTES = 64
 MOST_PAID = 1000
 
 
-class Toll:
+class FrameCost:
     """One tunnel's account with the share."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: CpuShare) -> None:
         self._share = share
         self._paid = 0
         self._bytes = 0

@@ -27,9 +27,9 @@ from wsproto.frame_protocol import (
 )
 
 from broker.config.networks import written
-from broker.http.server.entrance import Entrance
-from broker.http.server.share import Share
-from broker.http.server.toll import Toll
+from broker.http.server.entrance import WebSocketHandshake
+from broker.http.server.share import CpuShare
+from broker.http.server.toll import FrameCost
 from broker.loggers import about
 
 log = logging.getLogger("sluice.http")
@@ -79,16 +79,16 @@ class Tunnel(asyncio.BufferedProtocol):
     def __init__(
         self,
         sock: socket.socket,
-        entrance: Entrance,
+        entrance: WebSocketHandshake,
         tunnels: set[Tunnel],
-        share: Share | None = None,
+        share: CpuShare | None = None,
         place: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self._place = place
         self._waits = True
         self._carried = 0
         self._sock = sock
-        self._toll = Toll(share or Share())
+        self._toll = FrameCost(share or CpuShare())
         # While its client is left unread, for frames that carry nothing.
         self._paying: asyncio.TimerHandle | None = None
         self._entrance = entrance

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
-from broker.http.server.share import Share
+from broker.http.server.share import CpuShare
 
 
-class Turn:
+class RequestQueue:
     """A place in a line of requests, of which the first goes on once the share allows it."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: CpuShare) -> None:
         self.share = share
         self.waited = 0
         self._line = asyncio.Lock()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from selectors import EVENT_READ, BaseSelector, EpollSelector, SelectorKey
 from typing import Any, TypeAlias
 
-from broker.http.server.share import ROUND_NS, Share
+from broker.http.server.share import ROUND_NS, CpuShare
 
 # However much is owed: who asks whether the broker lives is not to wait for its answer.
 LOOK_IN_NS = 100_000_000
@@ -23,10 +23,10 @@ File: TypeAlias = Any
 Ready: TypeAlias = list[tuple[SelectorKey, int]]
 
 
-class Turnstile(BaseSelector):
+class ThrottledSelector(BaseSelector):
     """Sockets that were ``bound`` before they were registered wait for the share, all others never."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: CpuShare) -> None:
         self.share = share
         self._free = EpollSelector()
         self._held = EpollSelector()
@@ -141,7 +141,7 @@ def _number(fileobj: File) -> int:
     return fileobj if isinstance(fileobj, int) else int(fileobj.fileno())
 
 
-def loop_factory(turnstile: Turnstile) -> Callable[[], asyncio.AbstractEventLoop]:
+def loop_factory(turnstile: ThrottledSelector) -> Callable[[], asyncio.AbstractEventLoop]:
     """A loop that waits by it."""
 
     def made() -> asyncio.AbstractEventLoop:

@@ -70,7 +70,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class CandidateResults:
     """All that was tried, the observed settings first, with what there would be without thresholds."""
 
     trace: Trace
@@ -106,7 +106,9 @@ def explain(trace: Trace, rtt_ns: int) -> Clients:
     return closest if found[closest] + slack < found[plain] else plain
 
 
-def advise(trace: Trace, grid: Grid, clients: Clients, show: Show = lambda done, total, part: None) -> Advice:
+def advise(
+    trace: Trace, grid: Grid, clients: Clients, show: Show = lambda done, total, part: None
+) -> CandidateResults:
     """Try every candidate, then other windows at the best of them.
 
     SettingError if what was given contradicts itself.
@@ -132,7 +134,7 @@ def advise(trace: Trace, grid: Grid, clients: Clients, show: Show = lambda done,
     for candidate in windows_to_try(recommended(trials, endless=endless).candidate, grid):
         if candidate not in tried:
             run(candidate)
-    return Advice(
+    return CandidateResults(
         trace, clients, tuple(trials), recommended(trials, endless=endless), unlimited, endless, by_size
     )
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from broker.errors import OperatorError
-from broker.manage.advise.history import History, Sample
+from broker.manage.advise.history import FlowHistory, HistorySample
 from broker.manage.advise.trace import SECOND_NS, Curve, Measured, Thresholds, Trace
 
 SOJOURN_S = 0.01
@@ -35,7 +35,7 @@ UNSEEN = 20.0
 
 
 @dataclass(slots=True)
-class Part:
+class DemandPart:
     """A stretch of time: messages ``received`` and ``settled``, and how long the gate was closed.
 
     The gate is in one state throughout, unless it changed more often than the history tells one by one.
@@ -82,7 +82,7 @@ class Part:
         return self.settled / self.length_s if self.end_ns > self.begin_ns else 0.0
 
 
-def recover(history: History) -> Trace:
+def recover(history: FlowHistory) -> Trace:
     """The load of one node. OperatorError if nothing was sampled."""
     if not history.samples:
         raise OperatorError(f"{history.node}: the history has no sample of this node")
@@ -109,7 +109,7 @@ def recover(history: History) -> Trace:
     )
 
 
-def measured(history: History) -> Measured:
+def measured(history: FlowHistory) -> Measured:
     """What the history itself says of stops and depth."""
     depths = [(sample.depth_msgs, sample.depth_bytes) for sample in history.samples]
     depths += [(turn.depth_msgs, turn.depth_bytes) for turn in history.turns]
@@ -123,12 +123,12 @@ def measured(history: History) -> Measured:
     )
 
 
-def _pairs(history: History) -> Iterator[tuple[Sample | None, Sample]]:
+def _pairs(history: FlowHistory) -> Iterator[tuple[HistorySample | None, HistorySample]]:
     yield None, history.samples[0]
     yield from pairwise(history.samples)
 
 
-def _since(sample: Sample, before: Sample | None) -> tuple[int, int]:
+def _since(sample: HistorySample, before: HistorySample | None) -> tuple[int, int]:
     """How long the gate was closed since the sample before, in nanoseconds, and how often it closed."""
     if before is not None and before.stopped_ns <= sample.stopped_ns and before.stops <= sample.stops:
         return sample.stopped_ns - before.stopped_ns, sample.stops - before.stops
@@ -138,7 +138,7 @@ def _since(sample: Sample, before: Sample | None) -> tuple[int, int]:
     return (sample.interval_ns, 1) if sample.closed else (0, 0)
 
 
-def _parts(history: History) -> Iterator[Part]:
+def _parts(history: FlowHistory) -> Iterator[DemandPart]:
     """Every stretch between samples and gate changes, with what came and went in it."""
     turns = history.turns
     next_turn = 0
@@ -150,8 +150,10 @@ def _parts(history: History) -> Iterator[Part]:
         closed = before is not None and before.closed
         if begin_ns > now_ns:
             # No sample: nothing came or went, and the gate stayed as it was.
-            yield Part(now_ns, begin_ns, begin_ns - now_ns if closed else 0, depth, depth, calm=not closed)
-        inside: list[Part] = []
+            yield DemandPart(
+                now_ns, begin_ns, begin_ns - now_ns if closed else 0, depth, depth, calm=not closed
+            )
+        inside: list[DemandPart] = []
         at_ns, told_ns = begin_ns, 0
         while next_turn < len(turns) and turns[next_turn].at_ns <= sample.at_ns:
             turn = turns[next_turn]
@@ -160,14 +162,16 @@ def _parts(history: History) -> Iterator[Part]:
                 closed = not turn.closed
             if turn.at_ns > at_ns and turn.closed != closed and not turn.skipped:
                 length_ns = turn.at_ns - at_ns
-                inside.append(Part(at_ns, turn.at_ns, length_ns if closed else 0, depth, turn.depth_msgs))
+                inside.append(
+                    DemandPart(at_ns, turn.at_ns, length_ns if closed else 0, depth, turn.depth_msgs)
+                )
                 told_ns += length_ns if closed else 0
                 at_ns, depth = turn.at_ns, turn.depth_msgs
             closed = turn.closed
         if sample.at_ns > at_ns or not inside:
             # What is left may hold changes that were not told one by one.
             rest_ns = min(max(_since(sample, before)[0] - told_ns, 0), sample.at_ns - at_ns)
-            inside.append(Part(at_ns, sample.at_ns, rest_ns, depth, sample.depth_msgs))
+            inside.append(DemandPart(at_ns, sample.at_ns, rest_ns, depth, sample.depth_msgs))
         depth = sample.depth_msgs
         _share_out(inside, sample)
         inside[-1].blocked = sample.blocked_producers > 0 or sample.pressed
@@ -176,7 +180,7 @@ def _parts(history: History) -> Iterator[Part]:
         now_ns = max(sample.at_ns, now_ns)
 
 
-def _share_out(parts: list[Part], sample: Sample) -> None:
+def _share_out(parts: list[DemandPart], sample: HistorySample) -> None:
     """What came and went in a sample, to its parts.
 
     1. A part that was shut takes nothing in (but what was parked): what its depth fell by was settled.
@@ -201,13 +205,13 @@ def _share_out(parts: list[Part], sample: Sample) -> None:
     _spread(flowing, "received", max(came, 0.0), rises)
 
 
-def _spread(parts: list[Part], name: str, amount: float, weights: list[float]) -> None:
+def _spread(parts: list[DemandPart], name: str, amount: float, weights: list[float]) -> None:
     total = sum(weights)
     for part, weight in zip(parts, weights, strict=True):
         setattr(part, name, amount * weight / total if total > 0 else amount / len(parts))
 
 
-def _find_bursts(parts: list[Part]) -> None:
+def _find_bursts(parts: list[DemandPart]) -> None:
     """When it began that more came into an empty queue than could be taken: consumers are busy from then on,
     so what they settled in the part, at the rate they have right after it, tells how long ago that was.
     """
@@ -226,7 +230,7 @@ def _find_bursts(parts: list[Part]) -> None:
 # --- producers
 
 
-def _offered(parts: list[Part], begin_ns: int) -> tuple[Curve, float]:
+def _offered(parts: list[DemandPart], begin_ns: int) -> tuple[Curve, float]:
     """What producers wanted to send, cumulative, and how fast they send what they could not before."""
     knots: list[tuple[int, float]] = [(0, 0.0)]
     flushed = _flush_rate(parts)
@@ -251,12 +255,12 @@ def _offered(parts: list[Part], begin_ns: int) -> tuple[Curve, float]:
     return Curve(knots), max(peak, _fastest(parts))
 
 
-def _fastest(parts: list[Part]) -> float:
+def _fastest(parts: list[DemandPart]) -> float:
     """The greatest rate at which messages came, over no shorter time than ``SHORTEST_S``."""
     return max((part.arrival_rate for part in parts if part.open_s >= SHORTEST_S), default=1.0)
 
 
-def _flush_rate(parts: list[Part]) -> float:
+def _flush_rate(parts: list[DemandPart]) -> float:
     """How fast producers send between an opening of the gate and its next stop; 0 if that was not seen."""
     received, seconds = 0.0, 0.0
     for i, part in enumerate(parts):
@@ -268,7 +272,7 @@ def _flush_rate(parts: list[Part]) -> float:
     return received / max(seconds, 1e-6) if received else 0.0
 
 
-def _busy_until(parts: list[Part], first: int) -> int:
+def _busy_until(parts: list[DemandPart], first: int) -> int:
     """The end of the time in which producers may have wanted to send more than they could."""
     for i in range(first, len(parts)):
         if parts[i].calm:
@@ -276,7 +280,7 @@ def _busy_until(parts: list[Part], first: int) -> int:
     return len(parts)
 
 
-def _rate_at(parts: list[Part], first: int, flushed: float) -> float:
+def _rate_at(parts: list[DemandPart], first: int, flushed: float) -> float:
     """At what rate producers wanted to send just before they were stopped: in the last ``SHORTEST_S`` at
     least, or since the burst began; where there is nothing before, that of flushing.
     """
@@ -291,12 +295,12 @@ def _rate_at(parts: list[Part], first: int, flushed: float) -> float:
     return received / seconds if seconds > 0 else flushed
 
 
-def _mean_rate(parts: list[Part]) -> float:
+def _mean_rate(parts: list[DemandPart]) -> float:
     return sum(part.received for part in parts) / max(sum(part.length_s for part in parts), SHORTEST_S)
 
 
 def _held_back(
-    parts: list[Part], rate: float, received: float, begin_ns: int, *, ended: bool
+    parts: list[DemandPart], rate: float, received: float, begin_ns: int, *, ended: bool
 ) -> Iterator[tuple[int, float]]:
     """Knots of what was wanted in a busy time: the rate of before, never less than was received, and in
     the end, if it has ended, exactly that.
@@ -315,7 +319,7 @@ def _held_back(
 # --- consumers
 
 
-def _served(parts: list[Part], begin_ns: int) -> Curve:
+def _served(parts: list[DemandPart], begin_ns: int) -> Curve:
     """What consumers could take, cumulative."""
     known = [part.settle_rate if _is_backlogged(part) else None for part in parts]
     last = next((rate for rate in known if rate), None) or SPARE * max(part.settle_rate for part in parts)
@@ -336,7 +340,7 @@ def _served(parts: list[Part], begin_ns: int) -> Curve:
     return Curve(knots)
 
 
-def _is_backlogged(part: Part) -> bool:
+def _is_backlogged(part: DemandPart) -> bool:
     least = min(part.begin_msgs, part.end_msgs)
     return least >= max(part.settle_rate * SOJOURN_S, 1)
 
@@ -344,7 +348,7 @@ def _is_backlogged(part: Part) -> bool:
 # --- the rest
 
 
-def _sizes(history: History, begin_ns: int) -> tuple[tuple[int, int], ...]:
+def _sizes(history: FlowHistory, begin_ns: int) -> tuple[tuple[int, int], ...]:
     """Mean sizes, where they change by more than a twentieth."""
     found: list[tuple[int, int]] = []
     for sample in history.samples:
@@ -359,12 +363,12 @@ def _sizes(history: History, begin_ns: int) -> tuple[tuple[int, int], ...]:
     return ((0, found[0][1]), *found[1:])
 
 
-def _thresholds(history: History) -> Thresholds:
+def _thresholds(history: FlowHistory) -> Thresholds:
     """The last ones: settings may have changed under way."""
     return _limits(history)[-1]
 
 
-def _limits(history: History) -> list[Thresholds]:
+def _limits(history: FlowHistory) -> list[Thresholds]:
     """Those of every sample: a gate change between two is of one of them."""
     return [
         Thresholds(sample.stop_msgs, sample.resume_msgs, sample.stop_bytes, sample.resume_bytes)
@@ -372,7 +376,7 @@ def _limits(history: History) -> list[Thresholds]:
     ]
 
 
-def _notes(history: History, parts: list[Part]) -> Iterator[str]:
+def _notes(history: FlowHistory, parts: list[DemandPart]) -> Iterator[str]:
     if len(set(_limits(history))) > 1:
         yield "the thresholds changed while this was recorded; the last ones are compared with"
     if any(turn.reason in ("operator", "shutdown") for turn in history.turns):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from broker.flow.advice import of_resume, of_stop
 from broker.manage.advise.demand import measured
-from broker.manage.advise.history import History
+from broker.manage.advise.history import FlowHistory
 from broker.units import format_size
 
 
-def hints(history: History) -> list[str]:
+def hints(history: FlowHistory) -> list[str]:
     """A line for each setting that should be another one, with the reason; of the last thresholds."""
     if not history.samples:
         return []

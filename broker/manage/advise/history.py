@@ -34,7 +34,7 @@ class HistoryError(OperatorError):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class HistorySample:
     """What a node did in the ``interval_ns`` before ``at_ns``, and how it stood then.
 
     ``stopped_ns`` and ``stops`` count since the node came to be, in this life of the broker.
@@ -78,7 +78,7 @@ def _is_pressed(depth: int, promised: int, stop: int, size: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class GateChange:
     """The gate stopped or opened; thresholds of 0 are none.
 
     ``skipped`` is true where changes before it were not told: then it only says how the gate stood.
@@ -97,19 +97,19 @@ class Turn:
 
 
 @dataclass(slots=True)
-class History:
+class FlowHistory:
     """One node's samples and gate changes, each in order of time, in nanoseconds since the first record."""
 
     node: str
-    samples: list[Sample] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
+    samples: list[HistorySample] = field(default_factory=list)
+    turns: list[GateChange] = field(default_factory=list)
 
-    def last(self, seconds: float) -> History:
+    def last(self, seconds: float) -> FlowHistory:
         """Its last part."""
         if not self.samples:
             return self
         since_ns = self.end_ns - round(seconds * SECOND_NS)
-        return History(
+        return FlowHistory(
             self.node,
             [sample for sample in self.samples if sample.at_ns > since_ns],
             [turn for turn in self.turns if turn.at_ns > since_ns],
@@ -130,7 +130,7 @@ class History:
 class Archive:
     """All that was read; ``notes`` are what the reader passed over and should be told of."""
 
-    nodes: dict[str, History] = field(default_factory=dict)
+    nodes: dict[str, FlowHistory] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -258,7 +258,7 @@ def _take(archive: Archive, clock: _Clock, text: bytes) -> None:
         return
     if not isinstance(node, str) or not node:
         raise ValueError(f"{event}: no node")
-    history = archive.nodes.setdefault(node, History(node))
+    history = archive.nodes.setdefault(node, FlowHistory(node))
     if event == "sample":
         history.samples.append(_sample(line, at_ns))
     else:
@@ -270,11 +270,11 @@ def _note(archive: Archive, text: str) -> None:
         archive.notes.append(text)
 
 
-def _sample(line: Line, at_ns: int) -> Sample:
+def _sample(line: Line, at_ns: int) -> HistorySample:
     interval_ns = _nanoseconds(line, "interval_ms")
     if interval_ns == 0:
         raise ValueError("sample: an interval_ms of 0")
-    return Sample(
+    return HistorySample(
         at_ns=at_ns,
         interval_ns=interval_ns,
         received=_number(line, "received"),
@@ -297,8 +297,8 @@ def _sample(line: Line, at_ns: int) -> Sample:
     )
 
 
-def _turn(line: Line, at_ns: int) -> Turn:
-    return Turn(
+def _turn(line: Line, at_ns: int) -> GateChange:
+    return GateChange(
         at_ns=at_ns,
         closed=line["event"] == "stopped",
         reason=str(line.get("reason", "")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from broker.manage.advise.candidates import Advice, Candidate, Trial
+from broker.manage.advise.candidates import Candidate, CandidateResults, Trial
 from broker.manage.advise.replay import Outcome
 from broker.units import KB, MB, format_size
 
@@ -108,7 +108,7 @@ def _level(value: int, top: int, full: int) -> int:
 # --- for a file
 
 
-def svg(advice: Advice) -> str:
+def svg(advice: CandidateResults) -> str:
     """One panel for each candidate, the recommended one marked."""
     rows = -(-len(advice.trials) // ACROSS)
     width, height = ACROSS * WIDTH + 20, rows * HEIGHT + 74
@@ -133,7 +133,7 @@ def _worst(outcome: Outcome, by_size: bool) -> int:
     return outcome.worst_bytes if by_size else outcome.worst_msgs
 
 
-def _panel(trial: Trial, advice: Advice) -> str:
+def _panel(trial: Trial, advice: CandidateResults) -> str:
     by_size, outcome, candidate = advice.by_size, trial.outcome, trial.candidate
     values = series(outcome, by_size)
     stop, resume = stop_of(candidate, by_size), resume_of(candidate, by_size)

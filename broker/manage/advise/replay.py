@@ -25,7 +25,7 @@ from broker.config.thresholds import NodeSettings
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError
-from broker.flow.ledger import Account, Port
+from broker.flow.ledger import Port, ProducerCredit
 from broker.flow.window import Window
 from broker.manage.advise.trace import SECOND_NS, Trace
 from broker.queues.dispatch import Consumer
@@ -75,12 +75,12 @@ class Outcome:
     grain: int
 
 
-class Sender(Port):
+class ReplayedSender(Port):
     """A producer: it goes by the credit it has heard of."""
 
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
-        self.account: Account
+        self.account: ProducerCredit
         self.waiting = 0.0
         self.part = 1.0
         self.sent = 0
@@ -173,7 +173,7 @@ class Replay:
         self.node: Node = self.engine.create("replayed", self.settings)
         self.bodies = [(at_ns, bytes(max(size * self.grain, 1))) for at_ns, size in trace.sizes]
         self.body = self.bodies[0][1]
-        self.senders: list[Sender] = []
+        self.senders: list[ReplayedSender] = []
         self.takers: list[Taker] = []
         self.held_msgs = 0
         self.overshoot_msgs = 0
@@ -225,7 +225,7 @@ class Replay:
             self.takers.append(Taker(self, window))
             self.engine.add_consumer(self.node, self.takers[-1])
         for _ in range(min(max(trace.producers, 1), MOST_LINKS)):
-            sender = Sender(self)
+            sender = ReplayedSender(self)
             sender.account = self.engine.open_producer(self.node, sender, True)
             self.senders.append(sender)
         weights = [float(self.clients.skew) ** -i for i in range(len(self.senders))]

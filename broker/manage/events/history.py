@@ -8,8 +8,8 @@ from pathlib import Path
 
 from broker.engine.engine import Engine
 from broker.manage.events.log import EventLog
-from broker.manage.events.teller import Teller
-from broker.manage.events.watch import TOPIC, Watch
+from broker.manage.events.teller import EventWriter
+from broker.manage.events.watch import TOPIC, NodeObserver
 from broker.units import MB
 
 # How long a first event waits for others to go with it.
@@ -33,14 +33,14 @@ BACKLOG: Mapping[str, object] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Clockwork:
+class LoopClock:
     """What the reactor offers: a timer on its own thread, and a way to it from others."""
 
     at: Callable[[int, Callable[[int], None]], None]
     post: Callable[[Callable[[], None]], None]
 
 
-class History:
+class EventHistory:
     """Events of one engine from ``start`` to ``stop``. ``file`` None writes none.
 
     All but ``recent`` is called on the engine's thread.
@@ -49,7 +49,7 @@ class History:
     def __init__(
         self,
         engine: Engine,
-        clockwork: Clockwork,
+        clockwork: LoopClock,
         held_by: Callable[[str], str],
         file: Path | None,
         max_bytes: int,
@@ -57,8 +57,8 @@ class History:
         sample_ms: int,
     ) -> None:
         self.engine = engine
-        self.watch = Watch(engine, self._arm, held_by)
-        self.teller = Teller(engine.epoch_ns, self._publish)
+        self.watch = NodeObserver(engine, self._arm, held_by)
+        self.teller = EventWriter(engine.epoch_ns, self._publish)
         self._clockwork = clockwork
         self._sample_ms = sample_ms
         if file is not None:

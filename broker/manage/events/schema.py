@@ -24,7 +24,7 @@ TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class EventField:
     """One field of an event; ``always``: every event of its kind has it."""
 
     name: str
@@ -36,18 +36,18 @@ class Field:
         return {"description": self.meaning, **self.type}
 
 
-def _maybe(name: str, type_: Schema, meaning: str) -> Field:
-    return Field(name, type_, meaning, always=False)
+def _maybe(name: str, type_: Schema, meaning: str) -> EventField:
+    return EventField(name, type_, meaning, always=False)
 
 
 # What every event has, in this order.
 COMMON = (
-    Field("v", {"const": VERSION}, "Version of this schema"),
-    Field("seq", {"type": "integer", "minimum": 1}, "Number of the event since the broker started"),
-    Field("time", {"type": "string", "format": "date-time"}, "When, in UTC, to the millisecond"),
-    Field("mono_ns", NATURAL, "The same on the machine's monotonic clock, in nanoseconds"),
-    Field("event", TEXT, "The kind"),
-    Field("node", NAME, "Queue, topic or subscription; null where it is about none, or about several"),
+    EventField("v", {"const": VERSION}, "Version of this schema"),
+    EventField("seq", {"type": "integer", "minimum": 1}, "Number of the event since the broker started"),
+    EventField("time", {"type": "string", "format": "date-time"}, "When, in UTC, to the millisecond"),
+    EventField("mono_ns", NATURAL, "The same on the machine's monotonic clock, in nanoseconds"),
+    EventField("event", TEXT, "The kind"),
+    EventField("node", NAME, "Queue, topic or subscription; null where it is about none, or about several"),
     _maybe("link", TEXT, "Link, by the id that `sluice stat` shows"),
     _maybe("connection", TEXT, "Connection, likewise"),
 )
@@ -55,56 +55,58 @@ COMMON = (
 REASONS = ("count", "bytes", "operator", "budget", "shutdown")
 
 _GATE = (
-    Field("reason", {"enum": list(REASONS)}, "What stopped it, or what it was stopped by until now"),
+    EventField("reason", {"enum": list(REASONS)}, "What stopped it, or what it was stopped by until now"),
     _maybe("budget", TEXT, "Which budget: memory_limit, store_limit or temp_limit"),
     _maybe("held", FLAG, "True: nothing can be written there at present"),
     _maybe("held_by", TEXT, "The operators' pattern, where the reason is operator"),
-    Field("depth_msgs", NATURAL, "Depth in messages"),
-    Field("depth_bytes", NATURAL, "Depth in bytes"),
-    Field("stop_msgs", NATURAL, "Stop threshold in messages; 0: none"),
-    Field("resume_msgs", NATURAL, "Resume threshold in messages; 0: none"),
-    Field("stop_bytes", NATURAL, "Stop threshold in bytes; 0: none"),
-    Field("resume_bytes", NATURAL, "Resume threshold in bytes; 0: none"),
-    Field("promised_msgs", NATURAL, "Credit promised to producers and not used yet"),
-    Field("promised_bytes", NATURAL, "The same in bytes, as reserved"),
-    Field("stopped_count", NATURAL, "How often it has stopped since it came to be"),
+    EventField("depth_msgs", NATURAL, "Depth in messages"),
+    EventField("depth_bytes", NATURAL, "Depth in bytes"),
+    EventField("stop_msgs", NATURAL, "Stop threshold in messages; 0: none"),
+    EventField("resume_msgs", NATURAL, "Resume threshold in messages; 0: none"),
+    EventField("stop_bytes", NATURAL, "Stop threshold in bytes; 0: none"),
+    EventField("resume_bytes", NATURAL, "Resume threshold in bytes; 0: none"),
+    EventField("promised_msgs", NATURAL, "Credit promised to producers and not used yet"),
+    EventField("promised_bytes", NATURAL, "The same in bytes, as reserved"),
+    EventField("stopped_count", NATURAL, "How often it has stopped since it came to be"),
     _maybe("skipped", NATURAL, "Changes of this gate since its last event that were left out"),
 )
-_COUNT = Field("count", NATURAL, "How many since the last such event of the node")
+_COUNT = EventField("count", NATURAL, "How many since the last such event of the node")
 _WHERE = (
-    Field("kind", {"enum": ["queue", "topic", "subscription"]}, "What the node is"),
+    EventField("kind", {"enum": ["queue", "topic", "subscription"]}, "What the node is"),
     _maybe("address", TEXT, "The address of a subscription"),
 )
 _LINK = (
-    Field("role", {"enum": ["producer", "consumer"]}, "What the client does on the link"),
-    Field("name", TEXT, "The link's name, 255 characters of it at most"),
+    EventField("role", {"enum": ["producer", "consumer"]}, "What the client does on the link"),
+    EventField("name", TEXT, "The link's name, 255 characters of it at most"),
 )
 
-_KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
+_KINDS: dict[str, tuple[str, tuple[EventField, ...]]] = {
     "started": (
         "The broker has started; `seq` begins anew",
         (
-            Field("version", TEXT, "The broker's version"),
-            Field("pid", NATURAL, "Its process"),
-            Field("sample_interval_ms", NATURAL, "How often nodes are sampled"),
+            EventField("version", TEXT, "The broker's version"),
+            EventField("pid", NATURAL, "Its process"),
+            EventField("sample_interval_ms", NATURAL, "How often nodes are sampled"),
         ),
     ),
     "set_aside": (
         "Something survived the last stop and can't be restored: it is kept, and not served",
         (
-            Field("kind", TEXT, "`queue`, `topic`, `subscription`, `bridge`, `holds`, `bindings`, `unknown`"),
-            Field("name", TEXT, "Its name"),
-            Field("messages", NATURAL, "How many messages it has"),
-            Field("reason", TEXT, "Why it can't be restored"),
+            EventField(
+                "kind", TEXT, "`queue`, `topic`, `subscription`, `bridge`, `holds`, `bindings`, `unknown`"
+            ),
+            EventField("name", TEXT, "Its name"),
+            EventField("messages", NATURAL, "How many messages it has"),
+            EventField("reason", TEXT, "Why it can't be restored"),
         ),
     ),
     "idle_deleted": (
         "A queue or a subscription was deleted: nobody had used it for so long as `expire_after` says",
         (
-            Field("kind", {"enum": ["queue", "subscription"]}, "Which of the two"),
+            EventField("kind", {"enum": ["queue", "subscription"]}, "Which of the two"),
             _maybe("address", TEXT, "The address of a subscription"),
-            Field("idle_ms", NUMBER, "How long nobody had used it"),
-            Field("messages", NATURAL, "How many messages went with it"),
+            EventField("idle_ms", NUMBER, "How long nobody had used it"),
+            EventField("messages", NATURAL, "How many messages went with it"),
         ),
     ),
     "stopping": ("The broker was told to stop", ()),
@@ -113,22 +115,22 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
         "A gate opened",
         (
             *_GATE,
-            Field("stopped_ms", NUMBER, "How long it was stopped"),
-            Field("stopped_total_ms", NUMBER, "How long in all since the node came to be"),
+            EventField("stopped_ms", NUMBER, "How long it was stopped"),
+            EventField("stopped_total_ms", NUMBER, "How long in all since the node came to be"),
         ),
     ),
     "operator": (
         "An operator stopped or started producers",
         (
-            Field("action", {"enum": ["stop", "start"]}, "Which of the two"),
-            Field("target", TEXT, "The name or pattern; `>` is all"),
-            Field("nodes", NATURAL, "How many nodes that are there it concerns"),
+            EventField("action", {"enum": ["stop", "start"]}, "Which of the two"),
+            EventField("target", TEXT, "The name or pattern; `>` is all"),
+            EventField("nodes", NATURAL, "How many nodes that are there it concerns"),
         ),
     ),
     "revoked": ("Credit was taken back from producers", (_COUNT,)),
     "parked": (
         "Messages without room were parked outside the node",
-        (_COUNT, Field("parked_msgs", NATURAL, "How many are parked now")),
+        (_COUNT, EventField("parked_msgs", NATURAL, "How many are parked now")),
     ),
     "rejected": ("Messages were refused: `when_full`, or the hard limit", (_COUNT,)),
     "dropped": (
@@ -137,11 +139,11 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
     ),
     "paged_out": (
         "Messages went to disk",
-        (_COUNT, Field("paged_msgs", NATURAL, "How many of the node are on disk only")),
+        (_COUNT, EventField("paged_msgs", NATURAL, "How many of the node are on disk only")),
     ),
     "paged_in": (
         "Messages came back from disk",
-        (_COUNT, Field("paged_msgs", NATURAL, "How many of the node are on disk only")),
+        (_COUNT, EventField("paged_msgs", NATURAL, "How many of the node are on disk only")),
     ),
     "slow_consumer": (
         "A consumer settles more slowly than its policy asks for, or no longer does",
@@ -160,8 +162,8 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
         "Connections wait for each other in a ring",
         (
             _maybe("id", {"type": ["integer", "string"]}, "Which one; its `deadlock_cleared` has the same"),
-            Field("nodes", TEXTS, "The stopped nodes in it"),
-            Field("connections", TEXTS, "The connections in it"),
+            EventField("nodes", TEXTS, "The stopped nodes in it"),
+            EventField("connections", TEXTS, "The connections in it"),
             _maybe("sentence", TEXT, "Who waits for whom, in words"),
         ),
     ),
@@ -176,97 +178,105 @@ _KINDS: dict[str, tuple[str, tuple[Field, ...]]] = {
     ),
     "bridge_refused": (
         "A node copied into another has no room for the copies: the first of them is refused",
-        (Field("bridge", TEXT, "Its name"), Field("refused", NATURAL, "How many were refused so far")),
+        (
+            EventField("bridge", TEXT, "Its name"),
+            EventField("refused", NATURAL, "How many were refused so far"),
+        ),
     ),
     "move_stopped": (
         "An operator's move ended before all had gone: what had not is where it was",
         (
-            Field("target", TEXT, "Where they went"),
-            Field("moved", NATURAL, "How many had gone over"),
-            Field("reason", TEXT, "What ended it"),
+            EventField("target", TEXT, "Where they went"),
+            EventField("moved", NATURAL, "How many had gone over"),
+            EventField("reason", TEXT, "What ended it"),
         ),
     ),
     "route_up": (
         "A route to another broker is connected",
-        (Field("route", TEXT, "Its name"), Field("url", TEXT, "The other broker, without user and password")),
+        (
+            EventField("route", TEXT, "Its name"),
+            EventField("url", TEXT, "The other broker, without user and password"),
+        ),
     ),
     "route_down": (
         "A route has lost its connection; once for each loss, not for every try",
-        (Field("route", TEXT, "Its name"), Field("reason", TEXT, "What happened")),
+        (EventField("route", TEXT, "Its name"), EventField("reason", TEXT, "What happened")),
     ),
     "channel_fault": (
         "The system takes no datagrams of a channel",
-        (Field("channel", TEXT, "Its name"), Field("reason", TEXT, "What it said")),
+        (EventField("channel", TEXT, "Its name"), EventField("reason", TEXT, "What it said")),
     ),
     "connection_opened": (
         "A client has opened its connection",
         (
-            Field("container", TEXT, "Its container-id, 255 characters of it at most"),
-            Field("peer", TEXT, "Its network address"),
+            EventField("container", TEXT, "Its container-id, 255 characters of it at most"),
+            EventField("peer", TEXT, "Its network address"),
         ),
     ),
     "connection_refused": (
         "A client is one too many of its user, at its listener or virtual host; told once a second at most",
         (
-            Field("container", TEXT, "Its container-id, 255 characters of it at most"),
-            Field("peer", TEXT, "Its network address"),
-            Field("user", TEXT, "Who it is"),
-            Field("limit", TEXT, "The limit, by its setting's name below `limits`"),
-            Field("most", NATURAL, "How many connections there may be"),
-            Field("count", NATURAL, "How many of this user were refused so since the last such event"),
+            EventField("container", TEXT, "Its container-id, 255 characters of it at most"),
+            EventField("peer", TEXT, "Its network address"),
+            EventField("user", TEXT, "Who it is"),
+            EventField("limit", TEXT, "The limit, by its setting's name below `limits`"),
+            EventField("most", NATURAL, "How many connections there may be"),
+            EventField("count", NATURAL, "How many of this user were refused so since the last such event"),
         ),
     ),
     "connection_closed": ("A connection has ended", ()),
     "link_opened": (
         "A link was attached",
-        (*_LINK, Field("presettled", FLAG, "Messages on it are sent settled")),
+        (*_LINK, EventField("presettled", FLAG, "Messages on it are sent settled")),
     ),
     "link_closed": ("A link has gone", _LINK),
     "sample": (
         "What a node did in an interval, and how it stands; only where something changed",
         (
             *_WHERE,
-            Field("interval_ms", NUMBER, "How long the interval was"),
-            Field("received", NATURAL, "Messages that came in"),
-            Field("received_bytes", NATURAL, "Their bytes"),
-            Field("delivered", NATURAL, "Messages sent to consumers"),
-            Field(
+            EventField("interval_ms", NUMBER, "How long the interval was"),
+            EventField("received", NATURAL, "Messages that came in"),
+            EventField("received_bytes", NATURAL, "Their bytes"),
+            EventField("delivered", NATURAL, "Messages sent to consumers"),
+            EventField(
                 "settled",
                 NATURAL,
                 "Messages that left, in whatever way: what came in less the growth of depth",
             ),
-            Field("accepted", NATURAL, "Messages consumers accepted"),
-            Field("returned", NATURAL, "Messages consumers gave back: released or modified"),
-            Field("dropped", NATURAL, "Messages dropped"),
-            Field("refused", NATURAL, "Messages refused"),
-            Field("received_total", NATURAL, "Messages that came in since the broker or the node came to be"),
-            Field("settled_total", NATURAL, "Messages that left since then"),
-            Field("state", {"enum": ["open", "stopped"]}, "The gate"),
-            Field("depth_msgs", NATURAL, "Depth in messages"),
-            Field("depth_bytes", NATURAL, "Depth in bytes"),
-            Field("unsettled_msgs", NATURAL, "Of these, sent to consumers and not settled"),
-            Field("promised_msgs", NATURAL, "Credit promised to producers and not used yet"),
-            Field("promised_bytes", NATURAL, "The same in bytes, as reserved"),
-            Field("parked_msgs", NATURAL, "Messages parked outside the node"),
-            Field("producers", NATURAL, "Producer links"),
-            Field("blocked_producers", NATURAL, "Of these, without credit and in line for some"),
-            Field("consumers", NATURAL, "Consumer links"),
-            Field("stop_msgs", NATURAL, "Stop threshold in messages; 0: none"),
-            Field("resume_msgs", NATURAL, "Resume threshold in messages; 0: none"),
-            Field("stop_bytes", NATURAL, "Stop threshold in bytes; 0: none"),
-            Field("resume_bytes", NATURAL, "Resume threshold in bytes; 0: none"),
-            Field("stopped_count", NATURAL, "How often the gate has stopped since the node came to be"),
-            Field("stopped_total_ms", NUMBER, "How long it was stopped in all, until now"),
+            EventField("accepted", NATURAL, "Messages consumers accepted"),
+            EventField("returned", NATURAL, "Messages consumers gave back: released or modified"),
+            EventField("dropped", NATURAL, "Messages dropped"),
+            EventField("refused", NATURAL, "Messages refused"),
+            EventField(
+                "received_total", NATURAL, "Messages that came in since the broker or the node came to be"
+            ),
+            EventField("settled_total", NATURAL, "Messages that left since then"),
+            EventField("state", {"enum": ["open", "stopped"]}, "The gate"),
+            EventField("depth_msgs", NATURAL, "Depth in messages"),
+            EventField("depth_bytes", NATURAL, "Depth in bytes"),
+            EventField("unsettled_msgs", NATURAL, "Of these, sent to consumers and not settled"),
+            EventField("promised_msgs", NATURAL, "Credit promised to producers and not used yet"),
+            EventField("promised_bytes", NATURAL, "The same in bytes, as reserved"),
+            EventField("parked_msgs", NATURAL, "Messages parked outside the node"),
+            EventField("producers", NATURAL, "Producer links"),
+            EventField("blocked_producers", NATURAL, "Of these, without credit and in line for some"),
+            EventField("consumers", NATURAL, "Consumer links"),
+            EventField("stop_msgs", NATURAL, "Stop threshold in messages; 0: none"),
+            EventField("resume_msgs", NATURAL, "Resume threshold in messages; 0: none"),
+            EventField("stop_bytes", NATURAL, "Stop threshold in bytes; 0: none"),
+            EventField("resume_bytes", NATURAL, "Resume threshold in bytes; 0: none"),
+            EventField("stopped_count", NATURAL, "How often the gate has stopped since the node came to be"),
+            EventField("stopped_total_ms", NUMBER, "How long it was stopped in all, until now"),
         ),
     ),
     "lost": (
         "Events that could not be kept: the disk was full or slow, or there were too many at once",
-        (_COUNT, Field("where", {"enum": ["file", "broker"]}, "For whom: the file alone, or everybody")),
+        (_COUNT, EventField("where", {"enum": ["file", "broker"]}, "For whom: the file alone, or everybody")),
     ),
 }
 
 # What an event of each kind is, and its own fields.
-KINDS: Mapping[str, tuple[str, tuple[Field, ...]]] = _KINDS
+KINDS: Mapping[str, tuple[str, tuple[EventField, ...]]] = _KINDS
 
 
 def event_schema() -> Schema:
@@ -300,7 +310,7 @@ def reference() -> str:
     return "\n".join(parts)
 
 
-def _table(fields: tuple[Field, ...]) -> list[str]:
+def _table(fields: tuple[EventField, ...]) -> list[str]:
     rows = ["| field | type | meaning |", "|---|---|---|"]
     for field in fields:
         name = f"`{field.name}`" if field.always else f"`{field.name}`, if any"

@@ -26,7 +26,7 @@ NS_PER_S = 1_000_000_000
 Publish = Callable[[list[bytes]], None]
 
 
-class Teller:
+class EventWriter:
     """``give`` never waits. ``publish`` is called on the teller's thread with encoded messages."""
 
     def __init__(self, epoch_ns: int, publish: Publish) -> None:

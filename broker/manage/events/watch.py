@@ -67,7 +67,7 @@ class Seen:
         self.reason = ""
 
 
-class Watch:
+class NodeObserver:
     """Collects events of one engine in batches; ``take`` hands a batch over.
 
     ``arm`` is called when the first event of a batch is there, so that the caller takes it soon.

@@ -13,7 +13,7 @@ OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class GateCause:
     """One of the things that must go before the gate opens; an operator's has no numbers."""
 
     setting: str
@@ -37,13 +37,13 @@ def budgets(node: Node) -> list[Gate]:
     return list(above.values())
 
 
-def bars(gate: Gate) -> tuple[Bar, ...]:
+def bars(gate: Gate) -> tuple[GateCause, ...]:
     """All that keeps it shut, an operator's hold first; nothing for an open gate."""
-    held = (Bar(OPERATOR),) if gate.held else ()
-    units: list[Bar] = []
-    by_size = Bar(SIZE, gate.depth_bytes, gate.stop_bytes, gate.resume_bytes)
+    held = (GateCause(OPERATOR),) if gate.held else ()
+    units: list[GateCause] = []
+    by_size = GateCause(SIZE, gate.depth_bytes, gate.stop_bytes, gate.resume_bytes)
     if gate.full and gate.stop_msgs and gate.depth_msgs >= gate.resume_msgs:
-        units.append(Bar(COUNT, gate.depth_msgs, gate.stop_msgs, gate.resume_msgs))
+        units.append(GateCause(COUNT, gate.depth_msgs, gate.stop_msgs, gate.resume_msgs))
     if gate.full and gate.stop_bytes and gate.depth_bytes >= gate.resume_bytes:
         units.append(by_size)
     if gate.full and not units:

@@ -15,8 +15,8 @@ from typing import Protocol, cast
 from broker import constants
 from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node
-from broker.flow.deadlock import Circle, Scene, Wait, Waits
-from broker.flow.ledger import Account
+from broker.flow.deadlock import Circle, Scene, Waits, WaitsFor
+from broker.flow.ledger import ProducerCredit
 
 log = logging.getLogger("sluice.flow")
 
@@ -54,7 +54,7 @@ class DeadlockView:
     waits: tuple[Mapping[str, str], ...] = ()
 
 
-class Deadlocks(Scene):
+class DeadlockWatch(Scene):
     """Keeps the graph; ``wake`` is told when ``look`` is due next, for which ``catch_up`` hands over what
     changed until then.
     """
@@ -67,7 +67,7 @@ class Deadlocks(Scene):
         self._waits = Waits()
         # In order, each once.
         self._changed: dict[Node, None] = {}
-        self._senders: dict[Node, dict[object, list[tuple[Node, Account]]]] = {}
+        self._senders: dict[Node, dict[object, list[tuple[Node, ProducerCredit]]]] = {}
         self._armed = False
 
     def changed(self, node: Node) -> None:
@@ -159,7 +159,7 @@ class Deadlocks(Scene):
             self._senders.pop(node, None)
             self._waits.drop(node)
             return
-        senders: dict[object, list[tuple[Node, Account]]] = {}
+        senders: dict[object, list[tuple[Node, ProducerCredit]]] = {}
         for owner in node.owners():
             for account in owner.ledger.accounts:
                 if account.origin is not None:
@@ -190,7 +190,7 @@ def view_of(circle: Circle) -> DeadlockView:
     )
 
 
-def _wants(node: Node, account: Account) -> bool:
+def _wants(node: Node, account: ProducerCredit) -> bool:
     if account.window_max == 0 and node.when_full != constants.FULL_BLOCK:
         # It is refused, at once or when its time is over.
         return False
@@ -202,7 +202,7 @@ def _wants(node: Node, account: Account) -> bool:
     return used_up or account.port.offered() > 0
 
 
-def _sentence(waits: tuple[Wait, ...]) -> str:
+def _sentence(waits: tuple[WaitsFor, ...]) -> str:
     steps = []
     for wait in waits[:NAMED]:
         node, target = cast("Node", wait.node), cast("Node", wait.target)
@@ -215,7 +215,7 @@ def _sentence(waits: tuple[Wait, ...]) -> str:
     return "; ".join(steps)
 
 
-def _named(wait: Wait) -> Mapping[str, str]:
+def _named(wait: WaitsFor) -> Mapping[str, str]:
     return {
         "node": cast("Node", wait.node).name,
         "connection": _label(cast("Party", wait.connection)),

@@ -15,7 +15,7 @@ from broker.engine.node import Node
 from broker.flow.gate import Gate
 from broker.flow.ledger import IDLE_NS, PROBE_NS
 from broker.manage.views import ProducerView
-from broker.manage.why.bars import COUNT, OPERATOR, SIZE, Bar, bars, budgets
+from broker.manage.why.bars import COUNT, OPERATOR, SIZE, GateCause, bars, budgets
 from broker.manage.why.deadlocks import DeadlockView
 from broker.manage.why.forecasts import Forecasts
 from broker.manage.why.reason import Reason, about, filled, quantity, span
@@ -32,7 +32,7 @@ SHUTDOWN = "shutdown"
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class WhyContext:
     """What a link's reason may lie in, beyond its node; ``store`` says why nothing can be kept on disk."""
 
     now_ns: int
@@ -44,22 +44,22 @@ class Around:
     deadlock: DeadlockView | None = field(default=None)
 
 
-def of_producer(link: ProducerView, node: Node, around: Around) -> Reason:
+def of_producer(link: ProducerView, node: Node, around: WhyContext) -> Reason:
     """The one thing that keeps it from sending."""
     if around.winding_down:
         text = "the broker is shutting down and takes no more"
-        return Reason(SHUTDOWN, text, "after a restart", Bar(SHUTDOWN))
+        return Reason(SHUTDOWN, text, "after a restart", GateCause(SHUTDOWN))
     return (
         _of_the_connection(link)
         or of_gates(node, around)
         or _of_budgets(link, node, around)
         or _of_the_link(link, node)
         or _of_the_disk(node, around)
-        or Reason(TURN, "there is room", "with the next dealing of credit", Bar(TURN))
+        or Reason(TURN, "there is room", "with the next dealing of credit", GateCause(TURN))
     )
 
 
-def of_gates(node: Node, around: Around) -> Reason | None:
+def of_gates(node: Node, around: WhyContext) -> Reason | None:
     """A stopped gate; of several (a topic's subscriptions) the one that opens last."""
     stopped = [_closed(part, gate, around) for part, gate in _gates(node) if gate.closed]
     if not stopped:
@@ -76,11 +76,11 @@ def of_gates(node: Node, around: Around) -> Reason | None:
     return Reason(last.cause, text, last.frees, last.bar, last.eta_s, last.error)
 
 
-def gate_bar(gate: Gate, setting: str) -> Bar:
+def gate_bar(gate: Gate, setting: str) -> GateCause:
     """A gate's numbers in one unit, whether or not they stop it."""
     if setting == SIZE:
-        return Bar(SIZE, gate.depth_bytes, gate.stop_bytes, gate.resume_bytes)
-    return Bar(COUNT, gate.depth_msgs, gate.stop_msgs, gate.resume_msgs)
+        return GateCause(SIZE, gate.depth_bytes, gate.stop_bytes, gate.resume_bytes)
+    return GateCause(COUNT, gate.depth_msgs, gate.stop_msgs, gate.resume_msgs)
 
 
 def _how_long(reason: Reason) -> float:
@@ -98,7 +98,7 @@ def _gates(node: Node) -> Iterator[tuple[Node, Gate]]:
             yield from ((taker, taker.gate) for owner, taker in bridge.coupled if owner is node)
 
 
-def _closed(node: Node, gate: Gate, around: Around) -> Reason:
+def _closed(node: Node, gate: Gate, around: WhyContext) -> Reason:
     found = bars(gate)
     thresholds = [bar for bar in found if bar.setting != OPERATOR]
     causes = " and ".join(_bar_text(bar, around.held_by) for bar in found)
@@ -106,20 +106,22 @@ def _closed(node: Node, gate: Gate, around: Around) -> Reason:
     if gate.held or not thresholds:
         after = f" and {_below(thresholds)}" if thresholds else ""
         frees = f"when an operator starts producers again{after}"
-        return Reason(OPERATOR, f"{name} is stopped by {causes}", frees, found[0] if found else Bar(OPERATOR))
+        return Reason(
+            OPERATOR, f"{name} is stopped by {causes}", frees, found[0] if found else GateCause(OPERATOR)
+        )
     eta_s = around.forecasts.of_node(node)
     text = f"{name} is stopped by {causes}" + (_standstill(node) if eta_s is None else "")
     bar = max(thresholds, key=lambda bar: bar.excess / max(bar.stop, 1))
     return Reason(bar.setting, text, _below(thresholds), bar, eta_s, around.forecasts.error_of(gate))
 
 
-def _bar_text(bar: Bar, held_by: str) -> str:
+def _bar_text(bar: GateCause, held_by: str) -> str:
     if bar.setting == OPERATOR:
         return f"an operator (producers stopped for '{held_by}')" if held_by else "an operator"
     return f"{bar.setting} ({filled(bar)})"
 
 
-def _below(thresholds: Iterable[Bar]) -> str:
+def _below(thresholds: Iterable[GateCause]) -> str:
     words = [
         f"below {bar.setting.replace('stop', 'resume')} {quantity(bar.setting, bar.resume)}"
         f" ({quantity(bar.setting, bar.excess)} to go)"
@@ -144,7 +146,7 @@ def _of_the_connection(link: ProducerView) -> Reason | None:
     return Reason(bar.setting, text, "when its links use what they have, or lose it for lying idle", bar)
 
 
-def _of_budgets(link: ProducerView, node: Node, around: Around) -> Reason | None:
+def _of_budgets(link: ProducerView, node: Node, around: WhyContext) -> Reason | None:
     for gate in budgets(node):
         if gate.held:
             return _unwritable(gate, around.store)
@@ -156,12 +158,14 @@ def _of_budgets(link: ProducerView, node: Node, around: Around) -> Reason | None
 
 def _unwritable(gate: Gate, store: str) -> Reason:
     text = f"nothing can be kept on disk ({store or 'the store says why'})"
-    return Reason(STORE, text, "when the store writes again", Bar(STORE, gate.depth_bytes, gate.stop_bytes))
+    return Reason(
+        STORE, text, "when the store writes again", GateCause(STORE, gate.depth_bytes, gate.stop_bytes)
+    )
 
 
-def _spent(gate: Gate, around: Around) -> Reason:
+def _spent(gate: Gate, around: WhyContext) -> Reason:
     """A budget over all nodes has no room, though this node has."""
-    bar = Bar(gate.name, gate.depth_bytes, gate.stop_bytes, gate.resume_bytes)
+    bar = GateCause(gate.name, gate.depth_bytes, gate.stop_bytes, gate.resume_bytes)
     text = (
         f"the broker's {gate.name} is used up: {about(gate.depth_bytes)} of {about(gate.stop_bytes)} taken"
         f" and {about(gate.promised_bytes)} promised, over all queues"
@@ -206,11 +210,11 @@ def _crowded(link: ProducerView, node: Node, gate: Gate) -> Reason:
     return Reason(PROMISED, text, frees, bar)
 
 
-def _of_the_disk(node: Node, around: Around) -> Reason | None:
+def _of_the_disk(node: Node, around: WhyContext) -> Reason | None:
     if around.behind_bytes == 0 or all(part.shelf is None for part in (node, *node.subscriptions)):
         return None
     text = f"the disk is behind: {about(around.behind_bytes)} wait to be written"
-    return Reason(DISK, text, "when the disk has caught up", Bar(DISK, around.behind_bytes))
+    return Reason(DISK, text, "when the disk has caught up", GateCause(DISK, around.behind_bytes))
 
 
 def refusal(link: ProducerView, node: Node) -> str:

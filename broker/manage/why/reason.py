@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.manage.why.bars import SIZE, Bar
+from broker.manage.why.bars import SIZE, GateCause
 from broker.units import KB, SIZE_UNITS, format_size
 
 
@@ -17,7 +17,7 @@ class Reason:
     cause: str
     text: str
     frees: str
-    bar: Bar
+    bar: GateCause
     eta_s: float | None = None
     error: float | None = None
 
@@ -54,7 +54,7 @@ def quantity(setting: str, number: int) -> str:
     return about(number) if setting == SIZE else f"{number:,}"
 
 
-def filled(bar: Bar) -> str:
+def filled(bar: GateCause) -> str:
     """`50 of 100 messages queued`."""
     unit = "" if bar.setting == SIZE else " messages"
     return f"{quantity(bar.setting, bar.depth)} of {quantity(bar.setting, bar.stop)}{unit} queued"

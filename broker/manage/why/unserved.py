@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from broker.engine.node import Node
 from broker.manage.views import ConsumerView, waiting_msgs
-from broker.manage.why.bars import Bar
+from broker.manage.why.bars import GateCause
 from broker.manage.why.reason import Reason, about, messages
 
 WINDOW = "consumer_flow_limit"
@@ -39,7 +39,9 @@ def of_consumer(
     """
     waiting = waiting_msgs(node)
     if winding_down:
-        return Reason(SHUTDOWN, "the broker is shutting down", "after a restart", Bar(SHUTDOWN, waiting))
+        return Reason(
+            SHUTDOWN, "the broker is shutting down", "after a restart", GateCause(SHUTDOWN, waiting)
+        )
     return (
         _of_the_connection(link)
         or _of_the_windows(link, node, siblings)
@@ -59,17 +61,17 @@ def is_held_up(reason: Reason, link: ConsumerView, node: Node) -> bool:
 def _of_the_connection(link: ConsumerView) -> Reason | None:
     if link.choked:
         text = f"its connection takes no more, {about(link.unsent_bytes)} wait for its client to read"
-        return Reason(SOCKET, text, "when the client reads on", Bar(SOCKET, link.unsent_bytes))
+        return Reason(SOCKET, text, "when the client reads on", GateCause(SOCKET, link.unsent_bytes))
     if link.streaming:
         text = "a large message is on its way to it, and a link carries one at a time"
-        return Reason(LARGE, text, "when all of that was sent", Bar(LARGE))
+        return Reason(LARGE, text, "when all of that was sent", GateCause(LARGE))
     return None
 
 
 def _of_the_windows(link: ConsumerView, node: Node, siblings: list[ConsumerView]) -> Reason | None:
     if link.shut and not link.presettled:
         text = f"{messages(link.unsettled)} unsettled, its window ({WINDOW}) is {link.window_limit:,}"
-        bar = Bar(WINDOW, link.unsettled, link.window_limit, link.reopen)
+        bar = GateCause(WINDOW, link.unsettled, link.window_limit, link.reopen)
         settle = max(link.unsettled - link.reopen, 0)
         rate = node.rate_out * _share(link, siblings)
         frees = f"when {settle:,} of them are settled"
@@ -77,7 +79,7 @@ def _of_the_windows(link: ConsumerView, node: Node, siblings: list[ConsumerView]
     if link.connection_shut and not link.presettled:
         unsettled, limit = link.connection_unsettled, link.connection_limit
         text = f"{messages(unsettled)} unsettled on its connection, {CONNECTION} is {limit:,}"
-        bar = Bar(CONNECTION, unsettled, limit, limit)
+        bar = GateCause(CONNECTION, unsettled, limit, limit)
         return Reason(CONNECTION, text, "when one of them is settled", bar)
     return None
 
@@ -94,7 +96,7 @@ def _of_the_client(link: ConsumerView, waiting: int) -> Reason | None:
     if link.credit > 0:
         return None
     text = f"its client gave no credit, {messages(waiting)} {'is' if waiting == 1 else 'are'} ready"
-    return Reason(CREDIT, text, "when the client gives credit", Bar(CREDIT, waiting))
+    return Reason(CREDIT, text, "when the client gives credit", GateCause(CREDIT, waiting))
 
 
 def _of_its_place(
@@ -104,10 +106,10 @@ def _of_its_place(
         active = next((each for each in siblings if each.active), None)
         who = "another" if active is None else f"'{active.link}' of '{active.container}'"
         text = f"the node serves one consumer at a time ({SINGLE_ACTIVE}), which is {who}"
-        return Reason(SINGLE_ACTIVE, text, "when that one detaches", Bar(SINGLE_ACTIVE))
+        return Reason(SINGLE_ACTIVE, text, "when that one detaches", GateCause(SINGLE_ACTIVE))
     if not is_noted:
         text = "it isn't on disk yet that messages of this node may have been sent"
-        return Reason(UNNOTED, text, "when the disk has written that", Bar(UNNOTED))
+        return Reason(UNNOTED, text, "when the disk has written that", GateCause(UNNOTED))
     return None
 
 
@@ -115,7 +117,7 @@ def _of_the_messages(link: ConsumerView, node: Node, waiting: int) -> Reason:
     queue = node.queue
     if link.browses and (link.finished or node.gate.depth_msgs == 0):
         text = f"it looks and has seen all {messages(node.gate.depth_msgs)}"
-        return Reason(SEEN, text, "when a message comes", Bar(SEEN, node.gate.depth_msgs))
+        return Reason(SEEN, text, "when a message comes", GateCause(SEEN, node.gate.depth_msgs))
     if queue.gap and (link.selects or link.browses):
         return _of_the_search(link, node, waiting)
     if queue.ready:
@@ -124,17 +126,20 @@ def _of_the_messages(link: ConsumerView, node: Node, waiting: int) -> Reason:
         fault = "" if node.spool is None else node.spool.read_fault
         text = f"{messages(waiting)} on disk" + (f" that can't be read: {fault}" if fault else ", being read")
         return Reason(
-            PAGING, text, "when the disk can be read" if fault else "when they are", Bar(PAGING, waiting)
+            PAGING,
+            text,
+            "when the disk can be read" if fault else "when they are",
+            GateCause(PAGING, waiting),
         )
     if queue.pending:
         text = f"{messages(queue.pending)} on the way to disk first"
-        return Reason(PENDING, text, "when the disk has them", Bar(PENDING, queue.pending))
+        return Reason(PENDING, text, "when the disk has them", GateCause(PENDING, queue.pending))
     if node.gate.depth_msgs:
         depth = node.gate.depth_msgs
         whose = "it" if link.unsettled >= depth else "consumers"
         text = f"every message of the {depth:,} queued is with {whose} already, unsettled"
-        return Reason(HELD, text, "when a message comes, or one is given back", Bar(HELD, depth))
-    return Reason(EMPTY, f"'{node.name}' is empty", "when a message comes", Bar(EMPTY))
+        return Reason(HELD, text, "when a message comes, or one is given back", GateCause(HELD, depth))
+    return Reason(EMPTY, f"'{node.name}' is empty", "when a message comes", GateCause(EMPTY))
 
 
 def _of_the_search(link: ConsumerView, node: Node, waiting: int) -> Reason:
@@ -143,19 +148,19 @@ def _of_the_search(link: ConsumerView, node: Node, waiting: int) -> Reason:
     left = f", {link.unseen_msgs:,} of them on disk still to be looked at" if link.unseen_msgs else ""
     if fault is not None and left:
         text = f"{messages(link.unseen_msgs)} on disk that can't be read: {fault}"
-        return Reason(PAGING, text, "when the disk can be read", Bar(PAGING, link.unseen_msgs))
+        return Reason(PAGING, text, "when the disk can be read", GateCause(PAGING, link.unseen_msgs))
     if link.unseen_msgs and not link.selects:
         text = f"{messages(link.unseen_msgs)} on disk, being read"
-        return Reason(PAGING, text, "when they are", Bar(PAGING, link.unseen_msgs))
+        return Reason(PAGING, text, "when they are", GateCause(PAGING, link.unseen_msgs))
     if link.finished or link.unseen_msgs:
         text = f"its selector matched none of {messages(waiting)}{left}"
         frees = "when it comes to one that it wants" if left else "when one comes that it wants"
-        return Reason(SELECTOR, text, frees, Bar(SELECTOR, waiting))
+        return Reason(SELECTOR, text, frees, GateCause(SELECTOR, waiting))
     return Reason(
         DISPATCH,
         f"{messages(waiting)} and nothing in its way",
         "with the next dispatch",
-        Bar(DISPATCH, waiting),
+        GateCause(DISPATCH, waiting),
     )
 
 
@@ -163,9 +168,11 @@ def _of_what_is_ready(link: ConsumerView, node: Node) -> Reason:
     ready = node.queue.ready
     if link.finished:
         text = f"its selector wants none of the {messages(ready)} ready"
-        return Reason(SELECTOR, text, "when one comes that it wants", Bar(SELECTOR, ready))
+        return Reason(SELECTOR, text, "when one comes that it wants", GateCause(SELECTOR, ready))
     if node.queue.picky >= ready:
         text = f"it said of the {messages(ready)} ready that they are undeliverable to it"
-        return Reason(UNDELIVERABLE, text, "when another consumer takes them", Bar(UNDELIVERABLE, ready))
+        return Reason(
+            UNDELIVERABLE, text, "when another consumer takes them", GateCause(UNDELIVERABLE, ready)
+        )
     text = f"{messages(ready)} ready and nothing in its way"
-    return Reason(DISPATCH, text, "with the next dispatch", Bar(DISPATCH, ready))
+    return Reason(DISPATCH, text, "with the next dispatch", GateCause(DISPATCH, ready))

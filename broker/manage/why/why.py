@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.manage.views import ConsumerView, ProducerView
-from broker.manage.why.bars import COUNT, SIZE, Bar
-from broker.manage.why.obstacles import Around, gate_bar, of_gates, refusal
+from broker.manage.why.bars import COUNT, SIZE, GateCause
+from broker.manage.why.obstacles import WhyContext, gate_bar, of_gates, refusal
 from broker.manage.why.obstacles import of_producer as producer_reason
 from broker.manage.why.reason import Reason, about, eta_text, filled, span
 from broker.manage.why.unserved import is_held_up
@@ -46,7 +46,7 @@ class Why:
     eta_error: float | None = None
 
 
-def of_producer(link: ProducerView, node: Node, around: Around) -> Why:
+def of_producer(link: ProducerView, node: Node, around: WhyContext) -> Why:
     """Why a producer link may not send, or that it may."""
     if not link.lacks_credit:
         text = f"it has {link.credit:,} credits"
@@ -64,7 +64,7 @@ def of_consumer(
     link: ConsumerView,
     node: Node,
     siblings: list[ConsumerView],
-    around: Around,
+    around: WhyContext,
     is_noted: bool,
     *,
     idle: bool,
@@ -79,7 +79,7 @@ def of_consumer(
     return _since(around.now_ns, since_ns, "consumer", link, node, reason, "is sent nothing")
 
 
-def of_node(node: Node, around: Around) -> Why:
+def of_node(node: Node, around: WhyContext) -> Why:
     """A node at which no link waits."""
     reason = of_gates(node, around)
     if reason is None:
@@ -169,5 +169,5 @@ def _state(node: Node) -> str:
     return ", ".join(texts) or f"it has no thresholds, {gate.depth_msgs:,} messages queued"
 
 
-def _room_text(bar: Bar) -> str:
+def _room_text(bar: GateCause) -> str:
     return f"{filled(bar)} ({bar.setting})"

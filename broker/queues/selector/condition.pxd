@@ -1,69 +1,69 @@
 cimport cython
 
 from broker.codec cimport message
-from broker.codec.message cimport Wanted
+from broker.codec.message cimport WantedFields
 
 cdef long EQUAL, NOT_EQUAL, LESS, AT_MOST, GREATER, AT_LEAST, PLUS, MINUS, TIMES, OVER
 
-cdef class Node:
+cdef class ConditionNode:
     cdef object value(self, bytes data, list places)
 
 @cython.final
 cdef class Selector:
     cdef public str text
-    cdef Node root
-    cdef Wanted wanted
+    cdef ConditionNode root
+    cdef WantedFields wanted
     @cython.locals(places=list)
     cpdef bint matches(self, bytes data) except -1
 
 @cython.final
-cdef class Constant(Node):
+cdef class Constant(ConditionNode):
     cdef object literal
 
-cdef class Property(Node):
+cdef class Property(ConditionNode):
     cdef long slot
     @cython.locals(at=long)
     cdef object value(self, bytes data, list places)
 
 @cython.final
-cdef class Field(Node):
+cdef class MessageField(ConditionNode):
     cdef long slot
     cdef object read
 
 @cython.final
-cdef class Size(Node):
+cdef class MessageSize(ConditionNode):
     pass
 
 @cython.final
-cdef class Truth(Node):
-    cdef Node operand
+cdef class Truth(ConditionNode):
+    cdef ConditionNode operand
 
 @cython.final
-cdef class Not(Node):
-    cdef Node operand
+cdef class Not(ConditionNode):
+    cdef ConditionNode operand
 
-cdef class And(Node):
+cdef class And(ConditionNode):
     cdef list operands
-    @cython.locals(operand=Node)
+    @cython.locals(operand=ConditionNode)
     cdef object value(self, bytes data, list places)
 
-cdef class Or(Node):
+cdef class Or(ConditionNode):
     cdef list operands
-    @cython.locals(operand=Node)
+    @cython.locals(operand=ConditionNode)
     cdef object value(self, bytes data, list places)
 
 @cython.final
-cdef class Comparison(Node):
+cdef class Comparison(ConditionNode):
     cdef long comparison
-    cdef Node left, right
+    cdef ConditionNode left, right
 
 @cython.final
-cdef class Between(Node):
-    cdef Node operand, low, high
+cdef class Between(ConditionNode):
+    cdef ConditionNode operand, low, high
     cdef bint negated
 
-cdef class In(Node):
-    cdef Node operand
+cdef class In(ConditionNode):
+    cdef ConditionNode operand
     cdef object texts, truths
     cdef list numbers
     cdef bint negated
@@ -72,29 +72,29 @@ cdef class In(Node):
     cdef bint _is_number(self, object found) except -1
 
 @cython.final
-cdef class Like(Node):
-    cdef Node operand
+cdef class Like(ConditionNode):
+    cdef ConditionNode operand
     cdef object pattern
     cdef bint negated
 
 @cython.final
-cdef class IsNull(Node):
-    cdef Node operand
+cdef class IsNull(ConditionNode):
+    cdef ConditionNode operand
     cdef bint negated
 
-cdef class Arithmetic(Node):
-    cdef Node first
+cdef class Arithmetic(ConditionNode):
+    cdef ConditionNode first
     cdef list operators, operands
-    @cython.locals(operand=Node, position=long)
+    @cython.locals(operand=ConditionNode, position=long)
     cdef object value(self, bytes data, list places)
 
 @cython.final
-cdef class Negative(Node):
-    cdef Node operand
+cdef class Negative(ConditionNode):
+    cdef ConditionNode operand
 
 @cython.final
-cdef class Positive(Node):
-    cdef Node operand
+cdef class Positive(ConditionNode):
+    cdef ConditionNode operand
 
 cdef object _negated(object truth)
 cdef object _either(object left, object right)

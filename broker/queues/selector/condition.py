@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from broker.codec import message
-from broker.codec.message import Wanted
+from broker.codec.message import WantedFields
 from broker.queues.selector.like import LikePattern
 
 Value: TypeAlias = "bool | int | float | str | None"
@@ -42,7 +42,7 @@ OPERATORS = {"+": PLUS, "-": MINUS, "*": TIMES, "/": OVER}
 LONG_RANGE = 2**63
 
 
-class Node:
+class ConditionNode:
     """A part of the tree; ``places`` says where in the message its slots' values stand."""
 
     def value(self, data: bytes, places: list[int]) -> Value:
@@ -55,7 +55,7 @@ class Selector:
     A message that isn't whole where the selector has to look doesn't match.
     """
 
-    def __init__(self, text: str, root: Node, wanted: Wanted) -> None:
+    def __init__(self, text: str, root: ConditionNode, wanted: WantedFields) -> None:
         self.text = text
         self.root = root
         self.wanted = wanted
@@ -65,7 +65,7 @@ class Selector:
         return places is not None and self.root.value(data, places) is True
 
 
-class Constant(Node):
+class Constant(ConditionNode):
     """A literal."""
 
     def __init__(self, literal: Value) -> None:
@@ -75,7 +75,7 @@ class Constant(Node):
         return self.literal
 
 
-class Property(Node):
+class Property(ConditionNode):
     """An application property; NULL where there is none of the name or of a type that JMS knows."""
 
     def __init__(self, slot: int) -> None:
@@ -86,7 +86,7 @@ class Property(Node):
         return message.value_at(data, at) if at >= 0 else None
 
 
-class Field(Node):
+class MessageField(ConditionNode):
     """A field of the header or the properties, as ``read`` understands it: given -1 where it is absent."""
 
     def __init__(self, slot: int, read: Callable[[bytes, int], Value]) -> None:
@@ -97,17 +97,17 @@ class Field(Node):
         return self.read(data, places[self.slot])
 
 
-class Size(Node):
+class MessageSize(ConditionNode):
     """How many bytes the encoded message has."""
 
     def value(self, data: bytes, places: list[int]) -> Value:
         return len(data)
 
 
-class Truth(Node):
+class Truth(ConditionNode):
     """A value where a condition is meant: unknown if it is no boolean."""
 
-    def __init__(self, operand: Node) -> None:
+    def __init__(self, operand: ConditionNode) -> None:
         self.operand = operand
 
     def value(self, data: bytes, places: list[int]) -> Value:
@@ -115,20 +115,20 @@ class Truth(Node):
         return found if found is True or found is False else None
 
 
-class Not(Node):
+class Not(ConditionNode):
     """NOT of a condition."""
 
-    def __init__(self, operand: Node) -> None:
+    def __init__(self, operand: ConditionNode) -> None:
         self.operand = operand
 
     def value(self, data: bytes, places: list[int]) -> Value:
         return _negated(self.operand.value(data, places))
 
 
-class And(Node):
+class And(ConditionNode):
     """Conditions between ANDs, from the left; what follows a false one isn't looked at."""
 
-    def __init__(self, operands: list[Node]) -> None:
+    def __init__(self, operands: list[ConditionNode]) -> None:
         self.operands = operands
 
     def value(self, data: bytes, places: list[int]) -> Value:
@@ -142,10 +142,10 @@ class And(Node):
         return answer
 
 
-class Or(Node):
+class Or(ConditionNode):
     """Conditions between ORs, from the left; what follows a true one isn't looked at."""
 
-    def __init__(self, operands: list[Node]) -> None:
+    def __init__(self, operands: list[ConditionNode]) -> None:
         self.operands = operands
 
     def value(self, data: bytes, places: list[int]) -> Value:
@@ -159,10 +159,10 @@ class Or(Node):
         return answer
 
 
-class Comparison(Node):
+class Comparison(ConditionNode):
     """Two values and the sign between them."""
 
-    def __init__(self, sign: str, left: Node, right: Node) -> None:
+    def __init__(self, sign: str, left: ConditionNode, right: ConditionNode) -> None:
         self.comparison = COMPARISONS[sign]
         self.left = left
         self.right = right
@@ -175,10 +175,12 @@ class Comparison(Node):
         return None if right is None else _compare(self.comparison, left, right)
 
 
-class Between(Node):
+class Between(ConditionNode):
     """``BETWEEN``, both bounds included, or ``NOT BETWEEN``."""
 
-    def __init__(self, operand: Node, low: Node, high: Node, negated: bool) -> None:
+    def __init__(
+        self, operand: ConditionNode, low: ConditionNode, high: ConditionNode, negated: bool
+    ) -> None:
         self.operand = operand
         self.low = low
         self.high = high
@@ -199,10 +201,10 @@ class Between(Node):
         return _negated(_either(_negated(above), _negated(below)))
 
 
-class In(Node):
+class In(ConditionNode):
     """``IN`` or ``NOT IN`` a list of literals."""
 
-    def __init__(self, operand: Node, literals: list[Value], negated: bool) -> None:
+    def __init__(self, operand: ConditionNode, literals: list[Value], negated: bool) -> None:
         self.operand = operand
         self.texts = frozenset(literal for literal in literals if isinstance(literal, str))
         self.truths = frozenset(literal for literal in literals if isinstance(literal, bool))
@@ -226,10 +228,10 @@ class In(Node):
         return any(_compare(EQUAL, found, number) for number in self.numbers)
 
 
-class Like(Node):
+class Like(ConditionNode):
     """``LIKE`` or ``NOT LIKE`` a pattern."""
 
-    def __init__(self, operand: Node, pattern: LikePattern, negated: bool) -> None:
+    def __init__(self, operand: ConditionNode, pattern: LikePattern, negated: bool) -> None:
         self.operand = operand
         self.pattern = pattern
         self.negated = negated
@@ -243,10 +245,10 @@ class Like(Node):
         return self.pattern.matches(found) is not self.negated
 
 
-class IsNull(Node):
+class IsNull(ConditionNode):
     """``IS NULL`` or ``IS NOT NULL``: the one condition that is never unknown."""
 
-    def __init__(self, operand: Node, negated: bool) -> None:
+    def __init__(self, operand: ConditionNode, negated: bool) -> None:
         self.operand = operand
         self.negated = negated
 
@@ -254,10 +256,10 @@ class IsNull(Node):
         return (self.operand.value(data, places) is None) is not self.negated
 
 
-class Arithmetic(Node):
+class Arithmetic(ConditionNode):
     """Operands of one precedence, from the left: each after the first with its operator."""
 
-    def __init__(self, first: Node, rest: list[tuple[str, Node]]) -> None:
+    def __init__(self, first: ConditionNode, rest: list[tuple[str, ConditionNode]]) -> None:
         self.first = first
         self.operators = [OPERATORS[sign] for sign, _ in rest]
         self.operands = [operand for _, operand in rest]
@@ -272,10 +274,10 @@ class Arithmetic(Node):
         return total
 
 
-class Negative(Node):
+class Negative(ConditionNode):
     """A number with a minus before it."""
 
-    def __init__(self, operand: Node) -> None:
+    def __init__(self, operand: ConditionNode) -> None:
         self.operand = operand
 
     def value(self, data: bytes, places: list[int]) -> Value:
@@ -283,10 +285,10 @@ class Negative(Node):
         return negative(found) if _is_number(found) else None
 
 
-class Positive(Node):
+class Positive(ConditionNode):
     """A number with a plus before it: itself, and NULL for anything else."""
 
-    def __init__(self, operand: Node) -> None:
+    def __init__(self, operand: ConditionNode) -> None:
         self.operand = operand
 
     def value(self, data: bytes, places: list[int]) -> Value:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.codec.message import Wanted, binary_at, value_at
+from broker.codec.message import WantedFields, binary_at, value_at
 
 if TYPE_CHECKING:
     from broker.queues.selector.condition import Value
@@ -51,7 +51,7 @@ class FieldName:
     read: Read
     form: Callable[[str], str] = str
 
-    def slot(self, wanted: Wanted) -> int:
+    def slot(self, wanted: WantedFields) -> int:
         return wanted.field(self.section, self.index)
 
 

@@ -32,10 +32,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from broker.codec.message import Wanted
+from broker.codec.message import WantedFields
 from broker.errors import SelectorError
 from broker.queues.selector import condition
-from broker.queues.selector.condition import COMPARISONS, EQUALITIES, Node, Selector, Value
+from broker.queues.selector.condition import COMPARISONS, EQUALITIES, ConditionNode, Selector, Value
 from broker.queues.selector.identifiers import AMQP_PREFIX, FIELDS, SIZE
 from broker.queues.selector.like import ANY_CHARACTER, ANY_TEXT, LikePattern
 
@@ -72,7 +72,7 @@ def compile_selector(text: str) -> Selector:
     An empty text is no selector (JMS 2.0 §3.8.1.1): it matches every message.
     """
     if not text.strip(SPACE):
-        return Selector(text, condition.Constant(True), Wanted())
+        return Selector(text, condition.Constant(True), WantedFields())
     if len(text) > MAX_LENGTH:
         raise SelectorError(MAX_LENGTH + 1, f"longer than {MAX_LENGTH} characters", over=True)
     return _Parser(text).selector()
@@ -89,13 +89,13 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TypedNode:
     """A node with what is known of it: its kind, where it stands, and the literal that it is, if it is one.
 
     ``form`` brings a literal that it is compared with to the form in which it shows its own value.
     """
 
-    node: Node
+    node: ConditionNode
     kind: str
     column: int
     literal: Value = None
@@ -242,7 +242,7 @@ class _Parser:
         self.position = 0
         self.depth = 0
         self.operands = 0
-        self.wanted = Wanted()
+        self.wanted = WantedFields()
 
     def selector(self) -> Selector:
         part = self._either()
@@ -274,22 +274,27 @@ class _Parser:
         found = "the end" if token.kind == "end" else shown if token.kind == "string" else f"'{shown}'"
         return SelectorError(token.column, f"expected {expected}, not {found}")
 
-    def _either(self) -> Part:
+    def _either(self) -> TypedNode:
         return self._joined("OR", self._both, condition.Or)
 
-    def _both(self) -> Part:
+    def _both(self) -> TypedNode:
         return self._joined("AND", self._negation, condition.And)
 
-    def _joined(self, word: str, operand: Callable[[], Part], join: Callable[[list[Node]], Node]) -> Part:
+    def _joined(
+        self,
+        word: str,
+        operand: Callable[[], TypedNode],
+        join: Callable[[list[ConditionNode]], ConditionNode],
+    ) -> TypedNode:
         first = operand()
         if self._next.kind != word:
             return first
         nodes = [self._condition(first)]
         while self._take(word):
             nodes.append(self._condition(operand()))
-        return Part(join(nodes), CONDITION, first.column)
+        return TypedNode(join(nodes), CONDITION, first.column)
 
-    def _negation(self) -> Part:
+    def _negation(self) -> TypedNode:
         start = self._next
         negations = 0
         while self._take("NOT"):
@@ -298,16 +303,16 @@ class _Parser:
         if negations == 0:
             return part
         node = self._condition(part)
-        return Part(condition.Not(node) if negations % 2 else node, CONDITION, start.column)
+        return TypedNode(condition.Not(node) if negations % 2 else node, CONDITION, start.column)
 
-    def _condition(self, part: Part) -> Node:
+    def _condition(self, part: TypedNode) -> ConditionNode:
         if part.kind == CONDITION:
             return part.node
         if part.kind != ANYTHING:
             raise SelectorError(part.column, f"expected a condition, not {part.kind}")
         return condition.Truth(part.node)
 
-    def _predicate(self) -> Part:
+    def _predicate(self) -> TypedNode:
         part = self._sum()
         token = self._take(*COMPARISONS)
         if token is not None:
@@ -328,9 +333,9 @@ class _Parser:
                 raise self._unexpected("BETWEEN, IN or LIKE")
             else:
                 return part
-        return Part(node, CONDITION, part.column)
+        return TypedNode(node, CONDITION, part.column)
 
-    def _comparison(self, left: Part, sign: Token, right: Part) -> Node:
+    def _comparison(self, left: TypedNode, sign: Token, right: TypedNode) -> ConditionNode:
         if sign.kind not in EQUALITIES:
             for part in (left, right):
                 self._number(
@@ -338,12 +343,12 @@ class _Parser:
                 )
         return condition.Comparison(sign.kind, _in_form(left, right), _in_form(right, left))
 
-    def _number(self, part: Part, why: str) -> Node:
+    def _number(self, part: TypedNode, why: str) -> ConditionNode:
         if part.kind not in (NUMBER, ANYTHING):
             raise SelectorError(part.column, f"{why}" if why else f"expected a number, not {part.kind}")
         return part.node
 
-    def _between(self, part: Part, negated: bool) -> Node:
+    def _between(self, part: TypedNode, negated: bool) -> ConditionNode:
         low = self._sum()
         self._need("AND")
         high = self._sum()
@@ -362,7 +367,7 @@ class _Parser:
                 self._need(")", "',' or ')'")
                 return literals
 
-    def _like(self, part: Part, negated: bool) -> Node:
+    def _like(self, part: TypedNode, negated: bool) -> ConditionNode:
         if part.kind not in (TEXT, ANYTHING):
             raise SelectorError(part.column, f"expected a string, not {part.kind}")
         pattern = self._need("string", "a pattern in single quotes")
@@ -378,15 +383,15 @@ class _Parser:
             raise SelectorError(pattern.column, str(fault)) from fault
         return condition.Like(part.node, made, negated)
 
-    def _sum(self) -> Part:
+    def _sum(self) -> TypedNode:
         return self._chain(("+", "-"), self._product)
 
-    def _product(self) -> Part:
+    def _product(self) -> TypedNode:
         return self._chain(("*", "/"), self._signed)
 
-    def _chain(self, operators: tuple[str, str], operand: Callable[[], Part]) -> Part:
+    def _chain(self, operators: tuple[str, str], operand: Callable[[], TypedNode]) -> TypedNode:
         first = operand()
-        rest: list[tuple[str, Node]] = []
+        rest: list[tuple[str, ConditionNode]] = []
         while True:
             token = self._take(*operators)
             if token is None:
@@ -394,9 +399,9 @@ class _Parser:
             if not rest:
                 self._number(first, "")
             rest.append((token.kind, self._number(operand(), "")))
-        return Part(condition.Arithmetic(first.node, rest), NUMBER, first.column) if rest else first
+        return TypedNode(condition.Arithmetic(first.node, rest), NUMBER, first.column) if rest else first
 
-    def _signed(self) -> Part:
+    def _signed(self) -> TypedNode:
         start = self._next
         signs = []
         while True:
@@ -418,9 +423,9 @@ class _Parser:
         if part.literal is not None:
             return _literal(condition.negative(part.literal) if negative else part.literal, start.column)
         node = condition.Negative(part.node) if negative else condition.Positive(part.node)
-        return Part(node, NUMBER, start.column)
+        return TypedNode(node, NUMBER, start.column)
 
-    def _operand(self) -> Part:
+    def _operand(self) -> TypedNode:
         token = self._next
         if token.kind == "(":
             return self._nested()
@@ -436,7 +441,7 @@ class _Parser:
             raise SelectorError(token.column, f"{token.shown!r} is too large: exact numbers have 64 bits")
         return _literal(token.value, token.column)
 
-    def _nested(self) -> Part:
+    def _nested(self) -> TypedNode:
         opening = self._need("(")
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -451,27 +456,27 @@ class _Parser:
         if self.operands > MAX_OPERANDS:
             raise SelectorError(token.column, f"more than {MAX_OPERANDS} values", over=True)
 
-    def _named(self, name: str, column: int) -> Part:
+    def _named(self, name: str, column: int) -> TypedNode:
         field = FIELDS.get(name)
         if field is not None:
-            return Part(
-                condition.Field(field.slot(self.wanted), field.read), ANYTHING, column, form=field.form
+            return TypedNode(
+                condition.MessageField(field.slot(self.wanted), field.read), ANYTHING, column, form=field.form
             )
         if name == SIZE:
-            return Part(condition.Size(), NUMBER, column)
+            return TypedNode(condition.MessageSize(), NUMBER, column)
         if name.startswith(AMQP_PREFIX):
             close = get_close_matches(name, FIELDS, n=1, cutoff=0.8)
             hint = f" (did you mean '{close[0]}'?)" if close else ""
             raise SelectorError(column, f"unknown field '{_short(name)}'{hint}")
-        return Part(condition.Property(self.wanted.name(name.encode())), ANYTHING, column)
+        return TypedNode(condition.Property(self.wanted.name(name.encode())), ANYTHING, column)
 
 
-def _literal(value: Value, column: int) -> Part:
+def _literal(value: Value, column: int) -> TypedNode:
     kind = TEXT if isinstance(value, str) else CONDITION if isinstance(value, bool) else NUMBER
-    return Part(condition.Constant(value), kind, column, value)
+    return TypedNode(condition.Constant(value), kind, column, value)
 
 
-def _in_form(part: Part, other: Part) -> Node:
+def _in_form(part: TypedNode, other: TypedNode) -> ConditionNode:
     """The part's node; a literal string in the form of what it is compared with."""
     if isinstance(part.literal, str):
         return condition.Constant(other.form(part.literal))

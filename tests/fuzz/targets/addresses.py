@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker import units
 from broker.amqp.control.addresses import inside, outside, parsed
 from broker.client import url
-from broker.config.listeners import Address, AddressType, HostName, Listener, ListenerType, OriginType
+from broker.config.listeners import AddressType, HostName, ListenAddress, Listener, ListenerType, OriginType
 from broker.config.patterns import Pattern, parse_pattern, parse_subscription_pattern
 from broker.errors import OperatorError
 from tests.fuzz.target import Target, expect
@@ -40,7 +40,7 @@ def check(data: bytes) -> None:
     expect("/" not in text, "a virtual host with a slash in its name")
 
 
-def _place(found: Address | Listener | str) -> object:
+def _place(found: ListenAddress | Listener | str) -> object:
     return found if isinstance(found, str) else (found.host, found.port)
 
 

@@ -12,18 +12,18 @@ from proton import Data
 
 from broker.amqp.container import Container
 from broker.amqp.loop.reactor import Reactor
-from broker.amqp.registry import Roster
+from broker.amqp.registry import ConnectionRegistry
 from broker.config.broker import load_settings
 from broker.config.policy_files import parse_policies
 from broker.config.thresholds import BrokerDefaults
 from broker.engine.engine import Engine
 from broker.manage.model import Model
 from broker.manage.process import Process
-from broker.security.exchange import Door
+from broker.security.exchange import ListenerTrust
 from tests.fuzz.mutate import AMQP_WORDS, mutate_frames, split_frames
 from tests.fuzz.target import Target, expect, without_errors
 
-DOOR = Door(loopback=True)
+DOOR = ListenerTrust(loopback=True)
 HEADER = b"AMQP\x00\x01\x00\x00"
 POLICIES = """
 policies:
@@ -47,7 +47,7 @@ class World:
         self.engine.begin_turn(10**9)
         self.engine.limit(16 << 20, 0, 0)
         process = Process(pid=1, started_ns=1, memory=lambda: 1 << 20)
-        roster = Roster()
+        roster = ConnectionRegistry()
         self.model = Model(self.engine, KNOWN, BrokerDefaults(), roster, process)
         self.engine.find = self.model.destination
         self.container = Container(self.engine, self.model, roster, SETTINGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from broker.amqp.guard.outgoing_frames import Direction
+from broker.amqp.guard.outgoing_frames import OutgoingFrames
 from tests.fuzz.build import built_probe
 from tests.fuzz.mutate import AMQP_WORDS, havoc, mutate_frames, split_frames
 from tests.fuzz.target import Target, cut, expect, with_prefix
@@ -28,7 +28,7 @@ def check(data: bytes) -> None:
 
 
 def _followed(stream: bytes, sizes: bytes | tuple[int, ...]) -> object:
-    direction = Direction()
+    direction = OutgoingFrames()
     for piece in cut(stream, sizes):
         probe.watch_outgoing(direction, piece)
     if direction.lost:

@@ -15,7 +15,7 @@ from broker.amqp.control.sasl import AMQP_HEADER, MAX_FRAME, SASL_HEADER, Handsh
 from broker.codec import sasl
 from broker.config.security import MECHANISMS
 from broker.security.authentication import Authentication
-from broker.security.exchange import Accepted, Door, Refused
+from broker.security.exchange import Accepted, ListenerTrust, Refused
 from broker.security.users import HASHES, User, Users, make_verifier
 from tests.fuzz.mutate import AMQP_WORDS, havoc, mutate_frames
 from tests.fuzz.target import Target, cut, expect, with_prefix
@@ -34,7 +34,7 @@ USERS = Users(
 )
 OPEN = Authentication(USERS, None, True, MECHANISMS, plain_without_tls=True)
 CLOSED = Authentication(USERS, None, False, MECHANISMS)
-DOOR = Door(loopback=True, secure=True, external_user=USER)
+DOOR = ListenerTrust(loopback=True, secure=True, external_user=USER)
 WORDS = (
     *AMQP_WORDS,
     *(sasl.SASL_HEADER, AMQP_HEADER, b"\x00\x53\x41\xc0", b"\x00\x53\x43\xc0"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from broker.amqp.guard.frame_guard import Sentry
+from broker.amqp.guard.frame_guard import FrameGuard
 from tests.fuzz.build import built_probe
 from tests.fuzz.mutate import AMQP_WORDS, havoc, mutate_frames, split_frames
 from tests.fuzz.target import Target, cut, expect, with_prefix
@@ -38,7 +38,7 @@ def check(data: bytes) -> None:
 
 def _followed(stream: bytes, sizes: bytes | tuple[int, ...], allows: bool) -> object:
     """What became of it; None where it would go on for long."""
-    sentry = Sentry()
+    sentry = FrameGuard()
     passed: list[bytes | tuple[str, str, str]] = []
     passed += probe.watch_incoming(sentry, HEADER + OPEN)
     for frame in split_frames(stream) if allows else [stream]:

@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import socket
 
-from broker.http.server.entrance import Entrance
+from broker.http.server.entrance import WebSocketHandshake
 from broker.http.server.tunnel import Tunnel, socket_pair
 from tests.fuzz.mutate import havoc
 from tests.fuzz.target import Target, cut, expect, without_errors
@@ -84,7 +84,7 @@ async def _sent(stream: bytes, sizes: bytes | tuple[int, ...]) -> tuple[bytes, b
     """What the broker got, and the last word to the client."""
     ours, brokers = socket_pair()
     tunnels: set[Tunnel] = set()
-    tunnel = Tunnel(ours, Entrance(lambda *_: None), tunnels)
+    tunnel = Tunnel(ours, WebSocketHandshake(lambda *_: None), tunnels)
     client = Client()
     got = b""
     with brokers:
