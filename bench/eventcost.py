@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from broker.config.thresholds import BrokerDefaults, resolve
 from broker.engine.engine import Engine
-from broker.manage.events.teller import EventWriter, message_of
-from broker.manage.events.watch import NodeObserver
+from broker.manage.events.observer import NodeObserver
+from broker.manage.events.writer import EventWriter, message_of
 
 NODES = 10_000
 FLAPS = 20_000

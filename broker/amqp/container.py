@@ -28,7 +28,7 @@ from broker.amqp.trace import FrameReader, Tap
 from broker.config.thresholds import from_arguments, resolve
 from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node
-from broker.manage.authority import TEMPORARY
+from broker.manage.access import TEMPORARY
 from broker.manage.model import NOTHING
 from broker.security.acl import Action
 

@@ -22,9 +22,9 @@ from broker.codec.bounds import is_bounded
 from broker.codec.owned import decode_message
 from broker.errors import ConflictError, ForbiddenError, NotFoundError, OperatorError
 from broker.loggers import SOMEBODY, about
-from broker.manage.acting import AuthorizedModel
+from broker.manage.access import INTERNAL
 from broker.manage.attributes import PREFIX, ROWS, names
-from broker.manage.authority import INTERNAL
+from broker.manage.authorized import AuthorizedModel
 from broker.manage.bindings import Binding
 from broker.manage.browsing import Browsing
 from broker.manage.calls import Steps

@@ -1,8 +1,8 @@
 """Messages too large for memory: the head stays, everything from the body on is in a file.
 
 A message that comes in is a ``BodyUpload`` until its file is complete, then a ``Body``; one that goes out
-is a ``BodyDownload``. ``LargeMessages`` keeps which body is which and what the files take of the budgets. Nothing
-here opens a file: ``Files`` writes and reads on threads of its own and answers on ours.
+is a ``BodyDownload``. ``LargeMessages`` keeps which body is which and what the files take of the budgets.
+Nothing here opens a file: ``Files`` writes and reads on threads of its own and answers on ours.
 """
 
 from __future__ import annotations

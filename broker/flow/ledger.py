@@ -483,8 +483,8 @@ class CreditAllocator:
     3. While somebody waits in vain, what accounts hold beyond their share (``Level``) and beyond what they
        may be expected to use (``ProducerCredit.claim``) is taken back every ``IDLE_NS``, only as much as is
        wanted. Who uses its credit meanwhile keeps twice what it used since the last look, until somebody has
-       waited for ``PATIENT_NS``. Where there isn't a credit for each, they hold one in turn. Who never used any and
-       lost it rests.
+       waited for ``PATIENT_NS``. Where there isn't a credit for each, they hold one in turn. Who never used
+       any and lost it rests.
     4. Resting links can't say that they want to send, so every ``PROBE_NS`` some are put in line
        again, with a small window. Using it makes a link active.
     """

@@ -15,7 +15,7 @@ from broker.forwarding.channels.channel import Channel
 from broker.forwarding.channels.channels import Channels
 from broker.forwarding.routes.route import UP_EVENT, Route, client_name
 from broker.forwarding.routes.routes import Routes
-from broker.manage.conduits import ChannelView, RouteView
+from broker.manage.forwards import ChannelView, RouteView
 from broker.manage.model import Model
 from broker.manage.routed import Routed
 from broker.security.exchange import ListenerTrust

@@ -22,18 +22,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.errors import ForbiddenError
 from broker.http.api import application as api
-from broker.http.api.desk import RequestContext
+from broker.http.api.context import RequestContext
 from broker.http.api.guard import READS, Guard
 from broker.http.metrics import metrics
-from broker.http.server import files, heads, server
-from broker.http.server.asked import Ask
-from broker.http.server.entrance import is_of_this_machine
-from broker.http.server.pace import RequestRate
-from broker.http.server.reception import CALLER, NOBODY, HttpAuthenticator, Rejected, address_of, peer_of
-from broker.http.server.share import CpuShare
-from broker.http.server.tally import HttpCounts
+from broker.http.server import files, head_checks, server
+from broker.http.server.authenticator import CALLER, NOBODY, HttpAuthenticator, Rejected, address_of, peer_of
+from broker.http.server.calls import Ask
+from broker.http.server.cpu_share import CpuShare
+from broker.http.server.request_queue import RequestQueue
+from broker.http.server.request_rate import RequestRate
+from broker.http.server.stats import HttpCounts
 from broker.http.server.threads import Threads
-from broker.http.server.turn import RequestQueue
+from broker.http.server.websocket_handshake import is_of_this_machine
 from broker.loggers import SOMEBODY, about
 from broker.manage.survey import SurveyResult
 
@@ -223,8 +223,8 @@ class _Guarded:
                 _note(scope, message["status"])
             await send(message)
 
-        fault = heads.fault(scope)
-        if fault is None and heads.has_body(scope) and not scope["path"].startswith(f"{api.PREFIX}/"):
+        fault = head_checks.fault(scope)
+        if fault is None and head_checks.has_body(scope) and not scope["path"].startswith(f"{api.PREFIX}/"):
             fault = 413, "no body is taken here"
         # Who asks too often waits; what it sends meanwhile stays in its socket.
         while wait_ns := self._pace.wait_ns(address_of(scope), time.monotonic_ns()):

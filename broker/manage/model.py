@@ -32,18 +32,18 @@ from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.manage import survey
+from broker.manage.access import TEMPORARY, AccessControl
 from broker.manage.aside import Aside
 from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit, audit
-from broker.manage.authority import TEMPORARY, AccessControl
 from broker.manage.backups import Backups
 from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
 from broker.manage.bridges import DefinedBridges
 from broker.manage.browsing import Browsing
-from broker.manage.conduits import ChannelView, RouteView
 from broker.manage.definitions import Definition
 from broker.manage.effect import Effect, effect
 from broker.manage.entities import NODE_KINDS, Entities, Page
+from broker.manage.forwards import ChannelView, RouteView
 from broker.manage.holds import EVERYTHING, ProducerHolds, matches, parsed
 from broker.manage.idle import Idle
 from broker.manage.listing import Listing
@@ -71,7 +71,7 @@ from broker.manage.why import advice
 from broker.manage.why import why as reasons
 from broker.manage.why.deadlocks import DeadlockWatch
 from broker.manage.why.forecasts import Forecasts
-from broker.manage.why.obstacles import WhyContext
+from broker.manage.why.producer import WhyContext
 from broker.manage.why.why import Why
 from broker.store.port import WRITING, QueueLog
 from broker.units import format_size

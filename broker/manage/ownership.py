@@ -9,7 +9,7 @@ from collections import Counter
 
 from broker.engine.node import Node
 from broker.errors import LimitError
-from broker.manage.authority import TEMPORARY
+from broker.manage.access import TEMPORARY
 
 
 class Ownership:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.manage.bridges import BridgeView
-from broker.manage.conduits import ChannelView, RouteView
+from broker.manage.forwards import ChannelView, RouteView
 from broker.manage.totals import Counted, TotalsReading, counted, of_node
 from broker.manage.views import BrokerView, ConsumerView, Counters, ProducerView, queue_view
 

@@ -18,7 +18,7 @@ from broker.flow.gate import Gate
 from broker.flow.ledger import ProducerCredit
 from broker.flow.window import Window
 from broker.manage.aside import AsideView
-from broker.manage.why.bars import GateCause, bars, budgets
+from broker.manage.why.cause import GateCause, bars, budgets
 from broker.manage.why.deadlocks import DeadlockView
 from broker.queues.queue import Entry
 

@@ -37,13 +37,13 @@ from broker.engine.engine import Engine
 from broker.errors import ConfigError, OperatorError, Problem
 from broker.forwarding.runner import Forwarding
 from broker.http.server.access import Access, Rates
-from broker.http.server.entrance import WebSocketHandshake
+from broker.http.server.cpu_share import CpuShare
 from broker.http.server.server import HttpServer, Operate, Secured
-from broker.http.server.share import CpuShare
+from broker.http.server.websocket_handshake import WebSocketHandshake
 from broker.loggers import ROOT
 from broker.manage import calls
 from broker.manage.events.history import BACKLOG, EventHistory, LoopClock
-from broker.manage.events.watch import TOPIC
+from broker.manage.events.observer import TOPIC
 from broker.manage.model import Model, Reread
 from broker.manage.process import Process
 from broker.manage.survey import SurveyResult, SurveyScope, TlsCounted

@@ -12,7 +12,7 @@ from broker.cli.main import VERBS
 # The broker itself, and libraries that take long to load and are of use to few verbs, or late.
 HEAVY = (
     *("broker.engine.engine", "broker.server.server", "broker.amqp", "broker.http"),
-    *("broker.manage.model", "broker.manage.acting", "broker.manage.policies", "broker.config.policies"),
+    *("broker.manage.model", "broker.manage.authorized", "broker.manage.policies", "broker.config.policies"),
     *(
         "broker.store",
         "broker.config.broker",

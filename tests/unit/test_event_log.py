@@ -14,7 +14,7 @@ import pytest
 
 from broker.manage.events import log as module
 from broker.manage.events.log import EventLog
-from broker.manage.events.teller import EventWriter
+from broker.manage.events.writer import EventWriter
 
 pytestmark = pytest.mark.flow
 

@@ -15,9 +15,16 @@ from broker import constants
 from broker.config.thresholds import BrokerDefaults, resolve
 from broker.flow.ledger import Port
 from broker.manage.events.history import BACKLOG
+from broker.manage.events.observer import (
+    MOST_CHANGES,
+    MOST_PENDING,
+    NODES_AT_ONCE,
+    TOPIC,
+    Event,
+    NodeObserver,
+)
 from broker.manage.events.schema import KINDS, event_schema, reference
-from broker.manage.events.teller import EventWriter, message_of
-from broker.manage.events.watch import MOST_CHANGES, MOST_PENDING, NODES_AT_ONCE, TOPIC, Event, NodeObserver
+from broker.manage.events.writer import EventWriter, message_of
 from tests.unit.manage_world import BEGIN, SECOND, World
 
 pytestmark = pytest.mark.flow

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.http.server.entrance import HandshakeRefusal, WebSocketHandshake
+from broker.http.server.websocket_handshake import HandshakeRefusal, WebSocketHandshake
 
 # RFC 6455 §1.3's own example.
 GOOD = {

@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Scope
 
 from broker.http.app import _pinned
-from broker.http.server import cookies, heads
+from broker.http.server import cookies, head_checks
 from broker.http.server.credentials import (
     MOST_REMEMBERED,
     REMEMBERED_NS,
@@ -21,7 +21,7 @@ from broker.http.server.credentials import (
     challenge,
     scheme,
 )
-from broker.http.server.pace import BURST_S, MOST_ADDRESSES, RequestRate
+from broker.http.server.request_rate import BURST_S, MOST_ADDRESSES, RequestRate
 from broker.http.server.sessions import MOST_OF_A_USER, Sessions
 from broker.http.server.threads import Threads
 from broker.security.identity import Identity
@@ -151,7 +151,7 @@ def test_a_pace_of_none_is_none_and_what_it_remembers_is_bounded() -> None:
     ],
 )
 def test_a_head_has_bounds_and_one_length(headers: list[tuple[bytes, bytes]], status: int) -> None:
-    found = heads.fault(scope(*headers, raw_path=b"/", query_string=b"", http_version="1.1"))
+    found = head_checks.fault(scope(*headers, raw_path=b"/", query_string=b"", http_version="1.1"))
     assert (0 if found is None else found[0]) == status
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from broker.http.server.asked import asking, asking_in_parts
-from broker.http.server.share import LOOK_NS, MOST_DEBT_NS, MOST_SAVED_NS, QUIET_NS, RESERVED_NS, CpuShare
+from broker.http.server.calls import asking, asking_in_parts
+from broker.http.server.cpu_share import LOOK_NS, MOST_DEBT_NS, MOST_SAVED_NS, QUIET_NS, RESERVED_NS, CpuShare
+from broker.http.server.request_queue import RequestQueue
+from broker.http.server.selector import ThrottledSelector, loop_factory
 from broker.http.server.threads import Threads
-from broker.http.server.turn import RequestQueue
-from broker.http.server.turnstile import ThrottledSelector, loop_factory
 
 MS = 1_000_000
 

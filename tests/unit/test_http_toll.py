@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.http.server.share import MOST_SAVED_NS, ROUND_NS, CpuShare
-from broker.http.server.toll import FRAME_NS, MOST_PAID, PAYING_BYTES, FrameCost
+from broker.http.server.cpu_share import MOST_SAVED_NS, ROUND_NS, CpuShare
+from broker.http.server.frame_cost import FRAME_NS, MOST_PAID, PAYING_BYTES, FrameCost
 
 NOW_NS = 1_000_000_000
 

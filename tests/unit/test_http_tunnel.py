@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from broker.http.server import server as server_module
-from broker.http.server import tunnel
-from broker.http.server.entrance import WebSocketHandshake
 from broker.http.server.server import HttpServer
+from broker.http.server.websocket_handshake import WebSocketHandshake
 from tests.unit.manage_world import World
 from tests.wire.web import BINARY, CLOSE, close_code, frame, head, read_frame, request
 
@@ -61,7 +60,7 @@ def server(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     """Nobody is cut off for being slow, unless a test says so."""
     monkeypatch.setattr(server_module, "REQUEST_S", 10 * WAIT_S)
     monkeypatch.setattr(server_module, "PAUSE_S", 10 * WAIT_S)
-    monkeypatch.setattr(tunnel, "LINGER_S", 10 * WAIT_S)
+    monkeypatch.setattr(websocket, "LINGER_S", 10 * WAIT_S)
     world = World()
     found = HttpServer(
         "127.0.0.1", 0, lambda question: question(), world.survey, entrance=WebSocketHandshake(loop.adopt)
@@ -161,7 +160,7 @@ def test_a_close_frame_waits_for_the_brokers_last_word(client: socket.socket, lo
 def test_no_end_takes_longer_than_it_may(
     client: socket.socket, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tunnel, "LINGER_S", 0.2)
+    monkeypatch.setattr(websocket, "LINGER_S", 0.2)
     client.sendall(frame(CLOSE))
     assert loop.end.recv(100) == b""
     # The broker says nothing.
@@ -172,7 +171,7 @@ def test_no_end_takes_longer_than_it_may(
 def test_a_client_that_takes_nothing_is_cut_off_once_the_broker_has_gone(
     client: socket.socket, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tunnel, "LINGER_S", 0.2)
+    monkeypatch.setattr(websocket, "LINGER_S", 0.2)
     taken(loop.end, bytes(64 * 1024))
     loop.gone()
     poll = select.poll()

@@ -22,9 +22,9 @@ from broker.errors import (
     NotFoundError,
     OperatorError,
 )
-from broker.manage.acting import AuthorizedModel
+from broker.manage.access import INTERNAL, MOST_DECISIONS, AccessControl
 from broker.manage.attributes import PREFIX, ROWS
-from broker.manage.authority import INTERNAL, MOST_DECISIONS, AccessControl
+from broker.manage.authorized import AuthorizedModel
 from broker.manage.model import Reread
 from broker.manage.subscriptions import SubscriptionKey
 from broker.manage.tracing import TraceRequest

@@ -6,7 +6,7 @@ import pytest
 
 from broker.errors import NotFoundError, OperatorError
 from broker.manage.attributes import ROWS
-from broker.manage.conduits import ChannelView, RouteView
+from broker.manage.forwards import ChannelView, RouteView
 from broker.manage.views import ConnectionView
 from tests.unit.manage_world import BEGIN, World
 

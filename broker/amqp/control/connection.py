@@ -70,7 +70,7 @@ from broker.errors import (
 from broker.flow.ledger import ConnectionBudget
 from broker.flow.window import Shared, Window
 from broker.loggers import About, about
-from broker.manage.authority import TEMPORARY
+from broker.manage.access import TEMPORARY
 from broker.manage.names import LONGEST, is_own
 from broker.manage.subscriptions import Subscription, SubscriptionKey, is_pattern
 from broker.queues.filters import compiled

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from broker.engine.node import Node
 from broker.errors import PeerError
-from broker.manage.authority import EVENTS, TEMPORARY, AccessControl, is_internal, refusal
+from broker.manage.access import EVENTS, TEMPORARY, AccessControl, is_internal, refusal
 from broker.manage.model import Model
 from broker.manage.names import is_own
 from broker.manage.subscriptions import OF_THE_BROKER

@@ -26,6 +26,7 @@ from broker.http.api import (
     broker,
     clients,
     conduits,
+    diagnostics,
     docs,
     history,
     live,
@@ -34,15 +35,14 @@ from broker.http.api import (
     nodes,
     policies,
     producers,
-    seeing,
     session,
     subscriptions,
 )
-from broker.http.api.desk import RequestContext, answer
+from broker.http.api.context import RequestContext, answer
 from broker.http.api.guard import READS, Guard
 from broker.http.api.live import Pulse
-from broker.http.server.reception import CALLER, NOBODY, Caller, HttpAuthenticator, Rejected
-from broker.manage.authority import INTERNAL
+from broker.http.server.authenticator import CALLER, NOBODY, Caller, HttpAuthenticator, Rejected
+from broker.manage.access import INTERNAL
 
 PREFIX = "/api/v1"
 # Of a request whose route says nothing else.
@@ -112,7 +112,7 @@ ROUTERS = (
     history.router,
     live.router,
     logs.router,
-    seeing.router,
+    diagnostics.router,
     docs.router,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from broker.http.api.desk import TheDesk, Threaded, answer
+from broker.http.api.context import TheDesk, Threaded, answer
 from broker.http.api.shapes import Broker
 
 router = APIRouter(route_class=Threaded, tags=["broker"])

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from broker.http.api.desk import Name, TheDesk, Threaded, answer
+from broker.http.api.context import Name, TheDesk, Threaded, answer
 from broker.http.api.listing import List, Row, others
 from broker.http.api.shapes import Connection, Link, Session, page_of
 from broker.manage.attributes import PREFIX

@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from broker.http.api.desk import TheDesk, Threaded, answer
+from broker.http.api.context import TheDesk, Threaded, answer
 from broker.http.api.listing import List, others
 from broker.http.api.shapes import BindingShape, Bridge, Channel, Route, page_of
-from broker.manage.acting import AuthorizedModel
 from broker.manage.attributes import PREFIX
+from broker.manage.authorized import AuthorizedModel
 from broker.manage.bindings import Binding
 
 router = APIRouter(route_class=Threaded, tags=["conduits"])

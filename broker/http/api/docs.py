@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
-from broker.http.api.desk import TheDesk, Threaded, answer
+from broker.http.api.context import TheDesk, Threaded, answer
 
 FOLDER = Path(__file__).parent / "page"
 # What the page may load: its own files and the document.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from broker.http.server.entrance import is_host_welcome, is_welcome
+from broker.http.server.websocket_handshake import is_host_welcome, is_welcome
 
 READS = ("GET", "HEAD", "OPTIONS")
 WITH_BODY = ("POST", "PUT", "PATCH")

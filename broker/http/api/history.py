@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from typing_extensions import TypedDict
 
-from broker.http.api.desk import Name, TheDesk, Threaded, answer
-from broker.manage.acting import AuthorizedModel
+from broker.http.api.context import Name, TheDesk, Threaded, answer
+from broker.manage.authorized import AuthorizedModel
 from broker.manage.samples import ROWS
 
 router = APIRouter(route_class=Threaded, tags=["seeing"])

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from broker.http.api.desk import RequestContext
+from broker.http.api.context import RequestContext
 from broker.manage.attributes import PREFIX
 from broker.manage.listing import ROWS_AT_ONCE, at_once, check_columns
 from broker.manage.ordering import matcher, ordered

@@ -21,9 +21,9 @@ from starlette.types import Receive, Scope, Send
 
 from broker.config.networks import network_of
 from broker.errors import ForbiddenError
-from broker.http.api.desk import RequestContext, TheDesk, Threaded
-from broker.http.server.reception import CALLER, Caller, HttpAuthenticator
-from broker.manage.acting import AuthorizedModel
+from broker.http.api.context import RequestContext, TheDesk, Threaded
+from broker.http.server.authenticator import CALLER, Caller, HttpAuthenticator
+from broker.manage.authorized import AuthorizedModel
 
 MOST_WATCHERS = 8
 # Where all places are taken: when to ask again.

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from broker.http.api.desk import TheDesk, Threaded, answer
-from broker.manage.acting import AuthorizedModel
+from broker.http.api.context import TheDesk, Threaded, answer
+from broker.manage.authorized import AuthorizedModel
 from broker.manage.tracing import FRAMES, SECONDS, TraceRequest
 
 router = APIRouter(route_class=Threaded, tags=["logs"])

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from broker.codec.render import described
-from broker.http.api.desk import Name, TheDesk, Threaded, answer
+from broker.http.api.context import Name, TheDesk, Threaded, answer
 
 router = APIRouter(route_class=Threaded, tags=["messages"])
 MOST_MESSAGES = 100

@@ -9,11 +9,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
 
-from broker.http.api.desk import Name, RequestContext, TheDesk, Threaded, answer
+from broker.http.api.context import Name, RequestContext, TheDesk, Threaded, answer
 from broker.http.api.listing import List, nodes
 from broker.http.api.shapes import Queue, Topic, page_of
-from broker.manage.acting import AuthorizedModel
 from broker.manage.attributes import PREFIX
+from broker.manage.authorized import AuthorizedModel
 from broker.manage.versions import check_version, version_of
 
 Arguments = dict[str, Any]

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from broker.http.api.desk import Name, TheDesk, Threaded, answer
+from broker.http.api.context import Name, TheDesk, Threaded, answer
 from broker.http.api.listing import List, others
 from broker.http.api.shapes import PolicyShape, page_of
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from broker.http.api.desk import TheDesk, Threaded, answer
+from broker.http.api.context import TheDesk, Threaded, answer
 
 router = APIRouter(route_class=Threaded, tags=["producers"])
 

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from broker.http.api.desk import RequestContext, TheDesk, Threaded, answer
+from broker.http.api.context import RequestContext, TheDesk, Threaded, answer
 from broker.http.server import cookies
-from broker.http.server.reception import CALLER, SESSION, Caller, HttpAuthenticator, Rejected
-from broker.manage.authority import BROKER, refusal
+from broker.http.server.authenticator import CALLER, SESSION, Caller, HttpAuthenticator, Rejected
+from broker.manage.access import BROKER, refusal
 from broker.security.acl import Action
 from broker.security.users import LONGEST_NAME, LONGEST_PASSWORD
 

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from broker.manage.attributes import PREFIX, ROWS
 from broker.manage.bindings import Binding
 from broker.manage.bridges import BridgeView
-from broker.manage.conduits import ChannelView, RouteView
+from broker.manage.forwards import ChannelView, RouteView
 from broker.manage.policies import PolicyView
 from broker.manage.views import (
     BrokerView,

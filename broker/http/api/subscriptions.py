@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from broker.http.api.desk import Name, TheDesk, Threaded, answer
+from broker.http.api.context import Name, TheDesk, Threaded, answer
 from broker.http.api.listing import List, nodes
 from broker.http.api.shapes import Queue, Subscription, page_of
-from broker.manage.acting import AuthorizedModel
 from broker.manage.attributes import PREFIX
+from broker.manage.authorized import AuthorizedModel
 from broker.manage.entities import NODE_KINDS
 
 router = APIRouter(route_class=Threaded, tags=["subscriptions"])

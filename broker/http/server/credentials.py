@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from broker.http.server.asked import Ask
+from broker.http.server.calls import Ask
 from broker.http.server.threads import Threads
 from broker.security.identity import Identity
 from broker.security.throttle import Attempts

@@ -18,9 +18,9 @@ from typing import Any
 
 from broker.errors import OperatorError
 from broker.http.server.access import Access
-from broker.http.server.asked import Ask, AskInParts, asking, asking_in_parts
-from broker.http.server.entrance import WebSocketHandshake
-from broker.http.server.share import CpuShare
+from broker.http.server.calls import Ask, AskInParts, asking, asking_in_parts
+from broker.http.server.cpu_share import CpuShare
+from broker.http.server.websocket_handshake import WebSocketHandshake
 from broker.manage.model import Model
 from broker.manage.survey import SurveyResult
 
@@ -47,7 +47,7 @@ BACKLOG = 1024
 # All that is loaded to serve, from the bottom up: a stop waits for one of them, a tenth of a second, at most.
 PARTS = (
     *("starlette.applications", "pydantic.fields", "uvicorn", "fastapi"),
-    *("broker.http.api.nodes", "broker.http.api.application", "broker.http.app", "broker.http.server.site"),
+    *("broker.http.api.nodes", "broker.http.api.application", "broker.http.app", "broker.http.server.loop"),
 )
 
 
@@ -151,12 +151,12 @@ class HttpServer:
                     return
                 import_module(part)
             from broker.http import app
-            from broker.http.server import site, tally
+            from broker.http.server import loop, stats
 
-            counts = tally.HttpCounts()
+            counts = stats.HttpCounts()
             asked = self._ask, self._survey, self._readiness, self._operate
             served = app.application(*asked, counts, self._share)
-            site.run(served, self._entrance, sock, self._wakes, counts, self._secured, self._share)
+            loop.run(served, self._entrance, sock, self._wakes, counts, self._secured, self._share)
         except Exception:
             log.exception("the HTTP server has failed; the broker goes on without it")
         finally:

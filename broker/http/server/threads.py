@@ -11,8 +11,8 @@ from functools import partial
 from typing import TypeVar
 
 from broker.http.server import server
-from broker.http.server.share import CpuShare
-from broker.http.server.turn import RequestQueue
+from broker.http.server.cpu_share import CpuShare
+from broker.http.server.request_queue import RequestQueue
 
 Answer = TypeVar("Answer")
 

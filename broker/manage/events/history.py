@@ -8,8 +8,8 @@ from pathlib import Path
 
 from broker.engine.engine import Engine
 from broker.manage.events.log import EventLog
-from broker.manage.events.teller import EventWriter
-from broker.manage.events.watch import TOPIC, NodeObserver
+from broker.manage.events.observer import TOPIC, NodeObserver
+from broker.manage.events.writer import EventWriter
 from broker.units import MB
 
 # How long a first event waits for others to go with it.

@@ -8,7 +8,7 @@ from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.forecast import Forecast
 from broker.flow.gate import Gate
-from broker.manage.why.bars import COUNT, OPERATOR, SIZE, bars
+from broker.manage.why.cause import COUNT, OPERATOR, SIZE, bars
 
 # Gates that are looked at in one second, in turn where there are more.
 MOST_AT_ONCE = 500

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.manage.why.bars import SIZE, GateCause
+from broker.manage.why.cause import SIZE, GateCause
 from broker.units import KB, SIZE_UNITS, format_size
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.manage.views import ConsumerView, ProducerView
-from broker.manage.why.bars import COUNT, SIZE, GateCause
-from broker.manage.why.obstacles import WhyContext, gate_bar, of_gates, refusal
-from broker.manage.why.obstacles import of_producer as producer_reason
+from broker.manage.why.cause import COUNT, SIZE, GateCause
+from broker.manage.why.consumer import is_held_up
+from broker.manage.why.consumer import of_consumer as consumer_reason
+from broker.manage.why.producer import WhyContext, gate_bar, of_gates, refusal
+from broker.manage.why.producer import of_producer as producer_reason
 from broker.manage.why.reason import Reason, about, eta_text, filled, span
-from broker.manage.why.unserved import is_held_up
-from broker.manage.why.unserved import of_consumer as consumer_reason
 
 __all__ = ["Why", "about", "merged", "of_consumer", "of_node", "of_producer", "span"]
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from broker import units
 from broker.amqp.control.addresses import inside, outside, parsed
 from broker.client import url
-from broker.config.listeners import AddressType, HostName, ListenAddress, Listener, ListenerType, OriginType
+from broker.config.listeners import (
+    AddressType,
+    HostName,
+    ListenAddress,
+    Listener,
+    ListenerType,
+    OriginType,
+)
 from broker.config.patterns import Pattern, parse_pattern, parse_subscription_pattern
 from broker.errors import OperatorError
 from tests.fuzz.target import Target, expect

@@ -9,8 +9,8 @@ import asyncio
 import atexit
 import socket
 
-from broker.http.server.entrance import WebSocketHandshake
-from broker.http.server.tunnel import Tunnel, socket_pair
+from broker.http.server.websocket import Tunnel, socket_pair
+from broker.http.server.websocket_handshake import WebSocketHandshake
 from tests.fuzz.mutate import havoc
 from tests.fuzz.target import Target, cut, expect, without_errors
 

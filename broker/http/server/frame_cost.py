@@ -6,7 +6,7 @@ messages are paid for by the bytes that pass, either way; the rest is the HTTP p
 
 from __future__ import annotations
 
-from broker.http.server.share import ROUND_NS, CpuShare
+from broker.http.server.cpu_share import ROUND_NS, CpuShare
 
 # At least; it is what they took where that is more.
 FRAME_NS = 10_000

@@ -27,9 +27,9 @@ from wsproto.frame_protocol import (
 )
 
 from broker.config.networks import written
-from broker.http.server.entrance import WebSocketHandshake
-from broker.http.server.share import CpuShare
-from broker.http.server.toll import FrameCost
+from broker.http.server.cpu_share import CpuShare
+from broker.http.server.frame_cost import FrameCost
+from broker.http.server.websocket_handshake import WebSocketHandshake
 from broker.loggers import about
 
 log = logging.getLogger("sluice.http")

@@ -25,12 +25,12 @@ from broker.config.networks import network_of
 from broker.http.api.live import ENDLESS
 from broker.http.app import PLAIN, common
 from broker.http.server import server
-from broker.http.server.entrance import HandshakeRefusal, WebSocketHandshake
-from broker.http.server.greeting import Acceptor
-from broker.http.server.share import CpuShare
-from broker.http.server.tally import HttpCounts
-from broker.http.server.tunnel import Tunnel, address_of, socket_pair
-from broker.http.server.turnstile import ThrottledSelector, loop_factory
+from broker.http.server.acceptor import Acceptor
+from broker.http.server.cpu_share import CpuShare
+from broker.http.server.selector import ThrottledSelector, loop_factory
+from broker.http.server.stats import HttpCounts
+from broker.http.server.websocket import Tunnel, address_of, socket_pair
+from broker.http.server.websocket_handshake import HandshakeRefusal, WebSocketHandshake
 from broker.loggers import about
 
 log = logging.getLogger("sluice.http")

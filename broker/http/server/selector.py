@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from selectors import EVENT_READ, BaseSelector, EpollSelector, SelectorKey
 from typing import Any, TypeAlias
 
-from broker.http.server.share import ROUND_NS, CpuShare
+from broker.http.server.cpu_share import ROUND_NS, CpuShare
 
 # However much is owed: who asks whether the broker lives is not to wait for its answer.
 LOOK_IN_NS = 100_000_000

@@ -18,13 +18,13 @@ from starlette.types import Scope
 from broker.config.networks import written
 from broker.http.server import cookies
 from broker.http.server.access import Access
-from broker.http.server.asked import Ask
+from broker.http.server.calls import Ask
 from broker.http.server.credentials import LoginDelay, Passwords, basic, challenge, scheme
-from broker.http.server.pace import RequestRate
+from broker.http.server.request_rate import RequestRate
 from broker.http.server.sessions import Session, Sessions
 from broker.http.server.threads import Threads
 from broker.loggers import about
-from broker.manage.authority import AccessControl, refusal
+from broker.manage.access import AccessControl, refusal
 from broker.security.acl import Action
 from broker.security.bearer import LONGEST_TOKEN
 from broker.security.exchange import TokenError

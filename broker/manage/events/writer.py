@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 
 from broker.manage.events.encode import encode
 from broker.manage.events.log import EventLog, Line
+from broker.manage.events.observer import Event
 from broker.manage.events.schema import VERSION
-from broker.manage.events.watch import Event
 
 log = logging.getLogger("sluice.events")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from broker.http.server import server
-from broker.http.server.turnstile import ThrottledSelector
+from broker.http.server.selector import ThrottledSelector
 from broker.loggers import SOMEBODY, about
 
 log = logging.getLogger("sluice.http")

@@ -17,9 +17,9 @@ from fastapi import Depends, Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BeforeValidator
 
-from broker.http.server.asked import Ask, AskInParts
+from broker.http.server.calls import Ask, AskInParts
 from broker.http.server.threads import Threads
-from broker.manage.acting import AuthorizedModel
+from broker.manage.authorized import AuthorizedModel
 from broker.manage.model import Model
 from broker.security.identity import ANONYMOUS, Identity
 

@@ -15,7 +15,7 @@ from broker.engine.node import Node
 from broker.flow.gate import Gate
 from broker.flow.ledger import IDLE_NS, PROBE_NS
 from broker.manage.views import ProducerView
-from broker.manage.why.bars import COUNT, OPERATOR, SIZE, GateCause, bars, budgets
+from broker.manage.why.cause import COUNT, OPERATOR, SIZE, GateCause, bars, budgets
 from broker.manage.why.deadlocks import DeadlockView
 from broker.manage.why.forecasts import Forecasts
 from broker.manage.why.reason import Reason, about, filled, quantity, span

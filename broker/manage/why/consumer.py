@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from broker.engine.node import Node
 from broker.manage.views import ConsumerView, waiting_msgs
-from broker.manage.why.bars import GateCause
+from broker.manage.why.cause import GateCause
 from broker.manage.why.reason import Reason, about, messages
 
 WINDOW = "consumer_flow_limit"

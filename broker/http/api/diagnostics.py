@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from typing_extensions import TypedDict
 
-from broker.http.api.desk import JSON, Name, TheDesk, Threaded, answer
+from broker.http.api.context import JSON, Name, TheDesk, Threaded, answer
 
 # Events of one answer, unless it is asked for another number of them; the broker keeps no more than the last.
 EVENTS, MOST_EVENTS = 100, 1000

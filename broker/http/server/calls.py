@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Protocol, TypeVar
 
-from broker.http.server.share import CpuShare
+from broker.http.server.cpu_share import CpuShare
 
 Answer = TypeVar("Answer")
 

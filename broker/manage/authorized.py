@@ -13,9 +13,9 @@ from broker.config.patterns import ONE, REST
 from broker.config.policies import PolicySet
 from broker.config.thresholds import from_arguments
 from broker.engine.node import Node
+from broker.manage.access import BROKER, EVENTS, INTERNAL, is_internal
 from broker.manage.attributes import PREFIX
 from broker.manage.audit import Audit
-from broker.manage.authority import BROKER, EVENTS, INTERNAL, is_internal
 from broker.manage.bindings import Binding
 from broker.manage.bridges import BridgeView, ends_of
 from broker.manage.browsing import Browsing

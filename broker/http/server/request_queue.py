@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from broker.http.server.share import CpuShare
+from broker.http.server.cpu_share import CpuShare
 
 
 class RequestQueue:
