@@ -37,13 +37,13 @@ def cells() -> Iterator[Cell]:
             )
         for count in (2, 20, 200):
             for stop in (2, 100, 1000, 100_000):
-                scarce = stop < count
+                budgets_in_demand = stop < count
                 yield Cell(
                     [Rhythm(1000 / count, 100, timed)] * count,
                     _stop(stop),
-                    100 if scarce else 0,
+                    100 if budgets_in_demand else 0,
                     # Where each gets a message in two seconds or ten, one of few would say nothing.
-                    seconds=300 if scarce and count == 200 else 15,
+                    seconds=300 if budgets_in_demand and count == 200 else 15,
                     name=f"{count} × {1000 // count}/s, stop {stop:,}, {when}",
                 )
         for burst in (1, 50, 2000):

@@ -50,7 +50,7 @@ class Bench:
 
     def __init__(self, store: Store, body_bytes: int, group: int) -> None:
         self.store, self.group = store, group
-        self.shelf: QueueLog = store.shelve("bench", b"")
+        self.shelf: QueueLog = store.open_log("bench", b"")
         self.message = os.urandom(body_bytes)
         self.seq = 0
         self.spent = Spent()

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+
 import pytest
 
 from tests.imports import ROOT, compiled_imports, imports, module_of, modules
@@ -163,6 +166,27 @@ def test_a_fallen_wall_would_be_noticed() -> None:
     assert is_breach("errors", "flow.gate")
     assert not is_breach("cli.verbs.serve", "server.server")
     assert not is_breach("amqp.links.connection", "flow.ledger")
+
+
+def public_classes() -> dict[str, set[str]]:
+    """Every public class of the broker and the modules it stands in, a .pxd being its module's."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path in (ROOT / "broker").rglob("*.py*"):
+        if path.suffix in (".py", ".pyx"):
+            for name in re.findall(r"^(?:cdef )?class ([A-Za-z]\w*)", path.read_text(), re.MULTILINE):
+                found[name].add(str(path.relative_to(ROOT / "broker")))
+    return found
+
+
+def test_a_public_class_name_has_one_meaning() -> None:
+    assert {name: places for name, places in public_classes().items() if len(places) > 1} == {}
+
+
+def test_the_glossary_says_where_each_class_is() -> None:
+    text = (ROOT / "docs/design/glossary.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", text, re.MULTILINE)
+    assert listed
+    assert [(name, place) for name, place in listed if place not in public_classes()[name]] == []
 
 
 def test_few_modules_are_loose() -> None:

@@ -220,7 +220,7 @@ class Container:
         for consumer in (*node.consumers, *node.browsers):
             if isinstance(consumer, ConsumerLink):
                 fit(consumer, settings, self.engine.now_ns)
-        self.engine.touch(node)
+        self.engine.mark_dirty(node)
 
     def manage(self, peer: ConnectionControl, request: bytes, done: Callable[[], None] | None) -> bool:
         """Answer a peer's management request if there is time for it: true. With ``done``, which is called

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from broker.engine.node import Node
     from broker.queues.queue import Filter
 
-# What engine.tell says when a target begins to refuse copies.
+# What engine.emit says when a target begins to refuse copies.
 REFUSED = "bridge_refused"
 
 
@@ -135,9 +135,9 @@ class Bridges:
     def rivals(self, node: Node) -> list[Node]:
         """Whose producers share room with this node's because of a bridge; each once, itself left out."""
         shared = [taker for bridge in self.all for owner, taker in bridge.coupled if owner is node]
-        if node.feeders:
+        if node.bridge_sources:
             shared.append(node)
-        shared += [part for part in node.subscriptions if part.feeders]
+        shared += [part for part in node.subscriptions if part.bridge_sources]
         owners = dict.fromkeys(owner for taker in shared for owner in taker.owners())
         owners.pop(node, None)
         return list(owners)
@@ -153,7 +153,7 @@ class Bridges:
         if not bridge.refusing:
             bridge.refusing = True
             fields = {"bridge": bridge.name, "refused": bridge.refused}
-            self._engine.tell(REFUSED, bridge.target, fields)
+            self._engine.emit(REFUSED, bridge.target, fields)
 
     def _couple(self, bridge: Bridge) -> None:
         """Reserve room in the target for those who send to the source, or no longer."""
@@ -170,11 +170,11 @@ class Bridges:
         for owner, taker in bridge.coupled:
             if (owner, taker) not in wanted:
                 owner.ledger.detach_gate(taker.gate)
-                taker.feeders.remove(owner)
+                taker.bridge_sources.remove(owner)
         for owner, taker in wanted:
             if (owner, taker) not in bridge.coupled:
                 owner.ledger.attach_gate(taker.gate, self._engine.now_ns)
-                taker.feeders.append(owner)
+                taker.bridge_sources.append(owner)
         bridge.coupled = wanted
 
     def _settle(self, bridge: Bridge) -> None:
@@ -182,8 +182,8 @@ class Bridges:
         for owner in (bridge.source, *bridge.source.topics):
             places = len(list(self.takers(owner))) - sum(each.is_topic for each in self.takers(owner))
             owner.ledger.copy(places)
-            self._engine.regate(owner)
-            self._engine.touch(owner)
+            self._engine.update_claims(owner)
+            self._engine.mark_dirty(owner)
 
 
 def has_flow_control(node: Node) -> bool:

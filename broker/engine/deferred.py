@@ -80,7 +80,7 @@ class DeferredSettlement:
             if any(_is_there(channel, seq) for channel, seq in marks):
                 return
             self._confirm_first()
-        self._engine.touch(self._topic)
+        self._engine.mark_dirty(self._topic)
 
     def _confirm_first(self) -> None:
         _, account, held = self._held.popleft()

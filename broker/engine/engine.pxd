@@ -15,21 +15,21 @@ cdef class Engine:
     cdef public bint flow_control, winding_down
     cdef public long now_ns, sampled_ns
     cdef public list dirty
-    cdef public dict restless
-    cdef public object on_gate, watch, tell
+    cdef public dict timed_nodes
+    cdef public object on_gate, watch, emit
     cdef public GroupCommit storing
     cdef public str store_state
     cdef public Gate disk, memory, temp
     cdef public long lend_ns, epoch_ns, entering_bytes
     cdef public set expiring, fading
-    cdef public dict borrowing, scarce, wanted
+    cdef public dict borrowing, budgets_in_demand, wanted
     cdef Node keeper
     cdef Gate kept, contested
     cdef public list moves
     cdef public object find, large, origin, bridging
     cdef public Paging paging
     cdef public dict subscriptions
-    cdef public list unfinished, stirred, overdue
+    cdef public list unfinished, changed_nodes, overdue
     cdef public long sharers_turn
 
     @cython.locals(size=long, verdict=long, code=long)
@@ -43,7 +43,7 @@ cdef class Engine:
     cpdef object requeue(self, Node node, Entry entry, bint failed)
     cpdef object spare(self, Node node, Entry entry)
     cdef object _take_back(self, Node node, Entry entry)
-    cpdef object touch(self, Node node)
+    cpdef object mark_dirty(self, Node node)
     cpdef object begin_turn(self, long now_ns)
     @cython.locals(node=Node, nodes=list, sharing=list, queue=Queue)
     cpdef object end_turn(self)
@@ -66,7 +66,7 @@ cdef class Engine:
     cdef bint _wants(self, Node subscription, bytes data) except -1
     @cython.locals(gate=Gate, oldest=Entry)
     cdef bint _make_room(self, Node node, long size) except -1
-    cpdef object bury(self, Node node, Entry entry, str reason)
+    cpdef object dead_letter(self, Node node, Entry entry, str reason)
     cpdef object passed_on(self, Node node, Entry entry, object way)
     cdef long _overflow(self, Node node, bytes data, long bits) except -1
     cdef object _strip(self, Node node, Entry entry)
@@ -74,7 +74,7 @@ cdef class Engine:
     cpdef object let_go(self, Node node, long seq)
     cpdef object put_back(self, Node node, Entry entry)
     cpdef object give_up(self, Node node, Entry entry)
-    cdef object _bury_overdue(self)
+    cdef object _dead_letter_overdue(self)
     cdef object _way_of_letters(self, Node node)
     cdef bytes _letter(self, Node node, bytes data, str reason)
     cdef long _wall_ms(self)
@@ -132,7 +132,7 @@ cdef class Engine:
     @cython.locals(ledger=CreditAllocator)
     cdef object _deal(self, Node node)
     @cython.locals(node=Node, ledger=CreditAllocator, due=long, behind=bint)
-    cdef object _wake_restless(self)
+    cdef object _wake_timed_nodes(self)
     @cython.locals(account=ProducerCredit, size=long, taken=long, gate=Gate)
     cdef object _want(self, CreditAllocator ledger)
     @cython.locals(account=ProducerCredit, taken=long)

@@ -89,8 +89,8 @@ class Engine:
     """Every node of the broker and the verbs that change them; one thread owns it.
 
     ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``; ``watch`` that there
-    are nodes whose gate or links changed (``take_stirred``). ``tell`` is told of
-    what else is rare and worth knowing, ``tell(kind, node, fields)``: kinds and fields are those of
+    are nodes whose gate or links changed (``take_changed_nodes``). ``emit`` is told of
+    what else is rare and worth knowing, ``emit(kind, node, fields)``: kinds and fields are those of
     docs/events.md, never of a single message; it returns at once. ``disk`` is the
     gate of all durable nodes together: what is on disk against the store's limit, and held while the
     store can't write. Without a store nothing is durable. ``memory`` is the gate of all message bytes
@@ -103,11 +103,11 @@ class Engine:
         self.flow_control = flow_control
         self.now_ns = 0
         self.dirty: list[Node] = []
-        self.restless: dict[Node, None] = {}
+        self.timed_nodes: dict[Node, None] = {}
         self.on_gate: Callable[[Node, int], None] | None = None
         self.watch: Callable[[], None] | None = None
-        self.stirred: list[Node] = []
-        self.tell: Callable[[str, Node | None, Mapping[str, object]], None] = _untold
+        self.changed_nodes: list[Node] = []
+        self.emit: Callable[[str, Node | None, Mapping[str, object]], None] = _untold
         self.sampled_ns = 0
         self.winding_down = False
         self.storing = None if store is None else GroupCommit(store)
@@ -127,7 +127,7 @@ class Engine:
         self.lend_ns = 1
         # Connections some of whose producers wait for their own budget; like the others a set that keeps
         # its order, for turns are taken in it.
-        self.scarce: dict[ConnectionBudget, None] = {}
+        self.budgets_in_demand: dict[ConnectionBudget, None] = {}
         # Nodes whose producers wait for room that those of other nodes hold.
         self.borrowing: dict[Node, None] = {}
         self.sharers_turn = 0
@@ -194,7 +194,11 @@ class Engine:
         """
         if node.is_topic or node.subscriptions:
             for each in node.subscriptions:
-                if not each.apart and not self._fits(each, data, size, crossing) and self._wants(each, data):
+                if (
+                    not each.never_blocks_publishers
+                    and not self._fits(each, data, size, crossing)
+                    and self._wants(each, data)
+                ):
                     return False
         elif (
             (node.gate.depth_bytes + size > node.hard_bytes or node.gate.depth_msgs >= node.hard_msgs)
@@ -216,7 +220,7 @@ class Engine:
         """Enqueue a message that has room; ACCEPTED, STORING (not on disk yet) or REFUSED (hard limit)."""
         if node.is_topic or node.subscriptions:
             return self._publish(node, data, bits)
-        if not node.plain and self._is_duplicate(node, data):
+        if not node.skips_duplicate_check and self._is_duplicate(node, data):
             # The first copy may be in a group that isn't on disk yet.
             return self._answer_behind(node, bits)
         gate = node.gate
@@ -227,10 +231,10 @@ class Engine:
             gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes
         ) and not self._make_room(node, size):
             code = self._overflow(node, data, bits)
-            if not node.plain and code != constants.REFUSED:
+            if not node.skips_duplicate_check and code != constants.REFUSED:
                 self._remember(node, data)
             return code
-        if not node.plain:
+        if not node.skips_duplicate_check:
             self._remember(node, data)
         keep = bits & constants.IS_DURABLE != 0 and node.shelf is not None
         entry = node.queue.append(data, keep)
@@ -248,7 +252,7 @@ class Engine:
         if keep:
             self._keep(node, entry, expires_ms)
         elif not node.dirty:
-            self.touch(node)
+            self.mark_dirty(node)
         code = constants.STORING if keep else constants.ACCEPTED
         if node.bridges:
             return self.bridging.cross(node, data, bits, code)
@@ -277,7 +281,7 @@ class Engine:
     def reject(self, node: Node, entry: Entry) -> None:
         """A consumer refused the message for good."""
         node.rejected += 1
-        self.bury(node, entry, REJECTED)
+        self.dead_letter(node, entry, REJECTED)
 
     def requeue(self, node: Node, entry: Entry, failed: bool) -> None:
         """Back in its place; ``failed`` counts a delivery attempt (§3.4.4, §3.4.5, connection loss)."""
@@ -301,17 +305,17 @@ class Engine:
             return
         entry.redelivered = True
         if 0 < node.max_delivery_count <= entry.delivery_count - entry.spared:
-            self.bury(node, entry, UNDELIVERABLE)
+            self.dead_letter(node, entry, UNDELIVERABLE)
             return
         if entry.extra is not None and 0 < entry.extra.expires_ns <= self.now_ns:
-            self.bury(node, entry, EXPIRED)
+            self.dead_letter(node, entry, EXPIRED)
             return
         if entry.durable and node.shelf is not None:
             node.shelf.update(entry.seq, entry.delivery_count, entry.spared)
         node.queue.release(entry)
-        self.touch(node)
+        self.mark_dirty(node)
 
-    def bury(self, node: Node, entry: Entry, reason: str) -> None:
+    def dead_letter(self, node: Node, entry: Entry, reason: str) -> None:
         """An acquired message can't be delivered: it goes to the dead-letter node, or away."""
         if node.deleted:
             return
@@ -341,7 +345,7 @@ class Engine:
         if entry.redelivered and entry.durable and node.shelf is not None:
             node.shelf.update(entry.seq, entry.delivery_count, entry.spared)
         node.queue.release(entry)
-        self.touch(node)
+        self.mark_dirty(node)
 
     def give_up(self, node: Node, entry: Entry) -> None:
         """An acquired message goes nowhere: it is dropped, and counted."""
@@ -355,13 +359,13 @@ class Engine:
             node.dead_lettered += 1
         self._remove(node, entry)
 
-    def touch(self, node: Node) -> None:
+    def mark_dirty(self, node: Node) -> None:
         """The node has something to do at the end of this turn."""
         if not node.dirty:
             node.dirty = True
             self.dirty.append(node)
 
-    def touch_later(self, node: Node) -> None:
+    def mark_dirty_later(self, node: Node) -> None:
         """The node has something to do in the next turn: this one has done its part."""
         if node not in self.unfinished:
             self.unfinished.append(node)
@@ -369,12 +373,12 @@ class Engine:
     def begin_turn(self, now_ns: int) -> None:
         """All that is reported until ``end_turn`` happened at ``now_ns``."""
         self.now_ns = now_ns
-        if self.restless:
-            self._wake_restless()
+        if self.timed_nodes:
+            self._wake_timed_nodes()
         if self.expiring:
             self._expire()
         if self.overdue:
-            self._bury_overdue()
+            self._dead_letter_overdue()
         if self._is_looking() and now_ns >= self.lend_ns:
             self._look_at_budgets()
 
@@ -400,7 +404,7 @@ class Engine:
                     self._show(node)
                 if node.spool is not None:
                     self.paging.look(node)
-                if node.topics or node.shared > 0 or node in self.restless:
+                if node.topics or node.shared > 0 or node in self.timed_nodes:
                     sharing = self._add_sharer(sharing, node)
                 else:
                     self._deal(node)
@@ -412,7 +416,7 @@ class Engine:
         if self.unfinished:
             # A long search, or an operator's move, goes on in the next turn.
             for node in self.unfinished:
-                self.touch(node)
+                self.mark_dirty(node)
             self.unfinished.clear()
 
     def recover(self) -> None:
@@ -431,7 +435,7 @@ class Engine:
             if due and (earliest == 0 or due < earliest):
                 earliest = due
         behind = self.storing is not None and self.storing.behind
-        for node in self.restless:
+        for node in self.timed_nodes:
             # Nothing is dealt while too much waits for the disk; attend_store says when it is over.
             due = 0 if behind and node.shelf is not None else node.ledger.next_deadline()
             if node.refuse_ns and (due == 0 or node.refuse_ns < due):
@@ -442,7 +446,7 @@ class Engine:
 
     def _is_looking(self) -> bool:
         """Whether somebody waits for room that producers of other nodes may hold in vain."""
-        return bool(self.wanted or self.entering_bytes or self.borrowing or self.scarce)
+        return bool(self.wanted or self.entering_bytes or self.borrowing or self.budgets_in_demand)
 
     def _arrive_unpromised(
         self, node: Node, account: ProducerCredit, data: bytes, bits: int, settled: bool, size: int
@@ -510,14 +514,14 @@ class Engine:
         account.park(message, size, self.now_ns, patient)
         node.parked += 1
         if account.budget is not None:
-            self.scarce[account.budget] = None
-        if node.patience_ns and not patient:
-            node.impatient.add(account)
-            due_ns = self.now_ns + node.patience_ns
+            self.budgets_in_demand[account.budget] = None
+        if node.park_timeout_ns and not patient:
+            node.timed_parked.add(account)
+            due_ns = self.now_ns + node.park_timeout_ns
             if node.refuse_ns == 0 or due_ns < node.refuse_ns:
                 node.refuse_ns = due_ns
-        self.restless[node] = None
-        self.touch(node)
+        self.timed_nodes[node] = None
+        self.mark_dirty(node)
 
     def _publish(self, topic: Node, data: bytes, bits: int) -> int:
         """A copy to every subscription; the bytes are shared, the places in line are not."""
@@ -548,7 +552,7 @@ class Engine:
             # No copy waits for the disk, but the topic itself does.
             answer = constants.STORING
         if not topic.dirty:
-            self.touch(topic)
+            self.mark_dirty(topic)
         if topic.bridges:
             return self.bridging.cross(topic, data, bits, answer)
         return answer
@@ -562,7 +566,7 @@ class Engine:
             size += self.large.size_of(bits)
         for each in topic.subscriptions:
             if (
-                not each.apart
+                not each.never_blocks_publishers
                 and not self._fits(each, data, size, False)
                 and not topic.heeds(each)
                 and self._wants(each, data)
@@ -655,12 +659,12 @@ class Engine:
         self.memory.depth_msgs -= 1
         if node.gate.leave(size, self.now_ns):
             self.gate_changed(node)
-        if node.feeders:
+        if node.bridge_sources:
             self._wake_in_turn(node)
             return
         ledger = node.ledger
         if ledger.line or ledger.rest:
-            self.touch(node)
+            self.mark_dirty(node)
         if node.topics:
             if len(node.topics) > 1:
                 # Whose publishers are first to be dealt what came free changes each time.
@@ -668,8 +672,12 @@ class Engine:
             for topic in node.topics:
                 ledger = topic.ledger
                 # Where another gate leaves no room this one's makes no difference (bench: subscribers).
-                if not node.apart and (ledger.line or ledger.rest) and not ledger.is_shut_by_other(node.gate):
-                    self.touch(topic)
+                if (
+                    not node.never_blocks_publishers
+                    and (ledger.line or ledger.rest)
+                    and not ledger.is_shut_by_other(node.gate)
+                ):
+                    self.mark_dirty(topic)
                 if topic.awaiting is not None:
                     topic.awaiting.moved()
 
@@ -680,7 +688,7 @@ class Engine:
         for owner in owners[first:] + owners[:first]:
             ledger = owner.ledger
             if ledger.line or ledger.rest:
-                self.touch(owner)
+                self.mark_dirty(owner)
 
     def _overflow(self, node: Node, data: bytes, bits: int) -> int:
         """No room at the hard limit and none to be made: what `overflow` says of the newest message."""
@@ -759,14 +767,14 @@ class Engine:
                     expiry.add(entry, self.now_ns + PENDING_NS)
                     continue
                 node.queue.take(entry)
-                self.bury(node, entry, EXPIRED)
+                self.dead_letter(node, entry, EXPIRED)
             if not len(expiry) or node.deleted:
                 self.expiring.discard(node)
 
-    def _bury_overdue(self) -> None:
+    def _dead_letter_overdue(self) -> None:
         overdue, self.overdue = self.overdue, []
         for node, entry, reason in overdue:
-            self.bury(node, entry, reason)
+            self.dead_letter(node, entry, reason)
 
     def _is_duplicate(self, node: Node, data: bytes) -> bool:
         """Whether the message came before, within the node's window."""
@@ -813,7 +821,7 @@ class Engine:
             node.shelf.forget(entry.seq, size)
 
     def count_kept(self, node: Node, msgs: int, nbytes: int) -> None:
-        node.kept_msgs += msgs
+        node.stored_msgs += msgs
         node.kept_bytes += nbytes
         self.disk.depth_msgs += msgs
         self.disk.depth_bytes += nbytes
@@ -859,7 +867,7 @@ class Engine:
     def _look_for_unfinished(self, node: Node) -> None:
         for reader in node.queue.readers:
             if reader.unfinished:
-                self.touch_later(node)
+                self.mark_dirty_later(node)
                 return
 
     def _add_sharer(self, sharing: list[Node] | None, node: Node) -> list[Node] | None:
@@ -888,7 +896,7 @@ class Engine:
             ledger = node.ledger
             if ledger.line and self._leaves_room(node):
                 ledger.wait_its_turn(self.now_ns)
-                self.restless[node] = None
+                self.timed_nodes[node] = None
                 self._want(ledger)
                 continue
             before = ledger.promised_msgs - ledger.parked_msgs
@@ -976,14 +984,14 @@ class Engine:
         ledger = node.ledger
         if ledger.line or ledger.rest or ledger.overpromised:
             if node.shelf is not None and self.storing is not None and self.storing.behind:
-                self.restless[node] = None
+                self.timed_nodes[node] = None
                 return
             ledger.settle_turn(self.now_ns)
-            if ledger.scarce:
-                self.scarce.update(dict.fromkeys(ledger.scarce))
-                ledger.scarce.clear()
+            if ledger.budgets_in_demand:
+                self.budgets_in_demand.update(dict.fromkeys(ledger.budgets_in_demand))
+                ledger.budgets_in_demand.clear()
             if ledger.line or ledger.rest:
-                self.restless[node] = None
+                self.timed_nodes[node] = None
             if ledger.line:
                 self._want(ledger)
                 # Nothing more than this for a queue of its own (bench: one queue, many blocked producers).
@@ -1029,7 +1037,7 @@ class Engine:
             ):
                 self.budget_changed(gate)
         idle = self.now_ns >= self.lend_ns
-        if self.scarce:
+        if self.budgets_in_demand:
             self._serve_scarce(idle)
         if self.borrowing and idle:
             self._borrow()
@@ -1041,8 +1049,8 @@ class Engine:
             self.contested = self.memory if self.memory in self.wanted else self.disk
             self.wanted.clear()
             self.entering_bytes = 0
-            for node in self.restless:
-                self.touch(node)
+            for node in self.timed_nodes:
+                self.mark_dirty(node)
         elif idle:
             self.lend_ns = self.now_ns + IDLE_NS
             nodes = list(self.nodes.values())
@@ -1052,7 +1060,7 @@ class Engine:
 
     def _spared(self, nodes: list[Node], budget: Gate) -> set[Node]:
         """Those that have less of a budget than any other node that waits for it, and so lend it nothing."""
-        waiting = [node for node in self.restless if node.ledger.line and node.ledger.takes(budget, 1) > 0]
+        waiting = [node for node in self.timed_nodes if node.ledger.line and node.ledger.takes(budget, 1) > 0]
         least = sorted((self._taken(node, budget), number) for number, node in enumerate(waiting))[:2]
         if not least:
             return set()
@@ -1082,14 +1090,14 @@ class Engine:
         """Connections whose own budget was used up: who waits for it goes on, or borrows from idle links."""
         if idle:
             self.lend_ns = self.now_ns + IDLE_NS
-        for budget in list(self.scarce):
+        for budget in list(self.budgets_in_demand):
             changed = budget.lend(self.now_ns) if idle else []
             changed += budget.serve(self.now_ns)
-            if not budget.short:
-                self.scarce.pop(budget, None)
+            if not budget.budget_queue:
+                self.budgets_in_demand.pop(budget, None)
             for account in changed:
                 if isinstance(account.place, Node):
-                    self.touch(account.place)
+                    self.mark_dirty(account.place)
 
     def _borrow(self) -> None:
         """Nodes share the room of a queue, or of a subscription to several topics: what idle producers of one
@@ -1100,7 +1108,7 @@ class Engine:
             for gate, lenders in self._lenders(node):
                 whole = gate.stop_msgs if gate is not None else 0
                 self._lend([*lenders, node], 0, whole, None)
-            self.touch(node)
+            self.mark_dirty(node)
         self.borrowing.clear()
 
     def _lenders(self, node: Node) -> list[tuple[Gate | None, list[Node]]]:
@@ -1118,7 +1126,7 @@ class Engine:
         size = ledger.line[0].reserve_bytes
         for each in (node, *node.subscriptions):
             gate = each.gate
-            if each.apart or gate.room(size) > 0:
+            if each.never_blocks_publishers or gate.room(size) > 0:
                 continue
             if gate.closed:
                 return []
@@ -1138,78 +1146,78 @@ class Engine:
         shares = Level(accounts, room, whole, self.now_ns, budget)
         for node in nodes:
             if node.ledger.lend(self.now_ns, shares, node in spared) > 0:
-                self.restless[node] = None
+                self.timed_nodes[node] = None
 
-    def _wake_restless(self) -> None:
+    def _wake_timed_nodes(self) -> None:
         behind = self.storing is not None and self.storing.behind
-        for node in list(self.restless):
+        for node in list(self.timed_nodes):
             ledger = node.ledger
             if node.refuse_ns and node.refuse_ns <= self.now_ns:
                 self._refuse_overdue(node)
             if not ledger.line and not ledger.rest and not node.refuse_ns:
-                self.restless.pop(node, None)
+                self.timed_nodes.pop(node, None)
                 continue
             due = 0 if behind and node.shelf is not None else ledger.next_deadline()
             if due and due <= self.now_ns:
-                self.touch(node)
+                self.mark_dirty(node)
 
     def _refuse_overdue(self, node: Node) -> None:
         node.refuse_ns = 0
-        for account in list(node.impatient):
+        for account in list(node.timed_parked):
             before = len(account.parked)
-            oldest_ns = account.refuse_until(self.now_ns - node.patience_ns)
+            oldest_ns = account.refuse_until(self.now_ns - node.park_timeout_ns)
             node.refused += before - len(account.parked)
             if oldest_ns == 0:
-                node.impatient.discard(account)
-            elif node.refuse_ns == 0 or oldest_ns + node.patience_ns < node.refuse_ns:
-                node.refuse_ns = oldest_ns + node.patience_ns
+                node.timed_parked.discard(account)
+            elif node.refuse_ns == 0 or oldest_ns + node.park_timeout_ns < node.refuse_ns:
+                node.refuse_ns = oldest_ns + node.park_timeout_ns
 
-    def _set_patience(self, node: Node) -> None:
+    def _set_park_timeout(self, node: Node) -> None:
         """How long a parked message may wait now, those that do already included."""
-        patience_ns = 0
+        park_timeout_ns = 0
         if node.when_full == constants.FULL_REJECT:
-            patience_ns = LENDING_NS
+            park_timeout_ns = LENDING_NS
         elif node.when_full == constants.FULL_REJECT_AFTER:
-            patience_ns = node.reject_after_ns
-        if patience_ns == node.patience_ns:
+            park_timeout_ns = node.reject_after_ns
+        if park_timeout_ns == node.park_timeout_ns:
             return
-        node.patience_ns = patience_ns
-        node.impatient.clear()
+        node.park_timeout_ns = park_timeout_ns
+        node.timed_parked.clear()
         node.refuse_ns = 0
-        if patience_ns:
-            node.impatient.update(account for account in node.ledger.accounts if account.parked)
+        if park_timeout_ns:
+            node.timed_parked.update(account for account in node.ledger.accounts if account.parked)
             # The next turn finds out when each is due.
-            node.refuse_ns = 1 if node.impatient else 0
+            node.refuse_ns = 1 if node.timed_parked else 0
 
     def gate_changed(self, node: Node) -> None:
         gate = node.gate
         for owner in node.owners():
             if gate.closed and gate.promised_msgs > 0:
                 owner.ledger.overpromised = True
-            self.touch(owner)
+            self.mark_dirty(owner)
         if self.on_gate is not None:
             self.on_gate(node, self.now_ns)
         self._links_changed(node)
 
     def _links_changed(self, node: Node) -> None:
         """Its gate or its links changed. A gate may open and close with every message: it is noted once."""
-        if node.stirred or self.watch is None:
+        if node.changed_nodes or self.watch is None:
             return
-        node.stirred = True
-        self.stirred.append(node)
-        if len(self.stirred) == 1:
+        node.changed_nodes = True
+        self.changed_nodes.append(node)
+        if len(self.changed_nodes) == 1:
             self.watch()
 
-    def take_stirred(self) -> list[Node]:
+    def take_changed_nodes(self) -> list[Node]:
         """The nodes whose gate or links changed since the last time."""
-        found = self.stirred
-        self.stirred = []
+        found = self.changed_nodes
+        self.changed_nodes = []
         for node in found:
-            node.stirred = False
+            node.changed_nodes = False
         return found
 
     def budget_changed(self, gate: Gate) -> None:
-        self.tell("stopped" if gate.closed else "opened", None, {"budget": gate.name})
+        self.emit("stopped" if gate.closed else "opened", None, {"budget": gate.name})
 
     # --- paging
 
@@ -1217,7 +1225,7 @@ class Engine:
         """Less than is promised may be covered now: the next deal takes back what isn't."""
         for owner in node.owners():
             owner.ledger.overpromised = True
-            self.touch(owner)
+            self.mark_dirty(owner)
 
     def restore_large(self, node: Node, seq: int, body: Body) -> None:
         """A message that survived has its body in a file; before the message itself is restored."""
@@ -1260,10 +1268,10 @@ class Engine:
             return
         was_behind = self.storing.behind
         for node in self.storing.attend():
-            self.touch(node)
+            self.mark_dirty(node)
         if was_behind and not self.storing.behind:
-            for node in self.restless:
-                self.touch(node)
+            for node in self.timed_nodes:
+                self.mark_dirty(node)
         store = self.storing.store
         if self.store_state != store.state:
             self.store_state = store.state
@@ -1274,10 +1282,10 @@ class Engine:
         if self.disk.hold(state != WRITING, self.now_ns):
             self.budget_changed(self.disk)
         for node in self.nodes.values():
-            self.regate(node)
+            self.update_claims(node)
             if node.ledger.takes(self.disk, 1) > 0:
                 node.ledger.overpromised = True
-                self.touch(node)
+                self.mark_dirty(node)
 
     # --- links come and go
 
@@ -1293,7 +1301,7 @@ class Engine:
         account = node.ledger.open(port, window, settings.initial_credit, self.now_ns, budget)
         account.place = node
         node.used_ns = self.now_ns
-        self.touch(node)
+        self.mark_dirty(node)
         self._links_changed(node)
         return account
 
@@ -1302,11 +1310,11 @@ class Engine:
         if account.outstanding > 0 and (node.topics or node.shared > 0):
             for each in (node, *node.subscriptions):
                 for owner in each.owners():
-                    self.touch(owner)
+                    self.mark_dirty(owner)
         account.close()
-        node.impatient.discard(account)
+        node.timed_parked.discard(account)
         node.used_ns = self.now_ns
-        self.touch(node)
+        self.mark_dirty(node)
         self._links_changed(node)
 
     def rejects_at_once(self, node: Node) -> bool:
@@ -1331,7 +1339,7 @@ class Engine:
         if consumer in node.consumers:
             node.consumers.remove(consumer)
             if node.shelf is not None and not node.consumers and not node.deleted:
-                self._mark(node, b"%d" % node.suspect_seq if node.suspect_seq else b"")
+                self._mark(node, b"%d" % node.maybe_delivered_upto if node.maybe_delivered_upto else b"")
         self.consumers_changed(node)
 
     def add_browser(self, node: Node, browser: Consumer) -> None:
@@ -1340,7 +1348,7 @@ class Engine:
             node.queue.open_reader(browser.reader)
         node.browsers.append(browser)
         node.used_ns = self.now_ns
-        self.touch(node)
+        self.mark_dirty(node)
 
     def remove_browser(self, node: Node, browser: Consumer) -> None:
         """It looks no more."""
@@ -1369,7 +1377,7 @@ class Engine:
         if shelf is not None:
             subscription.shelf = shelf
         elif definition and self.storing is not None:
-            subscription.shelf = self.storing.store.shelve(name, definition)
+            subscription.shelf = self.storing.store.open_log(name, definition)
             self.storing.watch(subscription)
         self.subscriptions[name] = subscription
         return subscription
@@ -1380,10 +1388,10 @@ class Engine:
         node.topics.append(topic)
         self._count_shared(node, topic, 1)
         topic.ledger.copy(len(topic.subscriptions))
-        self._heed(topic)
-        self._stand(node)
-        self.regate(topic)
-        self.touch(topic)
+        self._update_enforcement(topic)
+        self._attach_gates(node)
+        self.update_claims(topic)
+        self.mark_dirty(topic)
         self._links_changed(node)
         self._look_at_bridges(topic, node)
 
@@ -1395,9 +1403,9 @@ class Engine:
         topic.ledger.copy(len(topic.subscriptions))
         if self._is_attached(topic, node):
             topic.ledger.detach_gate(node.gate)
-        self._heed(topic)
-        self.regate(topic)
-        self.touch(topic)
+        self._update_enforcement(topic)
+        self.update_claims(topic)
+        self.mark_dirty(topic)
         self._links_changed(node)
         self._look_at_bridges(topic, node)
 
@@ -1412,18 +1420,18 @@ class Engine:
         elif len(node.topics) > 2:
             topic.shared += change
 
-    def _heed(self, topic: Node) -> None:
+    def _update_enforcement(self, topic: Node) -> None:
         """Whether a topic's publishers need room where its messages go: not where that is to hold only
         while somebody receives, and nobody does (`enforce_flow`). At which subscriptions, `heeds` says.
         """
-        heeding = topic.always_enforced or topic.is_active()
-        if heeding != topic.heeding:
-            topic.heeding = heeding
+        reserves_at_subscriptions = topic.always_enforced or topic.is_active()
+        if reserves_at_subscriptions != topic.reserves_at_subscriptions:
+            topic.reserves_at_subscriptions = reserves_at_subscriptions
             self._enforce(topic)
             for each in topic.subscriptions:
-                self._stand(each)
+                self._attach_gates(each)
 
-    def _stand(self, node: Node) -> None:
+    def _attach_gates(self, node: Node) -> None:
         """Where a node takes messages from topics: whose publishers need room here."""
         self._enforce(node)
         for topic in node.topics:
@@ -1434,11 +1442,11 @@ class Engine:
             elif attached and not wanted:
                 topic.ledger.detach_gate(node.gate)
             if wanted != attached:
-                self.touch(topic)
+                self.mark_dirty(topic)
 
     def _is_attached(self, topic: Node, node: Node) -> bool:
         """Whether the topic's publishers need room at the node as it is bound, whatever bridges do."""
-        return topic.ledger.others.count(node.gate) > node.feeders.count(topic)
+        return topic.ledger.others.count(node.gate) > node.bridge_sources.count(topic)
 
     def _look_at_bridges(self, *nodes: Node) -> None:
         if self.bridging.all:
@@ -1458,7 +1466,7 @@ class Engine:
         self._end_passages(subscription)
         subscription.queue.clear()
 
-    def regate(self, node: Node) -> None:
+    def update_claims(self, node: Node) -> None:
         """Have a message to this address need room on disk too where it, or who gets it, is kept there."""
         failed = self.storing is not None and self.storing.store.state == FAILED
         takers = list(self.bridging.takers(node)) if self.bridging.all else [node, *node.subscriptions]
@@ -1469,7 +1477,7 @@ class Engine:
         node.ledger.claim(self.disk, stored)
         node.ledger.claim(self.temp, sum(each in self.paging.nodes for each in takers))
         if node.ledger.overpromised:
-            self.touch(node)
+            self.mark_dirty(node)
 
     # --- nodes come, change and go
 
@@ -1500,7 +1508,7 @@ class Engine:
             self._set_on(node, shelf)
         else:
             self.define(node, definition)
-        self.regate(node)
+        self.update_claims(node)
         self.nodes[name] = node
         return node
 
@@ -1511,7 +1519,7 @@ class Engine:
         if node.shelf is not None:
             self.storing.store.redefine(node.shelf, definition)
         elif node.settings.durable:
-            self._set_on(node, self.storing.store.shelve(node.name, definition))
+            self._set_on(node, self.storing.store.open_log(node.name, definition))
             self.storing.watch(node)
             if node.consumers:
                 self._mark(node, SENT_ANY)
@@ -1529,7 +1537,7 @@ class Engine:
             entry = queue.append(data)
             entry.durable = True
             entry.delivery_count = delivery_count
-            entry.redelivered = flags & redelivered != 0 or seq <= node.suspect_seq
+            entry.redelivered = flags & redelivered != 0 or seq <= node.maybe_delivered_upto
             entry.spared = flags & spared != 0
             if node.bodies and seq in node.bodies:
                 dress(entry, node.bodies[seq][0])
@@ -1551,7 +1559,7 @@ class Engine:
 
         Whoever withdraws it holds on to the files of its large messages (``keep_aside``).
         """
-        self.count_kept(node, -node.kept_msgs, -node.kept_bytes)
+        self.count_kept(node, -node.stored_msgs, -node.kept_bytes)
         node.shelf = None
         for body, noted in node.bodies.values():
             body.kept -= noted
@@ -1586,7 +1594,7 @@ class Engine:
     def _set_on(self, node: Node, shelf: QueueLog) -> None:
         node.shelf = shelf
         for owner in node.owners():
-            self.regate(owner)
+            self.update_claims(owner)
         self._look_at_bridges(node)
 
     def _mark(self, node: Node, mark: bytes) -> None:
@@ -1597,7 +1605,7 @@ class Engine:
             # Where it was noted before, nothing is in the open group for it.
             node.attended_group = store.group if store.open_records else store.group - 1
             self.storing.watch(node)
-            self.touch(node)
+            self.mark_dirty(node)
 
     def change(self, node: Node, settings: NodeSettings) -> None:
         """New settings at runtime: what is promised beyond them is withdrawn, who waits is let in."""
@@ -1623,7 +1631,7 @@ class Engine:
         self._release_memory(node)
         self._end_passages(node)
         node.queue.clear()
-        self.restless.pop(node, None)
+        self.timed_nodes.pop(node, None)
         self._links_changed(node)
         return node
 
@@ -1637,7 +1645,7 @@ class Engine:
                 parked, _ = account.next_parked()
                 account.port.refuse(parked)
             account.close()
-        node.impatient.clear()
+        node.timed_parked.clear()
         if node.awaiting is not None:
             node.awaiting.end()
             node.awaiting = None
@@ -1668,7 +1676,7 @@ class Engine:
     def _clear_shelf(self, node: Node) -> None:
         if node.shelf is None or self.storing is None:
             return
-        self.count_kept(node, -node.kept_msgs, -node.kept_bytes)
+        self.count_kept(node, -node.stored_msgs, -node.kept_bytes)
         if node.duplicates is not None:
             for place in node.duplicates.places():
                 self.note(f"{SEEN}{node.name}/{place}", b"")
@@ -1695,12 +1703,12 @@ class Engine:
     def _recount(self, node: Node) -> None:
         """What is kept of the node, counted anew: the sizes of what was dropped unread are not known."""
         kept = [len(entry.data) for entry in node.queue if entry.durable]
-        self.count_kept(node, len(kept) - node.kept_msgs, sum(kept) - node.kept_bytes)
+        self.count_kept(node, len(kept) - node.stored_msgs, sum(kept) - node.kept_bytes)
         if node.gate.look(self.now_ns):
             self.gate_changed(node)
         for owner in node.owners():
-            self.touch(owner)
-        self.touch(node)
+            self.mark_dirty(owner)
+        self.mark_dirty(node)
 
     def move(self, source: Node, target: Node, count: int) -> int:
         """Move the oldest ready messages to another node, in order, as it has room; how many will go."""
@@ -1717,7 +1725,7 @@ class Engine:
         if node.gate.hold(held, self.now_ns):
             self.gate_changed(node)
         node.ledger.overpromised = True
-        self.touch(node)
+        self.mark_dirty(node)
 
     def wind_down(self) -> None:
         """Take no more from producers and send no more to consumers; what is out may still settle."""
@@ -1791,14 +1799,14 @@ class Engine:
             self.paging.set(node, node.overflow == constants.OVERFLOW_PAGE)
         node.when_full = _WHEN_FULL[settings.when_full]
         node.reject_after_ns = settings.reject_after_ms * 1_000_000
-        self._set_patience(node)
+        self._set_park_timeout(node)
         node.by_turn = settings.dispatch == "fill"
         node.single_active = settings.consumers == "single_active"
         node.exclusive = settings.consumers == "exclusive"
         node.always_enforced = settings.enforce_flow == "always"
         node.flow_control = settings.flow_control
         node.pending_limit = settings.pending_message_limit
-        node.apart = _would_be_apart(node, settings)
+        node.never_blocks_publishers = _would_never_block(node, settings)
         node.dead_letter_address = settings.dead_letter_address
         node.dead_letter_expired = settings.dead_letter_expired
         node.max_delivery_count = settings.max_delivery_count
@@ -1821,8 +1829,8 @@ class Engine:
                 self.gate_changed(node)
         for account in node.ledger.accounts:
             account.resize(settings.producer_window)
-        self._heed(node)
-        self._stand(node)
+        self._update_enforcement(node)
+        self._attach_gates(node)
         self.overpromise(node)
         if node.awaiting is not None:
             node.awaiting.heed()
@@ -1836,7 +1844,7 @@ class Engine:
             node.duplicates = Duplicates(count, span_ms)
         else:
             node.duplicates.resize(count, span_ms)
-        node.plain = node.duplicates is None
+        node.skips_duplicate_check = node.duplicates is None
 
     def _limit_lives(self, node: Node, settings: NodeSettings) -> None:
         """How long messages that come from now on are kept, and how long the node itself while it is idle.
@@ -1868,11 +1876,11 @@ class Engine:
         self._enforce(node)
         for topic in node.topics:
             if not topic.always_enforced:
-                self._heed(topic)
+                self._update_enforcement(topic)
                 if node.is_subscription:
                     # It holds its publishers from now on, or does no more, beside others that do as before.
-                    self._stand(node)
-        self.touch(node)
+                    self._attach_gates(node)
+        self.mark_dirty(node)
         self._links_changed(node)
 
 
@@ -1885,10 +1893,10 @@ def would_enforce(node: Node, settings: NodeSettings, flow_control: bool) -> boo
         active = not node.topics or node.is_active() or any(topic.always_enforced for topic in node.topics)
     else:
         active = settings.enforce_flow == "always" or node.is_active()
-    return flow_control and settings.flow_control and active and not _would_be_apart(node, settings)
+    return flow_control and settings.flow_control and active and not _would_never_block(node, settings)
 
 
-def _would_be_apart(node: Node, settings: NodeSettings) -> bool:
+def _would_never_block(node: Node, settings: NodeSettings) -> bool:
     """Whether it is a subscription that never blocks publishers.
 
     One that pages because nothing holds while nobody receives blocks them while somebody does: it has

@@ -12,12 +12,12 @@ cdef class Node:
     cdef public Gate gate
     cdef public CreditAllocator ledger
     cdef public Queue queue
-    cdef public list consumers, subscriptions, topics, browsers, bridges, feeders
+    cdef public list consumers, subscriptions, topics, browsers, bridges, bridge_sources
     cdef public object filter, not_from, awaiting
     cdef public object settings
     cdef public dict origins, arguments
     cdef public QueueLog shelf
-    cdef public long group, kept_seq, kept_msgs, kept_bytes, attended_group, suspect_seq
+    cdef public long group, kept_seq, stored_msgs, kept_bytes, attended_group, maybe_delivered_upto
     cdef public object expiry, duplicates, letters, spool
     cdef public long page_bytes, file_bytes
     cdef public dict bodies
@@ -26,13 +26,13 @@ cdef class Node:
     cdef public long max_delivery_count
     cdef public long message_ttl_ms, max_ttl_ms, expire_ns, used_ns, used_mark
     cdef public bint limits_ttl
-    cdef public bint plain, is_topic
+    cdef public bint skips_duplicate_check, is_topic
     cdef public bint single_active, exclusive
-    cdef public bint dirty, stirred, deleted, by_turn, always_enforced, flow_control, apart, heeding
+    cdef public bint dirty, changed_nodes, deleted, by_turn, always_enforced, flow_control, never_blocks_publishers, reserves_at_subscriptions
     cdef public long pending_limit, shared, served, served_ns, passed_over, kept_ns
     cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
-    cdef public long patience_ns, refuse_ns
-    cdef public set impatient
+    cdef public long park_timeout_ns, refuse_ns
+    cdef public set timed_parked
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified
     cdef public long expired, dead_lettered, duplicated
     cdef public long refused, dropped, unrouted, overrun, parked, sampled_in, sampled_out

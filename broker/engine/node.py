@@ -28,31 +28,37 @@ if TYPE_CHECKING:
 class Node:
     """A queue, a topic, or a subscription (a queue that belongs to topics).
 
-    ``topics`` are those whose messages come here: a subscription's, more than one where its address is a
-    pattern, or those a queue is bound to; ``subscriptions`` is the other side of it. ``address`` is what
-    clients call it. A subscription takes in what its ``filter`` wants, and nothing that comes from
-    ``not_from``. ``bridges`` begin here; ``feeders`` are those whose producers need room here because of a
-    bridge. ``browsers`` look at its messages and take none.
+    Names: ``name`` is unique in the broker, ``address`` is what clients call the node.
 
-    ``shelf`` is its place in the store, None unless it is durable; ``group`` the last group it put a
-    message in, ``kept_seq`` the last message it put there. Consumers are served once
-    ``attended_group`` is on disk. Up to ``suspect_seq`` every message may have been sent before a crash.
-    ``plain``: a message needs nothing at arrival but its place (no window of duplicates). ``letters``
-    is the way its dead letters take, once there was one. ``spool`` is
-    the part of its backlog that is on disk only, None where nothing ever was. ``bodies`` has the files of
-    its large messages, by message, each with whether the store has a note of it; ``file_bytes`` is what
-    they have together, which the depth counts and memory doesn't. ``awaiting`` has the settlements that a
-    topic's channels hold back, None for a node without any.
-    ``apart``: a subscription that never holds publishers, whatever its backlog; ``heeding``: a topic whose
-    publishers need room where else its messages go, or at those subscriptions from which somebody receives
-    (`enforce_flow`, ``heeds``); ``shared`` counts those of its
-    subscriptions whose room others need too: other topics, or a bound queue's own producers;
-    ``served`` says when those of this node last got room, as a running number, and ``served_ns`` at what
-    time, ``passed_over`` how often they got none since, and ``kept_ns`` when room was last kept for them.
-    ``pending_limit`` bounds what waits to be sent, 0 for none. What the accounts in ``impatient`` have parked
-    is refused when it is ``patience_ns`` old (`when_full`; 0 for never), which is looked at when it is
-    ``refuse_ns``; 0 for never.
-    Counters are plain integers since the node came to be, read by whoever looks.
+    Topology: ``topics`` are those whose messages come here (a subscription's, more than one where its
+    address is a pattern, or those a queue is bound to), ``subscriptions`` the other side of it. A
+    subscription takes in what its ``filter`` wants, and nothing that comes from ``not_from``. ``bridges``
+    begin here; ``bridge_sources`` are nodes whose producers need room here because of a bridge.
+    ``browsers`` read messages and take none.
+
+    Durable: ``shelf`` is the node's log in the store, None unless it is durable; ``group`` the last group
+    it put a message in, ``kept_seq`` the last message it put there. Consumers are served once
+    ``attended_group`` is on disk. Every message up to ``maybe_delivered_upto`` may have been sent before a
+    crash. ``spool`` is the part of the backlog that is on disk only, None where nothing ever was.
+    ``bodies`` has the files of large messages, by message, each with whether the store has a note of it;
+    ``file_bytes`` is their size together, which the depth counts and memory doesn't.
+
+    Arrival: ``skips_duplicate_check`` where there is no window of duplicates. ``letters`` is the way its
+    dead letters take, once there was one. ``awaiting`` has the settlements that a topic's channels hold
+    back, None for a node without any.
+
+    Credit: ``never_blocks_publishers`` is a subscription that holds nobody, whatever its backlog. A topic
+    that ``reserves_at_subscriptions`` gives credit where its messages have room everywhere else they go
+    too, or at the subscriptions somebody receives from (`enforce_flow`, ``heeds``); ``shared`` counts those
+    of its subscriptions whose room others need too: other topics, or a bound queue's own producers.
+    ``served`` is a running number of the last time producers here got room, ``served_ns`` the time of it,
+    ``passed_over`` how often they got none since, and ``kept_ns`` when room was last kept for them.
+
+    Parking: ``pending_limit`` bounds the messages that wait to be sent, 0 for no bound. Messages that the
+    accounts in ``timed_parked`` have parked are refused at the age of ``park_timeout_ns`` (`when_full`; 0
+    for never), which is looked at when it is ``refuse_ns``; 0 for never.
+
+    Counters are integers since the node was made; anybody may read them.
     """
 
     def __init__(self, name: str, kind: str, address: str = "") -> None:
@@ -68,7 +74,7 @@ class Node:
         self.topics: list[Node] = []
         self.browsers: list[Consumer] = []
         self.bridges: list[Bridge] = []
-        self.feeders: list[Node] = []
+        self.bridge_sources: list[Node] = []
         self.filter: Filter | None = None
         self.not_from: object = None
         self.settings: NodeSettings | None = None
@@ -77,17 +83,17 @@ class Node:
         self.shelf: QueueLog | None = None
         self.group = 0
         self.kept_seq = 0
-        self.kept_msgs = 0
+        self.stored_msgs = 0
         self.kept_bytes = 0
         self.attended_group = 0
-        self.suspect_seq = 0
+        self.maybe_delivered_upto = 0
         self.expiry: Expiry | None = None
         self.duplicates: Duplicates | None = None
         self.letters: DeadLetterTransfer | None = None
         self.dead_letter_address = ""
         self.dead_letter_expired = False
         self.max_delivery_count = 0
-        self.plain = True
+        self.skips_duplicate_check = True
         self.limits_ttl = False
         self.message_ttl_ms = 0
         self.max_ttl_ms = 0
@@ -100,7 +106,7 @@ class Node:
         self.file_bytes = 0
         self.awaiting: DeferredSettlement | None = None
         self.dirty = False
-        self.stirred = False
+        self.changed_nodes = False
         self.deleted = False
         self.by_turn = False
         self.single_active = False
@@ -114,16 +120,16 @@ class Node:
         self.always_enforced = True
         self.flow_control = True
         self.pending_limit = 0
-        self.apart = False
-        self.heeding = True
+        self.never_blocks_publishers = False
+        self.reserves_at_subscriptions = True
         self.shared = 0
         self.served = 0
         self.served_ns = 0
         self.passed_over = 0
         self.kept_ns = 0
-        self.patience_ns = 0
+        self.park_timeout_ns = 0
         self.refuse_ns = 0
-        self.impatient: set[ProducerCredit] = set()
+        self.timed_parked: set[ProducerCredit] = set()
         self.received = 0
         self.received_bytes = 0
         self.delivered = 0
@@ -157,7 +163,7 @@ class Node:
 
     def heeds(self, part: Node) -> bool:
         """Whether a topic's publishers need room at one of its subscriptions, or queues, as it is now."""
-        if part.apart or not self.heeding:
+        if part.never_blocks_publishers or not self.reserves_at_subscriptions:
             return False
         return self.always_enforced or not part.is_subscription or part.is_active()
 
@@ -168,5 +174,5 @@ class Node:
     def owners(self) -> list[Node]:
         """Whose producers need room here: a node's own, and those of the topics it takes messages from."""
         if self.is_subscription:
-            return [*self.topics, *self.feeders]
-        return [self, *self.topics, *self.feeders]
+            return [*self.topics, *self.bridge_sources]
+        return [self, *self.topics, *self.bridge_sources]

@@ -55,7 +55,7 @@ class Paging:
         else:
             self.nodes.discard(node)
         for owner in node.owners():
-            self._engine.regate(owner)
+            self._engine.update_claims(owner)
 
     def look(self, node: Node) -> None:
         """Read ahead what will be needed; put on disk what is more than memory should hold."""
@@ -137,7 +137,7 @@ class Paging:
         late: list[tuple[Entry, str]] = []
         near: Entry | None = None
         for seq, flags, delivery_count, expires_ns, data in messages:
-            if node.suspect_seq and seq <= node.suspect_seq:
+            if node.maybe_delivered_upto and seq <= node.maybe_delivered_upto:
                 flags |= REDELIVERED
             reason = EXPIRED if 0 < expires_ns <= now_ns else ""
             if flags & (LARGE | UNSURE) and self._engine.is_without_body(node, seq, flags, data):
@@ -159,8 +159,8 @@ class Paging:
             self._engine.count_kept(node, len(messages) - run.count, nbytes - run.nbytes)
         for entry, reason in late:
             node.queue.take(entry)
-            self._engine.bury(node, entry, reason)
-        self._engine.touch(node)
+            self._engine.dead_letter(node, entry, reason)
+        self._engine.mark_dirty(node)
 
     def _scanned(self, node: Node, run: Run, messages: list[Message]) -> list[Message]:
         """A run was read to be looked at: from now on it is counted for what it holds."""
@@ -181,9 +181,15 @@ class Paging:
         }
         if lost:
             messages = [each for each in messages if each[0] not in lost]
-        if run.first <= node.suspect_seq:
+        if run.first <= node.maybe_delivered_upto:
             return [
-                (seq, flags | REDELIVERED if seq <= node.suspect_seq else flags, count, expires_ns, data)
+                (
+                    seq,
+                    flags | REDELIVERED if seq <= node.maybe_delivered_upto else flags,
+                    count,
+                    expires_ns,
+                    data,
+                )
                 for seq, flags, count, expires_ns, data in messages
             ]
         return messages
@@ -222,7 +228,7 @@ class Paging:
             spool.retry()
             self._paged(node)
         if spool.is_over(self._engine.now_ns) or self._temp.closed:
-            self._engine.touch(node)
+            self._engine.mark_dirty(node)
 
     def hold_temp(self) -> None:
         """Nodes that page take nothing in while what they put out can't be written."""
@@ -260,7 +266,7 @@ class Paging:
 
     def _paged(self, node: Node) -> None:
         """The pager has answered: where it can't write, nodes that page grant no credit until it can."""
-        self._engine.touch(node)
+        self._engine.mark_dirty(node)
         if node.spool is not None and (node.spool.write_fault is not None) != self._temp.held:
             self.hold_temp()
 

@@ -27,7 +27,7 @@ UNDELIVERABLE = "max-delivery-count"
 OVERFLOW = "overflow"
 BODY_LOST = "body-lost"
 
-# What engine.tell says of a move that ended before all had gone.
+# What engine.emit says of a move that ended before all had gone.
 MOVE_STOPPED = "move_stopped"
 
 # How many messages a move holds at a time.
@@ -215,7 +215,7 @@ class MoveTransfer(Transfer):
         Transfer.arrived(self, entry)
         if self.mover.unsent > 0:
             # The window has room for one more, which nothing else says to the source.
-            self.engine.touch_later(self.source)
+            self.engine.mark_dirty_later(self.source)
         elif not self.account.parked:
             self._end()
 
@@ -231,7 +231,7 @@ class MoveTransfer(Transfer):
         self._end()
         Transfer.close(self, reason)
         told = {"target": self.target.name, "moved": self.passed, "reason": reason}
-        self.engine.tell(MOVE_STOPPED, self.source, told)
+        self.engine.emit(MOVE_STOPPED, self.source, told)
 
     def _end(self) -> None:
         self.over = True

@@ -23,7 +23,7 @@ cdef class Reservation:
 @cython.final
 cdef class ConnectionBudget:
     cdef public Gate gate
-    cdef public list accounts, short
+    cdef public list accounts, budget_queue
     cdef public long asking
 
     cpdef object hold(self, long msgs, long size)
@@ -41,7 +41,7 @@ cdef class ProducerCredit:
     cdef public long reserve_bytes, learned_bytes
     cdef public long last_used_ns, granted_ns, blocked_since_ns
     cdef public long burst, had, gap_ns, peak, peak_before, peak_ns, flow, flow_ns, flow_mark
-    cdef public bint waiting, resting, closed, pinched
+    cdef public bint waiting, resting, closed, waits_for_budget
     cdef public ConnectionBudget budget
     cdef public object place
     cdef public long passed_over
@@ -49,13 +49,13 @@ cdef class ProducerCredit:
     cdef public object parked, origin
 
     cpdef long use(self, long size, long now_ns)
-    cpdef object forgo(self, long msgs, long now_ns)
+    cpdef object return_unused(self, long msgs, long now_ns)
     cpdef bint unpark(self, object message) except -1
     cpdef object park(self, object message, long size, long now_ns, bint patient=*)
     cpdef long wants(self)
     @cython.locals(most=long)
     cpdef long claim(self, long now_ns) except -1
-    cpdef long patience_ns(self) except -1
+    cpdef long park_timeout_ns(self) except -1
     cpdef bint held_in_vain(self, long now_ns) except -1
     @cython.locals(passed_ns=long)
     cpdef long served(self, long now_ns) except -1
@@ -87,9 +87,9 @@ cdef class CreditAllocator:
     cdef public long promised_msgs, parked_msgs, parked_bytes
     cdef public long reclaim_ns, probe_ns, used_total, used_at_probe, revoked_count, scan
     cdef public bint overpromised
-    cdef public Gate memory, tight
+    cdef public Gate memory, bottleneck
     cdef public long copies, most_held
-    cdef public list scarce
+    cdef public list budgets_in_demand
 
     cdef long _held(self, long size)
     cdef object _count_ways(self, Gate gate)
@@ -100,7 +100,7 @@ cdef class CreditAllocator:
     cdef bint _may_open(self)
     cdef bint _is_shut(self)
     @cython.locals(gate=Gate, claim=Reservation)
-    cdef Gate _find_tight(self)
+    cdef Gate _find_bottleneck(self)
     @cython.locals(gate=Gate, claim=Reservation)
     cdef long _excess(self) except -1
 
@@ -152,7 +152,7 @@ cdef class CreditAllocator:
     cdef object _withdraw(self, ProducerCredit account, long msgs, long now_ns)
     cdef object _return(self, ProducerCredit account, long msgs)
     @cython.locals(account=ProducerCredit, need=long, freed=long, count=long, hungry_ns=long, prompt=long, waiting=long,
-                   patience_ns=long, longest_ns=long, singles=long, strangers=long, overdue=bint, others=long,
+                   park_timeout_ns=long, longest_ns=long, singles=long, strangers=long, overdue=bint, others=long,
                    keep=long, each=long, shares=Level, fresh=bint, accounts=list)
     cdef bint _reclaim(self, long now_ns) except -1
     @cython.locals(account=ProducerCredit)

@@ -92,15 +92,16 @@ class Reservation:
 class ConnectionBudget:
     """What all producers of one connection may have promised and parked together, in bytes (FLOW §4).
 
-    Each message counts with ``HELD_BYTES`` for its place. Who got nothing for want of room here waits in
-    ``short``, out of its ledger's line, so that it holds nobody else up there; ``serve`` puts them back.
+    Each message counts with ``HELD_BYTES`` for its place. A producer that got nothing for want of room here
+    waits in ``budget_queue``, out of its ledger's line, so that it holds nobody else up there; ``serve``
+    puts it back.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.gate = Gate("connection_memory_limit")
         self.gate.configure(0, 0, limit_bytes, limit_bytes, 0, 0)
         self.accounts: list[ProducerCredit] = []
-        self.short: list[ProducerCredit] = []
+        self.budget_queue: list[ProducerCredit] = []
         # How many of those that were just put in line have not been dealt yet.
         self.asking = 0
 
@@ -112,7 +113,7 @@ class ConnectionBudget:
     def share(self, size: int) -> int:
         """How many credits of so many bytes the next one may have, beside those who wait already."""
         room = self.gate.room(size)
-        return room if room <= 1 else max(room // max(len(self.short) + 1, self.asking), 1)
+        return room if room <= 1 else max(room // max(len(self.budget_queue) + 1, self.asking), 1)
 
     def is_overdrawn(self) -> bool:
         """Whether what is held alone is more than the limit."""
@@ -137,10 +138,10 @@ class ConnectionBudget:
         left = gate.stop_bytes - gate.depth_bytes - gate.promised_bytes
         if left < gate.stop_bytes // PROBE_PART and gate.promised_msgs + gate.depth_msgs > 0:
             return []
-        waiting, self.short = self.short, []
+        waiting, self.budget_queue = self.budget_queue, []
         self.asking = len(waiting)
         for account in waiting:
-            account.pinched = False
+            account.waits_for_budget = False
             account.ledger.wait(account, now_ns)
         return waiting
 
@@ -149,12 +150,12 @@ class ConnectionBudget:
         gate = self.gate
         room = max(gate.stop_bytes - gate.depth_bytes - gate.promised_bytes, 0)
         shares = Level(self.accounts, room, gate.stop_bytes, now_ns, gate)
-        for account in list(self.short):
+        for account in list(self.budget_queue):
             # Who sits on credit has what it needs.
             if account.outstanding > 0 and not account.parked and account.is_idle(now_ns):
                 account.ledger._unpinch(account)
         hungry_ns = now_ns
-        for account in self.short:
+        for account in self.budget_queue:
             if account.outstanding == 0:
                 hungry_ns = min(hungry_ns, account.blocked_since_ns)
         overdue = now_ns - hungry_ns >= PATIENT_NS
@@ -183,7 +184,7 @@ class ProducerCredit:
     ) -> None:
         self.ledger = ledger
         self.budget = budget
-        self.pinched = False
+        self.waits_for_budget = False
         # The node it is an account at, for whoever deals; opaque.
         self.place: object = None
         self.port = port
@@ -254,7 +255,7 @@ class ProducerCredit:
             self.ledger.release(1, self.reserve_bytes)
             if self.budget is not None:
                 self.budget.gate.promise(-1, -self.ledger._held(self.reserve_bytes))
-            if self.outstanding == 0 and (self.waiting or self.pinched):
+            if self.outstanding == 0 and (self.waiting or self.waits_for_budget):
                 self.blocked_since_ns = now_ns
             return constants.TAKEN
         if self.withdrawn > 0:
@@ -264,7 +265,7 @@ class ProducerCredit:
             return constants.LATE
         return constants.VIOLATION
 
-    def forgo(self, msgs: int, now_ns: int) -> None:
+    def return_unused(self, msgs: int, now_ns: int) -> None:
         """The peer counts so much of its credit as used and sent nothing for it: it asks for new."""
         given = min(msgs, self.outstanding)
         late = min(msgs - given, self.withdrawn)
@@ -348,13 +349,13 @@ class ProducerCredit:
             most = 2 * self.burst
         return min(most, self.window_max)
 
-    def patience_ns(self) -> int:
+    def park_timeout_ns(self) -> int:
         """How long it may hold credit that others need as much: until its timer should have gone off."""
         return min(max(self.gap_ns + (self.gap_ns >> 2), PROBE_NS), MOST_PATIENT_NS)
 
     def held_in_vain(self, now_ns: int) -> bool:
         """Whether it used nothing since it got credit, for longer than its last pause."""
-        return self.last_used_ns < self.granted_ns and now_ns - self.granted_ns >= self.patience_ns()
+        return self.last_used_ns < self.granted_ns and now_ns - self.granted_ns >= self.park_timeout_ns()
 
     def served(self, now_ns: int) -> int:
         """How much it used lately, in messages."""
@@ -369,7 +370,7 @@ class ProducerCredit:
         """What its share is measured by: what it asks for while it uses what it gets, else what it may be
         expected to use.
         """
-        if (self.waiting or self.pinched) and (self.outstanding == 0 or not self.is_idle(now_ns)):
+        if (self.waiting or self.waits_for_budget) and (self.outstanding == 0 or not self.is_idle(now_ns)):
             return self.outstanding + self.wants() + len(self.parked)
         return self.claim(now_ns)
 
@@ -508,12 +509,12 @@ class CreditAllocator:
         self.scan = 0
         self.overpromised = False
         # A gate that had no room at all when somebody in line was last passed over.
-        self.tight: Gate | None = None
+        self.bottleneck: Gate | None = None
         self.memory: Gate | None = None
         self.copies = 1
         self.most_held = constants.UNBOUNDED
         # Budgets of connections that somebody was found to wait for; the caller empties it.
-        self.scarce: list[ConnectionBudget] = []
+        self.budgets_in_demand: list[ConnectionBudget] = []
 
     def open(
         self, port: Port, window_max: int, initial: int, now_ns: int, budget: ConnectionBudget | None = None
@@ -580,7 +581,7 @@ class CreditAllocator:
         self.overpromised = True
         if account.budget is not None:
             account.budget.trim(account.last_used_ns)
-            self.scarce.append(account.budget)
+            self.budgets_in_demand.append(account.budget)
 
     def attach_gate(self, gate: Gate, now_ns: int) -> None:
         """Messages to this address now need room in ``gate`` too; what doesn't fit is withdrawn."""
@@ -595,8 +596,8 @@ class CreditAllocator:
         """Messages to this address no longer need room in ``gate``."""
         self.others.remove(gate)
         self._count_ways(gate)
-        if self.tight is gate:
-            self.tight = None
+        if self.bottleneck is gate:
+            self.bottleneck = None
         for account in self.accounts:
             gate.promise(-account.outstanding, -account.outstanding * account.reserve_bytes)
 
@@ -660,8 +661,8 @@ class CreditAllocator:
                 claim.promise(account.outstanding, account.reserve_bytes)
         else:
             self.claims.remove(claim)
-            if self.tight is gate:
-                self.tight = None
+            if self.bottleneck is gate:
+                self.bottleneck = None
 
     def takes(self, gate: Gate, size: int) -> int:
         """What a message of ``size`` bytes takes of a broker's budget, in all its copies; 0 for nothing."""
@@ -682,7 +683,10 @@ class CreditAllocator:
         """
         freed = 0
         for account in self.accounts:
-            if not spared or now_ns - max(account.last_used_ns, account.granted_ns) >= account.patience_ns():
+            if (
+                not spared
+                or now_ns - max(account.last_used_ns, account.granted_ns) >= account.park_timeout_ns()
+            ):
                 freed += self.lend_of(account, now_ns, shares)
         return freed
 
@@ -699,7 +703,7 @@ class CreditAllocator:
             )
         due = shares.of(account)
         keep = due if shares.unit(account) == 0 else min(account.claim(now_ns), due)
-        if keep == 0 and now_ns - account.granted_ns < account.patience_ns():
+        if keep == 0 and now_ns - account.granted_ns < account.park_timeout_ns():
             keep = shares.spared(account)
         freed = self._reclaim_from(account, keep, account.outstanding, now_ns, lent=True)
         if account.outstanding == 0 and account.waiting and not account.parked:
@@ -714,7 +718,7 @@ class CreditAllocator:
 
     def take_back(self, account: ProducerCredit, msgs: int, now_ns: int) -> None:
         """Its connection has no room for so much of its credit any more; it waits for that."""
-        if not account.waiting and not account.pinched:
+        if not account.waiting and not account.waits_for_budget:
             self._pinch(account)
         self._withdraw(account, msgs, now_ns)
 
@@ -750,7 +754,7 @@ class CreditAllocator:
 
     def renew(self, account: ProducerCredit, now_ns: int) -> bool:
         """The link used half of what it had: it has earned more; true if it has to wait for it."""
-        if account.waiting or account.pinched or account.window_max == 0:
+        if account.waiting or account.waits_for_budget or account.window_max == 0:
             return False
         if account.window < account.window_max:
             account.window = min(account.window * 2, account.window_max)
@@ -780,7 +784,7 @@ class CreditAllocator:
         """Put an account in line for room."""
         if account.waiting or account.closed:
             return
-        if account.pinched:
+        if account.waits_for_budget:
             if not account.parked:
                 return
             self._unpinch(account)
@@ -810,7 +814,7 @@ class CreditAllocator:
                 self._deal(now_ns)
         if self.rest and now_ns >= self.probe_ns:
             self._probe(now_ns)
-        self.tight = self._find_tight() if self.line and (self.others or self.claims) else None
+        self.bottleneck = self._find_bottleneck() if self.line and (self.others or self.claims) else None
 
     def wait_its_turn(self, now_ns: int) -> None:
         """Deal nothing, for what room there is is kept for others; take back what isn't covered any more."""
@@ -822,7 +826,7 @@ class CreditAllocator:
 
     def is_shut_by_other(self, gate: Gate) -> bool:
         """Whether room that came free in this gate is of no use, because another has none."""
-        return self.tight is not None and self.tight is not gate and self.tight.room(1) == 0
+        return self.bottleneck is not None and self.bottleneck is not gate and self.bottleneck.room(1) == 0
 
     def next_deadline(self) -> int:
         """When ``settle_turn`` has work that no event announces; 0 for never."""
@@ -854,7 +858,7 @@ class CreditAllocator:
         """How many producer links have no credit and wait for some, or wait with a parked message."""
         count = 0
         for account in self.accounts:
-            waits = account.waiting or account.pinched
+            waits = account.waiting or account.waits_for_budget
             if waits and (account.outstanding == 0 or account.parked):
                 count += 1
         return count
@@ -862,7 +866,7 @@ class CreditAllocator:
     def _may_open(self) -> bool:
         if self.gate.closed or (self.memory is not None and self.memory.closed):
             return False
-        if self.tight is not None and self.tight.closed:
+        if self.bottleneck is not None and self.bottleneck.closed:
             return False
         # One of them per subscription of a topic: a plain loop, typed when compiled.
         for gate in self.others:
@@ -875,9 +879,9 @@ class CreditAllocator:
 
     def _is_shut(self) -> bool:
         """Whether the gate that shut this ledger last still does: nothing can be dealt or reclaimed then."""
-        return self.tight is not None and self.tight.closed and self.tight.room(1) == 0
+        return self.bottleneck is not None and self.bottleneck.closed and self.bottleneck.room(1) == 0
 
-    def _find_tight(self) -> Gate | None:
+    def _find_bottleneck(self) -> Gate | None:
         for gate in self.others:
             if gate.room(1) == 0:
                 return gate
@@ -997,7 +1001,7 @@ class CreditAllocator:
                 continue
             account.passed_over = 0
             self._grant(account, msgs, now_ns)
-            if account.outstanding <= account.low and account.wants() > 0 and not account.pinched:
+            if account.outstanding <= account.low and account.wants() > 0 and not account.waits_for_budget:
                 account.waiting = True
                 self.line.append(account)
         self.line.extendleft(reversed(unserved))
@@ -1038,15 +1042,15 @@ class CreditAllocator:
 
     def _pinch(self, account: ProducerCredit) -> None:
         """It waits for its connection's budget, not for room here."""
-        account.pinched = True
+        account.waits_for_budget = True
         if account.budget is not None:
-            account.budget.short.append(account)
-            self.scarce.append(account.budget)
+            account.budget.budget_queue.append(account)
+            self.budgets_in_demand.append(account.budget)
 
     def _unpinch(self, account: ProducerCredit) -> None:
-        if account.pinched and account.budget is not None:
-            account.pinched = False
-            account.budget.short.remove(account)
+        if account.waits_for_budget and account.budget is not None:
+            account.waits_for_budget = False
+            account.budget.budget_queue.remove(account)
 
     def _grant(self, account: ProducerCredit, msgs: int, now_ns: int) -> None:
         if account.outstanding == 0:
@@ -1072,7 +1076,7 @@ class CreditAllocator:
 
     def _withdraw(self, account: ProducerCredit, msgs: int, now_ns: int) -> None:
         self._return(account, msgs)
-        if account.outstanding == 0 and (account.waiting or account.pinched):
+        if account.outstanding == 0 and (account.waiting or account.waits_for_budget):
             account.blocked_since_ns = now_ns
         account.withdrawn += msgs
         self.revoked_count += 1
@@ -1123,8 +1127,8 @@ class CreditAllocator:
                 if keep == 0:
                     # All of them have their turn within PROBE_NS each.
                     longest_ns = PROBE_NS if prompt > 0 else PROBE_NS * max(shares.capacity, 1)
-                    patience_ns = min(account.patience_ns(), longest_ns)
-                    fresh = now_ns - account.granted_ns < patience_ns
+                    park_timeout_ns = min(account.park_timeout_ns(), longest_ns)
+                    fresh = now_ns - account.granted_ns < park_timeout_ns
                     if account.claim(now_ns) > 0:
                         keep = 1 if singles > 0 and fresh else 0
                         singles -= keep

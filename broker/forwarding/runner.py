@@ -101,7 +101,7 @@ class Forwarding:
         if kind == UP_EVENT:
             # Its subscription may have been made anew, if the topic was deleted.
             self._routed.limit(definition)
-        self._model.engine.tell(kind, self._model.engine.nodes.get(definition.local), fields)
+        self._model.engine.emit(kind, self._model.engine.nodes.get(definition.local), fields)
 
     def _limits(self, address: str, limits: dict[str, object]) -> NodeSettings:
         effective = self._model.policies.effective(

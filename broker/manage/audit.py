@@ -128,7 +128,7 @@ def _of_account(account: ProducerCredit, in_line: bool, resting: bool) -> Iterat
         yield f"a link holds {account.outstanding} credits, {account.withdrawn} withdrawn"
     if in_line != bool(account.waiting) or resting != bool(account.resting):
         yield "a link's place in line isn't where it says"
-    waits = in_line or resting or account.pinched or account.held
+    waits = in_line or resting or account.waits_for_budget or account.held
     if account.window_max and account.outstanding == 0 and not waits:
         yield "a link without credit waits nowhere: nothing would give it any"
 

@@ -49,7 +49,7 @@ class Idle:
         told = {"kind": node.kind, "idle_ms": idle_ms, "messages": messages}
         if node.is_subscription:
             told["address"] = node.address
-        self._engine.tell("idle_deleted", node, told)
+        self._engine.emit("idle_deleted", node, told)
         text = "deleted %s '%s' with %d messages: nobody had used it for %d s (expire_after)"
         log.info(text, node.kind, node.name, messages, idle_ms // 1000)
         self._delete(node.name)

@@ -470,7 +470,7 @@ class Model:
             self._hold(node)
         names = [node.name for node in nodes if not _is_own(node)]
         told = {"action": "stop" if held else "start", "target": wanted, "nodes": len(names)}
-        self.engine.tell("operator", None, told)
+        self.engine.emit("operator", None, told)
         return names
 
     def apply(self, policies: PolicySet, defaults: BrokerDefaults | None = None) -> list[str]:
@@ -729,7 +729,7 @@ class Model:
 
     def _catch_up(self) -> None:
         """Gates opened or closed, links came or went since the last time."""
-        for node in self.engine.take_stirred():
+        for node in self.engine.take_changed_nodes():
             self.deadlocks.changed(node)
             self.forecasts.changed(node)
 

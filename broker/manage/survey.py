@@ -149,7 +149,7 @@ class SurveyResult:
 
 def row_of(node: Node, counts: Counted, held: bool, now_ns: int) -> Row:
     """A node's numbers: those of its view, without the view where the node stands alone, as most do."""
-    if node.subscriptions or node.topics or node.feeders or node.spool is not None or node.is_topic:
+    if node.subscriptions or node.topics or node.bridge_sources or node.spool is not None or node.is_topic:
         return tuple(_of_view(queue_view(node, "held" if held else "", now_ns)))
     gate, ledger, queue = node.gate, node.ledger, node.queue
     closed_ns = gate.closed_total_ns
@@ -165,7 +165,7 @@ def row_of(node: Node, counts: Counted, held: bool, now_ns: int) -> Row:
         gate.peak_bytes,
         gate.closed,
         held,
-        gate.enforced or node.apart,
+        gate.enforced or node.never_blocks_publishers,
         gate.closed_count,
         closed_ns / SECOND_NS,
         *_of_settings(node.settings),

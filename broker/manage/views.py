@@ -158,7 +158,7 @@ class ProducerView:
         credit: int | None = None,
     ) -> ProducerView:
         """A link's view from its account; ``credit`` where the link and not the ledger counts it."""
-        waits = (account.waiting or account.pinched) and account.outstanding == 0
+        waits = (account.waiting or account.waits_for_budget) and account.outstanding == 0
         return cls(
             id=id,
             connection=connection,
@@ -453,7 +453,7 @@ class Links(Protocol):
 
 
 def _connection_bar(account: ProducerCredit) -> GateCause | None:
-    if not account.pinched or account.budget is None:
+    if not account.waits_for_budget or account.budget is None:
         return None
     gate = account.budget.gate
     return GateCause(gate.name, gate.depth_bytes + gate.promised_bytes, gate.stop_bytes, gate.stop_bytes)
@@ -479,7 +479,7 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         flow_stopped_since_ns=since_ns,
         flow_stopped_for_s=(now_ns - since_ns) / SECOND_NS if stopped else 0.0,
         flow_stopped_seconds=sum(_closed_ns(gate, now_ns) for gate in gates) / SECOND_NS,
-        enforced=(node.gate.enforced or node.apart)
+        enforced=(node.gate.enforced or node.never_blocks_publishers)
         and all(part.gate.enforced for part in node.subscriptions if node.heeds(part)),
         held_by=held_by,
         depth_msgs=sum(gate.depth_msgs for gate in gates),

@@ -175,10 +175,10 @@ class Recovery:
 
     def _serve(self, said: RecoveredDefinition, topics: Sequence[str]) -> None:
         found = said.found
-        suspect_seq = _suspect(self._notes.get(SENT + said.name, b""), found.last_seq)
+        maybe_delivered_upto = _suspect(self._notes.get(SENT + said.name, b""), found.last_seq)
         node = self._make(said, topics)
-        node.suspect_seq = suspect_seq
-        node.queue.next_seq = max(found.last_seq, suspect_seq) + 1
+        node.maybe_delivered_upto = maybe_delivered_upto
+        node.queue.next_seq = max(found.last_seq, maybe_delivered_upto) + 1
         if node.duplicates is not None:
             node.duplicates.restore(self._seen.get(said.name, ()))
         for key, value in said.larges:

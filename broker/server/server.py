@@ -233,7 +233,7 @@ class Server:
             self.history.start(__version__, self.model.process.pid)
         for each in self.model.aside.views():
             told = {"kind": each.kind, "name": each.name, "messages": each.depth_msgs, "reason": each.reason}
-            self.engine.tell("set_aside", None, told)
+            self.engine.emit("set_aside", None, told)
         try:
             self.reactor.run()
         finally:
@@ -426,7 +426,7 @@ class Server:
         self._stopping = True
         log.info("stopping: waiting for what is in flight")
         notify("STOPPING=1")
-        self.engine.tell("stopping", None, {})
+        self.engine.emit("stopping", None, {})
         self.reactor.stop_listening()
         if self.http is not None:
             self.http.wind_down()

@@ -164,7 +164,7 @@ class DiskStore(Shelves):
 
     # --- the port
 
-    def shelve(self, name: str, definition: bytes) -> QueueLog:
+    def open_log(self, name: str, definition: bytes) -> QueueLog:
         shelf = DiskQueueLog(self, self._next_shelf, name, definition, 0)
         self._next_shelf += 1
         self._shelves[shelf.id] = shelf

@@ -45,7 +45,7 @@ class MemoryStore(Store):
         self.shelves: dict[str, MemoryQueueLog] = {}
         self.notes: dict[str, bytes] = {}
 
-    def shelve(self, name: str, definition: bytes) -> QueueLog:
+    def open_log(self, name: str, definition: bytes) -> QueueLog:
         shelf = self.shelves[name] = MemoryQueueLog(self, name, definition)
         self.touch(0)
         return shelf

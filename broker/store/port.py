@@ -69,7 +69,7 @@ class Store:
         self.groups_written = 0
         self.written_bytes = 0
 
-    def shelve(self, name: str, definition: bytes) -> QueueLog:
+    def open_log(self, name: str, definition: bytes) -> QueueLog:
         """A new, empty shelf under a name that no other bears."""
         raise NotImplementedError
 

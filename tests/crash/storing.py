@@ -39,10 +39,10 @@ class Work:
         self.rounds: list[tuple[QueueLog, str, int]] = []
         self.synced_at_failure = -1
 
-    def shelve(self, number: int) -> None:
+    def open_log(self, number: int) -> None:
         """A shelf more; the one before the last is removed."""
         name = f"s{number}"
-        self.shelves.append((self.store.shelve(name, b"{}"), name))
+        self.shelves.append((self.store.open_log(name, b"{}"), name))
         if len(self.shelves) > 2:
             shelf, name = self.shelves.pop(0)
             self.store.remove(shelf)
@@ -52,7 +52,7 @@ class Work:
     def round(self, number: int) -> None:
         """A batch more, an old one less, a note, all in one group."""
         if number % SHELF_ROUNDS == 0:
-            self.shelve(number)
+            self.open_log(number)
         shelf, name = self.shelves[-1] if number % 2 else self.shelves[0]
         first = number * BATCH
         for seq in range(first, first + BATCH):

@@ -130,7 +130,7 @@ def test_a_note_that_can_t_be_read_is_named_and_the_broker_starts(
     broker: Broker, note: str, said: str
 ) -> None:
     store = DiskStore.open(broker.data, file_bytes=1 << 20)
-    store.shelve("q", b'{"kind": "queue", "arguments": {}, "capability": ""}')
+    store.open_log("q", b'{"kind": "queue", "arguments": {}, "capability": ""}')
     store.note(note, b"[1")
     store.close()
     broker.start()

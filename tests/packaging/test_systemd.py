@@ -78,11 +78,11 @@ def test_a_manager_that_does_not_read_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = str(tmp_path / "notify")
-    deaf = Manager(name)
+    input_stopped = Manager(name)
     monkeypatch.setenv("NOTIFY_SOCKET", name)
     for _ in range(10_000):
         notify("WATCHDOG=1")
-    deaf.sock.close()
+    input_stopped.sock.close()
 
 
 def installed(folder: Path) -> Path:

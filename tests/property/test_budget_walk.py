@@ -36,7 +36,7 @@ class Sender(Port):
         self.credit = 0
         self.sent = 0
         # Of a peer that doesn't read while it sends: what it may still send on credit taken back.
-        self.deaf = False
+        self.input_stopped = False
         self.unheard = 0
         self.account: ProducerCredit = engine.open_producer(node, self, True, budget)
 
@@ -47,7 +47,7 @@ class Sender(Port):
 
     def revoke(self, msgs: int) -> None:
         self.credit -= msgs
-        if self.deaf:
+        if self.input_stopped:
             self.unheard += msgs
 
     def admit(self, parked: object, size: int) -> None:
@@ -127,7 +127,7 @@ class Tree:
         if len(self.senders) < 12:
             node = self.random.choice([*self.queues, *self.topics])
             sender = Sender(self.engine, node, self.random.choice(self.budgets))
-            sender.deaf = self.late and self.random.random() < 0.5
+            sender.input_stopped = self.late and self.random.random() < 0.5
             self.senders.append(sender)
 
     def send(self) -> None:
@@ -169,8 +169,8 @@ class Tree:
                 self.fits(node.gate)
         for topic in self.topics:
             for part in topic.subscriptions:
-                assert (part.gate in topic.ledger.others) != part.apart
-                if part.apart:
+                assert (part.gate in topic.ledger.others) != part.never_blocks_publishers
+                if part.never_blocks_publishers:
                     assert (part.gate.promised_msgs, part.gate.closed) == (0, False)
         if not self.late:
             self.fits(self.engine.memory)
@@ -188,11 +188,11 @@ class Tree:
             assert budget.gate.promised_msgs == sum(a.outstanding for a in mine)
             assert budget.gate.promised_bytes == sum(a.outstanding * held(a) for a in mine)
             assert budget.gate.depth_bytes == sum(len(a.parked) * HELD for a in mine)
-            assert {a for a in mine if a.pinched} == set(budget.short)
-            assert not budget.short or budget in self.engine.scarce
+            assert {a for a in mine if a.waits_for_budget} == set(budget.budget_queue)
+            assert not budget.budget_queue or budget in self.engine.budgets_in_demand
         for account in accounts:
             assert account.granted == account.used + account.withdrawn + account.outstanding
-            assert not (account.pinched and account.waiting)
+            assert not (account.waits_for_budget and account.waiting)
 
     def kept(self, ledger: CreditAllocator) -> int:
         """How often a message to that address is written to disk."""

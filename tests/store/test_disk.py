@@ -38,7 +38,7 @@ def settle(kept: Kept, checkpoints: int) -> None:
 
 def test_what_was_not_sealed_is_gone_after_a_crash_and_nothing_else(tmp_path: Path) -> None:
     kept = Kept("disk", tmp_path)
-    shelf = kept.store.shelve("q", b"")
+    shelf = kept.store.open_log("q", b"")
     shelf.append(1, DURABLE, 0, 0, b"kept")
     kept.sync()
     shelf.append(2, DURABLE, 0, 0, b"not sealed")
@@ -53,7 +53,7 @@ def test_what_was_not_sealed_is_gone_after_a_crash_and_nothing_else(tmp_path: Pa
 
 def test_space_comes_back_after_draining(tmp_path: Path) -> None:
     kept = Kept("disk", tmp_path)
-    shelf = kept.store.shelve("q", b"")
+    shelf = kept.store.open_log("q", b"")
     for seq in range(1, 6001):
         shelf.append(seq, DURABLE, 0, 0, bytes(1000))
         if seq % 100 == 0:
@@ -75,7 +75,7 @@ def test_a_message_given_back_while_it_moves_to_a_page_is_known_to_have_been(tmp
     kept = Kept("disk", tmp_path)
     store = kept.store
     assert isinstance(store, DiskStore)
-    shelf = store.shelve("q", b"")
+    shelf = store.open_log("q", b"")
     for seq in (1, 2):
         shelf.append(seq, DURABLE, 0, 0, b"x")
     kept.sync()
@@ -108,7 +108,7 @@ def test_a_message_given_back_from_a_page_is_known_to_have_been_after_its_journa
     """A stop between the journal's record of it and the next checkpoint, which comes after the restart."""
     kept = Kept("disk", tmp_path)
     assert isinstance(kept.store, DiskStore)
-    shelf = kept.store.shelve("q", b"")
+    shelf = kept.store.open_log("q", b"")
     for seq in (1, 2):
         shelf.append(seq, DURABLE, 0, 0, b"x")
     kept.sync()
@@ -141,7 +141,7 @@ def test_a_message_given_back_from_a_page_is_known_to_have_been_after_its_journa
 
 def test_numbers_go_on_rising_after_a_restart(tmp_path: Path) -> None:
     kept = Kept("disk", tmp_path)
-    shelf = kept.store.shelve("q", b"")
+    shelf = kept.store.open_log("q", b"")
     shelf.append(7, DURABLE, 0, 0, b"x")
     kept.sync()
     shelf.forget(7, 1)
@@ -155,7 +155,7 @@ def test_numbers_go_on_rising_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_message_larger_than_a_file_is_kept(tmp_path: Path) -> None:
     kept = Kept("disk", tmp_path)
-    shelf = kept.store.shelve("q", b"")
+    shelf = kept.store.open_log("q", b"")
     large = bytes(range(256)) * (3 << 12)
     for seq in (1, 2, 3):
         shelf.append(seq, DURABLE, 0, 0, large)
@@ -177,7 +177,7 @@ def test_two_on_one_directory(tmp_path: Path) -> None:
 
 def test_check_stats_and_copy(tmp_path: Path) -> None:
     kept = Kept("disk", tmp_path / "data")
-    shelf = kept.store.shelve("q", b"")
+    shelf = kept.store.open_log("q", b"")
     for seq in range(1, 4001):
         shelf.append(seq, DURABLE, 0, 0, bytes(900))
         if seq % 100 == 0:
@@ -201,7 +201,7 @@ def test_check_stats_and_copy(tmp_path: Path) -> None:
 def test_a_backup_of_a_running_store_is_whole(tmp_path: Path) -> None:
     kept = Kept("disk", tmp_path / "data")
     assert isinstance(kept.store, DiskStore)
-    shelf = kept.store.shelve("q", b"")
+    shelf = kept.store.open_log("q", b"")
     done: list[Exception | None] = []
     for seq in range(1, 6001):
         shelf.append(seq, DURABLE, 0, 0, bytes(800))
@@ -225,7 +225,7 @@ def test_a_backup_of_a_running_store_is_whole(tmp_path: Path) -> None:
 def test_a_backup_before_anything_was_written_since_the_start_is_whole(tmp_path: Path) -> None:
     """The last old file of the journal is copied as it is, not cut off where this run has got to."""
     kept = Kept("disk", tmp_path / "data")
-    shelf = kept.store.shelve("q", b"")
+    shelf = kept.store.open_log("q", b"")
     for seq in range(1, 101):
         shelf.append(seq, DURABLE, 0, 0, bytes(80))
     kept.sync()
@@ -245,7 +245,7 @@ def test_a_backup_before_anything_was_written_since_the_start_is_whole(tmp_path:
 def test_a_backup_is_as_of_the_moment_it_was_asked_for(tmp_path: Path) -> None:
     """Although the journal begins its first file of this run before anything is copied."""
     kept = Kept("disk", tmp_path / "data")
-    shelf = kept.store.shelve("q", b"")
+    shelf = kept.store.open_log("q", b"")
     for seq in range(1, 101):
         shelf.append(seq, DURABLE, 0, 0, bytes(80))
     kept.sync()
@@ -353,7 +353,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_a_sound_record_of_an_older_group_makes_no_torn_one_whole(tmp_path: Path) -> None:
     """Journal files are written more than once: behind a torn write stands what was there before."""
     kept = Kept("disk", tmp_path)
-    shelf = kept.store.shelve("q", b"")
+    shelf = kept.store.open_log("q", b"")
     kept.sync()
     shelf.append(1, DURABLE, 0, 0, b"one")
     shelf.append(2, DURABLE, 0, 0, b"two")
@@ -383,7 +383,7 @@ def test_a_newer_format_is_refused_by_its_number(tmp_path: Path, monkeypatch: py
 
 def test_a_missing_journal_file_is_refused(tmp_path: Path) -> None:
     kept = Kept("disk", tmp_path)
-    kept.store.shelve("q", b"").append(1, DURABLE, 0, 0, b"x")
+    kept.store.open_log("q", b"").append(1, DURABLE, 0, 0, b"x")
     kept.sync()
     assert isinstance(kept.store, DiskStore)
     kept.store.abandon()
@@ -436,7 +436,7 @@ class Walk:
         self.shelves = {each.name: each.shelf for each in store.recovered.shelves}
         for name in ("0", "1", "2"):
             if name not in self.shelves:
-                self.shelves[name] = store.shelve(name, b"")  # type: ignore[assignment]
+                self.shelves[name] = store.open_log(name, b"")  # type: ignore[assignment]
                 self.model[name] = {}
 
     def chosen(self, name: str, part: float) -> int | None:
@@ -483,7 +483,7 @@ class Walk:
                 self.take_shelves()
 
     def take_one(self, name: str) -> None:
-        self.shelves[name] = self.kept.store.shelve(name, b"")  # type: ignore[assignment]
+        self.shelves[name] = self.kept.store.open_log(name, b"")  # type: ignore[assignment]
         self.model[name] = {}
 
     def check(self) -> None:
@@ -530,7 +530,7 @@ def test_a_walk_keeps_what_the_model_keeps(tmp_path: Path, steps: list[tuple[str
 def test_a_store_without_room_for_a_journal_file_opens_as_full(tmp_path: Path, small_disk: Path) -> None:
     """What it has can be read and taken; settlements are confirmed once there is room, and it goes on."""
     kept = Kept("disk", small_disk / "data")
-    shelf = kept.store.shelve("q", b"")
+    shelf = kept.store.open_log("q", b"")
     for seq in range(1, 2001):
         shelf.append(seq, DURABLE, 0, 0, bytes(1000))
     kept.sync()
@@ -589,7 +589,7 @@ def test_a_store_that_was_full_writes_again_though_nothing_happens(
         return write(pages, records)
 
     monkeypatch.setattr(PageFile, "write", refusing)
-    shelf = store.shelve("q", b"")
+    shelf = store.open_log("q", b"")
     for seq in range(1, 6001):
         shelf.append(seq, DURABLE, 0, 0, bytes(1000))
         if seq % 100 == 0:

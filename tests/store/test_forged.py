@@ -49,7 +49,7 @@ def left(path: Path) -> DiskStore:
     """A store with a shelf and a message, all of it on disk."""
     kept = Kept("disk", path)
     assert isinstance(kept.store, DiskStore)
-    kept.store.shelve("q", b"{}").append(1, DURABLE, 0, 0, b"x")
+    kept.store.open_log("q", b"{}").append(1, DURABLE, 0, 0, b"x")
     kept.sync()
     return kept.store
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from broker.manage.subscriptions import SubscriptionKey
-from tests.store.test_set_aside import NAME, QUEUE, TOPIC, bodies, shelve, started
+from tests.store.test_set_aside import NAME, QUEUE, TOPIC, bodies, open_log, started
 
 WANTED = SubscriptionKey("news", "reader", "d", lasts=True, durable=True, stays=True, user="alice")
 
 
 def test_a_durable_subscription_is_its_users_after_a_restart(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    shelve(data, "good", QUEUE, "here")
-    shelve(data, "news", TOPIC)
-    shelve(data, NAME, WANTED.encode(), "hers")
+    open_log(data, "good", QUEUE, "here")
+    open_log(data, "news", TOPIC)
+    open_log(data, NAME, WANTED.encode(), "hers")
     with started(data) as model:
         other = replace(WANTED, user="mallory")
         # By the same container's and link's name.

@@ -75,7 +75,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
 
 
 def test_what_is_appended_is_there_in_order(kept: Kept) -> None:
-    shelf = kept.store.shelve("orders", b"{}")
+    shelf = kept.store.open_log("orders", b"{}")
     for seq in range(1, 101):
         shelf.append(seq, DURABLE, 0, seq * 10, b"m%d" % seq)
     kept.sync()
@@ -84,7 +84,7 @@ def test_what_is_appended_is_there_in_order(kept: Kept) -> None:
 
 
 def test_what_is_forgotten_is_gone_and_what_is_updated_is_changed(kept: Kept) -> None:
-    shelf = kept.store.shelve("orders", b"{}")
+    shelf = kept.store.open_log("orders", b"{}")
     for seq in (1, 2, 3):
         shelf.append(seq, DURABLE, 0, 0, b"x")
     kept.sync()
@@ -107,11 +107,11 @@ def test_notes_are_replaced_and_taken_away(kept: Kept) -> None:
 
 
 def test_a_removed_shelf_is_gone_with_its_messages(kept: Kept) -> None:
-    shelf = kept.store.shelve("orders", b"{}")
+    shelf = kept.store.open_log("orders", b"{}")
     shelf.append(1, DURABLE, 0, 0, b"x")
     kept.sync()
     kept.store.remove(shelf)
-    again = kept.store.shelve("orders", b"new")
+    again = kept.store.open_log("orders", b"new")
     again.append(1, DURABLE, 0, 0, b"y")
     kept.sync()
     kept.reopen()
@@ -119,7 +119,7 @@ def test_a_removed_shelf_is_gone_with_its_messages(kept: Kept) -> None:
 
 
 def test_groups_are_numbered_and_synced_in_order(kept: Kept) -> None:
-    shelf = kept.store.shelve("orders", b"{}")
+    shelf = kept.store.open_log("orders", b"{}")
     first = kept.store.group
     assert kept.store.synced < first
     shelf.append(1, DURABLE, 0, 0, b"x")

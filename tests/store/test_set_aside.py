@@ -54,7 +54,7 @@ def store_of(data: Path) -> Iterator[DiskStore]:
         store.close()
 
 
-def shelve(data: Path, name: str, definition: bytes, *bodies: str) -> None:
+def open_log(data: Path, name: str, definition: bytes, *bodies: str) -> None:
     """Put a node with these messages into a data directory."""
     put(data, name, definition, {seq: message(body) for seq, body in enumerate(bodies, 1)})
 
@@ -62,7 +62,7 @@ def shelve(data: Path, name: str, definition: bytes, *bodies: str) -> None:
 def put(data: Path, name: str, definition: bytes, messages: dict[int, bytes]) -> None:
     """The same, with numbers of their own."""
     with store_of(data) as store:
-        shelf = store.shelve(name, definition)
+        shelf = store.open_log(name, definition)
         for seq, each in messages.items():
             shelf.append(seq, DURABLE, 0, 0, each)
 
@@ -92,7 +92,7 @@ def redefine(data: Path, name: str, definition: bytes) -> None:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A data directory with a queue as it should be."""
-    shelve(tmp_path / "data", "good", QUEUE, "here")
+    open_log(tmp_path / "data", "good", QUEUE, "here")
     return tmp_path / "data"
 
 
@@ -144,7 +144,7 @@ def test_nodes_that_can_t_be_restored_are_set_aside_and_the_others_are_served(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, definition in STRANGE.items():
-        shelve(data, name, definition, "one", "two")
+        open_log(data, name, definition, "one", "two")
         note(data, f"{SENT}{name}", b"*")
     for crash in (False, True, False):
         caplog.clear()
@@ -170,7 +170,7 @@ def test_nodes_that_can_t_be_restored_are_set_aside_and_the_others_are_served(
 
 
 def test_an_operator_discards_one_of_them(data: Path) -> None:
-    shelve(data, "odd/one", b"?", "one", "two")
+    open_log(data, "odd/one", b"?", "one", "two")
     note(data, f"{SENT}odd/one", b"7")
     note(data, f"{SEEN}odd/one/3", bytes(16) + b"id")
     note(data, f"{SEEN}odd/3", bytes(16) + b"another's")
@@ -192,7 +192,7 @@ def test_an_operator_discards_one_of_them(data: Path) -> None:
 def test_marks_that_are_none_set_their_nodes_aside(data: Path) -> None:
     marks = {"a": b"?", "b": b"\xff", "c": b"1.5"}
     for name, mark in marks.items():
-        shelve(data, name, QUEUE, "one")
+        open_log(data, name, QUEUE, "one")
         note(data, f"{SENT}{name}", mark)
     with started(data) as model:
         assert aside(model) == dict.fromkeys(marks, 1)
@@ -204,8 +204,8 @@ def test_marks_that_are_none_set_their_nodes_aside(data: Path) -> None:
 
 def test_a_window_of_duplicates_that_can_t_be_read_is_its_own_node_s_matter(data: Path) -> None:
     windowed = Definition("queue", {"duplicate_window": 10}).encode()
-    shelve(data, "odd", windowed, "one")
-    shelve(data, "odd/3", windowed, "two")
+    open_log(data, "odd", windowed, "one")
+    open_log(data, "odd/3", windowed, "two")
     note(data, f"{SEEN}odd/3", b"short")
     note(data, f"{SEEN}odd/3/1", bytes(16) + b"id")
     with started(data) as model:
@@ -216,8 +216,8 @@ def test_a_window_of_duplicates_that_can_t_be_read_is_its_own_node_s_matter(data
 
 
 def test_of_two_queues_of_one_name_the_first_is_served_and_the_other_kept(data: Path) -> None:
-    shelve(data, "twice", QUEUE, "first")
-    shelve(data, "twice", QUEUE, "second", "too")
+    open_log(data, "twice", QUEUE, "first")
+    open_log(data, "twice", QUEUE, "second", "too")
     for crash in (False, True):
         with started(data, crash) as model:
             assert bodies(model, "twice") == ["first"]
@@ -229,9 +229,9 @@ def test_of_two_queues_of_one_name_the_first_is_served_and_the_other_kept(data: 
 
 
 def test_of_two_subscriptions_of_one_receiver_the_first_is_served(data: Path) -> None:
-    shelve(data, "news", TOPIC)
-    shelve(data, NAME, lasting("news"), "one")
-    shelve(data, "news/other", lasting("news"), "two")
+    open_log(data, "news", TOPIC)
+    open_log(data, NAME, lasting("news"), "one")
+    open_log(data, "news/other", lasting("news"), "two")
     with started(data) as model:
         assert aside(model) == {"news/other": 1}
         known = model.subscriptions.join(
@@ -241,8 +241,8 @@ def test_of_two_subscriptions_of_one_receiver_the_first_is_served(data: Path) ->
 
 
 def test_nobody_takes_the_place_of_a_subscription_that_is_set_aside(data: Path) -> None:
-    shelve(data, "news", TOPIC)
-    shelve(data, NAME, FILTER, "one")
+    open_log(data, "news", TOPIC)
+    open_log(data, NAME, FILTER, "one")
     wanted = SubscriptionKey("news", "reader", "d", lasts=True, durable=True, stays=True)
     with started(data) as model:
         with pytest.raises(ConflictError, match="set aside"):
@@ -252,8 +252,8 @@ def test_nobody_takes_the_place_of_a_subscription_that_is_set_aside(data: Path) 
 
 
 def test_a_subscription_waits_for_its_topic_that_is_set_aside(data: Path) -> None:
-    shelve(data, "news", b"?")
-    shelve(data, NAME, lasting("news"), "one")
+    open_log(data, "news", b"?")
+    open_log(data, NAME, lasting("news"), "one")
     with started(data) as model:
         assert aside(model) == {"news": 0}
         assert bodies(model, NAME) == ["one"]
@@ -266,7 +266,7 @@ def test_a_subscription_waits_for_its_topic_that_is_set_aside(data: Path) -> Non
 def test_a_binding_is_there_again_with_its_end(data: Path, end: str) -> None:
     kinds = {"t": TOPIC, "q": QUEUE}
     for name, definition in kinds.items():
-        shelve(data, name, b"?" if name == end else definition)
+        open_log(data, name, b"?" if name == end else definition)
     note(data, BINDINGS, json.dumps([["t", "q"]]).encode())
     with started(data) as model:
         assert aside(model) == {end: 0}
@@ -283,8 +283,8 @@ def test_a_binding_is_there_again_with_its_end(data: Path, end: str) -> None:
 @pytest.mark.parametrize("key", [HOLDS, BINDINGS])
 @pytest.mark.parametrize("value", [b"?", b"[1]", b"\xff"])
 def test_a_note_of_the_broker_s_that_can_t_be_read_is_kept(data: Path, key: str, value: bytes) -> None:
-    shelve(data, "t", TOPIC)
-    shelve(data, "q", QUEUE)
+    open_log(data, "t", TOPIC)
+    open_log(data, "q", QUEUE)
     note(data, key, value)
     for _ in range(2):
         with started(data) as model:
@@ -314,7 +314,7 @@ def test_a_bridge_that_can_t_be_read_is_set_aside(data: Path, value: bytes) -> N
 
 
 def test_a_bridge_from_a_node_that_is_set_aside_waits_for_it(data: Path) -> None:
-    shelve(data, "odd", b"?")
+    open_log(data, "odd", b"?")
     definition = {"source": "odd", "target": "good", "selector": "", "durable": True}
     note(data, f"{BRIDGE_NOTE}odd->good", json.dumps(definition).encode())
     with started(data) as model:
@@ -333,11 +333,11 @@ def test_a_bridge_from_a_node_that_is_set_aside_waits_for_it(data: Path) -> None
 def test_a_node_and_a_subscription_of_one_name_are_both_restored(
     data: Path, definition: bytes, first: str
 ) -> None:
-    shelve(data, "news", TOPIC)
+    open_log(data, "news", TOPIC)
     note(data, f"{SENT}{NAME}", b"1")
     both = [(definition, ("queued",) if definition == QUEUE else ()), (lasting("news"), ("one", "two"))]
     for said, found in both if first == "node" else reversed(both):
-        shelve(data, NAME, said, *found)
+        open_log(data, NAME, said, *found)
     called = set()
     for crash in (False, True, False):
         with started(data, crash) as model:
@@ -360,18 +360,18 @@ def test_a_node_and_a_subscription_of_one_name_are_both_restored(
 
 
 def test_two_subscriptions_of_one_name_are_both_restored(data: Path) -> None:
-    shelve(data, "news", TOPIC)
-    shelve(data, NAME, lasting("news"), "one")
-    shelve(data, NAME, lasting("news", "reader.d", ""), "two")
+    open_log(data, "news", TOPIC)
+    open_log(data, NAME, lasting("news"), "one")
+    open_log(data, NAME, lasting("news", "reader.d", ""), "two")
     with started(data) as model:
         assert bodies(model, NAME) == ["one"]
         assert sorted(bodies(model, each)[0] for each in model.engine.subscriptions) == ["one", "two"]
 
 
 def test_a_topic_that_did_not_survive_takes_no_subscription_s_name(data: Path) -> None:
-    shelve(data, "a", TOPIC)
-    shelve(data, "a/b.c", lasting("a", "b", "c"), "one")
-    shelve(data, "a/b.c/x.y", lasting("a/b.c", "x", "y"), "two")
+    open_log(data, "a", TOPIC)
+    open_log(data, "a/b.c", lasting("a", "b", "c"), "one")
+    open_log(data, "a/b.c/x.y", lasting("a/b.c", "x", "y"), "two")
     with started(data) as model:
         assert aside(model) == {}
         assert {each.address: each.gate.depth_msgs for each in model.engine.subscriptions.values()} == {
@@ -433,7 +433,7 @@ def test_a_large_message_goes_with_the_node_that_is_discarded(data: Path) -> Non
 
 
 def test_large_messages_of_two_of_a_name_are_told_apart_by_their_numbers(data: Path) -> None:
-    shelve(data, "news", TOPIC)
+    open_log(data, "news", TOPIC)
     put(data, NAME, lasting("news"), {1: HEAD, 3: HEAD})
     put(data, NAME, QUEUE, {2: HEAD})
     for number in (1, 2, 3):
@@ -446,7 +446,7 @@ def test_large_messages_of_two_of_a_name_are_told_apart_by_their_numbers(data: P
 
 
 def test_large_messages_that_can_t_be_told_apart_are_given_to_nobody(data: Path) -> None:
-    shelve(data, "news", TOPIC)
+    open_log(data, "news", TOPIC)
     put(data, NAME, lasting("news"), {1: HEAD})
     put(data, NAME, QUEUE, {1: HEAD})
     found = [large(data, number, (NAME, 1)) for number in (1, 2)]

@@ -152,7 +152,7 @@ class DeadlockWorld(World):
         self.told: list[tuple[float, str, Mapping[str, object]]] = []
         self.due_ns = 0
         self.model.deadlocks.wake = self._wake
-        self.engine.tell = self._tell
+        self.engine.emit = self._tell
 
     def _wake(self, due_ns: int) -> None:
         self.due_ns = due_ns

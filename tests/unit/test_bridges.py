@@ -95,7 +95,7 @@ def test_the_targets_fullness_stops_nobody_where_one_end_has_no_flow_control(wit
     words[without]["flow_control"] = False
     a, b = world.queue("a", **words["a"]), world.queue("b", **words["b"])
     told: list[tuple[str, str]] = []
-    world.engine.tell = lambda kind, node, fields: told.append((kind, str(fields["bridge"])))
+    world.engine.emit = lambda kind, node, fields: told.append((kind, str(fields["bridge"])))
     bridge = world.engine.bridging.add(a, b)
     account = world.producer(a)
     assert send(world, a, account, 50) == 50
@@ -153,7 +153,7 @@ def test_nothing_stays_reserved_when_a_bridge_goes() -> None:
     world.engine.bridging.remove(bridge)
     world.engine.end_turn()
     assert b.gate.promised_msgs == 0
-    assert b.feeders == []
+    assert b.bridge_sources == []
     assert send(world, a, account, 100) == 50
 
 

@@ -432,7 +432,7 @@ def presettled_consumers(world: DeadlockWorld) -> None:
     for _ in range(20):
         world.run(0.4)
         takes.credit += 1
-        world.engine.touch(a)
+        world.engine.mark_dirty(a)
         world.engine.end_turn()
         two.send(a)
 

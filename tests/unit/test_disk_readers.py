@@ -76,7 +76,7 @@ def acknowledge(world: World, node: Node, taker: Taker) -> list[object]:
     got, taker.got = taker.got, []
     for entry in got:
         world.engine.acknowledge(node, entry)
-    world.engine.touch(node)
+    world.engine.mark_dirty(node)
     return [number_of(entry) for entry in got]
 
 
@@ -201,7 +201,7 @@ def test_purge_and_delete_while_the_disk_is_read(world: World) -> None:
     assert node.gate.depth_msgs == 5
     acknowledge(world, node, taker)
     world.turn()
-    assert (node.gate.depth_msgs, node.gate.depth_bytes, node.kept_msgs) == (0, 0, 0)
+    assert (node.gate.depth_msgs, node.gate.depth_bytes, node.stored_msgs) == (0, 0, 0)
     world.put(node, 3_000)
     world.until(lambda: len(taker.got) == 5)
     acknowledge(world, node, taker)

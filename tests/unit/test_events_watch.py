@@ -96,7 +96,7 @@ def test_a_gate_tells_what_stopped_it_and_how_long_it_was_stopped(world: Watched
     assert stopped["stopped_count"] == 1
     world.at(2)
     consumer.credit = 3
-    world.engine.touch(queue)
+    world.engine.mark_dirty(queue)
     world.engine.end_turn()
     for entry in consumer.held:
         world.engine.acknowledge(queue, entry)
@@ -219,7 +219,7 @@ def test_messages_that_go_to_disk_and_come_back_are_told(world: Watched) -> None
     taken = 0
     while taken < 4000:
         pager.answer()
-        world.engine.touch(queue)
+        world.engine.mark_dirty(queue)
         world.engine.end_turn()
         taken += len(consumer.held)
         while consumer.held:
@@ -239,7 +239,7 @@ def test_samples_add_up_to_what_happened(world: Watched) -> None:
     for second in range(1, 40):
         world.put(queue, dice.randrange(30), size=dice.randrange(1, 50))
         consumer.credit = dice.randrange(20)
-        world.engine.touch(queue)
+        world.engine.mark_dirty(queue)
         world.engine.end_turn()
         while consumer.held and dice.random() < 0.9:
             entry = consumer.held.pop()
@@ -299,8 +299,8 @@ def test_many_nodes_are_looked_at_a_part_at_a_time(world: Watched) -> None:
 
 def test_the_engines_port_takes_any_kind_with_its_node(world: Watched) -> None:
     queue = world.queue()
-    world.engine.tell("slow_consumer", queue, {"link": "c1.1", "connection": "c1", "rate": 0.5})
-    world.engine.tell("deadlock", None, {"id": 1, "nodes": ["a", "b"], "connections": ["c1", "c2"]})
+    world.engine.emit("slow_consumer", queue, {"link": "c1.1", "connection": "c1", "rate": 0.5})
+    world.engine.emit("deadlock", None, {"id": 1, "nodes": ["a", "b"], "connections": ["c1", "c2"]})
     first, second = world.told()
     assert holds(first, event="slow_consumer", node="orders", link="c1.1", rate=0.5)
     assert holds(second, event="deadlock", node=None, nodes=["a", "b"])
@@ -319,16 +319,16 @@ def test_of_the_topic_of_events_nothing_is_told(world: Watched) -> None:
 def test_the_first_event_of_a_batch_arms_and_no_other(world: Watched) -> None:
     queue = world.queue()
     for _ in range(3):
-        world.engine.tell("slow_consumer", queue, {})
+        world.engine.emit("slow_consumer", queue, {})
     assert world.armed == 1
     world.told()
-    world.engine.tell("slow_consumer", queue, {})
+    world.engine.emit("slow_consumer", queue, {})
     assert world.armed == 2
 
 
 def test_beyond_the_bound_events_are_counted(world: Watched) -> None:
     for _ in range(MOST_PENDING + 7):
-        world.engine.tell("stopping", None, {})
+        world.engine.emit("stopping", None, {})
     batch = world.watch.take()
     assert len(batch) == MOST_PENDING + 1
     assert batch[-1][1] == "lost"

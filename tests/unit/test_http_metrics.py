@@ -132,11 +132,11 @@ def test_a_row_says_what_the_view_says() -> None:
     for held in (False, True):
         view = queue_view(node, "x" if held else "", world.engine.now_ns)
         assert row_of(node, of_node(node), held, world.engine.now_ns) == attrgetter(*COLUMNS)(view)
-    node.feeders.append(node)
+    node.bridge_sources.append(node)
     try:
         assert len(row_of(node, of_node(node), False, world.engine.now_ns)) == len(COLUMNS)
     finally:
-        node.feeders.clear()
+        node.bridge_sources.clear()
 
 
 def test_a_threshold_that_is_not_there_has_no_sample() -> None:

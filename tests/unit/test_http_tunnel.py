@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from broker.http.server import server as server_module
+from broker.http.server import websocket
 from broker.http.server.server import HttpServer
 from broker.http.server.websocket_handshake import WebSocketHandshake
 from tests.unit.manage_world import World

@@ -14,30 +14,30 @@ from broker.amqp.loop.control_quota import (
 
 def test_a_burst_is_nobodys_business() -> None:
     debt = CostMeter(0)
-    assert not debt.bill(BURST, 0, 0)
-    assert debt.bill(1, 0, 0)
+    assert not debt.charge(BURST, 0, 0)
+    assert debt.charge(1, 0, 0)
 
 
 def test_a_debt_is_paid_by_time_and_by_messages() -> None:
     debt = CostMeter(0)
-    assert debt.bill(BURST + 1000, 0, 0)
-    assert debt.bill(0, 100, MILLISECOND_NS)
-    assert not debt.bill(0, 100 + BURST // 6, MILLISECOND_NS)
+    assert debt.charge(BURST + 1000, 0, 0)
+    assert debt.charge(0, 100, MILLISECOND_NS)
+    assert not debt.charge(0, 100 + BURST // 6, MILLISECOND_NS)
     assert 0 < debt.units < BURST // 2
 
 
 def test_a_consumer_that_settles_what_it_gets_never_owes() -> None:
     debt = CostMeter(0)
     for number in range(1, 1000):
-        assert not debt.bill(2000, number * 1000, 0)
+        assert not debt.charge(2000, number * 1000, 0)
     assert debt.units == 2000
 
 
 def test_a_debt_has_an_end() -> None:
     debt = CostMeter(0)
-    debt.bill(10**9, 0, 0)
+    debt.charge(10**9, 0, 0)
     assert debt.units == MOST_DEBT
-    assert not debt.bill(0, 0, 10_000 * MILLISECOND_NS)
+    assert not debt.charge(0, 0, 10_000 * MILLISECOND_NS)
 
 
 def test_turns_go_round() -> None:

@@ -125,7 +125,7 @@ def take_all(world: LargeWorld, node: Node, wanted: int) -> list[int]:
         entry = taker.got.pop(0)
         sizes.append(entry.extra.body.size if entry.extra is not None and entry.extra.body is not None else 0)
         world.engine.acknowledge(node, entry)
-        world.engine.touch(node)
+        world.engine.mark_dirty(node)
     world.engine.remove_consumer(node, taker)
     return sizes
 

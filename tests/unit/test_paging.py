@@ -116,7 +116,7 @@ class World:
             for entry in got:
                 numbers.append(number_of(entry))
                 self.engine.acknowledge(node, entry)
-            self.engine.touch(node)
+            self.engine.mark_dirty(node)
             self.turn()
         self.engine.remove_consumer(node, taker)
         self.turn()
@@ -173,7 +173,7 @@ def test_large_messages_are_counted_by_their_bytes(world: World) -> None:
         entry = taker.got.pop()
         assert number_of(entry) == number
         world.engine.acknowledge(node, entry)
-        world.engine.touch(node)
+        world.engine.mark_dirty(node)
         world.turn()
         most = max(most, int(world.engine.memory.depth_bytes))
     assert most <= 16 * MB
@@ -293,7 +293,7 @@ def test_purge_and_delete_give_everything_back(world: World) -> None:
     assert paged(node) > 1_000
     assert world.engine.purge(node) == 3_000
     assert world.store.shelves["deep"].messages == {}
-    assert (node.kept_msgs, node.kept_bytes) == (0, 0)
+    assert (node.stored_msgs, node.kept_bytes) == (0, 0)
     assert (node.gate.depth_msgs, node.gate.depth_bytes) == (0, 0)
     world.engine.delete("other")
     world.until(lambda: world.pager.used_bytes == 0)
@@ -359,7 +359,7 @@ def test_what_was_put_on_disk_for_want_of_memory_is_not_read_again_at_once(world
     world.engine.add_consumer(node, stalled)
     world.put(node, small, 100)
     for _ in range(20):
-        world.engine.touch(node)
+        world.engine.mark_dirty(node)
         world.turn(1)
     assert paged(node) > 0
     world.engine.remove_consumer(node, stalled)

@@ -231,7 +231,7 @@ def test_what_is_consumed_leaves_the_shelf() -> None:
     world.engine.acknowledge(world.node, taker.got[0])
     assert world.store.shelves["orders"].messages == {}
     assert (world.engine.disk.depth_msgs, world.engine.disk.depth_bytes) == (0, 0)
-    assert (world.node.kept_msgs, world.node.kept_bytes) == (0, 0)
+    assert (world.node.stored_msgs, world.node.kept_bytes) == (0, 0)
 
 
 def test_a_failed_delivery_is_noted() -> None:
@@ -443,7 +443,7 @@ def test_while_the_disk_is_behind_nobody_is_looked_at_again_and_again() -> None:
     while account.outstanding > account.low:
         engine.arrive(world.node, account, data, message.scan(data), False)
         world.store.behind_bytes = BEHIND_BYTES + 1
-    engine.touch(world.node)
+    engine.mark_dirty(world.node)
     world.turn(100)
     assert account.waiting
     assert engine.next_deadline() == 0, "the store's bell tells"
@@ -552,7 +552,7 @@ def test_who_is_asked_again_has_time_to_answer() -> None:
     world.turn(1000)
     assert lent(ledger, engine.now_ns) > 0
     assert sender.credit == 0
-    engine.touch(world.node)
+    engine.mark_dirty(world.node)
     world.turn(200)
     assert sender.credit > 0, "it rests, and is asked whether it wants to send"
     assert lent(ledger, engine.now_ns + IDLE_NS - 1) == 0

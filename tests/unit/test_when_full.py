@@ -154,7 +154,7 @@ def test_nothing_is_kept_of_a_link_that_is_gone() -> None:
     del link
     gc.collect()
     assert parked() is None
-    assert not queue.impatient
+    assert not queue.timed_parked
 
 
 @pytest.mark.parametrize(

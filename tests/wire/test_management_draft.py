@@ -162,10 +162,10 @@ def test_answers_nobody_reads_are_bounded(client: Client, broker: RunningBroker)
     other = BlockingConnection(broker.url, timeout=SECONDS)
     other.create_sender("orders").send(Message(body="x" * (500 << 10)))
     other.close()
-    deaf = Client(broker.url, "deaf", credit=1)
+    input_stopped = Client(broker.url, "deaf", credit=1)
     try:
         for _ in range(50):
-            deaf.send("browse", {"name": "orders"}, type=BROKER)
+            input_stopped.send("browse", {"name": "orders"}, type=BROKER)
         wanted = {"attributeNames": ["name", "depth_bytes"]}
 
         def waiting() -> int:
@@ -177,7 +177,7 @@ def test_answers_nobody_reads_are_bounded(client: Client, broker: RunningBroker)
         for _ in range(20):
             assert waiting() < 18 << 20
     finally:
-        deaf.close()
+        input_stopped.close()
 
 
 @pytest.mark.parametrize(

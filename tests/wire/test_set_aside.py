@@ -9,7 +9,7 @@ import pytest
 from proton.utils import LinkDetached
 
 from broker.manage.definitions import Definition
-from tests.store.test_set_aside import redefine, shelve
+from tests.store.test_set_aside import open_log, redefine
 from tests.wire.apiclient import Api
 from tests.wire.conftest import RunningBroker, wait_until
 from tests.wire.terminus import close, connected, flush
@@ -23,9 +23,9 @@ POLICIES = "policies: [{match: '>', durable: true}]\n"
 def test_a_node_that_is_set_aside_is_seen_refused_and_discarded(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
     data = tmp_path / "broker" / "data"
-    shelve(data, "odd", b"?", "one", "two")
-    shelve(data, "gone", b"?", "three")
-    shelve(data, "q", Definition("queue", {"dead_letter_address": "odd"}).encode(), "refused")
+    open_log(data, "odd", b"?", "one", "two")
+    open_log(data, "gone", b"?", "three")
+    open_log(data, "q", Definition("queue", {"dead_letter_address": "odd"}).encode(), "refused")
     broker = RunningBroker(tmp_path / "broker", "", POLICIES, ())
     try:
         api = Api(broker)

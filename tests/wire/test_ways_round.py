@@ -144,10 +144,12 @@ def test_answers_that_nobody_reads_are_bounded_for_a_connection(start_broker: St
     with Management(broker.url) as management:
         for number in range(200):
             management.call("CREATE", QUEUE, f"{number}-{'x' * 200}", {})
-    with connected(broker.url, "deaf") as deaf, Management(broker.url) as management:
+    with connected(broker.url, "deaf") as input_stopped, Management(broker.url) as management:
         for number in range(20):
-            deaf.create_receiver("$management", name=f"in{number}", credit=0, options=Into(f"place {number}"))
-        requests = deaf.create_sender("$management")
+            input_stopped.create_receiver(
+                "$management", name=f"in{number}", credit=0, options=Into(f"place {number}")
+            )
+        requests = input_stopped.create_sender("$management")
         ask = {"operation": "QUERY", "entityType": QUEUE}
         for number in range(400):
             requests.send(Message(reply_to=f"place {number % 20}", properties=ask, body={}))

@@ -389,8 +389,8 @@ def test_a_shutdown_says_amqp_close_and_then_1001(start_broker: StartBroker) -> 
 
 def test_a_shutdown_does_not_wait_for_one_that_never_answers(start_broker: StartBroker) -> None:
     broker = start_broker("limits: {shutdown_timeout: 1s}\n")
-    with raw(broker) as deaf:
-        deaf.sendall(frame(BINARY, OPENED))
+    with raw(broker) as input_stopped:
+        input_stopped.sendall(frame(BINARY, OPENED))
         broker.wait_for_log("container 'raw'")
         begin = time.monotonic()
         broker.process.terminate()

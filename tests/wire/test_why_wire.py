@@ -451,13 +451,13 @@ def test_a_selector_that_wants_nothing(stage: RunningBroker) -> None:
 
 def test_a_client_that_does_not_read(stage: RunningBroker) -> None:
     with ExitStack() as stack:
-        deaf = stack.enter_context(Client(stage, "deaf"))
-        deaf.consume("free", 60_000)
+        input_stopped = stack.enter_context(Client(stage, "deaf"))
+        input_stopped.consume("free", 60_000)
         connection = BlockingConnection(stage.url, timeout=20)
         stack.callback(connection.close)
         sender = connection.create_sender("free")
         update(stage, "free", consumer_flow_limit=0)
-        deaf.settle(0)
+        input_stopped.settle(0)
 
         def is_full() -> bool:
             return any(each["cause"] == "socket" for each in fetched(stage, "free"))
@@ -467,7 +467,7 @@ def test_a_client_that_does_not_read(stage: RunningBroker) -> None:
             # One that was full for a moment has been written to by the second look.
             if is_full() and is_full():
                 break
-            deaf.send(performative(DISPOSITION, True, 0, 100, True, Described(ACCEPTED)))
+            input_stopped.send(performative(DISPOSITION, True, 0, 100, True, Described(ACCEPTED)))
         assert told(stage, "free", "consumer")["cause"] == "socket"
 
 

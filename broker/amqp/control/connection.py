@@ -1066,7 +1066,7 @@ class ConnectionControl:
 
     def _tell(self, kind: str, fields: Mapping[str, object], node: Node | None = None) -> None:
         if not self.is_tool or log.isEnabledFor(logging.DEBUG):
-            self.container.engine.tell(kind, node, {"connection": self.id, **fields})
+            self.container.engine.emit(kind, node, {"connection": self.id, **fields})
 
     def _tell_attached(self, link: ProducerLink | ConsumerLink | None) -> None:
         if self.is_tool and not self._is_own(link):

@@ -36,7 +36,7 @@ cdef class ConnectionIO:
     cdef public size_t session_bytes
     # Encoded but unsent bytes that each of its sessions may hold.
     cdef public long session_output
-    cdef dict adrift
+    cdef dict leaked_bytes
     cdef public list answers
     # Large messages: what comes in, what goes out, and whether the socket is left unread meanwhile.
     cdef public list inflows, streams
@@ -44,10 +44,10 @@ cdef class ConnectionIO:
     # Something was read that waits for the next turn, where epoll doesn't know of it.
     cdef public bint held
     # It has read as much as one may in a turn: what was read is handled, and nothing is fetched any more.
-    cdef bint sated
-    # What its frames have cost while it read nothing; ``deaf`` where it is read no more until it does.
-    cdef public long owed
-    cdef public bint deaf
+    cdef bint yielded
+    # What its frames have cost while it read nothing; ``input_stopped`` where it is read no more until it does.
+    cdef public long output_cost
+    cdef public bint input_stopped
     # Whether the last read is to be looked at by whoever shares the loop out.
     cdef public bint unusual
     # Its links are on their way out: they are sent nothing.
@@ -59,7 +59,7 @@ cdef class ConnectionIO:
     # What its producers may have promised and parked together; None for no limit.
     cdef public ConnectionBudget budget
 
-    cdef object touch(self)
+    cdef object mark_dirty(self)
     cdef object digest(self, ssize_t size)
     cdef object take_pieces(self)
     cdef object push(self, list pieces)
@@ -100,7 +100,7 @@ cdef class AwaitingSync:
     cdef object push(self, void *delivery, long group)
     cdef object compact(self)
     cdef void *pop(self, long group)
-    cdef object strike(self, void *delivery)
+    cdef object discard(self, void *delivery)
     cdef object clear(self)
     cdef object mark(self)
 
@@ -132,12 +132,12 @@ cdef class ProducerLink(Port):
     cdef set holding
 
     cdef object on_delivery(self, void *delivery)
-    cdef object heard(self)
+    cdef object on_flow(self)
     cdef object hold(self, PendingDelivery held, void *delivery)
     cdef object let_go(self, PendingDelivery held)
-    cdef object turn_down(self, void *delivery, bytes name, bytes text)
+    cdef object reject(self, void *delivery, bytes name, bytes text)
     cdef object take(self, void *delivery, bytes data, long bits, bint settled)
-    cdef object verdict(self, void *delivery, long code, bytes data, long bits, bint settled,
+    cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
                         Node node, ProducerCredit account)
     cdef object outcome(self, void *delivery, long code)
     cdef object renew_open(self)
@@ -196,7 +196,7 @@ cdef class ConsumerLink(Consumer):
     cdef AwaitingSync unwritten
     cdef long group
 
-    cdef long apart(self) except -1
+    cdef long link_capacity(self) except -1
     cpdef long wanted(self) except -1
     cdef bint has_work(self) except -1
     cdef long sample(self, long now_ns, double seconds) except -1

@@ -23,10 +23,10 @@ class ConnectionIO:
     tap: Tap | None
     paused: bool
     held: bool
-    deaf: bool
+    input_stopped: bool
     unusual: bool
     parting: bool
-    owed: int
+    output_cost: int
     shared: Shared | None
     turns: list[ConnectionIO]
     turning: bool

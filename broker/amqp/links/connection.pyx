@@ -99,7 +99,7 @@ cdef class ConnectionIO:
         self.answers = answers
         self.links = set()
         # By session, the bytes that went with their links; None while no link went so.
-        self.adrift = None
+        self.leaked_bytes = None
         self.incoming = FrameGuard()
         self.inflows = []
         self.streams = []
@@ -110,14 +110,14 @@ cdef class ConnectionIO:
         self.incoming.most_cost = MOST_COST
         self.session_output = OUTGOING_BYTES
 
-    cdef object touch(self):
+    cdef object mark_dirty(self):
         if not self.flushing:
             self.flushing = True
             self.to_flush.append(self)
 
     def mark(self):
         """Write this connection's output at the end of the turn."""
-        self.touch()
+        self.mark_dirty()
 
     def feed(self, bytes data):
         """Hand over bytes that were read before Proton was there (what followed the handshake)."""
@@ -178,15 +178,15 @@ cdef class ConnectionIO:
         cdef ssize_t capacity, n, kept
         cdef int reads = 0
         cdef int aside
-        self.touch()
+        self.mark_dirty()
         self.handled = 0
         self.incoming.cost = 0
-        self.sated = False
+        self.yielded = False
         while self.incoming.cost < MOST_COST:
             if reads >= READS_PER_TURN or self.handled >= EVENTS_PER_TURN:
                 if not self.holds():
                     return True
-                self.sated = True
+                self.yielded = True
             capacity = pn_transport_capacity(self.transport)
             if capacity <= 0:
                 return capacity == 0
@@ -274,11 +274,11 @@ cdef class ConnectionIO:
         """
         cdef long total = pn_session_outgoing_bytes(session)
         cdef long lost
-        if self.adrift is None:
+        if self.leaked_bytes is None:
             return total
-        lost = self.adrift.get(<size_t>session, 0)
+        lost = self.leaked_bytes.get(<size_t>session, 0)
         if lost > total or (total - lost >= limit and not self.has_unsent(session)):
-            self.adrift[<size_t>session] = lost = total
+            self.leaked_bytes[<size_t>session] = lost = total
         return total - lost
 
     cdef bint has_unsent(self, void *session) except -1:
@@ -313,8 +313,8 @@ cdef class ConnectionIO:
                 if pending < 0:
                     self.events()
                 elif was_blocked:
-                    self.owed = 0
-                    self.deaf = False
+                    self.output_cost = 0
+                    self.input_stopped = False
                     # The socket took it before epoll could say that it would: whoever was passed over
                     # while it was full has no other call.
                     self.reconsider()
@@ -423,7 +423,7 @@ cdef class ConnectionIO:
         if context == NULL:
             return
         if not pn_link_is_sender(link):
-            (<ProducerLink>context).heard()
+            (<ProducerLink>context).on_flow()
             if self.incoming.echo:
                 self.repeat_flow(link)
             return
@@ -438,13 +438,13 @@ cdef class ConnectionIO:
             consumer.started = True
             consumer.engine.consumers_changed(consumer.node)
         if consumer.node.queue.ready > 0 or consumer.node.queue.gap:
-            consumer.engine.touch(consumer.node)
+            consumer.engine.mark_dirty(consumer.node)
 
     cdef object repeat_flow(self, void *link):
         """Make Proton send this receiver's flow state: a session that needs a flow takes a link along."""
         pn_session_set_incoming_capacity(pn_link_session(link), self.session_bytes)
         pn_link_flow(link, 0)
-        self.touch()
+        self.mark_dirty()
 
     def set_window(self, size_t session, uint32_t frames):
         """Say how many frames a session that is about to begin may receive; half of it is when Proton renews it.
@@ -459,13 +459,13 @@ cdef class ConnectionIO:
         frame.size = len(performative)
         frame.start = PyBytes_AS_STRING(performative)
         pn_framing_send_amqp(self.transport, channel, frame)
-        self.touch()
+        self.mark_dirty()
 
     def tick(self, long now_ms):
         """Let Proton mind its idle timeouts; when to call again in ms, 0 for never."""
         cdef long following = pn_transport_tick(self.transport, now_ms)
         if pn_transport_pending(self.transport) != 0:
-            self.touch()
+            self.mark_dirty()
         self.events()
         return following
 
@@ -483,7 +483,7 @@ cdef class ConnectionIO:
         """Deal the room of the connection's window to the links that wait, and have their nodes dispatched."""
         for window in self.shared.deal():
             link = window.owner
-            (<ConsumerLink>link).engine.touch((<ConsumerLink>link).node)
+            (<ConsumerLink>link).engine.mark_dirty((<ConsumerLink>link).node)
 
     def sample(self, long now_ns, double seconds):
         """Once a second: every consumer's rate; those that have become slow, or aren't any more."""
@@ -499,7 +499,7 @@ cdef class ConnectionIO:
             if isinstance(link, ConsumerLink) and (
                 (<ConsumerLink>link).node.queue.ready > 0 or (<ConsumerLink>link).node.queue.gap
             ):
-                (<ConsumerLink>link).engine.touch((<ConsumerLink>link).node)
+                (<ConsumerLink>link).engine.mark_dirty((<ConsumerLink>link).node)
 
     cdef object throttle(self, Engine engine):
         """Leave the socket unread while the disk has more to write than should be held for it.
@@ -517,7 +517,7 @@ cdef class ConnectionIO:
             self.paused = True
         else:
             self.paused = False
-        self.touch()
+        self.mark_dirty()
 
     def part(self, size_t handle):
         """A link goes whose messages were given back: say so of those that the peer has not settled.
@@ -561,7 +561,7 @@ cdef class ConnectionIO:
     def abort(self):
         """No more input: Proton reports what that means for the connection."""
         pn_transport_close_tail(self.transport)
-        self.touch()
+        self.mark_dirty()
 
 
 cdef object drop_delivery(ConnectionIO connection, void *link, void *delivery):
@@ -574,10 +574,10 @@ cdef object drop_delivery(ConnectionIO connection, void *link, void *delivery):
     if pn_delivery_partial(delivery) and not pn_delivery_aborted(delivery):
         discard(link, pn_delivery_pending(delivery))
         return
-    dismiss(connection, link, delivery)
+    reject_late(connection, link, delivery)
 
 
-cdef object dismiss(ConnectionIO connection, void *link, void *delivery):
+cdef object reject_late(ConnectionIO connection, void *link, void *delivery):
     """It isn't taken, for what its link is detached for. go-amqp reads all but `rejected` as success, a settlement
     without an outcome too; of a flood the rest is released, in ranges. A source that doesn't offer `rejected`
     gets what it offers.
@@ -656,7 +656,7 @@ cdef class AwaitingSync:
             self.first = self.end = 0
         return NULL
 
-    cdef object strike(self, void *delivery):
+    cdef object discard(self, void *delivery):
         """The peer settled it itself: nothing is left to say."""
         cdef long i
         for i in range(self.first, self.end):
@@ -696,9 +696,9 @@ cdef class ProducerLink(Port):
 
     cpdef object grant(self, long msgs):
         pn_link_flow(self.link, msgs)
-        self.connection.touch()
+        self.connection.mark_dirty()
 
-    cdef object heard(self):
+    cdef object on_flow(self):
         """A flow came: how many messages the peer has, and perhaps that it gave up credit unasked (§2.6.7)."""
         cdef long lost
         self.offered_at = self.received
@@ -709,17 +709,17 @@ cdef class ProducerLink(Port):
         elif self.account is not None:
             lost = self.account.outstanding - pn_link_credit(self.link)
             if lost > 0:
-                self.account.forgo(lost, self.engine.now_ns)
+                self.account.return_unused(lost, self.engine.now_ns)
                 if pn_link_credit(self.link) < 0:
                     pn_link_flow(self.link, -pn_link_credit(self.link))
-                self.engine.touch(self.node)
+                self.engine.mark_dirty(self.node)
 
     cpdef object revoke(self, long msgs):
         # Never below 0, which a flow frame would tell the peer as 4,294,967,295.
         msgs = min(msgs, pn_link_credit(self.link))
         if msgs > 0:
             pn_link_flow(self.link, -msgs)
-            self.connection.touch()
+            self.connection.mark_dirty()
 
     cpdef object admit(self, object parked, long size):
         cdef PendingDelivery held = parked
@@ -769,7 +769,7 @@ cdef class ProducerLink(Port):
                 pn_delivery_settle(delivery)
             elif self.await_settlement():
                 break
-        self.connection.touch()
+        self.connection.mark_dirty()
 
     cdef bint await_settlement(self):
         """One more that the peer settles second; whether it has left too many, and the link ends."""
@@ -797,10 +797,10 @@ cdef class ProducerLink(Port):
         if delivery != NULL:
             self.let_go(held)
             if code == constants.REFUSED and held.node.deleted and not pn_delivery_settled(delivery):
-                self.turn_down(delivery, b"amqp:resource-deleted", f"'{held.node.name}' was deleted".encode())
+                self.reject(delivery, b"amqp:resource-deleted", f"'{held.node.name}' was deleted".encode())
             else:
                 self.outcome(delivery, code)
-            self.connection.touch()
+            self.connection.mark_dirty()
         self.kept -= 1
         self.renew_open()
 
@@ -817,7 +817,7 @@ cdef class ProducerLink(Port):
         wanted = self.open_credit - self.kept
         if standing < wanted and (standing <= wanted >> 1 or self.kept > 0):
             pn_link_flow(self.link, wanted - standing)
-            self.connection.touch()
+            self.connection.mark_dirty()
 
     cdef object on_delivery(self, void *delivery):
         cdef size_t pending
@@ -860,7 +860,7 @@ cdef class ProducerLink(Port):
             if self.connection.budget is not None:
                 self.connection.budget.hold(0, pending)
                 self.connection.budget.trim(self.engine.now_ns)
-                self.engine.scarce[self.connection.budget] = None
+                self.engine.budgets_in_demand[self.connection.budget] = None
             if self.engine.memory.stop_bytes and self.engine.memory.depth_bytes > self.engine.memory.stop_bytes:
                 # Nothing else bounds messages that never end.
                 self.fail("amqp:resource-limit-exceeded", "the broker's memory_limit leaves no room for the rest")
@@ -1045,9 +1045,9 @@ cdef class ProducerLink(Port):
 
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
         cdef long code = self.engine.arrive(self.node, self.account, data, bits, settled)
-        self.verdict(delivery, code, data, bits, settled, self.node, self.account)
+        self.apply_result(delivery, code, data, bits, settled, self.node, self.account)
 
-    cdef object verdict(self, void *delivery, long code, bytes data, long bits, bint settled,
+    cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
                         Node node, ProducerCredit account):
         cdef PendingDelivery held
         if code == constants.ACCEPTED:
@@ -1066,7 +1066,7 @@ cdef class ProducerLink(Port):
                 self.until_stored(delivery)
         elif code == constants.OVERSENT:
             self.oversent()
-            dismiss(self.connection, self.link, delivery)
+            reject_late(self.connection, self.link, delivery)
             return
         elif code == constants.HOLD:
             held = PendingDelivery()
@@ -1112,7 +1112,7 @@ cdef class ProducerLink(Port):
             self.until_stored(delivery)
             return
         if code != constants.ACCEPTED:
-            self.turn_down(delivery, REFUSED_NAME, b"the queue is full")
+            self.reject(delivery, REFUSED_NAME, b"the queue is full")
             return
         pn_delivery_update(delivery, STATE_ACCEPTED)
         if not self.second:
@@ -1120,7 +1120,7 @@ cdef class ProducerLink(Port):
         else:
             self.await_settlement()
 
-    cdef object turn_down(self, void *delivery, bytes name, bytes text):
+    cdef object reject(self, void *delivery, bytes name, bytes text):
         cdef void *condition
         if self.refusal == STATE_REJECTED:
             condition = pn_disposition_condition(pn_delivery_local(delivery))
@@ -1156,13 +1156,13 @@ cdef class ProducerLink(Port):
         if self.account is not None:
             if self.account.use(size, self.engine.now_ns) == constants.VIOLATION and self.open_credit == 0:
                 self.oversent()
-                dismiss(self.connection, self.link, delivery)
+                reject_late(self.connection, self.link, delivery)
                 return
         self.after_unused()
         if settled:
             self.fail_for(delivery, condition.decode(), text.decode())
             return
-        self.turn_down(delivery, condition, text)
+        self.reject(delivery, condition, text)
 
     cdef object forget_pieces(self):
         """What came of a message so far is not held any more, or held as a whole."""
@@ -1191,7 +1191,7 @@ cdef class ProducerLink(Port):
         elif self.account is not None and self.account.outstanding <= self.account.low:
             self.account.ledger.renew(self.account, self.engine.now_ns)
         if self.node is not None:
-            self.engine.touch(self.node)
+            self.engine.mark_dirty(self.node)
 
     cdef object peer_settled(self, void *delivery):
         cdef void *context = pn_delivery_get_context(delivery)
@@ -1199,7 +1199,7 @@ cdef class ProducerLink(Port):
             # Held: the peer no longer asks for the outcome, the message is still taken in its turn.
             self.let_go(<PendingDelivery>context)
         else:
-            self.unwritten.strike(delivery)
+            self.unwritten.discard(delivery)
             if self.unconfirmed > 0:
                 self.unconfirmed -= 1
         pn_delivery_settle(delivery)
@@ -1212,7 +1212,7 @@ cdef class ProducerLink(Port):
         self.dead = True
         self.forget_pieces()
         self.connection.owner.detach(self, condition, text)
-        self.connection.touch()
+        self.connection.mark_dirty()
 
     cdef object fail_for(self, void *delivery, str condition, str text):
         """Detach this link for one delivery, and say which: no outcome can tell of it."""
@@ -1224,7 +1224,7 @@ cdef class ProducerLink(Port):
             pn_delivery_settle(delivery)
         self.forget_pieces()
         self.connection.owner.detach(self, condition, text, {symbol("delivery-tag"): name})
-        self.connection.touch()
+        self.connection.mark_dirty()
 
     def shut(self):
         """The link is gone: reservations go back, what was parked is forgotten."""
@@ -1251,7 +1251,7 @@ cdef class ProducerLink(Port):
                 account.unpark(held)
         if account.parked and not node.deleted:
             account.ledger.orphan(account, self.engine.now_ns)
-            self.engine.touch(node)
+            self.engine.mark_dirty(node)
         else:
             self.engine.close_producer(node, account)
 
@@ -1292,7 +1292,7 @@ cdef class RelayLink(ProducerLink):
         node = entry[0]
         account = entry[1]
         code = self.engine.arrive(node, account, data, bits, settled)
-        self.verdict(delivery, code, data, bits, settled, node, account)
+        self.apply_result(delivery, code, data, bits, settled, node, account)
 
     cdef object open_account(self, void *delivery, str address, bint settled):
         try:
@@ -1304,7 +1304,7 @@ cdef class RelayLink(ProducerLink):
             if settled or self.refusal != STATE_REJECTED:
                 self.fail_for(delivery, name, text)
                 return None
-            self.turn_down(delivery, name.encode(), text.encode())
+            self.reject(delivery, name.encode(), text.encode())
             self.renew_open()
             return None
         entry = (node, self.engine.open_producer(node, self, False, self.connection.budget))
@@ -1393,7 +1393,7 @@ cdef class ConsumerLink(Consumer):
         pn_link_set_context(self.link, <void *>self)
 
     cpdef long capacity(self) except -1:
-        cdef long room = self.apart()
+        cdef long room = self.link_capacity()
         if room > 0 and self.connection.shared is not None and not self.presettled:
             room = min(room, self.connection.shared.room(self.window))
             if room == 0:
@@ -1402,14 +1402,14 @@ cdef class ConsumerLink(Consumer):
 
     cpdef long wanted(self) except -1:
         """How many it could be sent now if the connection's window weren't there."""
-        cdef long room = self.apart()
+        cdef long room = self.link_capacity()
         if room <= 0:
             return 0
         if self.reader is not None:
             return room if self.node.queue.has_more(self.reader) else 0
         return min(room, self.node.queue.ready)
 
-    cdef long apart(self) except -1:
+    cdef long link_capacity(self) except -1:
         """Its capacity, but for the connection's window."""
         cdef long room
         cdef long unsent
@@ -1472,7 +1472,7 @@ cdef class ConsumerLink(Consumer):
             self.window.sent()
             if self.pace is not None:
                 self.pace.sent(self.engine.now_ns)
-        self.connection.touch()
+        self.connection.mark_dirty()
 
     # --- large messages: from a file, a little at a time
 
@@ -1490,7 +1490,7 @@ cdef class ConsumerLink(Consumer):
             self.window.sent()
             if self.pace is not None:
                 self.pace.sent(self.engine.now_ns)
-        self.connection.touch()
+        self.connection.mark_dirty()
 
     def on_block(self):
         """More of it has been read, or can't be."""
@@ -1499,7 +1499,7 @@ cdef class ConsumerLink(Consumer):
             return
         fault = self.outflow.fault
         if fault is None:
-            self.connection.touch()
+            self.connection.mark_dirty()
             return
         pn_delivery_abort(self.streaming)
         self.connection.owner.detach(self, "amqp:internal-error", f"the message can't be read: {fault}")
@@ -1525,7 +1525,7 @@ cdef class ConsumerLink(Consumer):
         self.drop_stream()
         if self.presettled and not self.browses:
             self.engine.acknowledge(self.node, entry)
-        self.engine.touch(self.node)
+        self.engine.mark_dirty(self.node)
 
     cdef object drop_stream(self):
         self.outflow.close()
@@ -1557,7 +1557,7 @@ cdef class ConsumerLink(Consumer):
         if entry is None:
             # A second word on what waits to be confirmed: the peer forgets it before we have told it.
             if pn_delivery_settled(delivery):
-                self.unwritten.strike(delivery)
+                self.unwritten.discard(delivery)
                 self.free_slot(delivery, number)
             return
         self.slots[number] = None
@@ -1572,8 +1572,8 @@ cdef class ConsumerLink(Consumer):
         if self.browses:
             # It took nothing: whatever it says of a copy changes nothing.
             self.free_slot(delivery, number)
-            self.connection.touch()
-            self.engine.touch(self.node)
+            self.connection.mark_dirty()
+            self.engine.mark_dirty(self.node)
             return
         if state == STATE_ACCEPTED or state == 0 or state == STATE_RECEIVED:
             # Settled without an outcome counts as accepted, as with qpidd and Artemis.
@@ -1586,15 +1586,15 @@ cdef class ConsumerLink(Consumer):
             self.delivered += 1
             pn_delivery_abort(delivery)
             self.drop_stream()
-            self.connection.touch()
-            self.engine.touch(self.node)
+            self.connection.mark_dirty()
+            self.engine.mark_dirty(self.node)
         elif entry.durable and not pn_delivery_settled(delivery):
             self.until_stored(delivery)
         else:
             self.free_slot(delivery, number)
-            self.connection.touch()
+            self.connection.mark_dirty()
         if self.node.queue.ready > 0 or self.node.queue.gap:
-            self.engine.touch(self.node)
+            self.engine.mark_dirty(self.node)
 
     cdef long sample(self, long now_ns, double seconds) except -1:
         """Its rate since the last time; SLOWED or RECOVERED of slow.py, or 0."""
@@ -1604,7 +1604,7 @@ cdef class ConsumerLink(Consumer):
         self.sampled = count
         if self.pace is not None and self.window.unsettled > 0:
             self.pace.look(now_ns)
-            self.engine.touch(self.node)
+            self.engine.mark_dirty(self.node)
         if self.watch is not None and not self.browses:
             found = self.watch.look(now_ns, count, self.has_work())
             self.slow = self.watch.slow
@@ -1620,7 +1620,7 @@ cdef class ConsumerLink(Consumer):
             return False
         if self.reader is not None and not self.node.queue.has_more(self.reader):
             return False
-        return self.apart() == 0
+        return self.link_capacity() == 0
 
     cdef object confirm(self, void *delivery):
         """Settle on our side; its slot, and with it the tag, is free again."""
@@ -1647,7 +1647,7 @@ cdef class ConsumerLink(Consumer):
             if delivery == NULL:
                 break
             self.confirm(delivery)
-        self.connection.touch()
+        self.connection.mark_dirty()
 
     cdef object settle_as(self, void *delivery, Entry entry, unsigned long state):
         cdef void *remote = pn_delivery_remote(delivery)
@@ -1684,7 +1684,7 @@ cdef class ConsumerLink(Consumer):
             if given_back == 0:
                 # Proton says nothing where there was no credit left, and a peer may wait for the word.
                 self.echo = True
-            self.connection.touch()
+            self.connection.mark_dirty()
         if self.echo and self.connection.blocked and not self.dead:
             # It reads none of our answers: they would pile up.
             return False
@@ -1705,13 +1705,13 @@ cdef class ConsumerLink(Consumer):
             if not self.node.queue.has_more(self.reader):
                 return False
             if not self.reader.waits:
-                self.engine.touch(self.node)
+                self.engine.mark_dirty(self.node)
             return True
         if self.node.queue.gap:
             # More is on its way from disk.
             return True
         if self.node.queue.ready > 0 and self.node.queue.picky == 0:
-            self.engine.touch(self.node)
+            self.engine.mark_dirty(self.node)
             return True
         return False
 
@@ -1742,8 +1742,8 @@ cdef class ConsumerLink(Consumer):
         a failed delivery: that is where a peer that takes them in order was. At a stop none does.
         """
         cdef Entry entry, first
-        if self.connection.adrift is None and self.unsent():
-            self.connection.adrift = {}
+        if self.connection.leaked_bytes is None and self.unsent():
+            self.connection.leaked_bytes = {}
         self.dead = True
         first = None if self.engine.winding_down else self.first_unsettled()
         if self.outflow is not None:

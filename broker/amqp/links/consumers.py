@@ -64,7 +64,7 @@ class Sampler:
             return
         seconds = settings.slow_consumer_for_ms / 1000
         detaches = link.slow and settings.slow_consumer_action == "detach"
-        self.engine.tell(
+        self.engine.emit(
             "slow_consumer",
             node,
             {

@@ -56,7 +56,7 @@ cdef class SecureConnection(ConnectionIO):
                     self.incoming.cost += n < SMALL_RECORD
                     return n
             # Records that carry nothing may have been all it held: that is no reason to read on.
-            if fetched or self.sated:
+            if fetched or self.yielded:
                 return -1
             n = tls.fetch()
             if n <= 0:
@@ -118,7 +118,7 @@ cdef class SecureConnection(ConnectionIO):
                 if pending < 0:
                     self.events()
                 elif was_blocked:
-                    self.owed = 0
-                    self.deaf = False
+                    self.output_cost = 0
+                    self.input_stopped = False
                     self.reconsider()
                 return pending == 0

@@ -35,7 +35,7 @@ class CostMeter:
         self.billed_ns = now_ns
         self.costly = False
 
-    def bill(self, cost: int, moved: int, now_ns: int) -> bool:
+    def charge(self, cost: int, moved: int, now_ns: int) -> bool:
         """Whether it belongs in the lane; ``moved`` is how many messages it has sent and received in all."""
         paid = (now_ns - self.billed_ns) * PAID_BACK // MILLISECOND_NS + (moved - self.moved) * EARNED
         self.units = min(max(self.units - paid, 0) + cost, MOST_DEBT)

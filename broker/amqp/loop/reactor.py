@@ -118,7 +118,7 @@ class Reactor:
         self._accepting = True
         self.lane = container.lane
         # Connections that aren't open yet, in the order they came.
-        self._knocking: dict[ClientSocket, None] = {}
+        self._handshaking: dict[ClientSocket, None] = {}
         # Of whom more has been read than was handled.
         self._hungry: dict[ClientSocket, None] = {}
         self.longest_turn_ns = 0
@@ -306,11 +306,11 @@ class Reactor:
         moved = wire.received + wire.sent
         if moved > guest.debt.moved:
             self.lane.moved_ns = now_ns
-        guest.debt.bill(incoming.cost, moved, now_ns)
+        guest.debt.charge(incoming.cost, moved, now_ns)
         if wire.blocked:
-            wire.owed += incoming.cost
-            if wire.owed > MOST_OWED and not wire.deaf:
-                wire.deaf = True
+            wire.output_cost += incoming.cost
+            if wire.output_cost > MOST_OWED and not wire.input_stopped:
+                wire.input_stopped = True
                 wire.mark()
         if guest.debt.costly:
             self._defer_guest(guest)
@@ -341,7 +341,7 @@ class Reactor:
             return False
         if guest.deferred:
             return not mask & select.EPOLLOUT
-        if guest not in self._knocking or mask & select.EPOLLOUT or self._may_now(now_ns):
+        if guest not in self._handshaking or mask & select.EPOLLOUT or self._may_now(now_ns):
             return False
         self._defer_guest(guest)
         return True
@@ -428,7 +428,7 @@ class Reactor:
         peer.wire.mark()
         for link in peer.wire.links:
             if link.node is not None:
-                self.engine.touch(link.node)
+                self.engine.mark_dirty(link.node)
 
     def _finish_turn(self) -> None:
         """Dispatch and flush until nothing is left to do, or for ``ROUNDS``, then the next turn goes on."""
@@ -476,12 +476,12 @@ class Reactor:
             return
         if not alive or (guest.ending and not wire.blocked):
             self._linger(guest)
-        elif wire.blocked != guest.armed or (wire.paused or wire.deaf) != guest.paused:
+        elif wire.blocked != guest.armed or (wire.paused or wire.input_stopped) != guest.paused:
             if wire.blocked and not guest.armed:
                 guest.taken_ns = self.engine.now_ns
                 self._mind(guest)
             guest.armed = wire.blocked
-            guest.paused = wire.paused or wire.deaf
+            guest.paused = wire.paused or wire.input_stopped
             self.epoll.modify(fd, self._interest(guest))
             if (wire.incoming.more or wire.held) and not guest.paused and not guest.deferred:
                 self._hungry[guest] = None
@@ -558,8 +558,8 @@ class Reactor:
         if not self.container.quotas.admits(network):
             log.warning("refused %s: too many connections from there", address, extra=about(address))
             return self._turn_away(sock, "max_connections_per_address", gone)
-        if len(self._knocking) >= limits.max_handshakes:
-            self._turn_out_oldest()
+        if len(self._handshaking) >= limits.max_handshakes:
+            self._evict_oldest_handshake()
         sock.setblocking(False)
         handshake = self.admission.handshake(address, allow_plain, door, time.monotonic_ns)
         guest = ClientSocket(sock, address, handshake, gone)
@@ -567,7 +567,7 @@ class Reactor:
             guest.greeting = TlsHandshake(sock, tls, self._pace)
         self.accepted_total += 1
         self.guests[guest.fd] = guest
-        self._knocking[guest] = None
+        self._handshaking[guest] = None
         self.container.quotas.came(network)
         self.epoll.register(guest.fd, select.EPOLLIN)
 
@@ -589,9 +589,9 @@ class Reactor:
         sock.close()
         return False
 
-    def _turn_out_oldest(self) -> None:
+    def _evict_oldest_handshake(self) -> None:
         """Too many aren't open yet: whoever has had the most time for it goes."""
-        oldest = next(iter(self._knocking))
+        oldest = next(iter(self._handshaking))
         text = "%s: not open yet, and others want its place"
         log.info(text, oldest.address, extra=about(oldest.address))
         self.container.quotas.refuse("max_handshakes")
@@ -707,7 +707,7 @@ class Reactor:
             self._on_ready(guest.fd, select.EPOLLIN, self.engine.now_ns)
 
     def _opened(self, guest: ClientSocket) -> None:
-        self._knocking.pop(guest, None)
+        self._handshaking.pop(guest, None)
         if "open" in guest.timers:
             self.timers.drop(guest.timers.pop("open"))
         self._at(self.engine.now_ns, guest, "tick", lambda now: self._tick(guest, now))
@@ -784,7 +784,7 @@ class Reactor:
         self.epoll.unregister(guest.fd)
         guest.sock.close()
         self.guests.pop(guest.fd, None)
-        self._knocking.pop(guest, None)
+        self._handshaking.pop(guest, None)
         self.container.quotas.went(network_of(guest.address))
         if guest.gone is not None:
             guest.gone()

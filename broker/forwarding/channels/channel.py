@@ -80,7 +80,7 @@ class Channel(Consumer):
             return
         self.engine.acknowledge(self.node, entry)
         if self.node.queue.ready > 0:
-            self.engine.touch(self.node)
+            self.engine.mark_dirty(self.node)
 
     def _sent(self, entry: Entry, size: int) -> bool:
         try:
@@ -107,7 +107,7 @@ class Channel(Consumer):
         if self.state != FAULTY:
             self.state = FAULTY
             fields = {"channel": self.definition.name, "reason": self.last_error}
-            self.engine.tell(FAULT_EVENT, self.node, fields)
+            self.engine.emit(FAULT_EVENT, self.node, fields)
 
     def _size(self, entry: Entry) -> int:
         """The datagram's size; 0 if the message fits none."""

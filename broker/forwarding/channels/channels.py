@@ -97,7 +97,7 @@ class Channels:
             node,
             definition,
             lambda data: _send(sock, data, destination),
-            lambda when_ns: self._at(when_ns, lambda _: engine.touch(node)),
+            lambda when_ns: self._at(when_ns, lambda _: engine.mark_dirty(node)),
         )
         engine.add_consumer(node, channel)
         if topic.awaiting is None:

@@ -139,7 +139,7 @@ class Taker(Consumer):
             replay.engine.acknowledge(replay.node, entry)
             done += 1
         if done and replay.node.queue.ready > 0:
-            replay.engine.touch(replay.node)
+            replay.engine.mark_dirty(replay.node)
         return done
 
 

@@ -96,7 +96,7 @@ class NodeObserver:
             if node.gate.closed:
                 self._gate_event(node, seen)
         self.engine.on_gate = self.on_gate
-        self.engine.tell = self.tell
+        self.engine.emit = self.tell
 
     def tell(self, kind: str, node: Node | None, fields: Mapping[str, object]) -> None:
         """The engine's port (docs/events.md)."""

@@ -1,7 +1,8 @@
 """The wait-for graph of a live broker: which nodes and connections wait for each other, and since when.
 
-The engine notes every node whose gate or links changed (``Engine.take_stirred``); only stopped nodes are in
-the graph. Nothing here is on the message path: who wants to send is read when the graph is looked at.
+The engine notes every node whose gate or links changed (``Engine.take_changed_nodes``); only stopped nodes
+are in the graph. Nothing here is on the message path: who wants to send is read when the graph is looked
+at.
 """
 
 from __future__ import annotations
@@ -94,11 +95,11 @@ class DeadlockWatch(Scene):
             self.found_total += 1
             view = view_of(circle)
             log.warning("deadlock: %s", view.sentence)
-            self.engine.tell("deadlock", None, _told(view))
+            self.engine.emit("deadlock", None, _told(view))
         for circle in change.cleared:
             view = view_of(circle)
             log.info("deadlock over: %s", ", ".join(f"'{name}'" for name in view.nodes))
-            self.engine.tell("deadlock_cleared", None, _told(view))
+            self.engine.emit("deadlock_cleared", None, _told(view))
         due = now_ns + SOON_NS if self._changed else self._waits.next_look(now_ns)
         if due:
             self._arm(due)

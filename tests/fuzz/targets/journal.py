@@ -65,7 +65,7 @@ def _made() -> tuple[Directory, Written, Replayed]:
     """A store as a broker leaves it that was killed: a few groups of messages, some gone again."""
     folder = Path(tempfile.mkdtemp(prefix="sluice-fuzz-"))
     store = DiskStore.open(folder, file_bytes=1 << 20)
-    shelf = store.shelve("orders", b"{}")
+    shelf = store.open_log("orders", b"{}")
     for number in range(1, GROUPS + 1):
         for each in range(3):
             shelf.append(number * 3 + each, DURABLE, 0, 0, b"\x00\x53\x77\xa1\x04body" * number)
