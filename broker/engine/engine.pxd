@@ -3,9 +3,11 @@ cimport cython
 from broker cimport constants
 from broker.flow.gate cimport Gate
 from broker.flow.ledger cimport ProducerCredit, CreditAllocator, Port
+from broker.engine.credit cimport CreditDealer
 from broker.engine.node cimport Node
 from broker.engine.paging cimport Paging
 from broker.engine.durability cimport GroupCommit
+from broker.engine.turn cimport Turn
 from broker.queues.dispatch cimport Consumer, fair, fill, only
 from broker.queues.queue cimport Entry, Queue, Reader
 
@@ -14,23 +16,19 @@ cdef class Engine:
     cdef public dict nodes
     cdef public bint flow_control, winding_down
     cdef public long now_ns, sampled_ns
-    cdef public list dirty
-    cdef public dict timed_nodes
+    cdef public Turn turn
+    cdef public CreditDealer credit
     cdef public object on_gate, watch, emit
     cdef public GroupCommit storing
     cdef public str store_state
     cdef public Gate disk, memory, temp
-    cdef public long lend_ns, epoch_ns, entering_bytes
+    cdef public long epoch_ns
     cdef public set expiring, fading
-    cdef public dict borrowing, budgets_in_demand, wanted
-    cdef Node keeper
-    cdef Gate kept, contested
     cdef public list moves
     cdef public object find, large, origin, bridging
     cdef public Paging paging
     cdef public dict subscriptions
     cdef public list unfinished, changed_nodes, overdue
-    cdef public long sharers_turn
 
     @cython.locals(size=long, verdict=long, code=long)
     cpdef long arrive(self, Node node, ProducerCredit account, bytes data, long bits, bint settled) except -1
@@ -45,7 +43,7 @@ cdef class Engine:
     cdef object _take_back(self, Node node, Entry entry)
     cpdef object mark_dirty(self, Node node)
     cpdef object begin_turn(self, long now_ns)
-    @cython.locals(node=Node, nodes=list, sharing=list, queue=Queue)
+    @cython.locals(node=Node, nodes=list, sharing=list, queue=Queue, credit=CreditDealer)
     cpdef object end_turn(self)
     @cython.locals(node=Node, earliest=long, due=long, behind=bint)
     cpdef long next_deadline(self) except -1
@@ -113,37 +111,10 @@ cdef class Engine:
     cdef object _look_for_unfinished(self, Node node)
     @cython.locals(owner=Node)
     cpdef object overpromise(self, Node node)
-    @cython.locals(ledger=CreditAllocator)
-    cdef list _add_sharer(self, list sharing, Node node)
-    @cython.locals(node=Node, ledger=CreditAllocator, before=long)
-    cdef object _deal_in_turn(self, list sharing)
-    cpdef long _rank(self, Node node) except? -1
-    @cython.locals(part=Node, taken=long)
-    cdef long _taken(self, Node node, Gate budget) except -1
-    @cython.locals(gate=Gate)
-    cdef object _pass_over(self, Node node)
-    cdef bint _goes_on_keeping(self, Node node) except -1
-    @cython.locals(keeper=Node)
-    cdef bint _leaves_room(self, Node node) except -1
-    cdef bint _comes_before(self, Node node, Gate budget, Node keeper) except -1
-    cdef long _goal(self, Node node, Gate budget) except -1
-    @cython.locals(account=ProducerCredit, gate=Gate, size=long, taken=long)
-    cdef Gate _short_for(self, CreditAllocator ledger)
-    @cython.locals(ledger=CreditAllocator)
-    cdef object _deal(self, Node node)
     @cython.locals(node=Node, ledger=CreditAllocator, due=long, behind=bint)
     cdef object _wake_timed_nodes(self)
-    @cython.locals(account=ProducerCredit, size=long, taken=long, gate=Gate)
-    cdef object _want(self, CreditAllocator ledger)
-    @cython.locals(account=ProducerCredit, taken=long)
-    cdef object _want_entry(self, CreditAllocator ledger)
-    cdef bint _is_looking(self) except -1
-    cdef bint _has_room(self) except -1
-    @cython.locals(gate=Gate, node=Node, idle=bint)
+    @cython.locals(gate=Gate)
     cdef object _look_at_budgets(self)
-    cdef object _serve_scarce(self, bint idle)
-    @cython.locals(each=Node, gate=Gate, ledger=CreditAllocator, size=long)
-    cdef list _lenders(self, Node node)
     cdef object _refuse_overdue(self, Node node)
     @cython.locals(gate=Gate, owner=Node)
     cpdef object gate_changed(self, Node node)

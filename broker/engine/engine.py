@@ -7,17 +7,18 @@ here knows a socket; links are ports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from broker import constants
 from broker.codec import message
 from broker.codec.bodyscan import body_start
 from broker.engine.bridges import Bridges
+from broker.engine.credit import CreditDealer
 from broker.engine.durability import GroupCommit, Waiter
 from broker.engine.large import Body, BodyRelease, LargeMessages, dress, note_key, note_value
 from broker.engine.node import Node
-from broker.engine.paging import Paging, memory_of
+from broker.engine.paging import Paging
 from broker.engine.transfer import (
     BODY_LOST,
     EXPIRED,
@@ -28,14 +29,12 @@ from broker.engine.transfer import (
     MoveTransfer,
     Transfer,
 )
+from broker.engine.turn import Turn
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.flow.gate import Gate
 from broker.flow.ledger import (
     IDLE_NS,
-    PATIENCE,
     ConnectionBudget,
-    CreditAllocator,
-    Level,
     Port,
     ProducerCredit,
 )
@@ -70,12 +69,6 @@ SECOND_NS = 1_000_000_000
 # How long a message waits at a node that rejects where only others' credit is in its way: until what they
 # used last is idle, and once more for the look at it.
 LENDING_NS = 2 * IDLE_NS
-# How long room of a budget is kept for a node that was passed over, and how often at most.
-KEEP_NS = 100_000_000
-KEEP_EVERY_NS = 1_000_000_000
-# How long a node may get no room of a budget beside others that have less of it.
-OVERDUE_NS = 1_000_000_000
-
 # The store's note of a node whose messages may have been sent: any of them, or those up to a number.
 SENT = "sent/"
 SENT_ANY = b"*"
@@ -102,8 +95,7 @@ class Engine:
         self.nodes: dict[str, Node] = {}
         self.flow_control = flow_control
         self.now_ns = 0
-        self.dirty: list[Node] = []
-        self.timed_nodes: dict[Node, None] = {}
+        self.turn = Turn()
         self.on_gate: Callable[[Node, int], None] | None = None
         self.watch: Callable[[], None] | None = None
         self.changed_nodes: list[Node] = []
@@ -114,23 +106,7 @@ class Engine:
         self.store_state = WRITING
         self.disk = Gate("store_limit")
         self.memory = Gate("memory_limit")
-        # Budgets somebody waits for, with the least room that would serve one who does.
-        self.wanted: dict[Gate, int] = {}
-        # The budget that somebody waited for and that has room in this turn.
-        self.contested: Gate | None = None
-        # The node that has room of a budget kept for it, and that budget.
-        self.keeper: Node | None = None
-        self.kept = self.memory
-        # The least that a parked message would take in memory, where memory alone keeps it out; 0 for none.
-        self.entering_bytes = 0
-        # When idle credit is next looked for over several nodes; 0 would be never.
-        self.lend_ns = 1
-        # Connections some of whose producers wait for their own budget; like the others a set that keeps
-        # its order, for turns are taken in it.
-        self.budgets_in_demand: dict[ConnectionBudget, None] = {}
-        # Nodes whose producers wait for room that those of other nodes hold.
-        self.borrowing: dict[Node, None] = {}
-        self.sharers_turn = 0
+        self.temp = Gate("temp_limit")
         # The wall clock at monotonic zero, as it was when the broker started: a clock that is set
         # later doesn't make messages expire.
         self.epoch_ns = 0
@@ -141,7 +117,6 @@ class Engine:
         # What is to be a dead letter at the next turn, and why: it expired while it was on its way to another
         # node that didn't take it, or survived without its body.
         self.overdue: list[tuple[Node, Entry, str]] = []
-        self.temp = Gate("temp_limit")
         self.paging = Paging(self)
         self.find: Callable[[str], Node] = self.node
         self.unfinished: list[Node] = []
@@ -150,6 +125,8 @@ class Engine:
         self.origin: object = None
         self.large = LargeMessages(self.memory, self.temp, self.disk)
         self.bridging = Bridges(self)
+        budgets = (self.memory, self.disk, self.temp)
+        self.credit = CreditDealer(self.turn, budgets, self.storing, self.bridging.all, self.bridging.rivals)
 
     # --- the message path
 
@@ -361,9 +338,7 @@ class Engine:
 
     def mark_dirty(self, node: Node) -> None:
         """The node has something to do at the end of this turn."""
-        if not node.dirty:
-            node.dirty = True
-            self.dirty.append(node)
+        self.turn.mark_dirty(node)
 
     def mark_dirty_later(self, node: Node) -> None:
         """The node has something to do in the next turn: this one has done its part."""
@@ -372,22 +347,22 @@ class Engine:
 
     def begin_turn(self, now_ns: int) -> None:
         """All that is reported until ``end_turn`` happened at ``now_ns``."""
-        self.now_ns = now_ns
-        if self.timed_nodes:
+        self.now_ns = self.turn.now_ns = now_ns
+        if self.credit.timed_nodes:
             self._wake_timed_nodes()
         if self.expiring:
             self._expire()
         if self.overdue:
             self._dead_letter_overdue()
-        if self._is_looking() and now_ns >= self.lend_ns:
+        if self.credit.is_waited_for() and now_ns >= self.credit.lend_ns:
             self._look_at_budgets()
 
     def end_turn(self) -> None:
         """Dispatch what is ready, then deal out room; admitted messages are dispatched as well."""
         self._look_at_budgets()
-        while self.dirty:
-            nodes = self.dirty
-            self.dirty = []
+        credit = self.credit
+        while self.turn.dirty:
+            nodes = self.turn.take_dirty()
             sharing = None
             for node in nodes:
                 node.dirty = False
@@ -404,13 +379,13 @@ class Engine:
                     self._show(node)
                 if node.spool is not None:
                     self.paging.look(node)
-                if node.topics or node.shared > 0 or node in self.timed_nodes:
-                    sharing = self._add_sharer(sharing, node)
+                if node.topics or node.shared > 0 or node in credit.timed_nodes:
+                    sharing = credit.add_sharer(sharing, node)
                 else:
-                    self._deal(node)
+                    credit.deal(node)
             if sharing is not None:
-                self._deal_in_turn(sharing)
-        self.contested = None
+                credit.deal_in_turn(sharing)
+        credit.contested = None
         if self.paging.scans.asked:
             self.paging.scans.read()
         if self.unfinished:
@@ -421,7 +396,7 @@ class Engine:
 
     def recover(self) -> None:
         """After ``end_turn`` raised: every node may be touched again; the next turn goes on."""
-        self.dirty = []
+        self.turn.take_dirty()
         for node in self.every_node():
             node.dirty = False
 
@@ -429,13 +404,13 @@ class Engine:
         """When a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
         if self.overdue:
             return 1
-        earliest = self.lend_ns if self._is_looking() else 0
+        earliest = self.credit.lend_ns if self.credit.is_waited_for() else 0
         for node in self.expiring:
             due = _expiry_of(node).next_deadline()
             if due and (earliest == 0 or due < earliest):
                 earliest = due
         behind = self.storing is not None and self.storing.behind
-        for node in self.timed_nodes:
+        for node in self.credit.timed_nodes:
             # Nothing is dealt while too much waits for the disk; attend_store says when it is over.
             due = 0 if behind and node.shelf is not None else node.ledger.next_deadline()
             if node.refuse_ns and (due == 0 or node.refuse_ns < due):
@@ -443,10 +418,6 @@ class Engine:
             if due and (earliest == 0 or due < earliest):
                 earliest = due
         return earliest
-
-    def _is_looking(self) -> bool:
-        """Whether somebody waits for room that producers of other nodes may hold in vain."""
-        return bool(self.wanted or self.entering_bytes or self.borrowing or self.budgets_in_demand)
 
     def _arrive_unpromised(
         self, node: Node, account: ProducerCredit, data: bytes, bits: int, settled: bool, size: int
@@ -514,13 +485,13 @@ class Engine:
         account.park(message, size, self.now_ns, patient)
         node.parked += 1
         if account.budget is not None:
-            self.budgets_in_demand[account.budget] = None
+            self.credit.budgets_in_demand[account.budget] = None
         if node.park_timeout_ns and not patient:
             node.timed_parked.add(account)
             due_ns = self.now_ns + node.park_timeout_ns
             if node.refuse_ns == 0 or due_ns < node.refuse_ns:
                 node.refuse_ns = due_ns
-        self.timed_nodes[node] = None
+        self.credit.timed_nodes[node] = None
         self.mark_dirty(node)
 
     def _publish(self, topic: Node, data: bytes, bits: int) -> int:
@@ -870,165 +841,8 @@ class Engine:
                 self.mark_dirty_later(node)
                 return
 
-    def _add_sharer(self, sharing: list[Node] | None, node: Node) -> list[Node] | None:
-        """Those of a turn that share a gate with others, and for whom there is something to do."""
-        ledger = node.ledger
-        if not (ledger.line or ledger.rest or ledger.overpromised):
-            return sharing
-        if sharing is None:
-            return [node]
-        sharing.append(node)
-        return sharing
-
-    def _deal_in_turn(self, sharing: list[Node]) -> None:
-        """Whoever is dealt first may take all there is: who went longest without is (FLOW §2 rule 4).
-
-        Where a budget is short it is who has the least of it, so that the room comes to be shared max-min
-        fair; but whoever got none for ``OVERDUE_NS`` is before those.
-        """
-        if len(sharing) > 1:
-            sharing.sort(key=_served)
-            if self.contested is not None:
-                sharing.sort(key=self._rank)
-        if self.keeper is not None and not self._goes_on_keeping(self.keeper):
-            self.keeper = None
-        for node in sharing:
-            ledger = node.ledger
-            if ledger.line and self._leaves_room(node):
-                ledger.wait_its_turn(self.now_ns)
-                self.timed_nodes[node] = None
-                self._want(ledger)
-                continue
-            before = ledger.promised_msgs - ledger.parked_msgs
-            self._deal(node)
-            if ledger.promised_msgs - ledger.parked_msgs > before:
-                self.sharers_turn += 1
-                node.served = self.sharers_turn
-                node.served_ns = self.now_ns
-                node.passed_over = 0
-                node.kept_ns = 0
-                if self.keeper is node:
-                    self.keeper = None
-            elif ledger.line:
-                self._pass_over(node)
-
-    def _rank(self, node: Node) -> int:
-        """Who has least of the budget that has room again is first, but for those overdue."""
-        if self.now_ns - node.served_ns > OVERDUE_NS or self.contested is None:
-            return -1
-        return self._taken(node, self.contested)
-
-    def _taken(self, node: Node, budget: Gate) -> int:
-        """What messages and promises of a node take of a budget, in bytes."""
-        taken = 0
-        for part in node.subscriptions if node.is_topic else (node,):
-            taken += memory_of(part) if budget is self.memory else part.gate.depth_bytes
-            taken += part.gate.promised_bytes
-        return taken
-
-    def _leaves_room(self, node: Node) -> bool:
-        """Whether room of a budget is kept for another: it is owed to who would have less of it than this
-        node even then; to any other for ``KEEP_NS``, for all it needs may never come.
-        """
-        keeper = self.keeper
-        if keeper is None or keeper is node:
-            return False
-        if node.ledger.takes(self.kept, node.ledger.line[0].reserve_bytes) == 0:
-            return False
-        if self.now_ns - keeper.kept_ns < KEEP_NS:
-            return True
-        return self._taken(node, self.kept) > self._goal(keeper, self.kept)
-
-    def _pass_over(self, node: Node) -> None:
-        """A node that needs room of a budget got none. Where others took each crumb that came free, and its
-        messages are larger than theirs, they leave it what comes.
-        """
-        gate = self._short_for(node.ledger)
-        if gate is None:
-            return
-        node.passed_over += 1
-        if node.passed_over <= PATIENCE:
-            return
-        if self.keeper is None or self._comes_before(node, gate, self.keeper):
-            self.keeper = node
-            self.kept = gate
-        if node is self.keeper and self.now_ns - node.kept_ns >= KEEP_EVERY_NS:
-            node.kept_ns = self.now_ns
-
-    def _comes_before(self, node: Node, budget: Gate, keeper: Node) -> bool:
-        """Whether it would have less than the one that room is kept for now, whose time isn't running."""
-        if self.now_ns - keeper.kept_ns < KEEP_NS:
-            return False
-        return self._goal(node, budget) < self._goal(keeper, self.kept)
-
-    def _goes_on_keeping(self, node: Node) -> bool:
-        return bool(node.ledger.line) and not node.deleted and self._short_for(node.ledger) is self.kept
-
-    def _goal(self, node: Node, budget: Gate) -> int:
-        """What it will take of a budget once it has room for its next message."""
-        return self._taken(node, budget) + node.ledger.takes(budget, node.ledger.line[0].reserve_bytes)
-
-    def _short_for(self, ledger: CreditAllocator) -> Gate | None:
-        """The budget without room for what comes next, where the node's own threshold has some."""
-        account = ledger.line[0]
-        size = account.reserve_bytes
-        if account.parked or ledger.gate.room(size) == 0:
-            return None
-        for gate in (self.memory, self.disk, self.temp):
-            taken = ledger.takes(gate, size)
-            if taken > 0 and gate.room(taken) == 0:
-                return gate
-        return None
-
-    def _deal(self, node: Node) -> None:
-        ledger = node.ledger
-        if ledger.line or ledger.rest or ledger.overpromised:
-            if node.shelf is not None and self.storing is not None and self.storing.behind:
-                self.timed_nodes[node] = None
-                return
-            ledger.settle_turn(self.now_ns)
-            if ledger.budgets_in_demand:
-                self.budgets_in_demand.update(dict.fromkeys(ledger.budgets_in_demand))
-                ledger.budgets_in_demand.clear()
-            if ledger.line or ledger.rest:
-                self.timed_nodes[node] = None
-            if ledger.line:
-                self._want(ledger)
-                # Nothing more than this for a queue of its own (bench: one queue, many blocked producers).
-                if (node.topics or node.shared > 0 or self.bridging.all) and self._lenders(node):
-                    self.borrowing[node] = None
-
-    def _want(self, ledger: CreditAllocator) -> None:
-        """Somebody waits: where a budget has no room for what comes next, it is looked at in every turn."""
-        account = ledger.line[0]
-        size = account.parked[0][1] if account.parked else account.reserve_bytes
-        for gate in (self.memory, self.disk, self.temp):
-            if account.parked and gate is self.memory:
-                continue
-            taken = ledger.takes(gate, size)
-            if taken > 0 and gate.room(taken) == 0:
-                self.wanted[gate] = min(taken, self.wanted.get(gate, taken))
-                gate.wanted = True
-        if ledger.parked_msgs > 0:
-            self._want_entry(ledger)
-
-    def _want_entry(self, ledger: CreditAllocator) -> None:
-        """What is parked is in memory already, and may be all there is room for: that isn't in its way."""
-        for account in ledger.line:
-            if account.parked:
-                taken = ledger.takes(self.memory, account.parked[0][1])
-                if taken > 0 and not self.memory.takes_parked(taken):
-                    self.entering_bytes = min(taken, self.entering_bytes or taken)
-                return
-
     def _look_at_budgets(self) -> None:
-        """Budgets are shared by nodes that don't know of each other: who waits for one is woken here.
-
-        1. Nodes that page make room where memory gets short.
-        2. A budget that was overdrawn closes, one that has drained opens.
-        3. Once one that is waited for has room for the smallest message, every restless node is dealt.
-        4. Until then idle links of all nodes lose their credit (FLOW §2 rule 5 across nodes).
-        """
+        """Page where memory gets short, open and close budgets, and wake nodes that wait for one."""
         if self.paging.nodes:
             self.paging.make_room()
         for gate in (self.memory, self.disk, self.temp):
@@ -1036,126 +850,17 @@ class Engine:
                 self.now_ns
             ):
                 self.budget_changed(gate)
-        idle = self.now_ns >= self.lend_ns
-        if self.budgets_in_demand:
-            self._serve_scarce(idle)
-        if self.borrowing and idle:
-            self._borrow()
-        if not self.wanted and not self.entering_bytes:
-            return
-        if self._has_room():
-            for gate in self.wanted:
-                gate.wanted = False
-            self.contested = self.memory if self.memory in self.wanted else self.disk
-            self.wanted.clear()
-            self.entering_bytes = 0
-            for node in self.timed_nodes:
-                self.mark_dirty(node)
-        elif idle:
-            self.lend_ns = self.now_ns + IDLE_NS
-            nodes = list(self.nodes.values())
-            for gate in self._short_of():
-                room = max(gate.stop_bytes - gate.depth_bytes - gate.promised_bytes, 0)
-                self._lend(nodes, room, gate.stop_bytes, gate, self._spared(nodes, gate))
-
-    def _spared(self, nodes: list[Node], budget: Gate) -> set[Node]:
-        """Those that have less of a budget than any other node that waits for it, and so lend it nothing."""
-        waiting = [node for node in self.timed_nodes if node.ledger.line and node.ledger.takes(budget, 1) > 0]
-        least = sorted((self._taken(node, budget), number) for number, node in enumerate(waiting))[:2]
-        if not least:
-            return set()
-        neediest = waiting[least[0][1]]
-        others = least[1][0] if len(least) > 1 else 0
-        holding = [node for node in nodes if node.ledger.promised_msgs > 0]
-        return {
-            node
-            for node in holding
-            if self._taken(node, budget) < (others if node is neediest else least[0][0])
-        }
-
-    def _short_of(self) -> list[Gate]:
-        """The budgets that somebody waits for."""
-        short = list(self.wanted)
-        if self.entering_bytes and self.memory not in self.wanted:
-            short.append(self.memory)
-        return short
-
-    def _has_room(self) -> bool:
-        """Whether a budget that is waited for has room for the smallest message."""
-        if self.entering_bytes and self.memory.takes_parked(self.entering_bytes):
-            return True
-        return any(gate.room(size) > 0 for gate, size in self.wanted.items())
-
-    def _serve_scarce(self, idle: bool) -> None:
-        """Connections whose own budget was used up: who waits for it goes on, or borrows from idle links."""
-        if idle:
-            self.lend_ns = self.now_ns + IDLE_NS
-        for budget in list(self.budgets_in_demand):
-            changed = budget.lend(self.now_ns) if idle else []
-            changed += budget.serve(self.now_ns)
-            if not budget.budget_queue:
-                self.budgets_in_demand.pop(budget, None)
-            for account in changed:
-                if isinstance(account.place, Node):
-                    self.mark_dirty(account.place)
-
-    def _borrow(self) -> None:
-        """Nodes share the room of a queue, or of a subscription to several topics: what idle producers of one
-        hold in vain, those of another get (FLOW §2 rule 5 across nodes).
-        """
-        self.lend_ns = self.now_ns + IDLE_NS
-        for node in self.borrowing:
-            for gate, lenders in self._lenders(node):
-                whole = gate.stop_msgs if gate is not None else 0
-                self._lend([*lenders, node], 0, whole, None)
-            self.mark_dirty(node)
-        self.borrowing.clear()
-
-    def _lenders(self, node: Node) -> list[tuple[Gate | None, list[Node]]]:
-        """Whose producers may hold what this node's wait for, by the gate that has no room left for the first
-        in line. Nobody while one is closed: borrowing doesn't help, its opening wakes everybody.
-        """
-        found: list[tuple[Gate | None, list[Node]]] = []
-        if self.bridging.all:
-            rivals = self.bridging.rivals(node)
-            if rivals:
-                found.append((None, rivals))
-        ledger = node.ledger
-        if not ledger.line:
-            return found
-        size = ledger.line[0].reserve_bytes
-        for each in (node, *node.subscriptions):
-            gate = each.gate
-            if each.never_blocks_publishers or gate.room(size) > 0:
-                continue
-            if gate.closed:
-                return []
-            if gate.promised_msgs > ledger.promised_msgs:
-                owners = [owner for owner in each.owners() if owner is not node]
-                if owners:
-                    found.append((gate, owners))
-        return found
-
-    def _lend(
-        self, nodes: list[Node], room: int, whole: int, budget: Gate | None, spared: Collection[Node] = ()
-    ) -> None:
-        """Take back what their idle links hold beyond their share; those that never used any rest, and are
-        asked again from time to time. Those that are ``spared`` lose only what is held in vain.
-        """
-        accounts = [account for node in nodes for account in node.ledger.accounts]
-        shares = Level(accounts, room, whole, self.now_ns, budget)
-        for node in nodes:
-            if node.ledger.lend(self.now_ns, shares, node in spared) > 0:
-                self.timed_nodes[node] = None
+        if self.credit.is_waited_for():
+            self.credit.look_at_budgets(self.nodes.values())
 
     def _wake_timed_nodes(self) -> None:
         behind = self.storing is not None and self.storing.behind
-        for node in list(self.timed_nodes):
+        for node in list(self.credit.timed_nodes):
             ledger = node.ledger
             if node.refuse_ns and node.refuse_ns <= self.now_ns:
                 self._refuse_overdue(node)
             if not ledger.line and not ledger.rest and not node.refuse_ns:
-                self.timed_nodes.pop(node, None)
+                self.credit.timed_nodes.pop(node, None)
                 continue
             due = 0 if behind and node.shelf is not None else ledger.next_deadline()
             if due and due <= self.now_ns:
@@ -1270,7 +975,7 @@ class Engine:
         for node in self.storing.attend():
             self.mark_dirty(node)
         if was_behind and not self.storing.behind:
-            for node in self.timed_nodes:
+            for node in self.credit.timed_nodes:
                 self.mark_dirty(node)
         store = self.storing.store
         if self.store_state != store.state:
@@ -1631,7 +1336,7 @@ class Engine:
         self._release_memory(node)
         self._end_passages(node)
         node.queue.clear()
-        self.timed_nodes.pop(node, None)
+        self.credit.timed_nodes.pop(node, None)
         self._links_changed(node)
         return node
 
@@ -1741,7 +1446,7 @@ class Engine:
         for gate, limit in limits:
             # Who waits for a budget goes on when a twentieth is free, not at every message that leaves.
             gate.configure(0, 0, limit, limit - limit // 20, 0, self.now_ns)
-        self.wanted = dict.fromkeys((self.memory, self.disk, self.temp), 1)
+        self.credit.wanted = dict.fromkeys((self.memory, self.disk, self.temp), 1)
 
     def note(self, key: str, value: bytes) -> None:
         """Keep a small fact across restarts; empty bytes take it away. Nothing without a store."""
@@ -1913,10 +1618,6 @@ def _would_never_block(node: Node, settings: NodeSettings) -> bool:
 
 def _untold(kind: str, node: Node | None, fields: Mapping[str, object]) -> None:
     """Nobody listens to events."""
-
-
-def _served(node: Node) -> int:
-    return node.served
 
 
 def _expiry_of(node: Node) -> Expiry:

@@ -1,6 +1,7 @@
 cimport cython
 
 from broker cimport constants
+from broker.engine.spool cimport Spool
 from broker.flow.gate cimport Gate
 from broker.flow.ledger cimport CreditAllocator
 from broker.queues.queue cimport Queue
@@ -39,3 +40,6 @@ cdef class Node:
     cdef public double rate_in, rate_out
 
     cpdef long mean_bytes(self)
+
+@cython.locals(spool=Spool, msgs=long, nbytes=long)
+cpdef long memory_of(Node node)

@@ -176,3 +176,13 @@ class Node:
         if self.is_subscription:
             return [*self.topics, *self.bridge_sources]
         return [self, *self.topics, *self.bridge_sources]
+
+
+def memory_of(node: Node) -> int:
+    """Return the bytes that the node's messages take in memory, each with ``HELD_BYTES`` for its place."""
+    spool = node.spool
+    msgs, nbytes = node.gate.depth_msgs, node.gate.depth_bytes
+    if spool is not None:
+        msgs -= spool.count
+        nbytes -= spool.nbytes
+    return nbytes - node.file_bytes + constants.HELD_BYTES * msgs

@@ -1,7 +1,7 @@
 cimport cython
 
 from broker.flow.gate cimport Gate
-from broker.engine.node cimport Node
+from broker.engine.node cimport Node, memory_of
 from broker.queues.queue cimport Entry
 from broker.engine.spool cimport Run, Spool
 
@@ -24,6 +24,4 @@ cdef class Paging:
                    data=bytes, reason=str, entry=Entry, near=Entry)
     cpdef object _loaded(self, Node node, Run run, list messages)
 
-@cython.locals(spool=Spool, msgs=long, nbytes=long)
-cpdef long memory_of(Node node)
 cdef bint _letters_wait(Node node) except -1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker import constants
 from broker.engine.large import dress
+from broker.engine.node import Node, memory_of
 from broker.engine.scan import Scans
 from broker.engine.spool import READ_AHEAD_BYTES, Message, PagerPort, Run, Spool, put_back
 from broker.engine.transfer import BODY_LOST, EXPIRED, MOVE_WINDOW
@@ -17,7 +18,6 @@ from broker.store.port import LARGE, REDELIVERED, UNSURE
 
 if TYPE_CHECKING:
     from broker.engine.engine import Engine
-    from broker.engine.node import Node
     from broker.queues.queue import Entry
 
 # Memory that may be held before paging begins, of a paging node's limit and of the broker's, and how
@@ -278,16 +278,6 @@ class Paging:
         """A run takes room on disk, or gives it back; recovered ones never took any."""
         self._temp.depth_bytes += nbytes
         self._temp.depth_msgs += (nbytes > 0) - (nbytes < 0)
-
-
-def memory_of(node: Node) -> int:
-    """What the node's messages take in memory."""
-    spool = node.spool
-    msgs, nbytes = node.gate.depth_msgs, node.gate.depth_bytes
-    if spool is not None:
-        msgs -= spool.count
-        nbytes -= spool.nbytes
-    return nbytes - node.file_bytes + constants.HELD_BYTES * msgs
 
 
 def _letters_wait(node: Node) -> bool:

@@ -189,7 +189,7 @@ class Tree:
             assert budget.gate.promised_bytes == sum(a.outstanding * held(a) for a in mine)
             assert budget.gate.depth_bytes == sum(len(a.parked) * HELD for a in mine)
             assert {a for a in mine if a.waits_for_budget} == set(budget.budget_queue)
-            assert not budget.budget_queue or budget in self.engine.budgets_in_demand
+            assert not budget.budget_queue or budget in self.engine.credit.budgets_in_demand
         for account in accounts:
             assert account.granted == account.used + account.withdrawn + account.outstanding
             assert not (account.waits_for_budget and account.waiting)

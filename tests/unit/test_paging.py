@@ -15,8 +15,8 @@ from broker.codec import message
 from broker.config.thresholds import BrokerDefaults, resolve
 from broker.engine import spool as spool_room
 from broker.engine.engine import Engine
-from broker.engine.node import Node
-from broker.engine.paging import PAGE_PERCENT, memory_of
+from broker.engine.node import Node, memory_of
+from broker.engine.paging import PAGE_PERCENT
 from broker.flow.ledger import Port
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry

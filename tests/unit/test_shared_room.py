@@ -162,5 +162,5 @@ def test_a_queue_of_its_own_borrows_from_nobody() -> None:
     node = world.queue("q", flow_stop_count=10)
     world.producer(node)
     world.producer(node, "s2")
-    assert not world.engine.borrowing
+    assert not world.engine.credit.borrowing
     assert world.engine.next_deadline() - world.engine.now_ns <= IDLE_NS < SECOND

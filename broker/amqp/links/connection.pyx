@@ -860,7 +860,7 @@ cdef class ProducerLink(Port):
             if self.connection.budget is not None:
                 self.connection.budget.hold(0, pending)
                 self.connection.budget.trim(self.engine.now_ns)
-                self.engine.budgets_in_demand[self.connection.budget] = None
+                self.engine.credit.budgets_in_demand[self.connection.budget] = None
             if self.engine.memory.stop_bytes and self.engine.memory.depth_bytes > self.engine.memory.stop_bytes:
                 # Nothing else bounds messages that never end.
                 self.fail("amqp:resource-limit-exceeded", "the broker's memory_limit leaves no room for the rest")

@@ -218,7 +218,7 @@ class Reactor:
         for fd, mask in ready:
             self._on_ready(fd, mask, now_ns)
             # Dispatched while it is in the processor's cache (bench: 4+4).
-            if self.engine.dirty or self.container.turns:
+            if self.engine.turn.dirty or self.container.turns:
                 self._end_turn()
         if self._inbox:
             self._run_inbox()
@@ -243,7 +243,7 @@ class Reactor:
 
     def _timeout(self) -> float:
         container = self.container
-        if self.engine.dirty or container.to_flush or container.turns or self._hungry:
+        if self.engine.turn.dirty or container.to_flush or container.turns or self._hungry:
             return 0.0
         if self.lane.waiting or container.requests or container.parting:
             now_ns = time.monotonic_ns()
@@ -434,7 +434,7 @@ class Reactor:
         """Dispatch and flush until nothing is left to do, or for ``ROUNDS``, then the next turn goes on."""
         container = self.container
         for _ in range(ROUNDS):
-            if self.engine.dirty or container.turns:
+            if self.engine.turn.dirty or container.turns:
                 self._end_turn()
             if container.answers:
                 self._answer()
