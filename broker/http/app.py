@@ -25,7 +25,7 @@ from broker.http.api import application as api
 from broker.http.api.context import RequestContext
 from broker.http.api.guard import READS, Guard
 from broker.http.metrics import metrics
-from broker.http.server import files, head_checks, server
+from broker.http.server import files, head_checks, limits
 from broker.http.server.authenticator import CALLER, NOBODY, HttpAuthenticator, Rejected, address_of, peer_of
 from broker.http.server.calls import Ask
 from broker.http.server.cpu_share import CpuShare
@@ -33,6 +33,7 @@ from broker.http.server.request_queue import RequestQueue
 from broker.http.server.request_rate import RequestRate
 from broker.http.server.stats import HttpCounts
 from broker.http.server.threads import Threads
+from broker.http.server.types import Operate
 from broker.http.server.websocket_handshake import is_of_this_machine
 from broker.loggers import SOMEBODY, about
 from broker.manage.survey import SurveyResult
@@ -61,7 +62,7 @@ def application(
     ask: Ask,
     survey: Callable[[], SurveyResult],
     readiness: Callable[[], str],
-    operate: server.Operate | None = None,
+    operate: Operate | None = None,
     tally: HttpCounts | None = None,
     share: CpuShare | None = None,
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
@@ -230,7 +231,7 @@ class _Guarded:
         while wait_ns := self._pace.wait_ns(address_of(scope), time.monotonic_ns()):
             self._tally.held_up += 1
             await asyncio.sleep(wait_ns / 1e9)
-        if fault is None and self._busy >= server.MOST_CLIENTS and scope["path"] not in URGENT:
+        if fault is None and self._busy >= limits.MOST_CLIENTS and scope["path"] not in URGENT:
             fault = 503, "too many requests are being answered"
         self._busy += 1
         try:

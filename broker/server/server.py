@@ -38,7 +38,8 @@ from broker.errors import ConfigError, OperatorError, Problem
 from broker.forwarding.runner import Forwarding
 from broker.http.server.access import Access, Rates
 from broker.http.server.cpu_share import CpuShare
-from broker.http.server.server import HttpServer, Operate, Secured
+from broker.http.server.server import HttpServer
+from broker.http.server.types import Operate, Secured
 from broker.http.server.websocket_handshake import WebSocketHandshake
 from broker.loggers import ROOT
 from broker.manage import calls

@@ -15,8 +15,9 @@ import pytest
 from starlette.types import Message
 
 from broker.http.api import live
-from broker.http.server import server as server_module
-from broker.http.server.server import HttpServer, Operate
+from broker.http.server import limits
+from broker.http.server.server import HttpServer
+from broker.http.server.types import Operate
 from tests.unit.manage_world import World, finished
 from tests.wire.conftest import wait_until
 
@@ -53,8 +54,8 @@ def server(reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpSe
     monkeypatch.setattr(live, "INTERVAL_S", 0.05)
     monkeypatch.setattr(live, "FRESH_S", 0.04)
     # Nobody is cut off for asking slowly, unless a test says so.
-    monkeypatch.setattr(server_module, "REQUEST_S", 10 * WAIT_S)
-    monkeypatch.setattr(server_module, "PAUSE_S", 10 * WAIT_S)
+    monkeypatch.setattr(limits, "REQUEST_S", 10 * WAIT_S)
+    monkeypatch.setattr(limits, "PAUSE_S", 10 * WAIT_S)
     world = World()
     world.queue("orders")
     found = HttpServer(
@@ -93,8 +94,8 @@ class Watcher:
 def test_they_go_on_longer_than_any_other_answer_may_take(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "REQUEST_S", 0.5)
-    monkeypatch.setattr(server_module, "PAUSE_S", 0.4)
+    monkeypatch.setattr(limits, "REQUEST_S", 0.5)
+    monkeypatch.setattr(limits, "PAUSE_S", 0.4)
     watcher = _let_in(server)
     # A second: twice the time for an answer.
     for _ in range(20):

@@ -16,6 +16,7 @@ from typing import TypeVar
 import pytest
 
 from broker.errors import OperatorError
+from broker.http.server import limits
 from broker.http.server import server as module
 from broker.http.server.server import HttpServer
 from broker.manage.survey import SurveyResult
@@ -49,7 +50,7 @@ def reactor() -> Reactor:
 def server(reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     """Nobody is cut off for being slow, or loses its place, unless a test says so."""
     for name in ("REQUEST_S", "PAUSE_S", "GRACE_S"):
-        monkeypatch.setattr(module, name, 10 * WAIT_S)
+        monkeypatch.setattr(limits, name, 10 * WAIT_S)
     world = World()
     world.queue("orders")
     found = HttpServer("127.0.0.1", 0, reactor.ask, lambda: reactor.ask(world.survey), lambda: reactor.reason)
@@ -159,7 +160,7 @@ def test_what_is_no_request_of_ours_is_refused(server: HttpServer, request_: byt
 
 
 def test_a_client_that_dawdles_is_cut_off(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REQUEST_S", 0.2)
+    monkeypatch.setattr(limits, "REQUEST_S", 0.2)
     assert raw(server, b"GET /healthz HTTP/1.0\r\nSlow: ") == b""
 
 
@@ -169,8 +170,8 @@ def test_a_client_that_dawdles_is_cut_off(server: HttpServer, monkeypatch: pytes
 def test_the_time_that_the_broker_takes_for_an_answer_is_not_the_clients(
     request_: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "REQUEST_S", 0.2)
-    monkeypatch.setattr(module, "PAUSE_S", 0.1)
+    monkeypatch.setattr(limits, "REQUEST_S", 0.2)
+    monkeypatch.setattr(limits, "PAUSE_S", 0.1)
 
     def ask(question: Callable[[], Answer]) -> Answer:
         time.sleep(1.0)
@@ -186,7 +187,7 @@ def test_the_time_that_the_broker_takes_for_an_answer_is_not_the_clients(
 
 def test_a_client_that_takes_no_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end of the connection is reset by what it sends after that."""
-    monkeypatch.setattr(module, "REQUEST_S", 0.2)
+    monkeypatch.setattr(limits, "REQUEST_S", 0.2)
     world = World()
     for number in range(5_000):
         world.queue(f"queue.that.has.a.long.name.{number}")
@@ -203,7 +204,7 @@ def test_a_client_that_takes_no_answer_is_cut_off(monkeypatch: pytest.MonkeyPatc
 
 def test_one_client_too_many_is_turned_away(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is being answered keeps its place."""
-    monkeypatch.setattr(module, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 1)
     asked, answer = threading.Event(), threading.Event()
 
     def ask(question: Callable[[], Answer]) -> Answer:
@@ -226,7 +227,7 @@ def test_half_a_request_makes_room_for_a_whole_one(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The oldest first: whoever came last keeps its place."""
-    monkeypatch.setattr(module, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 3)
     with ExitStack() as stack:
         halves = []
         for _ in range(3):
@@ -243,7 +244,7 @@ def test_half_a_request_makes_room_for_a_whole_one(
 def test_more_at_once_than_are_answered_is_told_when_to_come_back_but_probes_are_answered(
     reactor: Reactor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_CLIENTS", 2)
+    monkeypatch.setattr(limits, "MOST_CLIENTS", 2)
     surveying, go_on = threading.Semaphore(0), threading.Event()
 
     def survey() -> SurveyResult:

@@ -10,8 +10,9 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 
-from broker.http.server import server
+from broker.http.server import limits
 from broker.http.server.selector import ThrottledSelector
+from broker.http.server.types import Secured
 from broker.loggers import SOMEBODY, about
 
 log = logging.getLogger("sluice.http")
@@ -34,7 +35,7 @@ class Acceptor:
 
     def __init__(
         self,
-        secured: server.Secured | None,
+        secured: Secured | None,
         client: Callable[[], asyncio.Protocol],
         has_room: Callable[[str, int], bool],
         turnstile: ThrottledSelector,
@@ -104,7 +105,7 @@ class Acceptor:
                 self._client,
                 sock,
                 ssl=secured.context(),
-                ssl_handshake_timeout=server.PAUSE_S,
+                ssl_handshake_timeout=limits.PAUSE_S,
                 ssl_shutdown_timeout=GOODBYE_S,
             )
         except OSError as fault:

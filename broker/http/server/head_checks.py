@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from starlette.types import Scope
 
-from broker.http.server import server
+from broker.http.server import limits
 
 MOST_HEADERS = 100
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
@@ -18,7 +18,7 @@ def fault(scope: Scope) -> tuple[int, str] | None:
     """The status and the reason if a request is refused for its head; the connection ends with it."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     size = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(a) + len(b) + 4 for a, b in headers)
-    if len(headers) > MOST_HEADERS or size > server.LARGEST_HEAD:
+    if len(headers) > MOST_HEADERS or size > limits.LARGEST_HEAD:
         return 431, "the head is too large"
     if scope["http_version"] not in ("1.0", "1.1"):
         return 505, "version 1.1 is spoken here, and 1.0"

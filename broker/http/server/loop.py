@@ -24,11 +24,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from broker.config.networks import network_of
 from broker.http.api.live import ENDLESS
 from broker.http.app import PLAIN, common
-from broker.http.server import server
+from broker.http.server import limits
 from broker.http.server.acceptor import Acceptor
 from broker.http.server.cpu_share import CpuShare
 from broker.http.server.selector import ThrottledSelector, loop_factory
 from broker.http.server.stats import HttpCounts
+from broker.http.server.types import Secured
 from broker.http.server.websocket import Tunnel, address_of, socket_pair
 from broker.http.server.websocket_handshake import HandshakeRefusal, WebSocketHandshake
 from broker.loggers import about
@@ -47,7 +48,7 @@ def run(
     sock: socket.socket,
     wakes: Callable[[Callable[[], object]], bool],
     tally: HttpCounts,
-    secured: server.Secured | None = None,
+    secured: Secured | None = None,
     share: CpuShare | None = None,
 ) -> None:
     """Serve on a listening socket until what ``wakes`` was given is called."""
@@ -64,7 +65,7 @@ class _Config(uvicorn.Config):
         app: App,
         entrance: WebSocketHandshake | None,
         tally: HttpCounts,
-        secured: server.Secured | None,
+        secured: Secured | None,
         turnstile: ThrottledSelector,
     ) -> None:
         super().__init__(
@@ -80,8 +81,8 @@ class _Config(uvicorn.Config):
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            h11_max_incomplete_event_size=server.LARGEST_HEAD,
-            timeout_keep_alive=cast("int", server.PAUSE_S),
+            h11_max_incomplete_event_size=limits.LARGEST_HEAD,
+            timeout_keep_alive=cast("int", limits.PAUSE_S),
         )
         self.entrance = entrance
         self.secured = secured
@@ -96,7 +97,7 @@ class _Config(uvicorn.Config):
         """Whether one more client may come, beside those that are ``coming``. If all places are taken, one
         makes room: of those that may, the one that has had its place for longest.
         """
-        if len(self.clients) + coming < server.MOST_CONNECTIONS:
+        if len(self.clients) + coming < limits.MOST_CONNECTIONS:
             return True
         found = self._displaceable(address, now_s)
         if not found:
@@ -118,14 +119,14 @@ class _Config(uvicorn.Config):
         3. else those of an address that has nearly all places, for another's client.
         """
         awaited = [each for each in self.clients if each.is_awaited]
-        old = [each for each in awaited if now_s - each.since_s >= server.GRACE_S]
+        old = [each for each in awaited if now_s - each.since_s >= limits.GRACE_S]
         if old or not self.clients:
             return old
         if awaited:
             greedy = _most_of(awaited)[0]
             return [each for each in awaited if each.network == greedy]
         greedy, places = _most_of(self.clients)
-        if greedy == network_of(address) or places * 4 <= server.MOST_CONNECTIONS * 3:
+        if greedy == network_of(address) or places * 4 <= limits.MOST_CONNECTIONS * 3:
             return []
         return [each for each in self.clients if each.network == greedy]
 
@@ -176,7 +177,7 @@ class _Site(uvicorn.Server):
         await _turns()
         for client in list(self.config.clients):
             client.transport.abort()
-        deadline = loop.time() + server.GOODBYE_S
+        deadline = loop.time() + limits.GOODBYE_S
         while self.config.tunnels and loop.time() < deadline:
             await asyncio.sleep(0.01)
         for tunnel in list(self.config.tunnels):
@@ -245,12 +246,12 @@ class _Client(H11Protocol):
         """Bytes of a request."""
         if self._is_answered():
             self._thrown_away += len(data)
-            if self._thrown_away > server.LARGEST_REST:
+            if self._thrown_away > limits.LARGEST_REST:
                 self.transport.abort()
                 return
         self._begin()
         waiting = self.conn.their_state is h11.IDLE
-        if waiting and len(data) > server.LARGEST_HEAD and b"\r\n\r\n" not in data[: server.LARGEST_HEAD]:
+        if waiting and len(data) > limits.LARGEST_HEAD and b"\r\n\r\n" not in data[: limits.LARGEST_HEAD]:
             self.refuse(HandshakeRefusal(431, "the head is too large"))
             return
         super().data_received(data)
@@ -349,10 +350,10 @@ class _Client(H11Protocol):
         if self._deadline is None:
             self._set_deadline()
         _cancel(self._pause)
-        self._pause = self.loop.call_later(server.PAUSE_S, self.transport.abort)
+        self._pause = self.loop.call_later(limits.PAUSE_S, self.transport.abort)
 
     def _set_deadline(self) -> None:
-        self._deadline = self.loop.call_later(server.REQUEST_S, self._on_deadline)
+        self._deadline = self.loop.call_later(limits.REQUEST_S, self._on_deadline)
 
     def _on_deadline(self) -> None:
         """Cut off a client whose request isn't whole, or that takes no answer; the time that the broker needs

@@ -1,6 +1,6 @@
 """The HTTP port: what machines that watch ask for, and AMQP over WebSocket, in one thread of its own.
 
-This file opens the port and begins and ends the thread. What is served (``site``, ``app``, ``tunnel``) is
+This file opens the port and begins and ends the thread. What is served (``loop``, ``app``, ``websocket``) is
 imported in that thread, so that a broker need not wait for it before it takes AMQP clients.
 """
 
@@ -8,71 +8,29 @@ from __future__ import annotations
 
 import logging
 import socket
-import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib import import_module
-from typing import Any
 
 from broker.errors import OperatorError
-from broker.http.server.access import Access
-from broker.http.server.calls import Ask, AskInParts, asking, asking_in_parts
+from broker.http.server.calls import Ask, asking, asking_in_parts
 from broker.http.server.cpu_share import CpuShare
+from broker.http.server.types import Operate, Secured
 from broker.http.server.websocket_handshake import WebSocketHandshake
-from broker.manage.model import Model
 from broker.manage.survey import SurveyResult
 
 log = logging.getLogger("sluice.http")
 
-LARGEST_HEAD = 16 * 1024
-# Requests that are answered at once; a client that has become an AMQP connection counts there.
-MOST_CLIENTS = 32
-# Clients, most of which send half a request or none: such a one costs little, and makes room for others.
-MOST_CONNECTIONS = 256
-# How long a client may take for a whole request, and as long for the rest of an answer; how long for a pause
-# within a request or between two. The time that the broker takes for an answer doesn't count.
-REQUEST_S = 10.0
-PAUSE_S = 5.0
-# Of those that send no whole request, one that has had its place so long makes room first.
-GRACE_S = 1.0
-# Of a body whose request was refused already, this much is read and thrown away.
-LARGEST_REST = 4 << 20
-# How long a stop waits for clients of WebSocket to hear of it, and for the thread in all.
-GOODBYE_S = 1.0
+# How long a stop waits for the thread.
 STOP_S = 5.0
-
 BACKLOG = 1024
 # All that is loaded to serve, from the bottom up: a stop waits for one of them, a tenth of a second, at most.
 PARTS = (
     *("starlette.applications", "pydantic.fields", "uvicorn", "fastapi"),
     *("broker.http.api.nodes", "broker.http.api.application", "broker.http.app", "broker.http.server.loop"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Operate:
-    """What the API is to work on. Pages of ``origins`` may ask it beside the broker's own; ``access``: who
-    may ask.
-    """
-
-    model: Model
-    ask_in_parts: AskInParts
-    origins: tuple[str, ...] = ()
-    access: Access = field(default_factory=Access)
-
-
-@dataclass(frozen=True, slots=True)
-class Secured:
-    """TLS on the HTTP port. ``context``: that of the next client. ``user``: whom a certificate names,
-    empty for nobody; ``failed`` counts a handshake that failed and ``completed`` one that didn't.
-    """
-
-    context: Callable[[], ssl.SSLContext]
-    user: Callable[[dict[str, Any] | None], str]
-    completed: Callable[[str], None]
-    failed: Callable[[str], None]
 
 
 class HttpServer:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from broker.http.server import server
+from broker.http.server import limits
 from broker.http.server.cpu_share import CpuShare
 from broker.http.server.request_queue import RequestQueue
 
@@ -33,7 +33,7 @@ class Threads:
         """The function's result; TimeoutError where as many are busy as there may be clients. What is
         ``urgent`` costs next to nothing, doesn't wait, and has places of its own beside the others'.
         """
-        if self._busy >= server.MOST_CLIENTS * (2 if urgent else 1):
+        if self._busy >= limits.MOST_CLIENTS * (2 if urgent else 1):
             raise TimeoutError("too many answers are under way")
         self._busy += 1
         if not urgent:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from broker.http.server import limits, websocket
 from broker.http.server import server as server_module
-from broker.http.server import websocket
 from broker.http.server.server import HttpServer
 from broker.http.server.websocket_handshake import WebSocketHandshake
 from tests.unit.manage_world import World
@@ -59,8 +59,8 @@ def loop() -> Iterator[Loop]:
 @pytest.fixture
 def server(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     """Nobody is cut off for being slow, unless a test says so."""
-    monkeypatch.setattr(server_module, "REQUEST_S", 10 * WAIT_S)
-    monkeypatch.setattr(server_module, "PAUSE_S", 10 * WAIT_S)
+    monkeypatch.setattr(limits, "REQUEST_S", 10 * WAIT_S)
+    monkeypatch.setattr(limits, "PAUSE_S", 10 * WAIT_S)
     monkeypatch.setattr(websocket, "LINGER_S", 10 * WAIT_S)
     world = World()
     found = HttpServer(
