@@ -8,7 +8,7 @@ PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py
           selector.py filters.py)
 SOURCES := $(shell find broker pyspark_sluice -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: run flights install dev test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
+.PHONY: run flights install dev check test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
 
 run: install
 	$(BIN)/sluice serve
@@ -39,6 +39,10 @@ $(VENV)/.built: $(VENV)/.runtime $(SOURCES)
 $(VENV)/.dev: $(VENV)/.built requirements-dev.lock
 	$(PIP) install --require-hashes -r requirements-dev.lock
 	touch $@
+
+# After each edit: what is wrong is found in under two minutes, but for what needs a running broker.
+check: lint
+	$(BIN)/python -m pytest -q tests/unit tests/test_layers.py -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Tests mostly wait for brokers they started; files run beside each other. WORKERS=0 for one after another.
 # Those on Spark share one session, so they are one process of their own, behind the others; that needs Java.
