@@ -15,47 +15,18 @@ from broker import constants
 from broker.errors import ConflictError, OperatorError
 
 if TYPE_CHECKING:
-    from broker.engine.engine import Engine
-    from broker.engine.node import Node
+    from broker.engine.node import Bridge, Node, bridge_name
+    from broker.engine.ports import BridgeHost
     from broker.queues.queue import Filter
 
 # What engine.emit says when a target begins to refuse copies.
 REFUSED = "bridge_refused"
 
 
-class Bridge:
-    """From ``source`` into ``target``, all messages or those that ``filter`` passes.
-
-    ``coupled`` has a pair (whose producers, which node) for each room that is reserved because of it;
-    nothing while backpressure doesn't cross. Counters are plain integers, read by whoever looks.
-    """
-
-    def __init__(self, source: Node, target: Node, keep: Filter | None) -> None:
-        self.source = source
-        self.target = target
-        self.filter = keep
-        self.coupled: list[tuple[Node, Node]] = []
-        self.crosses = False
-        self.copied = 0
-        self.passed_by = 0
-        self.refused = 0
-        self.refusing = False
-
-    @property
-    def name(self) -> str:
-        """What operators call it; there is one for each pair of nodes."""
-        return bridge_name(self.source.name, self.target.name)
-
-
-def bridge_name(source: str, target: str) -> str:
-    """The name of the bridge between two nodes."""
-    return f"{source}->{target}"
-
-
 class Bridges:
     """All bridges of an engine, which calls ``look`` whenever something about a node has changed."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: BridgeHost) -> None:
         self._engine = engine
         self.all: list[Bridge] = []
         self._crossing = False

@@ -15,8 +15,8 @@ from broker.flow.ledger import ProducerCredit
 
 if TYPE_CHECKING:
     from broker.config.thresholds import NodeSettings
-    from broker.engine.engine import Engine
     from broker.engine.node import Node
+    from broker.engine.ports import SettlementHost
 
 # Where `overflow` says what to drop it is dropped, whether or not somebody waits for it to be sent.
 _DROPS = (constants.OVERFLOW_RING, constants.OVERFLOW_DROP_NEWEST)
@@ -25,7 +25,7 @@ _DROPS = (constants.OVERFLOW_RING, constants.OVERFLOW_DROP_NEWEST)
 class DeferredSettlement:
     """What waits at one topic, oldest first; ``channels`` are the subscriptions that send it out."""
 
-    def __init__(self, engine: Engine, topic: Node) -> None:
+    def __init__(self, engine: SettlementHost, topic: Node) -> None:
         self._engine = engine
         self._topic = topic
         self.channels: list[Node] = []

@@ -17,7 +17,7 @@ from broker.engine.bridges import Bridges
 from broker.engine.credit import CreditDealer
 from broker.engine.durability import GroupCommit, Waiter
 from broker.engine.large import Body, BodyRelease, LargeMessages, dress, note_key, note_value
-from broker.engine.node import Node
+from broker.engine.node import DeadLetters, Node
 from broker.engine.paging import Paging
 from broker.engine.transfer import (
     BODY_LOST,
@@ -330,7 +330,7 @@ class Engine:
             node.dropped += 1
             self._remove(node, entry)
 
-    def passed_on(self, node: Node, entry: Entry, way: Transfer) -> None:
+    def passed_on(self, node: Node, entry: Entry, way: object) -> None:
         """A message that was on its way to another node is there."""
         if way is node.letters:
             node.dead_lettered += 1
@@ -674,7 +674,7 @@ class Engine:
         node.refused += 1
         return constants.REFUSED
 
-    def _way_of_letters(self, node: Node) -> DeadLetterTransfer | None:
+    def _way_of_letters(self, node: Node) -> DeadLetters | None:
         """The way to the dead-letter node, which is made by policy if need be; None without one."""
         address = node.dead_letter_address
         way = node.letters
@@ -687,10 +687,10 @@ class Engine:
         except OperatorError:
             return None
         waiting = [] if way is None else way.leave()
-        node.letters = DeadLetterTransfer(self, node, target)
+        letters = node.letters = DeadLetterTransfer(self, node, target)
         for each in waiting:
-            node.letters.send(each.entry, each.data)
-        return node.letters
+            letters.send(each.entry, each.data)
+        return letters
 
     def _look_after_letters(self, node: Node) -> None:
         """What waits goes to where letters go now, and what was refused is offered again."""

@@ -1,11 +1,12 @@
-"""A queue, a topic or a subscription: its flow, its messages and what is counted of them.
+"""A queue, a topic or a subscription: its flow, its messages, what is counted of them; bridges between two.
 
 Plain state; the engine alone changes it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from broker import constants
 from broker.engine.large import Body
@@ -15,14 +16,71 @@ from broker.flow.ledger import CreditAllocator, ProducerCredit
 from broker.queues.dispatch import Consumer
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
-from broker.queues.queue import Filter, Queue
+from broker.queues.queue import Entry, Filter, Queue
 from broker.store.port import QueueLog
 
 if TYPE_CHECKING:
     from broker.config.thresholds import NodeSettings
-    from broker.engine.bridges import Bridge
-    from broker.engine.deferred import DeferredSettlement
-    from broker.engine.transfer import DeadLetterTransfer
+
+
+class Unsent(Protocol):
+    """A message on its way to another node that waits for room; ``entry`` is where it still is."""
+
+    entry: Entry
+    data: bytes
+
+
+class DeadLetters(Protocol):
+    """The way of a node's dead letters (``transfer.DeadLetterTransfer``)."""
+
+    target: Node
+
+    def send(self, entry: Entry, data: bytes) -> None:
+        """Send an acquired entry, now or when there is room."""
+
+    def take_in(self, data: bytes, bits: int) -> int:
+        """Bring in a message that has no room at its own node; return its code."""
+
+    def waiting_msgs(self) -> int:
+        """Return how many messages wait for room."""
+
+    def retry(self) -> None:
+        """Offer again what was refused."""
+
+    def leave(self) -> Sequence[Unsent]:
+        """End, and return what waited, in order."""
+
+    def close(self, reason: str) -> None:
+        """End, and put back what waits."""
+
+
+class Settlements(Protocol):
+    """Settlements that a topic's channels hold back (``deferred.DeferredSettlement``)."""
+
+    channels: list[Node]
+
+    def __len__(self) -> int: ...
+
+    def wanted(self) -> bool:
+        """Return whether a message that has just come has to wait."""
+
+    def put(self, data: bytes, bits: int) -> int:
+        """Bring in a message whose sender waits."""
+
+    def hold(self, account: ProducerCredit, held: object) -> None:
+        """Hold back the settlement of the message that came last."""
+
+    def forget(self, account: ProducerCredit) -> None:
+        """Drop what is held for a producer that is gone."""
+
+    def moved(self) -> None:
+        """Tell producers whose messages have left every channel."""
+
+    def end(self) -> None:
+        """Tell everybody: nothing is held any more."""
+
+    def heed(self) -> None:
+        """Apply the topic's settings."""
 
 
 class Node:
@@ -89,7 +147,7 @@ class Node:
         self.maybe_delivered_upto = 0
         self.expiry: Expiry | None = None
         self.duplicates: Duplicates | None = None
-        self.letters: DeadLetterTransfer | None = None
+        self.letters: DeadLetters | None = None
         self.dead_letter_address = ""
         self.dead_letter_expired = False
         self.max_delivery_count = 0
@@ -104,7 +162,7 @@ class Node:
         self.page_bytes = constants.UNBOUNDED
         self.bodies: dict[int, tuple[Body, bool]] = {}
         self.file_bytes = 0
-        self.awaiting: DeferredSettlement | None = None
+        self.awaiting: Settlements | None = None
         self.dirty = False
         self.changed_nodes = False
         self.deleted = False
@@ -176,6 +234,35 @@ class Node:
         if self.is_subscription:
             return [*self.topics, *self.bridge_sources]
         return [self, *self.topics, *self.bridge_sources]
+
+
+class Bridge:
+    """From ``source`` into ``target``, all messages or those that ``filter`` passes.
+
+    ``coupled`` has a pair (whose producers, which node) for each room that is reserved because of it;
+    nothing while backpressure doesn't cross. Counters are plain integers, read by whoever looks.
+    """
+
+    def __init__(self, source: Node, target: Node, keep: Filter | None) -> None:
+        self.source = source
+        self.target = target
+        self.filter = keep
+        self.coupled: list[tuple[Node, Node]] = []
+        self.crosses = False
+        self.copied = 0
+        self.passed_by = 0
+        self.refused = 0
+        self.refusing = False
+
+    @property
+    def name(self) -> str:
+        """What operators call it; there is one for each pair of nodes."""
+        return bridge_name(self.source.name, self.target.name)
+
+
+def bridge_name(source: str, target: str) -> str:
+    """The name of the bridge between two nodes."""
+    return f"{source}->{target}"
 
 
 def memory_of(node: Node) -> int:

@@ -17,7 +17,7 @@ from broker.engine.transfer import BODY_LOST, EXPIRED, MOVE_WINDOW
 from broker.store.port import LARGE, REDELIVERED, UNSURE
 
 if TYPE_CHECKING:
-    from broker.engine.engine import Engine
+    from broker.engine.ports import PagingHost
     from broker.queues.queue import Entry
 
 # Memory that may be held before paging begins, of a paging node's limit and of the broker's, and how
@@ -37,7 +37,7 @@ class Paging:
     to or from disk, part of what memory holds; ``scans`` are those that readers look at.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: PagingHost) -> None:
         self._engine = engine
         self._memory = engine.memory
         self._temp = engine.temp

@@ -18,7 +18,7 @@ from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 
 if TYPE_CHECKING:
-    from broker.engine.engine import Engine
+    from broker.engine.ports import TransferHost
 
 # Why a message became a dead letter.
 REJECTED = "rejected"
@@ -46,7 +46,7 @@ class PendingTransfer:
 class Transfer(Port):
     """The way from one node to another. What can't go over in the end is put back where it came from."""
 
-    def __init__(self, engine: Engine, source: Node, target: Node) -> None:
+    def __init__(self, engine: TransferHost, source: Node, target: Node) -> None:
         self.engine = engine
         self.source = source
         self.target = target
@@ -140,7 +140,7 @@ class Transfer(Port):
 class DeadLetterTransfer(Transfer):
     """The way of a node's dead letters. One that is refused waits too, and is offered again by ``retry``."""
 
-    def __init__(self, engine: Engine, source: Node, target: Node) -> None:
+    def __init__(self, engine: TransferHost, source: Node, target: Node) -> None:
         Transfer.__init__(self, engine, source, target)
         self.kept_back: deque[PendingTransfer] = deque()
 
@@ -205,7 +205,7 @@ class DeadLetterTransfer(Transfer):
 class MoveTransfer(Transfer):
     """An operator's move of so many messages. It is over when all have passed, or at the first refusal."""
 
-    def __init__(self, engine: Engine, source: Node, target: Node, count: int) -> None:
+    def __init__(self, engine: TransferHost, source: Node, target: Node, count: int) -> None:
         Transfer.__init__(self, engine, source, target)
         self.over = False
         self.mover = MoveConsumer(self, count)

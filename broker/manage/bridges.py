@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from broker.config.forwards import BridgeDefinition
-from broker.engine.bridges import Bridge, bridge_name
 from broker.engine.engine import Engine
-from broker.engine.node import Node
+from broker.engine.node import Bridge, Node, bridge_name
 from broker.errors import ConflictError, NotFoundError, OperatorError, SelectorError
 from broker.queues.queue import Filter
 from broker.queues.selector.selector import compile_selector
