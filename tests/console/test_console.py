@@ -54,7 +54,7 @@ def test_all_producers_are_stopped_and_started(look: Open, api: Api) -> None:
     assert api("/holds")["holds"] == [">"]
     banner = page.locator("#holds")
     expect(banner).to_contain_text("Stopped by an operator: all producers")
-    page.get_by_role("link", name="Nodes", exact=True).click()
+    page.get_by_role("link", name="Queues & topics", exact=True).click()
     expect(banner).to_be_visible()
     banner.get_by_role("button", name="Start all producers…").click()
     confirm(page, "Start all producers")
@@ -132,7 +132,7 @@ def test_a_queue_and_a_topic_are_created(look: Open, api: Api) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("made/here")
     made = api.queue("made/here")
     assert (made["flow_stop_count"], made["dispatch"], made["durable"]) == (40, "adaptive", True)
-    page.get_by_role("link", name="Nodes", exact=True).click()
+    page.get_by_role("link", name="Queues & topics", exact=True).click()
     page.get_by_role("button", name="Create…").click()
     dialog.get_by_label("Kind").select_option("topic")
     dialog.get_by_label("Name", exact=True).fill("made.topic")

@@ -69,7 +69,7 @@ def test_nothing_is_shown_until_somebody_has_logged_in(look: Open, closed: Runni
     page.keyboard.type(PASSWORDS["rita"])
     page.keyboard.press("Enter")
     expect(dialog).to_have_count(0)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Queues & topics")
     expect(page.locator("#who .user")).to_have_text("Logged in as rita")
     expect(page.locator("#link")).to_have_text("live")
     assert page.evaluate("document.cookie") == ""

@@ -162,7 +162,7 @@ def test_a_topic_shows_who_takes_by_a_pattern_and_not_whose_name_is_like_it(
 def test_a_topic_nobody_takes_from_says_so(look: Open, api: Api) -> None:
     api("/topics", {"name": "news.unheard"})
     page = look().node("topic", "news.unheard")
-    expect(page.get_by_text("Nobody takes what is sent here: messages to it are dropped.")).to_be_visible()
+    expect(page.get_by_text("No subscriptions: messages sent here are dropped.")).to_be_visible()
 
 
 def test_a_queue_is_deleted_once_its_name_is_typed(look: Open, api: Api) -> None:
@@ -173,8 +173,15 @@ def test_a_queue_is_deleted_once_its_name_is_typed(look: Open, api: Api) -> None
     expect(delete).to_be_disabled()
     page.get_by_role("dialog").get_by_role("textbox").fill("gone")
     confirm(page, "Delete")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Queues & topics")
     assert "gone" not in api.names()
+
+
+def test_terms_of_this_broker_say_what_they_mean(look: Open, api: Api) -> None:
+    api("/queues", {"name": "full.terms"})
+    page = look().node("queue", "full.terms")
+    for term, meaning in (("Promised credit", "room is reserved"), ("Parked", "wait outside the queue")):
+        expect(page.get_by_text(term, exact=True).first).to_have_attribute("title", re.compile(meaning))
 
 
 def test_each_setting_says_where_it_comes_from(look: Open, api: Api) -> None:

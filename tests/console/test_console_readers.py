@@ -51,10 +51,10 @@ def test_the_keyboard_is_enough(look: Open, api: Api) -> None:
     # Two keys belong together for a second and a half: here however long the second takes to be pressed.
     page.evaluate("() => { const now = performance.now(); performance.now = () => now }")
     for key, title in (
-        ("n", "Nodes"),
+        ("n", "Queues & topics"),
         ("c", "Connections"),
         ("l", "Links"),
-        ("w", "Wiring"),
+        ("w", "Routing"),
         ("e", "Log"),
         ("p", "Policies"),
         ("o", "Overview"),
@@ -71,11 +71,11 @@ def test_what_a_screen_reader_meets(look: Open, api: Api) -> None:
     watched = look()
     for place, title in (
         ("", "Overview"),
-        ("nodes", "Nodes"),
+        ("nodes", "Queues & topics"),
         ("queue/read.aloud", "read.aloud"),
         ("connections", "Connections"),
         ("links", "Links"),
-        ("wiring", "Wiring"),
+        ("wiring", "Routing"),
         ("log", "Log"),
         ("policies", "Policies"),
     ):

@@ -6,11 +6,11 @@ import { open } from "./dialog.js";
 export const KEYS = [
   ["?", "This list"],
   ["g o", "Overview"],
-  ["g n", "Nodes"],
+  ["g n", "Queues & topics"],
   ["g c", "Connections"],
   ["g l", "Links"],
   ["g p", "Policies"],
-  ["g w", "Wiring"],
+  ["g w", "Routing"],
   ["g e", "Log and events"],
   ["/", "Filter the list"],
   ["t", "Light, dark or as the system says"],

@@ -17,10 +17,10 @@ import { holdProducers } from "./verbs.js";
 
 const PLACES = [
   ["", "Overview", overview],
-  ["nodes", "Nodes", nodes],
+  ["nodes", "Queues & topics", nodes],
   ["connections", "Connections", connections],
   ["links", "Links", links],
-  ["wiring", "Wiring", wiring],
+  ["wiring", "Routing", wiring],
   ["policies", "Policies", policies],
   ["log", "Log", log],
 ];

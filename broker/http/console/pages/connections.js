@@ -20,7 +20,7 @@ export async function show(root, _params, signal) {
     signal,
     sort: "name",
     fetch: ({ offset, limit, sort }) => get("/connections", { offset, limit, sort, filter: filter.value }, signal),
-    nothing: () => (filter.value ? "No container of that name." : "Nobody is connected."),
+    nothing: () => (filter.value ? "No container of that name." : "No connections."),
     columns: [
       { id: "name", title: "Container", sort: "name", kind: "name-cell clip", cell: (row) => row.container || "(no name)" },
       { id: "peer", title: "From", sort: "peer", kind: "mid", cell: (row) => row.peer },

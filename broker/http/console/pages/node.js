@@ -86,7 +86,7 @@ class View {
       heading(name, ...actions),
       this.state,
       section("Depth over time", this.chart.element),
-      section("Now", h("dl", { class: "figures" }, FIGURES.map(([title], index) => h("div", {}, h("dt", {}, title), this.figures[index])))),
+      section("Now", h("dl", { class: "figures" }, FIGURES.map(([title, , meaning], index) => h("div", {}, h("dt", { title: meaning }, title), this.figures[index])))),
       section("Why links wait", this.why),
       h("div", { class: "grid two" }, section("Producers", this.producers), section("Consumers", this.consumers)),
       limits,
@@ -157,8 +157,8 @@ class View {
       get(`/why${path(this.name)}`, {}, signal),
     ]);
     const again = () => this.refresh(signal);
-    keep(this.producers, linkTable("Producers", PRODUCER, producers, again, "Nobody sends here."), producers.items);
-    keep(this.consumers, linkTable("Consumers", CONSUMER, consumers, again, "Nobody takes messages here."), consumers.items);
+    keep(this.producers, linkTable("Producers", PRODUCER, producers, again, "No producers."), producers.items);
+    keep(this.consumers, linkTable("Consumers", CONSUMER, consumers, again, "No consumers."), consumers.items);
     keep(this.why, (why.answers || []).slice(0, 20).map((each) => h("li", {}, each.sentence)), []);
   }
 
@@ -187,7 +187,7 @@ class View {
       const own = subscriptions.items.map((row) => ({ ...row, kind: "subscription" }));
       const bound = bindings.items.map((row) => ({ name: row.target, kind: "queue" }));
       const rest = subscriptions.total + bindings.total - own.length - bound.length;
-      if (!own.length && !bound.length) return empty(this.node.subscriptions ? UNSEEN : "Nobody takes what is sent here: messages to it are dropped.");
+      if (!own.length && !bound.length) return empty(this.node.subscriptions ? UNSEEN : "No subscriptions: messages sent here are dropped.");
       return [table("Subscriptions and bound queues", HEIR, [...own, ...bound]), rest > 0 && h("p", { class: "hint" }, `and ${count(rest)} more`)];
     });
     return list;
@@ -218,16 +218,16 @@ function told(node) {
 const FIGURES = [
   ["Messages", (node) => count(node.depth_msgs)],
   ["Size", (node) => size(node.depth_bytes)],
-  ["Ready", (node) => count(node.ready_msgs)],
-  ["Unsettled", (node) => count(node.unsettled_msgs)],
-  ["Promised credit", (node) => count(node.promised_msgs)],
-  ["Parked", (node) => count(node.parked_msgs)],
+  ["Ready", (node) => count(node.ready_msgs), "Messages that a consumer may get now"],
+  ["Unsettled", (node) => count(node.unsettled_msgs), "Messages that were sent to a consumer and have no outcome yet"],
+  ["Promised credit", (node) => count(node.promised_msgs), "Credit that producers have and may still use: room is reserved for it"],
+  ["Parked", (node) => count(node.parked_msgs), "Messages that came on credit that had been taken back: they wait outside the queue for room"],
   ["In /s", (node) => rate(node.rate_in)],
   ["Out /s", (node) => rate(node.rate_out)],
-  ["Peak", (node) => count(node.peak_msgs)],
+  ["Peak", (node) => count(node.peak_msgs), "The largest depth there was"],
   ["Times stopped", (node) => count(node.flowStoppedCount)],
   ["Stopped in all", (node) => span(node.flowStoppedSeconds)],
-  ["Paged out", (node) => count(node.paged_msgs)],
+  ["Paged out", (node) => count(node.paged_msgs), "Messages of the backlog that are on disk only"],
   ["Unrouted", (node) => (node.kind === "topic" ? count(node.unrouted) : "–")],
 ];
 

@@ -21,7 +21,7 @@ export async function show(root, params, signal) {
   const kinds = h("fieldset", { class: "choice" }, h("legend", { class: "hidden" }, "Kind"), Object.keys(plurals).map((each) =>
     h("label", {}, h("input", { type: "radio", name: "kind", value: each, checked: each === kind, onchange: () => choose(each) }), h("span", {}, plurals[each]))));
   const table = new VirtualTable({
-    label: "Nodes",
+    label: "Queues & topics",
     unit: "node",
     columns: columns(),
     sort: "name",
@@ -53,7 +53,7 @@ export async function show(root, params, signal) {
   put(
     root,
     h("div", { class: "fill-page" },
-      heading("Nodes", button("Create…", made, "primary"), button("Stop by pattern…", () => holdPattern(filter.value), "danger-quiet")),
+      heading("Queues & topics", button("Create…", made, "primary"), button("Stop by pattern…", () => holdPattern(filter.value), "danger-quiet")),
       h("div", { class: "controls" }, kinds, filter, table.status),
       table.scroller),
   );

@@ -16,7 +16,7 @@ export async function show(root, _params, signal) {
   const after = (verb, what) => async () => (await verb()) && look(what);
   put(
     root,
-    heading("Wiring", button("Bind…", after(bind, "bindings")), button("Bridge…", after(bridge, "bridges"))),
+    heading("Routing", button("Bind…", after(bind, "bindings")), button("Bridge…", after(bridge, "bridges"))),
     section("Bindings", h("p", { class: "hint" }, "A queue takes what is sent to a topic, and what it doesn't set itself."), parts.bindings),
     section("Bridges", h("p", { class: "hint" }, "One node copied into another. A full target stops the source only where both have flow control."), parts.bridges),
     section("Routes", h("p", { class: "hint" }, "To and from other brokers; they are set in the broker's file."), parts.routes),
