@@ -4,8 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 # The pure rooms' own tests, which run both compiled and as plain Python.
-PURE   := tests/property $(addprefix tests/unit/test_,gate.py share.py window.py limits.py queue.py dispatch.py message.py \
-          selector.py filters.py)
+PURE   := tests/property tests/unit/queues tests/unit/codec/test_message.py tests/unit/config/test_thresholds.py \
+          $(addprefix tests/unit/flow/test_,gate.py fairness.py window.py)
 SOURCES := $(shell find broker pyspark_sluice -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
 .PHONY: run flights install dev check test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-spark soak clean fuzz asan sbom audit bare

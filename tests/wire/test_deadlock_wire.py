@@ -1,6 +1,6 @@
 """Deadlocks through the broker, with real clients: found, said once, cleared when over.
 
-How soon is shown where the clock is the test's own, in tests/unit/test_deadlock.py.
+How soon is shown where the clock is the test's own, in tests/unit/flow/test_deadlock.py.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def check(data: bytes) -> None:
 
 def _asked(module: ModuleType, data: bytes) -> object:
     """What is asked of every message in a queue with selectors, whole or not."""
-    wanted = module.Wanted()
+    wanted = module.WantedFields()
     for index in range(5):
         wanted.field(python.HEADER, index)
     for index in range(13):

@@ -14,7 +14,7 @@ from broker.manage.advise.history import HistoryError, read
 pytestmark = pytest.mark.flow
 
 S = 1_000_000_000
-BURSTS = Path(__file__).parent / "histories" / "bursts.jsonl"
+BURSTS = Path(__file__).parents[2] / "histories" / "bursts.jsonl"
 
 
 def sample(seq: int, at_s: float, **fields: object) -> str:

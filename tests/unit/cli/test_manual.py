@@ -14,7 +14,7 @@ from broker.cli.terminal import manual
 from broker.manage.events.schema import KINDS
 from tests.needs import program
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = [(verb, command) for verb in VERBS for command, _ in verb_of(verb)[0].EXAMPLES]
 # They print no data: a server's log, a schema or a script, which is what it is.
 NO_JSON = {"serve", "schema", "completion"}

@@ -25,7 +25,7 @@ from broker.manage.advise.trace import Curve, Trace
 pytestmark = pytest.mark.flow
 
 S = 1_000_000_000
-BURSTS = Path(__file__).parent / "histories" / "bursts.jsonl"
+BURSTS = Path(__file__).parents[2] / "histories" / "bursts.jsonl"
 CLIENTS = Clients(200_000)
 
 

@@ -13,7 +13,7 @@ from broker.engine.node import Node
 from broker.queues import queue as queue_room
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry, Reader
-from tests.unit.test_paging import MB, Taker, World, number_of, paged
+from tests.unit.engine.test_paging import MB, Taker, World, number_of, paged
 
 
 class Every:

@@ -14,7 +14,7 @@ from broker.codec import message
 from broker.codec.bodyscan import body_start
 from broker.engine.large import PIECE_BYTES, Body, BodyRelease, LargeMessages, note_key, noted
 from broker.engine.node import Node
-from tests.unit.test_paging import MB, Taker, World, paged
+from tests.unit.engine.test_paging import MB, Taker, World, paged
 
 HELD = constants.HELD_BYTES
 

@@ -123,11 +123,11 @@ def test_a_row_is_shown_by_tests_of_what_it_says(row: list[str]) -> None:
     ("citation", "reason"),
     [
         ("nothing", "names no test"),
-        ("`tests/unit/test_limits.py`", "names no test in it"),
-        ("`tests/unit/test_gate.py::test_of_nothing`", "isn't in"),
+        ("`tests/unit/config/test_thresholds.py`", "names no test in it"),
+        ("`tests/unit/flow/test_gate.py::test_of_nothing`", "isn't in"),
         ("`tests/unit/test_units.py::test_sizes`", "isn't"),
         (
-            "`tests/unit/test_share.py::test_nobody_could_have_more_without_taking_it_from_one_with_no_more`",
+            "`tests/unit/flow/test_fairness.py::test_nobody_could_have_more_without_taking_it_from_one_with_no_more`",
             "knows when_full",
         ),
     ],
@@ -139,4 +139,4 @@ def test_a_weak_citation_is_noticed(citation: str, reason: str) -> None:
 
 def test_a_test_that_checks_nothing_is_noticed() -> None:
     [test] = ast.parse("def test_it(broker):\n    broker.stop()").body
-    assert not checks(test, "tests/unit/test_gate.py")
+    assert not checks(test, "tests/unit/flow/test_gate.py")

@@ -33,7 +33,7 @@ from broker.errors import ConfigError, OperatorError
 from broker.loggers import LoggerLevel
 from broker.units import MB, parse_size
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)

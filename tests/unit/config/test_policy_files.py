@@ -14,7 +14,7 @@ from broker.config.policy_files import load_policies, parse_policies
 from broker.config.policy_schema import POLICY_FIELDS, policy_reference, policy_schema
 from broker.errors import ConfigError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ from tests.unit.manage_world import BEGIN, SECOND, World
 
 pytestmark = pytest.mark.flow
 
-DOCS = Path(__file__).parents[2] / "docs" / "events.md"
+DOCS = Path(__file__).parents[4] / "docs" / "events.md"
 VALID = Draft202012Validator(event_schema())
 
 
