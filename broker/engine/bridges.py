@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker import constants
+from broker.engine.node import Bridge, Node, bridge_name
 from broker.errors import ConflictError, OperatorError
 
 if TYPE_CHECKING:
-    from broker.engine.node import Bridge, Node, bridge_name
     from broker.engine.ports import BridgeHost
     from broker.queues.queue import Filter
 
