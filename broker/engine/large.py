@@ -183,7 +183,7 @@ def noted(key: str, value: bytes) -> tuple[int, int, str, int, int]:
 
 
 class BodyRelease:
-    """Holds on to a body until the disk has it that nobody refers to it: a Waiter (storing.py)."""
+    """Holds on to a body until the disk has it that nobody refers to it: a ``Waiter`` (durability.py)."""
 
     def __init__(self, body: Body) -> None:
         self.body = body

@@ -479,7 +479,7 @@ class CreditAllocator:
     1. A link that fell to half its window asks (``renew``). If nobody waits and there is room for
        all it wants, it gets it at once.
     2. Otherwise it waits in line. Room that appears goes first to parked messages in the order of
-       the line, then to credit, max-min fair (share.py) among as many from the head of the line as
+       the line, then to credit, max-min fair (fairness.py) among as many from the head of the line as
        can have a batch.
     3. While somebody waits in vain, what accounts hold beyond their share (``Level``) and beyond what they
        may be expected to use (``ProducerCredit.claim``) is taken back every ``IDLE_NS``, only as much as is

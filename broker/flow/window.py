@@ -76,7 +76,7 @@ class Shared:
 
     1. Who was cut short stands in line, once, and nothing is sent but what was dealt.
     2. When there is room, ``deal`` gives it to those in line who can use it, max-min by what they hold
-       (share.py): the one with the fewest unsettled first, so that a link with a huge backlog, or one that
+       (fairness.py): the one with the fewest unsettled first, so that a link with a huge backlog, or one that
        never settles, keeps no more than its part. Among equals the one that waited longest is first.
     3. Who was dealt something leaves the line; using it up, it stands at the end again. What it doesn't
        use goes to the others with the next dealing.

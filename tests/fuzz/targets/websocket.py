@@ -123,7 +123,7 @@ def _read(sock: socket.socket) -> bytes:
 TARGET = Target(
     "websocket",
     check,
-    ("http/server/tunnel.py",),
+    ("http/server/websocket.py",),
     WORDS,
     lambda data, random: havoc(data, random, WORDS),
     LARGEST,
