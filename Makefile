@@ -50,7 +50,7 @@ WORKERS ?= 2
 test: dev
 	$(BIN)/python -m pytest tests -m "not soak and not clients and not packaging and not spark" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest tests/spark -m "spark and not soak"
-	SLUICE_PURE=1 $(BIN)/python -m pytest -q -m "not soak" $(PURE)
+	SLUICE_PURE=1 $(BIN)/python -m pytest -q -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PURE)
 
 # Needs Node.js, Java with Maven, Go and Rust; what is missing is skipped by name.
 test-clients: dev
