@@ -11,7 +11,7 @@ from proton.handlers import IncomingMessageHandler
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from tests.clients.proton.program import main
-from tests.clients.proton.scene import URL, WAIT_S, Refused, hang_up
+from tests.clients.proton.scene import ANSWER_S, URL, WAIT_S, Refused, hang_up
 from tests.clients.proton.terminus import Asks
 
 _STATES = {
@@ -30,7 +30,7 @@ class BlockingScene:
 
     def open(self, container: str = "", idle_s: float = 0.0) -> Opened:
         options: dict[str, Any] = {"container_id": container} if container else {}
-        connection = BlockingConnection(URL, timeout=WAIT_S, heartbeat=idle_s or None, **options)
+        connection = BlockingConnection(URL, timeout=ANSWER_S, heartbeat=idle_s or None, **options)
         self.connections.append(Opened(connection))
         return self.connections[-1]
 

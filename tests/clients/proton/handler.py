@@ -14,7 +14,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, DynamicNodeProperties, LinkOption
 
 from tests.clients.proton.program import main
-from tests.clients.proton.scene import URL, WAIT_S, Failure, Refused, hang_up
+from tests.clients.proton.scene import ANSWER_S, URL, WAIT_S, Failure, Refused, hang_up
 from tests.clients.proton.terminus import Asks
 
 _STATES = {
@@ -57,7 +57,7 @@ class HandlerScene(MessagingHandler):
         for container in self.containers:
             container.do_work(0.01)
 
-    def until(self, condition: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:
+    def until(self, condition: Callable[[], bool], what: str, wait_s: float = ANSWER_S) -> None:
         deadline = time.monotonic() + wait_s
         while not condition():
             if time.monotonic() > deadline:

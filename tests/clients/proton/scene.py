@@ -15,6 +15,8 @@ from tests.clients.proton.terminus import Asks
 
 URL = os.environ.get("URL", "amqp://127.0.0.1:5672")
 WAIT_S = 5.0
+# For what the broker has to answer: fifty clients on two processors are slow to ask.
+ANSWER_S = 15.0
 
 
 class Failure(Exception):  # noqa: N818 - what came is not what was to come
