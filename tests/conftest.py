@@ -14,11 +14,7 @@ from types import ModuleType
 import pytest
 from hypothesis import HealthCheck, settings
 
-PURE = (
-    *("broker.flow.", "broker.queues.", "broker.engine.engine", "broker.engine.paging", "broker.engine.node"),
-    *("broker.stor", "broker.codec.message"),
-    "broker.codec.bodyscan",
-)
+ROOT = Path(__file__).parent.parent
 
 
 class PureFinder:
@@ -28,11 +24,11 @@ class PureFinder:
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The source's spec for a pure module; None for any other."""
-        if not name.startswith(PURE):
+        """The source's spec for a module with types for the compiler beside it; None for any other."""
+        source = ROOT.joinpath(*name.split(".")).with_suffix(".py")
+        if not source.exists() or not source.with_suffix(".pxd").exists():
             return None
-        source = Path(__file__).parent.parent.joinpath(*name.split(".")).with_suffix(".py")
-        return importlib.util.spec_from_file_location(name, source) if source.exists() else None
+        return importlib.util.spec_from_file_location(name, source)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
