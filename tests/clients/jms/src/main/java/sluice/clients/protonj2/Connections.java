@@ -92,7 +92,7 @@ public final class Connections implements AutoCloseable {
     /** No call waits longer than a feature may take. */
     private static ConnectionOptions options() {
         return new ConnectionOptions()
-                .openTimeout(5_000).closeTimeout(3_000).requestTimeout(15_000).sendTimeout(15_000).drainTimeout(5_000)
+                .openTimeout(15_000).closeTimeout(3_000).requestTimeout(15_000).sendTimeout(15_000).drainTimeout(5_000)
                 .traceFrames(Boolean.getBoolean("traceFrames"));
     }
 
