@@ -31,7 +31,7 @@ from bench.peers.report import Measured
 from bench.peers.scenarios import FULL, NEEDS_LIMIT, ONCE, QUICK, SCENARIOS, Pace, warmed
 from broker.errors import SluiceError
 
-PAGE = Path("docs/peers.md")
+PAGE = Path("docs/performance.md")
 PEERS: dict[str, Peer] = {
     "sluice": Ours(),
     "rabbitmq": RabbitMQ(),

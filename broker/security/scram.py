@@ -1,6 +1,6 @@
 """SCRAM from the server's side (RFC 5802, RFC 7677): who somebody is, without the password on the wire.
 
-The messages are ``scramp``'s. Channel binding is not offered: docs/decisions/authentication.md says why.
+The messages are ``scramp``'s. Channel binding is not offered: docs/decisions/security.md says why.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 
 def main(path: str) -> None:
-    """`opened` says how long the stop before it had lasted, and what it was stopped by (docs/events.md)."""
+    """Sum up `opened`, which says how long and by what a node was stopped (docs/observability.md)."""
     spark = SparkSession.builder.appName("sluice-history").getOrCreate()
     events = spark.read.json(path)
     (

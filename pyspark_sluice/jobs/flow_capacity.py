@@ -1,7 +1,7 @@
 """Thresholds, windows and prefetch for every queue of a broker, from the history of its flow.
 
-The history is the broker's own (docs/events.md): events.jsonl and what it was rotated to as JSON lines,
-the same as Parquet, or the topic $sluice/events as a stream. Of each node, and each stretch of --per, its
+The history is the broker's own (docs/observability.md): events.jsonl and its rotated files as JSON lines, the
+same as Parquet, or the topic $sluice/events as a stream. Of each node, and each stretch of --per, its
 rates, depths and stops are summed up and the load behind them is recovered; that load is replayed under
 candidate settings with the broker's own flow control, candidates side by side on the executors. --out gets
 

@@ -1,4 +1,4 @@
-"""docs/promises.md: each promise names a test, and each test that is named is there."""
+"""The promises of docs/operations.md: each names a test, and each test that is named is there."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 from tests.docs.pages import ROOT
 from tests.docs.test_security_page import TESTS
 
-PAGE = ROOT / "docs" / "promises.md"
+PAGE = ROOT / "docs" / "operations.md"
+TABLES = PAGE.read_text().partition("\n## Promises")[2]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in PAGE.read_text().splitlines()
+    for line in TABLES.splitlines()
     if line.startswith("| ") and not line.startswith(("| ---", "| promise"))
 ]
 

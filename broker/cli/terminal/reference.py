@@ -59,7 +59,7 @@ as well. `sluice explain ADDRESS` shows what holds and where it was set.
 CONDUITS = """\
 ## Bridges, routes and channels
 
-Each is an item of its list in the broker's file: [bridges-routes-channels.md](bridges-routes-channels.md).
+Each is an item of its list in the broker's file: [concepts.md](concepts.md#bridges-routes-and-channels).
 """
 
 

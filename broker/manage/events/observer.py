@@ -99,7 +99,7 @@ class NodeObserver:
         self.engine.emit = self.tell
 
     def tell(self, kind: str, node: Node | None, fields: Mapping[str, object]) -> None:
-        """The engine's port (docs/events.md)."""
+        """The engine's port (docs/observability.md)."""
         if node is None:
             if kind in ("stopped", "opened"):
                 fields = self._budget_fields(str(fields["budget"]))

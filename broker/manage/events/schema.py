@@ -1,8 +1,8 @@
 """What an event is: its kinds, the fields of each and the version of all of it.
 
-This table is the source of the JSON Schema and of the tables in docs/events.md. A new kind or a new field
-is no new version: who reads a history passes over what it doesn't know. A field that goes, or means
-something else, is one.
+This table is the source of the JSON Schema and of the tables in docs/observability.md. A new kind or
+a new field is no new version: readers of a history pass over what they don't know. A field that is removed or
+changes its meaning is one.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def test_the_page_is_written_between_its_markers(tmp_path: Path) -> None:
 
 
 def test_the_documentation_has_the_markers() -> None:
-    text = Path("docs/peers.md").read_text()
+    text = Path("docs/performance.md").read_text()
     assert text.count(report.BEGIN) == text.count(report.END) == 1
 
 

@@ -29,7 +29,7 @@ from tests.unit.manage_world import BEGIN, SECOND, World
 
 pytestmark = pytest.mark.flow
 
-DOCS = Path(__file__).parents[4] / "docs" / "events.md"
+DOCS = Path(__file__).parents[4] / "docs" / "observability.md"
 VALID = Draft202012Validator(event_schema())
 
 
@@ -366,7 +366,7 @@ def test_the_topic_keeps_the_newest_of_what_a_slow_subscriber_leaves(world: Watc
 
 def test_the_documentation_has_every_kind_and_field() -> None:
     assert DOCS.read_text().endswith(f"{reference()}\n"), (
-        "docs/events.md: put the output of schema.reference() there"
+        "docs/observability.md: put the output of schema.reference() there"
     )
 
 
