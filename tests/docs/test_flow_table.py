@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TABLE = (ROOT / "docs/flow-control.md").read_text().partition("\n## Flow control, behaviour by behaviour")[2]
+TABLE = (ROOT / "docs/flow-control.md").read_text().partition("\n## Behaviours and their tests")[2]
 CITED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 # A setting, or one of its values; what a call or a file looks like isn't one.
 SETTING = re.compile(r"`([a-z][a-z_.]+)(?:: ([a-z_]+))?`")
