@@ -19,8 +19,8 @@ RUN useradd --uid 10001 --user-group --no-create-home --home-dir /var/lib/sluice
 COPY --from=build /opt/sluice /opt/sluice
 COPY etc/broker.yaml /etc/sluice/broker.yaml
 COPY policies /etc/sluice/policies
-# A container's port is on no loopback address, and the shipped file has no users: said here, and gone with a file
-# of your own, without which the broker doesn't start unless it says who may come in.
+# A container's port is on no loopback address, and the shipped file has no users, so anonymous clients are permitted here.
+# A settings file of your own replaces this; without users in it the broker doesn't start.
 RUN printf '\nsecurity:\n  allow_anonymous: true\n' >> /etc/sluice/broker.yaml
 ENV PATH=/opt/sluice/bin:$PATH PYTHONUNBUFFERED=1
 USER sluice
