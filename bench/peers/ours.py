@@ -14,9 +14,10 @@ class Ours:
 
     title = OURS_TITLE
     limit = (
-        f"`flow_stop_count: {LIMIT_MSGS}`: producers get no more credit than there is room. What was sent on "
-        "credit taken back meanwhile is parked outside the queue (decisions/credit.md): it counts above as "
-        "unanswered and, pre-settled, as kept, though the queue itself never holds more than its limit."
+        f"`flow_stop_count: {LIMIT_MSGS}`: producers get no more credit than there is room. Messages "
+        "sent on credit taken back meanwhile are parked outside the queue (decisions/credit.md): they count "
+        "above as unanswered and, pre-settled, as kept, though the queue itself never "
+        "holds more than its limit."
     )
     syncs = (
         "A durable message is accepted after the `fdatasync` of the group it was written in, and so is a "
