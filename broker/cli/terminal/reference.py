@@ -19,17 +19,17 @@ INTRODUCTION = """\
 
 Written by `make docs` from the tables that the parsers use; `sluice schema reference` prints it.
 
-A setting can stand in the file (`etc/broker.yaml`, or what `--config` or `SLUICE_CONFIG` names), in the
-environment and, some of them, on the command line of `sluice serve`. A flag beats a variable, which beats
-the file. `sluice serve --check` says everything that is wrong, with file, line and column. Sizes take a
-number of bytes or one with `B`, `KB`, `MB` or `GB` (1 KB is 1024 B), durations `ms`, `s`, `m` or `h`; a list
-in a variable has commas between its items. `sluice schema broker` and `sluice schema policies` are JSON
-Schemas for editors.
+A setting can stand in the file (`etc/broker.yaml`, or the file that `--config` or `SLUICE_CONFIG` names), in
+the environment and, for some settings, on the command line of `sluice serve`. A flag beats a variable, which
+beats the file. `sluice serve --check` reports every error, with file, line and column. Sizes take a number of
+bytes or one with `B`, `KB`, `MB` or `GB` (1 KB is 1024 B), durations `ms`, `s`, `m` or `h`; a list in a
+variable has commas between its items. `sluice schema broker` and `sluice schema policies` are JSON Schemas
+for editors.
 
 On `SIGHUP` the file and the policies are read again. Policies, `flow.*` defaults, `auto_create`, `bridges`,
 `routes`, `channels`, `connection_limits`, `limits.max_connections_per_*` and `security.*` with the files it
-names take effect at once and no connection is dropped, but those of users there are no more; the rest waits
-for a restart.
+names take effect at once and no connection is dropped, except those of deleted users; the other settings take
+a restart.
 """
 
 BROKER = """\
@@ -42,24 +42,24 @@ in the file: `limits.max_links` is `max_links` below `limits:`.
 LIMITS = """\
 ### connection_limits
 
-Each item is for one of `user`, `group`, `listener` and `virtual_host`. For a user the first item that has its
-name, or one of its groups, holds, else `limits.max_connections_per_user`; for a listener and a virtual host
-likewise.
+Each item is for one of `user`, `group`, `listener` and `virtual_host`. For a user the first item with its name
+or one of its groups holds, and without such an item `limits.max_connections_per_user`; for a listener and a
+virtual host likewise.
 """
 
 NODES = """\
 ## Nodes: policies
 
-For queues, topics and subscriptions, in files of `policies`; where several patterns match, each setting
-comes from the most specific that has it. The same keys are arguments of a declaration (`sluice config add
-queue NAME --argument KEY=VALUE`, `CREATE` of `$management`); what Qpid's tools call them is accepted there
-as well. `sluice explain ADDRESS` shows what holds and where it was set.
+These settings are for queues, topics and subscriptions, in files of `policies`; where several patterns match,
+each setting comes from the most specific one that has it. The same keys are arguments of a declaration (`sluice config add
+queue NAME --argument KEY=VALUE`, `CREATE` of `$management`); the names of Qpid's tools are accepted
+there as well. `sluice explain ADDRESS` shows the effective values and their origins.
 """
 
 CONDUITS = """\
 ## Bridges, routes and channels
 
-Each is an item of its list in the broker's file: [concepts.md](concepts.md#bridges-routes-and-channels).
+Each is an item of its list in the broker's file: [concepts](concepts.md#bridges-routes-and-channels).
 """
 
 
