@@ -42,18 +42,18 @@ in the file: `limits.max_links` is `max_links` below `limits:`.
 LIMITS = """\
 ### connection_limits
 
-Each item is for one of `user`, `group`, `listener` and `virtual_host`. For a user the first item with its name
-or one of its groups holds, and without such an item `limits.max_connections_per_user`; for a listener and a
-virtual host likewise.
+Each item is for one of `user`, `group`, `listener` and `virtual_host`. For a user the first item with its
+name or one of its groups holds, and without such an item `limits.max_connections_per_user`; for a listener
+and a virtual host likewise.
 """
 
 NODES = """\
 ## Nodes: policies
 
-These settings are for queues, topics and subscriptions, in files of `policies`; where several patterns match,
-each setting comes from the most specific one that has it. The same keys are arguments of a declaration (`sluice config add
-queue NAME --argument KEY=VALUE`, `CREATE` of `$management`); the names of Qpid's tools are accepted
-there as well. `sluice explain ADDRESS` shows the effective values and their origins.
+These settings are for queues, topics and subscriptions, in files of `policies`; where several patterns
+match, each setting comes from the most specific one that has it. The same keys are arguments of a declaration
+(`sluice config add queue NAME --argument KEY=VALUE`, `CREATE` of `$management`); the names of Qpid's tools
+are accepted there as well. `sluice explain ADDRESS` shows the effective values and their origins.
 """
 
 CONDUITS = """\
