@@ -84,7 +84,7 @@ class Engine:
     ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``; ``watch`` that there
     are nodes whose gate or links changed (``take_changed_nodes``). ``emit`` is told of
     what else is rare and worth knowing, ``emit(kind, node, fields)``: kinds and fields are those of
-    docs/observability.md, never of a single message; it returns at once. ``disk`` is the
+    docs/events.md, never of a single message; it returns at once. ``disk`` is the
     gate of all durable nodes together: what is on disk against the store's limit, and held while the
     store can't write. Without a store nothing is durable. ``memory`` is the gate of all message bytes
     held in memory, each message with ``HELD_BYTES`` for its place; ``temp`` that of what is paged out,
