@@ -21,14 +21,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.errors import ForbiddenError
-from broker.http.api import application as api
-from broker.http.api.context import RequestContext
-from broker.http.api.guard import READS, Guard
+from broker.http.api.guard import PREFIX, READS, Guard
 from broker.http.metrics import metrics
 from broker.http.server import files, head_checks, limits
 from broker.http.server.authenticator import CALLER, NOBODY, HttpAuthenticator, Rejected, address_of, peer_of
 from broker.http.server.calls import Ask
 from broker.http.server.cpu_share import CpuShare
+from broker.http.server.deferred_app import DeferredApp
 from broker.http.server.request_queue import RequestQueue
 from broker.http.server.request_rate import RequestRate
 from broker.http.server.stats import HttpCounts
@@ -36,6 +35,8 @@ from broker.http.server.threads import Threads
 from broker.http.server.types import Operate
 from broker.http.server.websocket_handshake import is_of_this_machine
 from broker.loggers import SOMEBODY, about
+from broker.manage.authorized import AuthorizedModel
+from broker.manage.model import Model
 from broker.manage.survey import SurveyResult
 
 log = logging.getLogger("sluice.http")
@@ -82,11 +83,21 @@ def application(
         return _Guarded(found, tally, RequestRate(0), RequestQueue(shared))
     found.router.routes += files.routes()
     reception = HttpAuthenticator(operate.access, operate.model.authority, ask, threads)
-    desk = RequestContext(operate.model, ask, operate.ask_in_parts, threads)
-    beneath = api.application(desk, Guard(origins=operate.origins), reception)
+    beneath = DeferredApp(partial(_api, operate, ask, threads, reception))
     tally.sessions = lambda: len(reception.sessions)
     pace = RequestRate(operate.access.rates.requests, REQUESTS_BURST_S)
-    return _Guarded(_Fork(_Measured(found, reception, desk), beneath), tally, pace, RequestQueue(shared))
+    return _Guarded(
+        _Fork(_Measured(found, reception, operate.model), beneath), tally, pace, RequestQueue(shared)
+    )
+
+
+def _api(operate: Operate, ask: Ask, threads: Threads, reception: HttpAuthenticator) -> ASGIApp:
+    """Return the API; FastAPI and its models take as long to load as the rest of a broker's start."""
+    from broker.http.api import application as api
+    from broker.http.api.context import RequestContext
+
+    desk = RequestContext(operate.model, ask, operate.ask_in_parts, threads)
+    return api.application(desk, Guard(origins=operate.origins), reception)
 
 
 class _Pages:
@@ -164,16 +175,16 @@ class _Fork:
         self._beneath = beneath
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        mine = scope["path"].startswith(f"{api.PREFIX}/")
+        mine = scope["path"].startswith(f"{PREFIX}/")
         await (self._beneath if mine else self._pages)(scope, receive, send)
 
 
 class _Measured:
     """The pages; before the metrics stands the reception, where settings close it."""
 
-    def __init__(self, pages: ASGIApp, reception: HttpAuthenticator, desk: RequestContext) -> None:
+    def __init__(self, pages: ASGIApp, reception: HttpAuthenticator, model: Model) -> None:
         self._pages = pages
-        self._desk = desk
+        self._model = model
         self._reception = reception
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -196,7 +207,7 @@ class _Measured:
             return caller
         scope[CALLER] = caller
         try:
-            self._desk.of(caller.identity).acting.see_broker()
+            AuthorizedModel(self._model, caller.identity).see_broker()
         except ForbiddenError as fault:
             return Rejected(403, str(fault))
         return None
@@ -225,7 +236,7 @@ class _Guarded:
             await send(message)
 
         fault = head_checks.fault(scope)
-        if fault is None and head_checks.has_body(scope) and not scope["path"].startswith(f"{api.PREFIX}/"):
+        if fault is None and head_checks.has_body(scope) and not scope["path"].startswith(f"{PREFIX}/"):
             fault = 413, "no body is taken here"
         # Who asks too often waits; what it sends meanwhile stays in its socket.
         while wait_ns := self._pace.wait_ns(address_of(scope), time.monotonic_ns()):

@@ -11,15 +11,16 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
 from broker.errors import NotFoundError
 
-# A busy machine takes seconds for it, and again for the first answer over HTTP, since what that port serves
-# is loaded behind the start; a sanitized broker takes longer still.
+# A busy machine takes seconds for it, and again for the first answer over HTTP, since the port's libraries are
+# loaded by its first client; a sanitized broker takes longer still.
 START_SECONDS = float(os.environ.get("SLUICE_START_SECONDS", "60"))
 # A stop waits ten seconds for clients that stay, and needs the processor after that.
 STOP_SECONDS = 30
@@ -79,11 +80,13 @@ class RunningBroker:
             yield
 
     def settle(self) -> None:
-        """Until what the HTTP port serves is loaded, a thread of its own: memory is compared from then on."""
+        """Have all that the HTTP port serves with loaded: memory and waits are compared from then on."""
         if not self._settled:
-            url = f"http://127.0.0.1:{self.http_port}/healthz"
-            with urllib.request.urlopen(url, timeout=START_SECONDS) as answer:
-                answer.read()
+            # The port is loaded by its first client, the API by its first request, which may be refused.
+            for path in ("/healthz", "/api/v1/session"):
+                url = f"http://127.0.0.1:{self.http_port}{path}"
+                with suppress(HTTPError), urllib.request.urlopen(url, timeout=START_SECONDS) as answer:
+                    answer.read()
             self._settled = True
 
     def signal(self, number: signal.Signals) -> None:

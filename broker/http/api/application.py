@@ -39,12 +39,11 @@ from broker.http.api import (
     subscriptions,
 )
 from broker.http.api.context import RequestContext, answer
-from broker.http.api.guard import READS, Guard
+from broker.http.api.guard import PREFIX, READS, Guard
 from broker.http.api.live import Pulse
 from broker.http.server.authenticator import CALLER, NOBODY, Caller, HttpAuthenticator, Rejected
 from broker.manage.access import INTERNAL
 
-PREFIX = "/api/v1"
 # Of a request whose route says nothing else.
 LARGEST_BODY = 128 << 10
 # An answer is no page: nothing in it may run or be shown within another.

@@ -13,6 +13,8 @@ from starlette.types import Scope
 
 from broker.http.server.websocket_handshake import is_host_welcome, is_welcome
 
+# The paths of the API begin with it.
+PREFIX = "/api/v1"
 READS = ("GET", "HEAD", "OPTIONS")
 WITH_BODY = ("POST", "PUT", "PATCH")
 JSON = b"application/json"

@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from broker.config.networks import network_of
 from broker.errors import ForbiddenError
 from broker.http.api.context import RequestContext, TheDesk, Threaded
+from broker.http.server import limits
 from broker.http.server.authenticator import CALLER, Caller, HttpAuthenticator
 from broker.manage.authorized import AuthorizedModel
 
@@ -34,8 +35,6 @@ INTERVAL_S = 1.0
 FRESH_S = 0.5
 # How long one event may take to be read.
 PATIENCE_S = 10.0
-# The word of the scope behind which a client's time for one answer can be lifted.
-ENDLESS = "sluice.endless"
 
 router = APIRouter(route_class=Threaded, tags=["seeing"])
 Row = dict[str, object]
@@ -108,7 +107,7 @@ class Stream(Response):
         self._leave = leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        lift = scope.get("extensions", {}).get(ENDLESS)
+        lift = scope.get("extensions", {}).get(limits.ENDLESS)
         if lift is not None:
             lift()
         gone = asyncio.create_task(_gone(receive))

@@ -15,5 +15,7 @@ PAUSE_S = 5.0
 GRACE_S = 1.0
 # Of a body whose request was refused already, this much is read and thrown away.
 LARGEST_REST = 4 << 20
+# The key of a scope's extension that lifts the limit on an answer's time, for an answer without an end.
+ENDLESS = "sluice.endless"
 # How long a stop waits for clients of WebSocket to hear of it.
 GOODBYE_S = 1.0

@@ -22,7 +22,6 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from broker.config.networks import network_of
-from broker.http.api.live import ENDLESS
 from broker.http.app import PLAIN, common
 from broker.http.server import limits
 from broker.http.server.acceptor import Acceptor
@@ -372,7 +371,7 @@ class _Client(H11Protocol):
         """Let an answer that has no end, as live figures, say so; before its task has begun."""
         if self.cycle is not None:
             extensions = cast("dict[str, object]", self.cycle.scope.setdefault("extensions", {}))
-            extensions[ENDLESS] = self._lift
+            extensions[limits.ENDLESS] = self._lift
 
     def _lift(self) -> None:
         _cancel(self._deadline)

@@ -1,17 +1,19 @@
 """The HTTP port: what machines that watch ask for, and AMQP over WebSocket, in one thread of its own.
 
-This file opens the port and begins and ends the thread. What is served (``loop``, ``app``, ``websocket``) is
-imported in that thread, so that a broker need not wait for it before it takes AMQP clients.
+This file opens the port and begins and ends the thread. The thread imports what it serves with (``loop``,
+``app``, ``websocket``) when the first client connects: a broker that nobody asks over HTTP never loads it.
 """
 
 from __future__ import annotations
 
 import logging
+import select
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 
 from broker.errors import OperatorError
@@ -26,11 +28,9 @@ log = logging.getLogger("sluice.http")
 # How long a stop waits for the thread.
 STOP_S = 5.0
 BACKLOG = 1024
-# All that is loaded to serve, from the bottom up: a stop waits for one of them, a tenth of a second, at most.
-PARTS = (
-    *("starlette.applications", "pydantic.fields", "uvicorn", "fastapi"),
-    *("broker.http.api.nodes", "broker.http.api.application", "broker.http.app", "broker.http.server.loop"),
-)
+# Modules loaded to serve, from the bottom up: a stop waits for one of them, a tenth of a second, at most.
+# Those of the API are loaded by its first request (``app``).
+PARTS = ("starlette.applications", "uvicorn", "broker.http.app", "broker.http.server.loop")
 
 
 class HttpServer:
@@ -73,7 +73,10 @@ class HttpServer:
         sock = _listening(*self._address)
         self._port = sock.getsockname()[1]
         self._stopped = False
-        self._thread = threading.Thread(target=self._serve, args=(sock,), name="http", daemon=True)
+        stopping, stop = socket.socketpair()
+        self._wake = partial(stop.send, b"!")
+        parts = sock, stopping, stop
+        self._thread = threading.Thread(target=self._serve, args=parts, name="http", daemon=True)
         self._thread.start()
 
     def wind_down(self) -> None:
@@ -90,7 +93,7 @@ class HttpServer:
             self._stopped = True
             wake = self._wake
         if wake is not None:
-            with suppress(RuntimeError):  # the loop has ended already
+            with suppress(RuntimeError, OSError):  # the thread has ended already
                 wake()
         self._thread.join(STOP_S)
         if self._thread.is_alive():
@@ -102,8 +105,10 @@ class HttpServer:
         """The port it listens on; 0 if it doesn't."""
         return self._port
 
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, sock: socket.socket, stopping: socket.socket, stop: socket.socket) -> None:
         try:
+            with stopping, stop:
+                _await_input(sock, stopping)
             for part in PARTS:
                 if self._stopped:
                     return
@@ -125,6 +130,14 @@ class HttpServer:
         with self._lock:
             self._wake = wake
             return self._stopped
+
+
+def _await_input(*socks: socket.socket) -> None:
+    """Wait until one of the sockets has a byte or a client."""
+    poll = select.poll()
+    for sock in socks:
+        poll.register(sock, select.POLLIN)
+    poll.poll()
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -320,7 +320,8 @@ def test_a_stop_waits_for_one_part_that_is_being_loaded_and_no_more(
     monkeypatch.setattr(module, "STOP_S", WAIT_S)
     server = HttpServer("127.0.0.1", 0, reactor.ask, World().survey)
     server.start()
-    assert begun.wait(WAIT_S)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S):
+        assert begun.wait(WAIT_S)
     stopping = threading.Thread(target=server.stop)
     stopping.start()
     wait_until(lambda: server._stopped, WAIT_S, "the stop to begin")
@@ -328,6 +329,16 @@ def test_a_stop_waits_for_one_part_that_is_being_loaded_and_no_more(
     go_on.set()
     stopping.join(WAIT_S)
     assert (stopping.is_alive(), loaded) == (False, [module.PARTS[0]])
+
+
+def test_nothing_is_loaded_before_the_first_client(reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = threading.Event()
+    monkeypatch.setattr(module, "import_module", lambda _: loaded.set())
+    server = HttpServer("127.0.0.1", 0, reactor.ask, World().survey)
+    server.start()
+    server.stop()
+    assert server._thread is None
+    assert not loaded.is_set()
 
 
 def test_a_port_in_use_is_said_plainly(server: HttpServer, reactor: Reactor) -> None:
