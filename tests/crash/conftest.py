@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.wire.conftest import START_SECONDS, STOP_SECONDS
+from tests.wire.conftest import START_SECONDS, STOP_SECONDS, start_process
+from tests.wire.forked import ForkedProcess
 
 POLICIES = """
 policies:
@@ -33,21 +32,20 @@ class Broker:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "policies.yaml").write_text(policies)
         (folder / "broker.yaml").write_text(config)
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self.port = 0
         self.http_port = 0
         self.said = ""
 
     def start(self, *args: str, env: dict[str, str] | None = None, wait: bool = True) -> None:
         """Start it and wait until it is ready."""
-        command = [
-            *(sys.executable, "-m", "broker.cli.main", "serve", "--config", str(self.folder / "broker.yaml")),
+        words = [
+            *("serve", "--config", str(self.folder / "broker.yaml")),
             *("--policies", str(self.folder / "policies.yaml"), "--data", str(self.data)),
             *("--listen", "amqp://127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "warning", *args),
         ]
-        told = os.environ | {"PYTHONUNBUFFERED": "1"} | (env or {})
         with (self.folder / "log").open("w") as log:
-            self.process = subprocess.Popen(command, stderr=log, env=told, text=True)
+            self.process = start_process(words, env or {}, log.fileno())
         if wait:
             self.wait_ready()
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.error import HTTPError
@@ -18,12 +18,23 @@ from urllib.error import HTTPError
 import pytest
 
 from broker.errors import NotFoundError
+from tests.wire import forked
 
-# A busy machine takes seconds for it, and again for the first answer over HTTP, since the port's libraries are
-# loaded by its first client; a sanitized broker takes longer still.
+# A busy machine takes seconds for it, and again for the first answer over HTTP, since the port's libraries
+# are loaded by its first client; a sanitized broker takes longer still.
 START_SECONDS = float(os.environ.get("SLUICE_START_SECONDS", "60"))
 # A stop waits ten seconds for clients that stay, and needs the processor after that.
 STOP_SECONDS = 30
+
+
+def start_process(
+    words: Sequence[str], env: Mapping[str, str], stderr: int
+) -> subprocess.Popen[bytes] | forked.ForkedProcess:
+    """Start `sluice WORDS` with variables beside ours and its standard error at a file descriptor."""
+    if forked.is_wanted(env):
+        return forked.started(words, env, stderr)
+    told = {**os.environ, "PYTHONUNBUFFERED": "1", **env}
+    return subprocess.Popen([sys.executable, "-m", "broker.cli.main", *words], stderr=stderr, env=told)
 
 
 class RunningBroker:
@@ -36,16 +47,22 @@ class RunningBroker:
         self.config_file.write_text(config)
         self.policy_file.write_text(policies or "policies: []\n")
         self.lines: list[str] = []
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "broker.cli.main", "serve", "--config", str(self.config_file)),
-                *("--policies", str(self.policy_file), "--data", str(folder / "data")),
-                *("--listen", "amqp://127.0.0.1:0", "--http", "127.0.0.1:0", *args),
-            ],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        )
+        words = [
+            *("serve", "--config", str(self.config_file), "--policies", str(self.policy_file)),
+            *(
+                "--data",
+                str(folder / "data"),
+                "--listen",
+                "amqp://127.0.0.1:0",
+                "--http",
+                "127.0.0.1:0",
+                *args,
+            ),
+        ]
+        reading, writing = os.pipe()
+        self._stderr = os.fdopen(reading, errors="backslashreplace")
+        self.process = start_process(words, {}, writing)
+        os.close(writing)
         self._settled = False
         self._attention = threading.Lock()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -106,13 +123,11 @@ class RunningBroker:
         finally:
             # What it said last is read by then; its pipe is not to be closed under who reads it.
             self._reader.join(STOP_SECONDS)
-            if self.process.stderr is not None:
-                self.process.stderr.close()
+            self._stderr.close()
         return status
 
     def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
+        for line in self._stderr:
             with self._attention:
                 self.lines.append(line.rstrip("\n"))
 
@@ -129,8 +144,7 @@ class RunningBroker:
         self.process.kill()
         self.process.wait()
         self._reader.join(5)
-        if self.process.stderr is not None:
-            self.process.stderr.close()
+        self._stderr.close()
 
     def _find(self, pattern: str) -> str:
         found = re.search(pattern, self.log)

@@ -18,6 +18,7 @@ from tests.crash.conftest import Broker
 from tests.crash.peers import turn_all
 from tests.crash.shim import Shim
 from tests.wire.apiclient import Api
+from tests.wire.forked import ForkedProcess
 
 CONFIG = """
 store: {journal_file_size: 1MB}
@@ -356,7 +357,7 @@ class World:
             ):
                 turn_all([*peers], 0.02)
 
-    def _stop(self, process: subprocess.Popen[str]) -> int:
+    def _stop(self, process: subprocess.Popen[bytes] | ForkedProcess) -> int:
         """SIGTERM, while its clients listen to what it says last; its exit status."""
         process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
