@@ -10,6 +10,7 @@ import ctypes
 import importlib.util
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -27,7 +28,8 @@ def search(name: str, seconds: int, inputs: Path) -> None:
         sys.exit("atheris is not installed here: `make dev` installs it where it has a wheel")
     import atheris
 
-    from tests.fuzz.target import CORPUS, Target, load
+    from tests.fuzz import corpus
+    from tests.fuzz.target import Target, load
 
     made: list[Target] = []
 
@@ -46,6 +48,9 @@ def search(name: str, seconds: int, inputs: Path) -> None:
         return mutate(data, random)[:most]
 
     words = inputs.with_suffix(".dict")
+    committed = inputs.with_suffix(".corpus")
+    shutil.rmtree(committed, ignore_errors=True)
+    corpus.unpack(name, committed)
     arguments = [
         *("campaign", f"-max_total_time={seconds}", f"-max_len={LARGEST}", f"-dict={words}"),
         *(
@@ -54,7 +59,7 @@ def search(name: str, seconds: int, inputs: Path) -> None:
             "-report_slow_units=1800",
             "-rss_limit_mb=2048",
         ),
-        *("-print_final_stats=1", "-reload=0", str(inputs), str(CORPUS / name)),
+        *("-print_final_stats=1", "-reload=0", str(inputs), str(committed)),
     ]
     atheris.Setup(arguments, tried, custom_mutator=changed)
     with atheris.instrument_imports(include=["broker"]):

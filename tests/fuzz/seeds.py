@@ -13,8 +13,8 @@ from zlib import crc32
 
 from proton import Message, symbol, ulong
 
+from tests.fuzz import corpus
 from tests.fuzz.messages import MESSAGES
-from tests.fuzz.target import CORPUS
 from tests.wire.encodings import SIMPLE
 from tests.wire.frames import (
     ACCEPTED,
@@ -486,6 +486,5 @@ def seeds() -> dict[str, Seeds]:
 
 if __name__ == "__main__":
     for target, found in seeds().items():
-        (CORPUS / target).mkdir(parents=True, exist_ok=True)
-        for name, data in found.items():
-            (CORPUS / target / name).write_bytes(data)
+        before = corpus.read(target) if corpus.path_of(target).exists() else {}
+        corpus.write(target, before | found)

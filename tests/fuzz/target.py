@@ -8,11 +8,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 
-HERE = Path(__file__).parent
-CORPUS = HERE / "corpus"
+from tests.fuzz import corpus
 
 Mutation = Callable[[bytes, Random], bytes]
 
@@ -36,7 +34,7 @@ class Target:
 
     def seeds(self) -> list[bytes]:
         """The committed inputs, those that once were faults among them."""
-        return [path.read_bytes() for path in sorted((CORPUS / self.name).iterdir())]
+        return list(corpus.read(self.name).values())
 
 
 NAMES = (

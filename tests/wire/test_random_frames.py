@@ -16,7 +16,7 @@ import pytest
 
 from broker.client.request import Management
 from tests.fuzz.mutate import mutate_frames, split_frames
-from tests.fuzz.target import CORPUS
+from tests.fuzz import corpus
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
     ACCEPTED,
@@ -225,7 +225,7 @@ def test_what_a_client_might_say(broker: RunningBroker) -> None:
 def test_what_none_would(broker: RunningBroker) -> None:
     """The fuzzer's inputs and changes of them; here with SASL, sockets and whoever else is connected."""
     before = descriptors(broker)
-    inputs = [path.read_bytes() for path in sorted((CORPUS / "connection").iterdir())]
+    inputs = list(corpus.read("connection").values())
     with good_neighbours(broker):
         for number in range(PEERS):
             dice = random.Random(SEED - number)
