@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from broker.client.request import Management
-from tests.fuzz.mutate import mutate_frames, split_frames
 from tests.fuzz import corpus
+from tests.fuzz.mutate import mutate_frames, split_frames
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
 from tests.wire.frames import (
     ACCEPTED,
