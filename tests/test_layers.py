@@ -39,12 +39,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Of these packages the others see only these modules, and what is in them.
 NARROW = {
     ("engine", "store"): ("store.port", "store.records"),
-    ("engine", "config"): ("config.thresholds",),
+    ("engine", "config"): ("config.node",),
     # The message path knows how no decision is made.
     ("amqp", "flow"): ("flow.ledger", "flow.window", "flow.adaptive", "flow.slow"),
     ("amqp", "queues"): ("queues.dispatch", "queues.queue", "queues.filters"),
     ("amqp", "store"): (),
-    ("pyspark_sluice.jobs", "config"): ("config.thresholds",),
+    ("pyspark_sluice.jobs", "config"): ("config.node",),
     ("pyspark_sluice.jobs", "manage"): ("manage.advise",),
     ("pyspark_sluice.jobs", "cli"): ("cli.terminal.arguments",),
 }

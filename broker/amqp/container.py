@@ -25,7 +25,8 @@ from broker.amqp.loop.timers import Timers
 from broker.amqp.management import Awaited, ManagementNode, Pending, at_once
 from broker.amqp.registry import ConnectionRegistry
 from broker.amqp.trace import FrameReader, Tap
-from broker.config.thresholds import from_arguments, resolve
+from broker.config.synonyms import from_arguments
+from broker.config.thresholds import resolve
 from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node
 from broker.manage.access import TEMPORARY

@@ -18,6 +18,7 @@ from broker.units import (
     KB,
     PERCENT_PATTERN,
     SIZE_PATTERN,
+    format_duration,
     format_size,
     parse_duration,
     parse_percent,
@@ -234,6 +235,21 @@ def from_text(type_: Type, text: str) -> object:
 def unknown_key(key: str, known: Iterable[str]) -> str:
     """The text that refuses a key."""
     return f"unknown key {key!r}{did_you_mean(key, known)}"
+
+
+def default_text(type_: Type, default: object) -> str:
+    """A default as the documentation shows it, in the unit of its type."""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, int):
+        formats = {Percent: "{} %".format, Duration: format_duration, Size: format_size}
+        return formats.get(type(type_), str)(default)
+    return str(default)
+
+
+def key_of(attribute: str) -> str:
+    """The key that users type for an attribute: a duration's without its unit."""
+    return attribute.removesuffix("_ms")
 
 
 def object_schema(fields: Iterable[Field]) -> Schema:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from broker.config import fields
 from broker.config.fields import Field, Flag, Schema
+from broker.config.node import FIELDS
 from broker.config.patterns import Pattern, parse_pattern, parse_subscription_pattern
-from broker.config.thresholds import FIELDS
 from broker.units import show
 
 # A rough shape for editors; the parser says precisely what is wrong.

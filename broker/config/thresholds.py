@@ -7,88 +7,24 @@ files, no addresses.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 
 from broker.config.node import (
-    ARGUMENTS,
     DEAD_LETTERS,
-    FIELDS,
-    PASSED_OVER,
-    POLICY_TYPES,
+    DELIVERIES,
+    MAX_SIZE,
+    RESUME_PERCENT,
+    STOP_PERCENT,
+    NodeSettings,
     SettingError,
-    Value,
-    from_arguments,
-    normalise,
-    tell,
 )
-from broker.units import MB
+from broker.config.node_types import Value
+from broker.config.synonyms import normalise
+from broker.units import format_size, show
 
-__all__ = [
-    "ARGUMENTS",
-    "FIELDS",
-    "PASSED_OVER",
-    "POLICY_TYPES",
-    "BrokerDefaults",
-    "Completed",
-    "NodeSettings",
-    "SettingError",
-    "bounded",
-    "complete",
-    "contradictions",
-    "from_arguments",
-    "normalise",
-    "resolve",
-]
-
-
-# Failed deliveries after which a message is a dead letter (as in Artemis).
-DELIVERIES = 10
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSettings:
-    """The effective settings of one node; 0 means none, or disabled. Sizes in bytes.
-
-    ``flow_control`` is false as well where the broker's global switch is off; the thresholds are
-    resolved all the same. Where a stop threshold is set, ``0 < resume <= stop <= hard limit``.
-    """
-
-    kind: str = "queue"
-    durable: bool = False
-    max_count: int = 0
-    max_size: int = 0
-    flow_control: bool = True
-    flow_stop_count: int = 0
-    flow_resume_count: int = 0
-    flow_stop_size: int = 0
-    flow_resume_size: int = 0
-    enforce_flow: str = "always"
-    producer_window: int = 1000
-    initial_credit: int = 100
-    byte_reservation: str = "expected"
-    when_full: str = "block"
-    reject_after_ms: int = 0
-    overflow: str = "reject"
-    pending_message_limit: int = 0
-    consumer_flow_limit: int = 1000
-    consumer_flow_threshold: int = 50
-    consumer_flow_min: int = 10
-    dispatch: str = "fair"
-    slow_consumer_rate: int = 0
-    slow_consumer_for_ms: int = 0
-    slow_consumer_action: str = "notify"
-    consumers: str = "shared"
-    max_message_size: int = 100 * MB
-    memory_limit: int = 0
-    max_delivery_count: int = DELIVERIES
-    dead_letter_address: str = DEAD_LETTERS
-    dead_letter_expired: bool = False
-    duplicate_window_count: int = 0
-    duplicate_window_ms: int = 0
-    message_ttl_ms: int = 0
-    max_ttl_ms: int = 0
-    expire_after_ms: int = 0
+# What a node has where neither it nor the broker's file says anything.
+_PLAIN = NodeSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +36,16 @@ class BrokerDefaults:
     where dead letters go that nobody named a place for; empty for nowhere.
     """
 
-    flow_control: bool = True
-    default_flow_stop_threshold: int = 80
-    default_flow_resume_threshold: int = 70
-    max_size: int = 100 * MB
-    consumer_flow_limit: int = 1000
-    consumer_flow_threshold: int = 50
-    producer_window: int = 1000
-    initial_credit: int = 100
-    max_message_size: int = 100 * MB
-    consumer_flow_min: int = 10
+    flow_control: bool = _PLAIN.flow_control
+    default_flow_stop_threshold: int = STOP_PERCENT
+    default_flow_resume_threshold: int = RESUME_PERCENT
+    max_size: int = MAX_SIZE
+    consumer_flow_limit: int = _PLAIN.consumer_flow_limit
+    consumer_flow_threshold: int = _PLAIN.consumer_flow_threshold
+    producer_window: int = _PLAIN.producer_window
+    initial_credit: int = _PLAIN.initial_credit
+    max_message_size: int = _PLAIN.max_message_size
+    consumer_flow_min: int = _PLAIN.consumer_flow_min
     auto_queue_consumer_flow_limit: int | None = None
     auto_topic_consumer_flow_limit: int | None = None
     dead_letter_address: str = DEAD_LETTERS
@@ -203,7 +139,8 @@ def complete(given: Mapping[str, Value], defaults: BrokerDefaults) -> Completed:
     overflow, why_so = _overflow(given, defaults)
     letters = given.get("dead_letter_address", defaults.dead_letter_address)
     numbers = _numbers(given, defaults)
-    words = {name: given.get(name, getattr(_PLAIN, name)) for name in _WORDS}
+    plain = (each.name for each in fields(NodeSettings) if each.name not in numbers)
+    words = {name: given.get(name, getattr(_PLAIN, name)) for name in plain}
     words |= {"overflow": overflow, "dead_letter_address": letters}
     _check_words(words, given)
     strict = words["byte_reservation"] == "strict" and numbers["flow_control"].value
@@ -212,37 +149,15 @@ def complete(given: Mapping[str, Value], defaults: BrokerDefaults) -> Completed:
             numbers["max_message_size"], numbers["flow_stop_size"].value
         )
     values = {**words, **{name: number.value for name, number in numbers.items()}}
-    values["durable"] = bool(values["durable"])
-    values["flow_control"] = bool(values["flow_control"])
-    values["dead_letter_expired"] = bool(values["dead_letter_expired"])
+    values |= {name: bool(values[name]) for name in values if isinstance(getattr(_PLAIN, name), bool)}
     notes = {name: _default(name, defaults) for name in words if name not in given} | why_so
     notes |= {name: number.note for name, number in numbers.items() if number.note}
     return Completed(NodeSettings(**values), notes)
 
 
-_PLAIN = NodeSettings()
 # Of each unit the hard limit and the thresholds below it: a client may ask for less than policies say.
 _CHAINS = tuple((f"max_{unit}", f"flow_stop_{unit}", f"flow_resume_{unit}") for unit in ("count", "size"))
 _BOUNDS = frozenset(name for names in _CHAINS for name in names)
-_WORDS = (
-    "kind",
-    "durable",
-    "enforce_flow",
-    "byte_reservation",
-    "when_full",
-    "overflow",
-    "pending_message_limit",
-    "dispatch",
-    "slow_consumer_rate",
-    "slow_consumer_for_ms",
-    "slow_consumer_action",
-    "consumers",
-    "memory_limit",
-    "duplicate_window_count",
-    "duplicate_window_ms",
-    "max_ttl_ms",
-    "expire_after_ms",
-)
 
 
 def _numbers(given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, _Number]:
@@ -490,3 +405,8 @@ def _more(given: Mapping[str, Value], name: str, bound: str) -> list[SettingErro
     if not value or not limit or value <= limit:
         return []
     return [SettingError(f"{tell(name, value)} is more than {tell(bound, limit)}", name, bound)]
+
+
+def tell(name: str, value: Value) -> str:
+    """Show a setting and its value as messages do: ``flow_stop_size 80 MB``."""
+    return f"{name} {format_size(int(value)) if name.endswith('_size') else show(value)}"

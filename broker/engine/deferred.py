@@ -14,7 +14,7 @@ from broker import constants
 from broker.flow.ledger import ProducerCredit
 
 if TYPE_CHECKING:
-    from broker.config.thresholds import NodeSettings
+    from broker.config.node import NodeSettings
     from broker.engine.node import Node
     from broker.engine.ports import SettlementHost
 

@@ -45,7 +45,7 @@ from broker.queues.queue import Entry, Extra
 from broker.store.port import FAILED, LARGE, REDELIVERED, SPARED, UNSURE, WRITING, Store
 
 if TYPE_CHECKING:
-    from broker.config.thresholds import NodeSettings
+    from broker.config.node import NodeSettings
     from broker.store.port import QueueLog
 
 _OVERFLOW = {

@@ -20,7 +20,7 @@ from broker.queues.queue import Entry, Filter, Queue
 from broker.store.port import QueueLog
 
 if TYPE_CHECKING:
-    from broker.config.thresholds import NodeSettings
+    from broker.config.node import NodeSettings
 
 
 class Unsent(Protocol):

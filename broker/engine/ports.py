@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from broker.config.thresholds import NodeSettings
+    from broker.config.node import NodeSettings
     from broker.engine.large import LargeMessages
     from broker.engine.node import Node
     from broker.flow.gate import Gate

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from broker.config.broker import Settings
 from broker.config.forwards import RouteDefinition
-from broker.config.thresholds import NodeSettings
+from broker.config.node import NodeSettings
 from broker.engine.node import Node
 from broker.forwarding.channels.channel import Channel
 from broker.forwarding.channels.channels import Channels

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.config.thresholds import NodeSettings
+from broker.config.node import NodeSettings
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import ConflictError, NotFoundError

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 
-from broker.config.thresholds import NodeSettings
+from broker.config.node import NodeSettings
 from broker.engine.engine import SECOND_NS
 from broker.manage.views import Counters, StoreView
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 
 from broker.config.patterns import ONE, REST
 from broker.config.policies import PolicySet
-from broker.config.thresholds import from_arguments
+from broker.config.synonyms import from_arguments
 from broker.engine.node import Node
 from broker.manage.access import BROKER, EVENTS, INTERNAL, is_internal
 from broker.manage.attributes import PREFIX

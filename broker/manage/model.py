@@ -16,18 +16,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from broker.config.node import ARGUMENTS, DEAD_LETTERS
+from broker.config.node import DEAD_LETTERS, NodeSettings, SettingError
 from broker.config.policies import CAPABILITY, Effective, PolicySet, Setting, tolerated
 from broker.config.policy_files import parse_policies
-from broker.config.thresholds import (
-    BrokerDefaults,
-    NodeSettings,
-    SettingError,
-    bounded,
-    from_arguments,
-    normalise,
-    resolve,
-)
+from broker.config.synonyms import ARGUMENTS, from_arguments, normalise
+from broker.config.thresholds import BrokerDefaults, bounded, resolve
 from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node
 from broker.errors import ConflictError, NotFoundError, OperatorError

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from broker.config.forwards import RouteDefinition
-from broker.config.thresholds import NodeSettings
+from broker.config.node import NodeSettings
 from broker.engine.node import Node
 from broker.errors import OperatorError
 from broker.manage.subscriptions import (

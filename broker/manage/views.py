@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from broker.config.thresholds import NodeSettings
+from broker.config.node import NodeSettings
 from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node
 from broker.flow.gate import Gate

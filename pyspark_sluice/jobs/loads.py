@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from broker.config.thresholds import NodeSettings
+from broker.config.node import NodeSettings
 from broker.manage.advise.candidates import explain, is_endless
 from broker.manage.advise.demand import recover
 from broker.manage.advise.history import SECOND_NS, FlowHistory, HistorySample, parse

@@ -13,7 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from broker import constants
-from broker.config.thresholds import NodeSettings, resolve
+from broker.config.node import NodeSettings
+from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError

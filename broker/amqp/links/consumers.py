@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker.amqp.links.connection import ConsumerLink
-from broker.config.thresholds import NodeSettings
+from broker.config.node import NodeSettings
 from broker.engine.engine import SECOND_NS, Engine
 from broker.flow.adaptive import SIZED
 from broker.flow.slow import SlowWatch

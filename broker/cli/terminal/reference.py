@@ -11,8 +11,8 @@ from broker.config.broker import ALIASES, FIELDS, PREFIX
 from broker.config.connection_limits import LIMIT_FIELDS
 from broker.config.fields import Field, Several
 from broker.config.forwards import BRIDGE_FIELDS, CHANNEL_FIELDS, ROUTE_FIELDS
-from broker.config.node import ARGUMENTS
 from broker.config.policy_schema import AUTO_CREATE, MATCH, POLICY_FIELDS
+from broker.config.synonyms import ARGUMENTS
 
 INTRODUCTION = """\
 # Configuration

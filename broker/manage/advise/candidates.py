@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from broker.config.thresholds import BrokerDefaults, NodeSettings, SettingError, resolve
+from broker.config.node import NodeSettings, SettingError
+from broker.config.thresholds import BrokerDefaults, resolve
 from broker.manage.advise.replay import Clients, Outcome, replay
 from broker.manage.advise.trace import Trace
 from broker.units import KB, format_size

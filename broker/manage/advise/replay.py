@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from broker import constants
-from broker.config.thresholds import NodeSettings
+from broker.config.node import NodeSettings
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from broker.config.node import FIELDS, SHORTHANDS
+from broker.config.node import FIELDS, NodeSettings, SettingError
 from broker.config.policies import PolicySet
 from broker.config.policy_files import parse_policies
 from broker.config.policy_schema import POLICY_FIELDS
-from broker.config.thresholds import NodeSettings, SettingError
 from broker.errors import ConfigError
 from tests.fuzz.target import Target, expect
 
@@ -69,7 +68,8 @@ def _explained(policies: PolicySet, address: str) -> None:
 
 def _said_again(settings: NodeSettings) -> dict[str, object]:
     """The settings of a node as arguments to create it with."""
-    said: dict[str, object] = {name: getattr(settings, name) for name in FIELDS if name in _NAMES}
+    plain = (name for name, row in FIELDS.items() if not row.is_shorthand)
+    said: dict[str, object] = {name: getattr(settings, name) for name in plain}
     for shorthand in ("flow_control", "when_full"):
         said[shorthand] = getattr(settings, shorthand)
     if settings.reject_after_ms:
@@ -83,9 +83,6 @@ def _said_again(settings: NodeSettings) -> dict[str, object]:
     if not settings.duplicate_window_ms:
         del window["time"]
     return said | {"duplicate_window": window}
-
-
-_NAMES = {each.name for each in fields(NodeSettings)} - set(SHORTHANDS)
 
 
 TARGET = Target(

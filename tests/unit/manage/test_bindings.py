@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker.config.node import SettingError
 from broker.config.policy_files import parse_policies
-from broker.config.thresholds import SettingError
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.manage.model import EffectiveSetting, Explanation
 from tests.unit.manage_world import World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config.thresholds import SettingError
+from broker.config.node import SettingError
 from broker.engine.node import Node
 from broker.errors import LimitError, NotFoundError, OperatorError
 from broker.manage.subscriptions import SubscriptionKey

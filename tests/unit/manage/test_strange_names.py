@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config.node import ARGUMENTS, FIELDS
+from broker.config.node import FIELDS
+from broker.config.synonyms import ARGUMENTS
 from broker.errors import OperatorError
 from tests.unit.manage_world import World
 
