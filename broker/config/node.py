@@ -39,7 +39,7 @@ from broker.config.node_types import (
     when_full,
 )
 from broker.errors import OperatorError
-from broker.units import MB, format_size
+from broker.units import MB, format_size, show
 
 # Defaults of the broker's own: the hard limit in bytes, and the thresholds in percent of a hard limit.
 MAX_SIZE = 100 * MB
@@ -84,6 +84,14 @@ class NodeField(Field):
             return self.means(parsed)
         values = parsed if isinstance(parsed, tuple) else (parsed,)
         return dict(zip(self.sets, values, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value someone set, and the key they set it with."""
+
+    value: Value
+    key: str
 
 
 def setting(
@@ -323,3 +331,40 @@ def read(key: str, value: object) -> object:
         return FIELDS[key].type.parse(value)
     except ValueError as error:
         raise SettingError(f"{key}: {error}", key) from None
+
+
+def normalise(settings: Mapping[str, object]) -> dict[str, Given]:
+    """Turn one source's settings into attributes of ``NodeSettings``.
+
+    SettingError if a key or a value is wrong, or if two keys say different things about one attribute.
+    """
+    given: dict[str, Given] = {}
+    meanings = {key: _meaning(key, value) for key, value in settings.items()}
+    for key in sorted(meanings, key=lambda key: _rank(key, meanings[key])):
+        for name, value in meanings[key].items():
+            if name in given and _is_implied(key, name, value):
+                continue
+            earlier = given.setdefault(name, Given(value, key))
+            if earlier.value != value:
+                one, other = (f"{k} {show(settings[k])}" for k in (key, earlier.key))
+                raise SettingError(f"{one} and {other} disagree", key, earlier.key)
+    return given
+
+
+def _meaning(key: str, value: object) -> Mapping[str, Any]:
+    parsed = read(key, value)
+    return FIELDS[key].meaning_of(parsed)
+
+
+def _is_implied(key: str, name: str, value: Value) -> bool:
+    """Whether a key only implies this, so that another key that spells it out holds."""
+    if key == "flow_control":
+        return name == "flow_resume_size"
+    return key.startswith("send_fail") and value == "block"
+
+
+def _rank(key: str, meaning: Mapping[str, Value]) -> int:
+    """Order the keys of one source: those that only imply something come last."""
+    if not FIELDS[key].is_shorthand:
+        return 0
+    return 2 if any(_is_implied(key, name, value) for name, value in meaning.items()) else 1

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from broker.config.fields import unknown_key
-from broker.config.node import SettingError, read
+from broker.config.node import SettingError, normalise, read
 from broker.config.patterns import Pattern
 from broker.config.policies import Policy, PolicySet, Setting
 from broker.config.policy_schema import AUTO_CREATE, MATCH, POLICY_FIELDS, PatternType
-from broker.config.synonyms import normalise
 from broker.config.thresholds import contradictions
 from broker.config.yaml import (
     Block,

@@ -1,18 +1,14 @@
-"""The words that older systems have for a node's settings, and ours, as the attributes of ``NodeSettings``.
+"""Qpid's words for a node's settings: the arguments of a declaration, under our keys.
 
-Qpid's declare arguments become our keys (``from_arguments``); every key, EMS's and ActiveMQ's included,
-becomes the attributes it sets (``normalise``). Nothing behind this file knows a synonym.
+EMS's and ActiveMQ's words are keys of their own in the table of ``broker.config.node``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from broker.config.fields import from_text
-from broker.config.node import FIELDS, SettingError, read
-from broker.config.node_types import Value
+from broker.config.node import FIELDS, SettingError
 from broker.errors import did_you_mean
 from broker.units import show
 
@@ -41,32 +37,6 @@ POLICY_TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A value someone set, and the key they set it with."""
-
-    value: Value
-    key: str
-
-
-def normalise(settings: Mapping[str, object]) -> dict[str, Given]:
-    """Turn one source's settings into attributes of ``NodeSettings``.
-
-    SettingError if a key or a value is wrong, or if two keys say different things about one attribute.
-    """
-    given: dict[str, Given] = {}
-    meanings = {key: _meaning(key, value) for key, value in settings.items()}
-    for key in sorted(meanings, key=lambda key: _rank(key, meanings[key])):
-        for name, value in meanings[key].items():
-            if name in given and _is_implied(key, name, value):
-                continue
-            earlier = given.setdefault(name, Given(value, key))
-            if earlier.value != value:
-                one, other = (f"{k} {show(settings[k])}" for k in (key, earlier.key))
-                raise SettingError(f"{one} and {other} disagree", key, earlier.key)
-    return given
-
-
 def from_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
     """Turn declare arguments, ``qpid.*`` ones and ours alike, into our keys; values may be text.
 
@@ -93,25 +63,6 @@ def argument_key(argument: str) -> str:
         return key
     known = [*ARGUMENTS, *FIELDS]
     raise SettingError(f"unknown argument {argument!r}{did_you_mean(argument, known)}", argument)
-
-
-def _meaning(key: str, value: object) -> Mapping[str, Any]:
-    parsed = read(key, value)
-    return FIELDS[key].meaning_of(parsed)
-
-
-def _is_implied(key: str, name: str, value: Value) -> bool:
-    """Whether a key only implies this, so that another key that spells it out holds."""
-    if key == "flow_control":
-        return name == "flow_resume_size"
-    return key.startswith("send_fail") and value == "block"
-
-
-def _rank(key: str, meaning: Mapping[str, Value]) -> int:
-    """Order the keys of one source: those that only imply something come last."""
-    if not FIELDS[key].is_shorthand:
-        return 0
-    return 2 if any(_is_implied(key, name, value) for name, value in meaning.items()) else 1
 
 
 def _argument_value(argument: str, key: str, value: object) -> object:

@@ -18,9 +18,9 @@ from broker.config.node import (
     STOP_PERCENT,
     NodeSettings,
     SettingError,
+    normalise,
 )
 from broker.config.node_types import Value
-from broker.config.synonyms import normalise
 from broker.units import format_size, show
 
 # What a node has where neither it nor the broker's file says anything.

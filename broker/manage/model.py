@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from broker.config.node import DEAD_LETTERS, NodeSettings, SettingError
+from broker.config.node import DEAD_LETTERS, NodeSettings, SettingError, normalise
 from broker.config.policies import CAPABILITY, Effective, PolicySet, Setting, tolerated
 from broker.config.policy_files import parse_policies
-from broker.config.synonyms import ARGUMENTS, from_arguments, normalise
+from broker.config.synonyms import ARGUMENTS, from_arguments
 from broker.config.thresholds import BrokerDefaults, bounded, resolve
 from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node

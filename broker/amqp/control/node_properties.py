@@ -13,8 +13,8 @@ from typing import Any
 from proton import Terminus, symbol, ulong
 
 from broker.amqp.control.decoding import first_of
-from broker.config.node import NodeSettings, SettingError
-from broker.config.synonyms import ARGUMENTS, PASSED_OVER, POLICY_TYPES, from_arguments, normalise
+from broker.config.node import NodeSettings, SettingError, normalise
+from broker.config.synonyms import ARGUMENTS, PASSED_OVER, POLICY_TYPES, from_arguments
 from broker.errors import PeerError
 from broker.loggers import About
 
