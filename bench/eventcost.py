@@ -9,7 +9,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from broker.config.thresholds import BrokerDefaults, resolve
+from broker.config.flow import BrokerDefaults
+from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.manage.events.observer import NodeObserver
 from broker.manage.events.writer import EventWriter, message_of

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from broker import constants
-from broker.config.thresholds import BrokerDefaults, resolve
+from broker.config.flow import BrokerDefaults
+from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.gate import Gate

@@ -22,8 +22,8 @@ from bench.contenders import OURS, BenchError, Running
 from bench.measuring import Figures, Pace, load, number
 from broker.amqp.registry import ConnectionRegistry
 from broker.client.request import Management
+from broker.config.flow import BrokerDefaults
 from broker.config.policies import PolicySet
-from broker.config.thresholds import BrokerDefaults
 from broker.engine.engine import Engine
 from broker.manage import calls
 from broker.manage.model import Model

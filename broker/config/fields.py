@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.errors import did_you_mean, listed
 from broker.units import (
@@ -179,6 +181,24 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
+class NonEmptyText:
+    """A text that isn't empty."""
+
+    label = "text"
+    longest: int = 65_536
+
+    def parse(self, value: object) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"expected a text, not {show(value)}")
+        if len(value) > self.longest:
+            raise ValueError(f"may have at most {self.longest} characters")
+        return value
+
+    def schema(self) -> Schema:
+        return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
 class PathType:
     """A path, from the working directory."""
 
@@ -238,18 +258,41 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
 
 
 def default_text(type_: Type, default: object) -> str:
-    """A default as the documentation shows it, in the unit of its type."""
+    """Show a default as the documentation does, in the unit of its type; `none` for nothing."""
+    if default is None or default == "" or default == ():
+        return "none"
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, int):
-        formats = {Percent: "{} %".format, Duration: format_duration, Size: format_size}
+        formats = {Budget: format_size, Duration: format_duration, Percent: "{} %".format, Size: format_size}
         return formats.get(type(type_), str)(default)
-    return str(default)
+    return ", ".join(default) if isinstance(default, tuple) else str(default)
 
 
 def key_of(attribute: str) -> str:
     """The key that users type for an attribute: a duration's without its unit."""
     return attribute.removesuffix("_ms")
+
+
+def row(type_: Type, default: object, meaning: str, *, shown: str = "", key: str = "") -> Any:
+    """Make a dataclass field that is a row of a table.
+
+    ``shown`` is the default in words, where it is not the value; ``key`` what users type, where it is not
+    the attribute without its unit.
+    """
+    text = shown or default_text(type_, default)
+    return dataclass_field(default=default, metadata={"row": Field(key, type_, text, meaning)})
+
+
+def rows_of(table_class: type, section: str = "") -> dict[str, Field]:
+    """Collect the rows of a dataclass by attribute, in its order, their keys below ``section``."""
+    prefix = f"{section}." if section else ""
+    found = {}
+    for each in dataclass_fields(table_class):
+        if "row" in each.metadata:
+            key = each.metadata["row"].name or prefix + key_of(each.name)
+            found[each.name] = replace(each.metadata["row"], name=key)
+    return found
 
 
 def object_schema(fields: Iterable[Field]) -> Schema:

@@ -18,6 +18,7 @@ from broker.config.fields import (
     Duration,
     Field,
     Flag,
+    NonEmptyText,
     PathType,
     Schema,
     Size,
@@ -100,24 +101,6 @@ class ChannelDefinition:
     max_rate: int
     ttl: int = 1
     interface: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NonEmptyText:
-    """A text that isn't empty."""
-
-    label = "text"
-    longest: int = 65_536
-
-    def parse(self, value: object) -> str:
-        if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"expected a text, not {show(value)}")
-        if len(value) > self.longest:
-            raise ValueError(f"may have at most {self.longest} characters")
-        return value
-
-    def schema(self) -> Schema:
-        return {"type": "string", "minLength": 1}
 
 
 @dataclass(frozen=True, slots=True)

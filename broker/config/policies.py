@@ -22,11 +22,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 
+from broker.config.flow import BrokerDefaults
 from broker.config.node import NodeSettings, SettingError, normalise
 from broker.config.node_types import Value
 from broker.config.patterns import ONE, REST, Pattern
 from broker.config.synonyms import from_arguments
-from broker.config.thresholds import BrokerDefaults, complete
+from broker.config.thresholds import complete
 from broker.config.yaml import SourcePlace
 
 ARGUMENT = "argument"

@@ -7,63 +7,16 @@ files, no addresses.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields
 from itertools import pairwise
 
-from broker.config.node import (
-    DEAD_LETTERS,
-    DELIVERIES,
-    MAX_SIZE,
-    RESUME_PERCENT,
-    STOP_PERCENT,
-    NodeSettings,
-    SettingError,
-    normalise,
-)
+from broker.config.flow import BrokerDefaults
+from broker.config.node import DELIVERIES, NodeSettings, SettingError, normalise
 from broker.config.node_types import Value
 from broker.units import format_size, show
 
 # What a node has where neither it nor the broker's file says anything.
 _PLAIN = NodeSettings()
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerDefaults:
-    """What holds where a node says nothing. Percentages are of the hard limit; sizes in bytes.
-
-    ``places`` names the line that set each of them, for those that someone set. An
-    ``auto_…_consumer_flow_limit`` of None is the same as ``consumer_flow_limit``. ``dead_letter_address`` is
-    where dead letters go that nobody named a place for; empty for nowhere.
-    """
-
-    flow_control: bool = _PLAIN.flow_control
-    default_flow_stop_threshold: int = STOP_PERCENT
-    default_flow_resume_threshold: int = RESUME_PERCENT
-    max_size: int = MAX_SIZE
-    consumer_flow_limit: int = _PLAIN.consumer_flow_limit
-    consumer_flow_threshold: int = _PLAIN.consumer_flow_threshold
-    producer_window: int = _PLAIN.producer_window
-    initial_credit: int = _PLAIN.initial_credit
-    max_message_size: int = _PLAIN.max_message_size
-    consumer_flow_min: int = _PLAIN.consumer_flow_min
-    auto_queue_consumer_flow_limit: int | None = None
-    auto_topic_consumer_flow_limit: int | None = None
-    dead_letter_address: str = DEAD_LETTERS
-    places: Mapping[str, str] = field(default_factory=dict, compare=False)
-
-    def of_auto_created(self, kind: str) -> BrokerDefaults:
-        """Those of a node of this kind that a client's attach or message makes, and no operator."""
-        name = f"auto_{kind}_consumer_flow_limit"
-        limit: int | None = getattr(self, name)
-        if limit is None:
-            return self
-        place = self.places.get(name, f"default of {name}")
-        return replace(self, consumer_flow_limit=limit, places={**self.places, "consumer_flow_limit": place})
-
-    def without_letters(self, reason: str) -> BrokerDefaults:
-        """Those of a node whose failed messages stay where they are."""
-        places = {**self.places, "dead_letter_address": f"default (none: {reason})"}
-        return replace(self, dead_letter_address="", places=places)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from broker.config.fields import (
     Word,
     object_schema,
     reference,
+    row,
     unknown_key,
 )
 from broker.units import show
@@ -48,28 +49,6 @@ class NamedIdentification:
 
     names: tuple[str, ...]
     identification: Identification
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """The `tls` section. Without a certificate there is no TLS."""
-
-    certificate: Path | None = None
-    key: Path | None = None
-    key_password_file: Path | None = None
-    server_names: tuple[NamedIdentification, ...] = ()
-    client_ca: Path | None = None
-    client_certificates: str = NONE
-    user_from: str = COMMON_NAME
-    min_version: str = "1.2"
-    ciphers: str = MODERN
-
-    @property
-    def identification(self) -> Identification | None:
-        """The certificate of clients that ask for no other name; its key may stand in the same file."""
-        if self.certificate is None:
-            return None
-        return Identification(self.certificate, self.key or self.certificate, self.key_password_file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,37 +138,44 @@ class NamedIdentificationType:
         return {**object_schema(NAMED_FIELDS), "required": ["names", "certificate"]}
 
 
-TLS_FIELDS = (
-    Field("tls.certificate", PathType(), "none", "PEM file: the broker's certificate and those that sign it"),
-    Field("tls.key", PathType(), "the certificate's file", "PEM file of its key"),
-    Field("tls.key_password_file", PathType(), "none", "File whose first line is the key's password"),
-    Field(
-        "tls.server_names",
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The `tls` section. Without a certificate there is no TLS."""
+
+    certificate: Path | None = row(
+        PathType(), None, "PEM file: the broker's certificate and those that sign it"
+    )
+    key: Path | None = row(PathType(), None, "PEM file of its key", shown="the certificate's file")
+    key_password_file: Path | None = row(PathType(), None, "File whose first line is the key's password")
+    server_names: tuple[NamedIdentification, ...] = row(
         Several(NamedIdentificationType()),
-        "none",
+        (),
         "Other certificates, by the name a client asks for: names, certificate, key, key_password_file",
-    ),
-    Field("tls.client_ca", PathType(), "none", "PEM file: who may sign clients' certificates"),
-    Field(
-        "tls.client_certificates",
+    )
+    client_ca: Path | None = row(PathType(), None, "PEM file: who may sign clients' certificates")
+    client_certificates: str = row(
         Word((NONE, OPTIONAL, REQUIRED)),
-        "none; optional with `tls.client_ca`",
+        NONE,
         "Whether AMQP clients are asked for a certificate, and whether they may do without",
-    ),
-    Field(
-        "tls.user_from",
-        Word(RULES),
-        "CN",
-        "What of a client's certificate is its user's name, for SASL EXTERNAL",
-    ),
-    Field("tls.min_version", VersionType(), "1.2", "The oldest TLS that is spoken"),
-    Field(
-        "tls.ciphers",
+        shown="none; optional with `tls.client_ca`",
+    )
+    user_from: str = row(
+        Word(RULES), COMMON_NAME, "What of a client's certificate is its user's name, for SASL EXTERNAL"
+    )
+    min_version: str = row(VersionType(), "1.2", "The oldest TLS that is spoken")
+    ciphers: str = row(
         CiphersType(),
-        f"`{MODERN}`",
+        MODERN,
         "Ciphers of TLS 1.2; those of 1.3 are all fit and can't be chosen",
-    ),
-)
+        shown=f"`{MODERN}`",
+    )
+
+    @property
+    def identification(self) -> Identification | None:
+        """The certificate of clients that ask for no other name; its key may stand in the same file."""
+        if self.certificate is None:
+            return None
+        return Identification(self.certificate, self.key or self.certificate, self.key_password_file)
 
 
 def named_reference() -> str:

@@ -16,11 +16,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import TypeVar
 
+from broker.config.flow import BrokerDefaults
 from broker.config.node import DEAD_LETTERS, NodeSettings, SettingError, normalise
 from broker.config.policies import CAPABILITY, Effective, PolicySet, Setting, tolerated
 from broker.config.policy_files import parse_policies
 from broker.config.synonyms import ARGUMENTS, from_arguments
-from broker.config.thresholds import BrokerDefaults, bounded, resolve
+from broker.config.thresholds import bounded, resolve
 from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node
 from broker.errors import ConflictError, NotFoundError, OperatorError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker import constants
-from broker.config.thresholds import BrokerDefaults
+from broker.config.flow import BrokerDefaults
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 

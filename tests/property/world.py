@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from broker import constants
-from broker.config.thresholds import BrokerDefaults, resolve
+from broker.config.flow import BrokerDefaults
+from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.ledger import Port, ProducerCredit

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TypeVar
 
+from broker.config.flow import BrokerDefaults
 from broker.config.policies import PolicySet
 from broker.config.policy_files import parse_policies
-from broker.config.thresholds import BrokerDefaults
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.ledger import Port, ProducerCredit

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from broker.errors import PeerError
 
 if TYPE_CHECKING:
-    from broker.config.broker import Limits
     from broker.config.connection_limits import ConnectionLimit
+    from broker.config.limits import Limits
 
 # How often a refusal of the same kind is told, and of how many kinds it is known when.
 TELL_NS = 1_000_000_000

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 
 from broker.cli.terminal import changes
 from broker.cli.verbs import serve
-from broker.config.broker import ALIASES, FIELDS, PREFIX
+from broker.config.broker import ALIASES, FIELDS
 from broker.config.connection_limits import LIMIT_FIELDS
 from broker.config.fields import Field, Several
 from broker.config.forwards import BRIDGE_FIELDS, CHANNEL_FIELDS, ROUTE_FIELDS
 from broker.config.policy_schema import AUTO_CREATE, MATCH, POLICY_FIELDS
+from broker.config.sources import PREFIX
 from broker.config.synonyms import ARGUMENTS
 
 INTRODUCTION = """\

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from broker.config.flow import BrokerDefaults
 from broker.config.node import NodeSettings, SettingError
-from broker.config.thresholds import BrokerDefaults, resolve
+from broker.config.thresholds import resolve
 from broker.manage.advise.replay import Clients, Outcome, replay
 from broker.manage.advise.trace import Trace
 from broker.units import KB, format_size

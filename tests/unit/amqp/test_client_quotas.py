@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.amqp.loop.client_quotas import LIMITS, TELL_NS, Quotas
-from broker.config.broker import FIELDS, Limits
+from broker.config.broker import FIELDS
 from broker.config.connection_limits import ConnectionLimit, ConnectionLimitType
+from broker.config.limits import Limits
 from broker.config.networks import network_of, site_of, written
 
 

@@ -1,4 +1,4 @@
-"""Print all that shows a node's settings, with one more row in the table; ``python -m`` runs it for a test."""
+"""Print all that shows a node's settings, with one more row in the table; a test runs it by ``python -m``."""
 
 from __future__ import annotations
 

@@ -14,20 +14,18 @@ import yaml
 from broker.cli.verbs import serve
 from broker.config.broker import (
     FIELDS,
-    Events,
-    Limits,
-    ListenAddress,
-    Listener,
-    Metrics,
-    Security,
     Settings,
     broker_reference,
     broker_schema,
     load_settings,
 )
 from broker.config.connection_limits import ConnectionLimit
+from broker.config.diagnostics import Events, Metrics
+from broker.config.flow import BrokerDefaults
 from broker.config.forwards import BridgeDefinition, ChannelDefinition, Remote, RouteDefinition
-from broker.config.thresholds import BrokerDefaults
+from broker.config.limits import Limits
+from broker.config.listeners import ListenAddress, Listener
+from broker.config.security import Security
 from broker.config.tls import Identification, NamedIdentification, Tls
 from broker.errors import ConfigError, OperatorError
 from broker.loggers import LoggerLevel
@@ -58,7 +56,17 @@ def test_nothing_set_is_every_default() -> None:
     assert settings == Settings()
     assert settings.listeners == (Listener("127.0.0.1", 5672, allow_plain=True),)
     assert settings.http == ListenAddress("127.0.0.1", 8672)
-    assert settings.limits == Limits(10_000, 1024, 1024, 65_536, 100 * MB, MB, 10_000, 60_000, 10_000)
+    assert settings.limits == Limits(
+        max_connections=10_000,
+        max_sessions=1024,
+        max_links=1024,
+        max_frame_size=65_536,
+        max_message_size=100 * MB,
+        large_message_size=MB,
+        handshake_timeout_ms=10_000,
+        idle_timeout_ms=60_000,
+        shutdown_timeout_ms=10_000,
+    )
     assert settings.flow.defaults == BrokerDefaults()
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (1000, False)
     assert settings.policies == ()
@@ -147,13 +155,54 @@ def test_every_setting_can_stand_in_a_file() -> None:
     assert settings.journal_file_size == 2 * MB
     assert settings.backups == Path("/var/backups/sluice")
     assert settings.limits == Limits(
-        *(5, 6, 7, 4096, MB, 64 << 10, 2000, 0, 500),
-        *(9, 8, 7),
-        *(8, 9, 10, 11, 23, 12, 1024, 13, 140, 15, 16, 17, 8192, 18, 19, 22, 20, 21_000),
-        *(24, 25),
+        max_connections=5,
+        max_sessions=6,
+        max_links=7,
+        max_frame_size=4096,
+        max_message_size=MB,
+        large_message_size=64 << 10,
+        handshake_timeout_ms=2000,
+        idle_timeout_ms=0,
+        shutdown_timeout_ms=500,
+        http_requests=9,
+        http_writes=8,
+        http_logins=7,
+        max_connections_per_address=8,
+        max_connections_per_user=9,
+        max_handshakes=10,
+        max_nodes_per_user=11,
+        max_backups=23,
+        max_connection_links=12,
+        max_first_frame_size=1024,
+        max_depth=13,
+        max_elements=140,
+        max_selector_length=15,
+        max_selector_depth=16,
+        max_unsettled=17,
+        max_request_size=8192,
+        max_waiting_requests=18,
+        control_share=19,
+        http_share=22,
+        listen_backlog=20,
+        send_timeout_ms=21_000,
+        max_connections_per_listener=24,
+        max_connections_per_virtual_host=25,
     )
     assert settings.connection_limits == (ConnectionLimit("user", "till", 3),)
-    assert settings.flow.defaults == BrokerDefaults(False, 60, 50, 1024 * MB, 7, 6, 9, 8, MB, 4, 3, 0)
+    assert settings.flow.defaults == BrokerDefaults(
+        flow_control=False,
+        default_flow_stop_threshold=60,
+        default_flow_resume_threshold=50,
+        max_size=1024 * MB,
+        consumer_flow_limit=7,
+        consumer_flow_threshold=6,
+        producer_window=9,
+        initial_credit=8,
+        max_message_size=MB,
+        consumer_flow_min=4,
+        auto_queue_consumer_flow_limit=3,
+        auto_topic_consumer_flow_limit=0,
+    )
     assert (settings.flow.connection_flow_limit, settings.flow.connection_flow_limit_enabled) == (5, True)
     assert settings.flow.connection_memory_limit == 3 * MB
     assert settings.log_levels == (LoggerLevel("sluice.amqp", "warning"),)

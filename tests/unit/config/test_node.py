@@ -9,8 +9,8 @@ import sys
 from dataclasses import fields
 from typing import Any
 
+from broker.config.flow import BrokerDefaults
 from broker.config.node import FIELDS, NodeSettings
-from broker.config.thresholds import BrokerDefaults
 
 # Of the files on the way these know nothing of the setting: the reader of YAML and the types of values.
 OF_ANY_SETTING = {"config/yaml.py", "config/fields.py"}

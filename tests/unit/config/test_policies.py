@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.config.flow import BrokerDefaults
 from broker.config.node import NodeSettings, SettingError
 from broker.config.patterns import parse_pattern, parse_subscription_pattern
 from broker.config.policies import Policy, PolicySet, Setting, tolerated
 from broker.config.policy_files import parse_policies
-from broker.config.thresholds import BrokerDefaults
 from broker.config.yaml import SourcePlace
 from broker.units import MB
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.config.flow import BrokerDefaults
 from broker.config.node import FIELDS, NodeSettings, SettingError
 from broker.config.node_types import Value
 from broker.config.synonyms import argument_key, from_arguments
-from broker.config.thresholds import BrokerDefaults, bounded, complete, resolve
+from broker.config.thresholds import bounded, complete, resolve
 from broker.errors import OperatorError
 from broker.queues.expiry import deadline_ms
 from broker.units import KB, MB

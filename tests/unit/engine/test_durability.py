@@ -8,7 +8,8 @@ from proton import Message
 from broker import constants
 from broker.codec import message
 from broker.codec.owned import owned
-from broker.config.thresholds import BrokerDefaults, resolve
+from broker.config.flow import BrokerDefaults
+from broker.config.thresholds import resolve
 from broker.engine.durability import BEHIND_BYTES
 from broker.engine.engine import Engine
 from broker.engine.node import Node

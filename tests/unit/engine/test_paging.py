@@ -12,7 +12,8 @@ import pytest
 from proton import Message
 
 from broker.codec import message
-from broker.config.thresholds import BrokerDefaults, resolve
+from broker.config.flow import BrokerDefaults
+from broker.config.thresholds import resolve
 from broker.engine import spool as spool_room
 from broker.engine.engine import Engine
 from broker.engine.node import Node, memory_of

@@ -8,7 +8,8 @@ import weakref
 import pytest
 
 from broker import constants
-from broker.config.thresholds import BrokerDefaults, resolve
+from broker.config.flow import BrokerDefaults
+from broker.config.thresholds import resolve
 from broker.engine.node import Node
 from broker.flow.ledger import Port, ProducerCredit
 from tests.unit.manage_world import World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config.thresholds import BrokerDefaults
+from broker.config.flow import BrokerDefaults
 from broker.flow.advice import of_budget, of_resume, of_stop, of_window
 from broker.manage.advise.hints import hints
 from broker.manage.advise.history import SECOND_NS, FlowHistory, HistorySample

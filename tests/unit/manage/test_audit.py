@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from broker import constants
-from broker.config.thresholds import BrokerDefaults, resolve
+from broker.config.flow import BrokerDefaults
+from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.ledger import UNKNOWN_BYTES, ConnectionBudget, Port, ProducerCredit

@@ -13,8 +13,8 @@ from proton import Message
 
 from broker.amqp.management import ManagementNode
 from broker.amqp.operations import OPERATIONS
+from broker.config.flow import BrokerDefaults
 from broker.config.policies import PolicySet
-from broker.config.thresholds import BrokerDefaults
 from broker.errors import (
     ConflictError,
     ForbiddenError,

@@ -6,9 +6,9 @@ from itertools import islice
 
 import pytest
 
+from broker.config.flow import BrokerDefaults
 from broker.config.policies import PolicySet
 from broker.config.policy_files import parse_policies
-from broker.config.thresholds import BrokerDefaults
 from broker.engine.node import Node
 from broker.errors import ConfigError, ConflictError, NotFoundError, OperatorError
 from broker.manage.model import Reread, ended

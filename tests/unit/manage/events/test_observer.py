@@ -12,7 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from broker import constants
-from broker.config.thresholds import BrokerDefaults, resolve
+from broker.config.flow import BrokerDefaults
+from broker.config.thresholds import resolve
 from broker.flow.ledger import Port
 from broker.manage.events.history import BACKLOG
 from broker.manage.events.observer import (
