@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 
-from broker.config.patterns import ONE, REST
+from broker.config.patterns import is_pattern
 from broker.config.policies import PolicySet
 from broker.config.synonyms import from_arguments
 from broker.engine.node import Node
@@ -144,7 +144,7 @@ class AuthorizedModel:
         """As the model's; of a pattern, they need the right at all that it means, in every virtual host."""
         wanted = target or EVERYTHING
         self._require(Action.MANAGE_WRITE, wanted)
-        if wanted.partition(".")[0] in (ONE, *REST):
+        if is_pattern(wanted.partition(".")[0]):
             for host in self._authority.hosts:
                 self._require(Action.MANAGE_WRITE, f"{host}/{wanted}")
         return self._model.hold(target, held)

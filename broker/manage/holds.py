@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.config.patterns import ONE, REST, Pattern, parse_pattern
+from broker.config.patterns import REST, Pattern, is_pattern, parse_pattern
 from broker.errors import OperatorError
 
 EVERYTHING = ">"
@@ -57,7 +57,7 @@ class ProducerHolds:
 
 def parsed(target: str) -> Pattern | None:
     """The pattern; None for a plain name, which may be anything a node may be called."""
-    if not any(word == ONE or word in REST for word in target.split(".")):
+    if not is_pattern(target):
         return None
     try:
         return parse_pattern(target)

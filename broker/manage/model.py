@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from broker.config.flow import BrokerDefaults
 from broker.config.node import DEAD_LETTERS, NodeSettings, SettingError, normalise
+from broker.config.patterns import is_pattern
 from broker.config.policies import CAPABILITY, Effective, PolicySet, Setting, tolerated
 from broker.config.policy_files import parse_policies
 from broker.config.synonyms import ARGUMENTS, from_arguments
@@ -47,7 +48,7 @@ from broker.manage.ownership import Ownership
 from broker.manage.policies import policy_views
 from broker.manage.process import Process
 from broker.manage.samples import Flow, Sample, Samples
-from broker.manage.subscriptions import SubscriptionKey, Subscriptions, is_pattern
+from broker.manage.subscriptions import SubscriptionKey, Subscriptions
 from broker.manage.survey import Survey, SurveyResult
 from broker.manage.totals import Totals
 from broker.manage.tracing import Tracing

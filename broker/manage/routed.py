@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from broker.config.forwards import RouteDefinition
 from broker.config.node import NodeSettings
+from broker.config.patterns import is_pattern
 from broker.engine.node import Node
 from broker.errors import OperatorError
 from broker.manage.subscriptions import (
@@ -19,7 +20,6 @@ from broker.manage.subscriptions import (
     Subscription,
     SubscriptionKey,
     Subscriptions,
-    is_pattern,
 )
 
 log = logging.getLogger("sluice.routes")

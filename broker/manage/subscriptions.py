@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from broker.config.patterns import Pattern, parse_pattern
+from broker.config.patterns import Pattern, is_pattern, parse_pattern
 from broker.config.policies import Effective
 from broker.engine.engine import Engine
 from broker.engine.node import Node
@@ -30,7 +30,6 @@ MARK = "|"
 GLOBAL = "global"
 # Whose those of routes are: no user's, for no name has such a character.
 OF_THE_BROKER = "\0"
-WILDCARDS = ("*", ">", "#")
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,8 +381,3 @@ def _maker(wanted: SubscriptionKey) -> str:
 def is_subscription(definition: bytes) -> bool:
     """Whether it is a subscription that the store's definition tells of; those come after their topics."""
     return b'"kind":"subscription"' in definition
-
-
-def is_pattern(address: str) -> bool:
-    """Whether an address has words that stand for others: it can be subscribed, and nothing sent to it."""
-    return any(word in WILDCARDS for word in address.split("."))

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from broker.config.patterns import Words, covers, touches, words_of
 from broker.security.identity import Identity
-from broker.security.pattern import EVERYTHING, Template, Words, covers, touches, words_of
+from broker.security.pattern import EVERYTHING, Template
 
 
 class Action(StrEnum):

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config.patterns import parse_pattern
+from broker.config.patterns import covers, parse_pattern, touches, words_of
 from broker.security.acl import NO_MATCH, NO_RULES, OPEN, Acl, Action, Decision, Rule
 from broker.security.identity import ANONYMOUS, Identity
-from broker.security.pattern import Template, covers, parse_template, touches, words_of
+from broker.security.pattern import Template, parse_template
 
 ALICE, BOB = Identity("alice", frozenset({"producers"})), Identity("bob")
 SEND, RECEIVE, CONNECT = Action.SEND, Action.RECEIVE, Action.CONNECT

@@ -57,6 +57,7 @@ from broker.amqp.links.filters import read as read_filters
 from broker.amqp.links.secure import SecureConnection
 from broker.amqp.loop.client_quotas import OverLimitError
 from broker.codec import message
+from broker.config.patterns import is_pattern
 from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.errors import (
@@ -72,7 +73,7 @@ from broker.flow.window import Shared, Window
 from broker.loggers import About, about
 from broker.manage.access import TEMPORARY
 from broker.manage.names import LONGEST, is_own
-from broker.manage.subscriptions import Subscription, SubscriptionKey, is_pattern
+from broker.manage.subscriptions import Subscription, SubscriptionKey
 from broker.queues.filters import compiled
 from broker.queues.queue import Entry, Extra, Reader
 from broker.security.acl import Action

@@ -40,6 +40,6 @@ def check(data: bytes) -> None:
 TARGET = Target(
     "settings",
     check,
-    ("config/broker.py", "config/fields.py", "config/listeners.py", "config/yaml.py"),
+    ("config/broker.py", "config/sources.py", "config/fields.py", "config/listeners.py", "config/yaml.py"),
     (*NAMES, *VALUES, *WORDS[:40]),
 )
