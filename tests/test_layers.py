@@ -40,8 +40,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 NARROW = {
     ("engine", "store"): ("store.port", "store.records"),
     ("engine", "config"): ("config.node",),
-    # The message path knows how no decision is made.
-    ("amqp", "flow"): ("flow.ledger", "flow.window", "flow.adaptive", "flow.slow"),
+    # The message path knows how no decision is made; the loop shares its time out by the one limiter.
+    ("amqp", "flow"): ("flow.ledger", "flow.window", "flow.adaptive", "flow.slow", "flow.rate"),
     ("amqp", "queues"): ("queues.dispatch", "queues.queue", "queues.filters"),
     ("amqp", "store"): (),
     ("pyspark_sluice.jobs", "config"): ("config.node",),

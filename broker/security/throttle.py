@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from broker.config.networks import network_of as key_of
 from broker.config.networks import site_of
+from broker.flow.rate import KeyedRate
 
 __all__ = ["Attempts", "key_of"]
 
@@ -34,16 +35,6 @@ class _Record:
     until_ns: int = 0
 
 
-@dataclass(slots=True)
-class _Bucket:
-    level: float = 0.0
-    last_ns: int = 0
-
-    def now(self, now_ns: int) -> float:
-        """How full it is."""
-        return max(self.level - (now_ns - self.last_ns) / (SITE_LEAK_MS * _MS), 0.0)
-
-
 class Attempts:
     """Failed attempts by address. After ``free`` of them the next waits ``first_ms``, then twice that …"""
 
@@ -52,7 +43,7 @@ class Attempts:
         self.first_ms = first_ms
         self.longest_ms = longest_ms
         self._records: dict[str, _Record] = {}
-        self._sites: dict[str, _Bucket] = {}
+        self._sites = KeyedRate(SITE_LEAK_MS * _MS, MOST_ADDRESSES)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -61,7 +52,7 @@ class Attempts:
         """Milliseconds until that address may try again; 0 if it may now."""
         found = self._records.get(key_of(address))
         pause_ms = 0 if found is None else max(0, -(-(found.until_ns - now_ns) // _MS))
-        return max(pause_ms, self._site_blocked(address, now_ns)) if self._sites else pause_ms
+        return max(pause_ms, self._site_blocked(address, now_ns)) if len(self._sites) else pause_ms
 
     def failed(self, address: str, now_ns: int) -> None:
         """That address guessed wrong."""
@@ -76,24 +67,15 @@ class Attempts:
         if beyond >= 0 and self.longest_ms:
             pause_ms = min(self.first_ms << min(beyond, 30), self.longest_ms)
             found.until_ns = now_ns + pause_ms * _MS
-        self._fill(site_of(address), now_ns)
+        site = site_of(address)
+        if site:
+            self._sites.count(site, now_ns)
         self._forget(now_ns)
 
     def _site_blocked(self, address: str, now_ns: int) -> int:
-        bucket = self._sites.get(site_of(address))
-        if bucket is None:
-            return 0
-        over = bucket.now(now_ns) - self.free * SITE_TIMES
-        return min(int(over * SITE_LEAK_MS) + 1, self.longest_ms) if over > 0 else 0
-
-    def _fill(self, site: str, now_ns: int) -> None:
-        if not site:
-            return
-        bucket = self._sites.pop(site, None) or _Bucket()
-        bucket.level, bucket.last_ns = bucket.now(now_ns) + 1, now_ns
-        self._sites[site] = bucket
-        if len(self._sites) > MOST_ADDRESSES:
-            del self._sites[next(iter(self._sites))]
+        most_ns = self.free * SITE_TIMES * self._sites.step_ns
+        over_ns = self._sites.owed_ns(site_of(address), now_ns) - most_ns
+        return min(over_ns // _MS + 1, self.longest_ms) if over_ns > 0 else 0
 
     def succeeded(self, address: str) -> None:
         """It knew a password: half of what it got wrong is forgiven.
@@ -115,8 +97,4 @@ class Attempts:
             if not old and len(self._records) <= MOST_ADDRESSES:
                 break
             del self._records[key]
-        while self._sites:
-            site, bucket = next(iter(self._sites.items()))
-            if bucket.now(now_ns) > 0:
-                break
-            del self._sites[site]
+        self._sites.forget(now_ns)

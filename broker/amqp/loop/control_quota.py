@@ -11,6 +11,8 @@ time and by the messages it moved. Beyond ``BURST`` it belongs in the lane, unti
 
 from __future__ import annotations
 
+from broker.flow.rate import TimeShare
+
 BURST = 50_000
 MOST_DEBT = 4 * BURST
 # What a message pays for, its disposition and a flow frame among it, and what a millisecond pays back.
@@ -20,6 +22,7 @@ PAID_BACK = 50
 MILLISECOND_NS = 1_000_000
 # The loop's time that the lane may have saved up, which is what a burst of clients finds.
 MOST_SAVED_NS = 4 * MILLISECOND_NS
+MOST_OWED_NS = 8 * MOST_SAVED_NS
 # So long without a message, and the lane need not wait whether one comes.
 QUIET_NS = 5 * MILLISECOND_NS
 
@@ -44,18 +47,16 @@ class CostMeter:
         return self.costly
 
 
-class ControlQuota:
+class ControlQuota(TimeShare):
     """The sockets that wait for their slice, by descriptor, and the time they may take.
 
     ``percent`` of the loop's time is theirs while there are messages to move.
     """
 
     def __init__(self, percent: int, now_ns: int) -> None:
-        self.percent = percent
+        super().__init__(percent, MOST_SAVED_NS, MOST_OWED_NS, now_ns)
         self.waiting: dict[int, None] = {}
         self.served_total = 0
-        self._saved_ns = MOST_SAVED_NS
-        self._filled_ns = now_ns
         # When something else than the lane last had work.
         self.moved_ns = now_ns
 
@@ -73,16 +74,6 @@ class ControlQuota:
         del self.waiting[fd]
         self.served_total += 1
         return fd
-
-    def may_serve(self, now_ns: int) -> bool:
-        """Whether there is time left for a slice."""
-        self._saved_ns = min(self._saved_ns + (now_ns - self._filled_ns) * self.percent // 100, MOST_SAVED_NS)
-        self._filled_ns = now_ns
-        return self._saved_ns > 0
-
-    def charge(self, taken_ns: int) -> None:
-        """A slice has taken so long."""
-        self._saved_ns = max(self._saved_ns - taken_ns, -8 * MOST_SAVED_NS)
 
     def is_quiet(self, now_ns: int) -> bool:
         """Whether nothing else had work for a while."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.flow.rate import TimeShare
+
 MILLISECOND_NS = 1_000_000
 # What may be saved up: a scrape of 10,000 queues goes through at full load (``python -m bench.scrape``).
 MOST_SAVED_NS = 150 * MILLISECOND_NS
@@ -30,46 +32,39 @@ class CpuShare:
     """``percent`` of one processor while messages move; ``moved_ns`` says when one last did."""
 
     def __init__(self, percent: int = 100, moved_ns: Callable[[], int] = lambda: 0) -> None:
-        self.percent = max(percent, 1)
+        self.time = TimeShare(max(percent, 1), MOST_SAVED_NS, MOST_DEBT_NS, 0)
         # What the reactor's thread has spent on questions of ours, which it alone adds up.
         self.asked_ns = 0
         self.spent_ns = 0
         self._moved_ns = moved_ns
         self._charged_ns = 0
-        self._saved_ns = MOST_SAVED_NS
-        self._filled_ns = 0
 
     def charge(self, taken_ns: int, now_ns: int) -> None:
         """So much processor time was taken; what was asked of the reactor comes on top."""
         asked_ns, self._charged_ns = self.asked_ns - self._charged_ns, self.asked_ns
-        self._fill(now_ns)
+        self.time.may_serve(now_ns)
         self.spent_ns += taken_ns + asked_ns
         if self.is_bounded(now_ns):
-            self._saved_ns = max(self._saved_ns - taken_ns - asked_ns, -MOST_DEBT_NS)
+            self.time.charge(taken_ns + asked_ns)
 
     def reserve(self, now_ns: int) -> int:
         """Take what an answer may cost; the caller gives back what this returns once it is charged."""
         if not self.is_bounded(now_ns):
             return 0
-        self._fill(now_ns)
-        self._saved_ns -= RESERVED_NS
+        self.time.may_serve(now_ns)
+        self.time.saved_ns -= RESERVED_NS
         return RESERVED_NS
 
     def give_back(self, reserved_ns: int) -> None:
         """What was reserved is free again."""
-        self._saved_ns = min(self._saved_ns + reserved_ns, MOST_SAVED_NS)
+        self.time.give_back(reserved_ns)
 
     def wait_ns(self, now_ns: int) -> int:
         """0 where something more may be done, else when to look again."""
-        self._fill(now_ns)
-        if self._saved_ns > 0 or not self.is_bounded(now_ns):
+        if self.time.may_serve(now_ns) or not self.is_bounded(now_ns):
             return 0
-        return min(-self._saved_ns * 100 // self.percent + MILLISECOND_NS, LOOK_NS)
+        return min(-self.time.saved_ns * 100 // self.time.percent + MILLISECOND_NS, LOOK_NS)
 
     def is_bounded(self, now_ns: int) -> bool:
         """Whether messages move, and there is a bound."""
-        return self.percent < 100 and now_ns - self._moved_ns() < QUIET_NS
-
-    def _fill(self, now_ns: int) -> None:
-        passed_ns, self._filled_ns = now_ns - self._filled_ns, now_ns
-        self._saved_ns = min(self._saved_ns + passed_ns * self.percent // 100, MOST_SAVED_NS)
+        return self.time.percent < 100 and now_ns - self._moved_ns() < QUIET_NS

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config.patterns import parse_pattern
+from broker.config.patterns import covers, is_pattern, parse_pattern, touches, words_of
 
 ADDRESSES = [".".join(words) for length in range(1, 5) for words in product("ab", repeat=length)]
+
+# One word more than a pattern has here, and words that no pattern has.
+LONG_ADDRESSES = [".".join(words) for length in range(1, 7) for words in product("abc", repeat=length)]
 
 _head = st.lists(st.sampled_from(["a", "b", "*"]), max_size=4)
 _last = st.sampled_from(["a", "b", "*", ">", "#"])
@@ -100,3 +103,29 @@ def test_literal_means_one_address(pattern: str) -> None:
     parsed = parse_pattern(pattern)
     assert parsed.literal == (not set(pattern) & set("*>#"))
     assert not parsed.literal or [a for a in ADDRESSES if parsed.matches(a)] in ([pattern], [])
+
+
+@given(patterns, patterns)
+def test_covering_and_touching_are_about_the_addresses_that_fit(mine: str, theirs: str) -> None:
+    ours, wanted = words_of(mine), words_of(theirs)
+    fits = [each for each in LONG_ADDRESSES if parse_pattern(theirs).matches(each)]
+    meant = [each for each in fits if parse_pattern(mine).matches(each)]
+    if covers(ours, wanted):
+        assert meant == fits
+    if meant:
+        assert touches(ours, wanted)
+    if touches(ours, wanted):
+        assert meant, (mine, theirs)
+
+
+@given(patterns, st.sampled_from(ADDRESSES))
+def test_a_pattern_covers_the_addresses_it_matches(pattern: str, address: str) -> None:
+    assert covers(words_of(pattern), words_of(address)) == parse_pattern(pattern).matches(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [("a.*", True), (">", True), ("a.#", True), ("a.b*", False), ("a", False), ("", False)],
+)
+def test_a_pattern_has_a_word_that_stands_for_others(address: str, wanted: bool) -> None:
+    assert is_pattern(address) is wanted

@@ -1,4 +1,4 @@
-"""A token bucket: never more than the rate allows, and never less for long."""
+"""Rates and shares: never more than they allow, and never less for long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker.flow.rate import SECOND_NS, TokenBucket
+from broker.flow.rate import SECOND_NS, KeyedRate, TimeShare, TokenBucket
 
 pytestmark = pytest.mark.flow
 
@@ -58,3 +58,52 @@ def test_no_span_of_time_sees_more_than_rate_and_burst(seed: int) -> None:
             assert total <= rate * (found[j][0] - found[i][0]) / SECOND_NS + allowed + found[j][1]
     elapsed = found[-1][0] / SECOND_NS
     assert sum(size for _, size in found) >= rate * elapsed * 0.99
+
+
+def test_a_key_owes_a_step_for_each_event_and_pays_with_time() -> None:
+    rate = KeyedRate(SECOND_NS, 10)
+    for _ in range(3):
+        rate.count("a", SECOND_NS)
+    assert [rate.owed_ns("a", second * SECOND_NS) for second in (1, 2, 4, 9)] == [
+        *(3 * SECOND_NS, 2 * SECOND_NS, 0, 0),
+    ]
+    assert rate.owed_ns("b", SECOND_NS) == 0
+
+
+def test_a_key_that_was_idle_has_saved_nothing() -> None:
+    rate = KeyedRate(SECOND_NS, 10)
+    rate.count("a", 0)
+    rate.count("a", 100 * SECOND_NS)
+    assert rate.owed_ns("a", 100 * SECOND_NS) == SECOND_NS
+
+
+def test_only_so_many_keys_are_known_those_counted_last() -> None:
+    rate = KeyedRate(SECOND_NS, 2)
+    for key in ("a", "b", "a", "c"):
+        rate.count(key, 0)
+    assert [rate.owed_ns(key, 0) // SECOND_NS for key in "abc"] == [2, 0, 1]
+    assert len(rate) == 2
+
+
+def test_keys_that_owe_nothing_are_forgotten_from_the_oldest_on() -> None:
+    rate = KeyedRate(SECOND_NS, 10)
+    for key, at in (("a", 0), ("b", 0), ("b", 0), ("c", 0)):
+        rate.count(key, at)
+    rate.forget(SECOND_NS)
+    # c owes nothing either, and goes once b does.
+    assert len(rate) == 2
+    rate.forget(2 * SECOND_NS)
+    assert len(rate) == 0
+
+
+def test_a_share_of_the_time_saves_and_owes_within_bounds() -> None:
+    share = TimeShare(10, 1000, 500, 0)
+    share.charge(10_000)
+    assert share.saved_ns == -500
+    assert not share.may_serve(5000)
+    assert share.may_serve(5010)
+    assert share.may_serve(10**9)
+    assert share.saved_ns == 1000
+    share.charge(300)
+    share.give_back(900)
+    assert share.saved_ns == 1000

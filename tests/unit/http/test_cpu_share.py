@@ -143,7 +143,7 @@ def test_who_waits_goes_on_in_the_order_they_came(share: CpuShare, traffic: Traf
 
         at(traffic, 1 << 62)
         share.charge(MOST_SAVED_NS + MS, 1 << 62)
-        share.percent = 1
+        share.time.percent = 1
         tasks = [loop.create_task(request(number)) for number in range(5)]
         await asyncio.sleep(0.01)
         assert passed == []

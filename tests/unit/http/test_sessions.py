@@ -133,7 +133,7 @@ def test_a_pace_of_none_is_none_and_what_it_remembers_is_bounded() -> None:
     pace = RequestRate(1)
     for number in range(2 * MOST_ADDRESSES):
         pace.wait_ns(str(number), BEGIN)
-    assert len(pace._due_ns) == MOST_ADDRESSES
+    assert len(pace.addresses) == MOST_ADDRESSES
 
 
 # --- heads
