@@ -240,6 +240,20 @@ class Several:
         return {"anyOf": [listed, {"type": "string", "minLength": 1}]}
 
 
+def parse_items(value: Mapping[object, object], rows: Iterable[Field]) -> dict[str, object]:
+    """Parse the values of a mapping by their rows. ValueError with the first key or value that is wrong."""
+    known = {row.name: row.type for row in rows}
+    given: dict[str, object] = {}
+    for key, item in value.items():
+        if key not in known:
+            raise ValueError(unknown_key(str(key), known))
+        try:
+            given[str(key)] = known[str(key)].parse(item)
+        except ValueError as fault:
+            raise ValueError(f"{key}: {fault}") from None
+    return given
+
+
 def from_text(type_: Type, text: str) -> object:
     """What ``text`` from a command line or a variable stands for, where only YAML would know its type.
 

@@ -22,11 +22,11 @@ from broker.config.fields import (
     PathType,
     Schema,
     Size,
-    Type,
     Word,
     object_schema,
-    unknown_key,
+    parse_items,
 )
+from broker.config.node import FIELDS as NODE_FIELDS
 from broker.units import show
 
 PORTS = {"amqp": 5672, "amqps": 5671}
@@ -171,69 +171,66 @@ class InterfaceType:
         return {"type": "string", "minLength": 1}
 
 
-def _row(name: str, type_: Type, default: str, meaning: str) -> Field:
-    return Field(name, type_, default, meaning)
-
-
 _NAME = NonEmptyText(LONGEST_NAME)
 _LIMIT = "a topic's route: as for any subscription"
 
 BRIDGE_FIELDS = (
-    _row("from", _NAME, "required", "The node whose messages are copied"),
-    _row("to", _NAME, "required", "The node that gets the copies"),
-    _row("selector", NonEmptyText(), "none: all messages", "Only messages that it selects"),
+    Field("from", _NAME, "required", "The node whose messages are copied"),
+    Field("to", _NAME, "required", "The node that gets the copies"),
+    Field("selector", NonEmptyText(), "none: all messages", "Only messages that it selects"),
 )
 ROUTE_FIELDS = (
-    _row("name", _NAME, "required", "What it is called, here and as the client it is to both brokers"),
-    _row("url", RemoteType(), "required", "The other broker"),
-    _row(
+    Field("name", _NAME, "required", "What it is called, here and as the client it is to both brokers"),
+    Field("url", RemoteType(), "required", "The other broker"),
+    Field(
         "direction", Word(("out", "in")), "out", "out: messages go to the other broker; in: they come from it"
     ),
-    _row(
+    Field(
         "address", _NAME, "required, or local and remote", "The node here and there, where both bear one name"
     ),
-    _row("local", _NAME, "address", "The node here"),
-    _row("remote", _NAME, "address", "The node there"),
-    _row("remote_kind", Word(("any", "queue", "topic")), "any", "What the other broker is told the node is"),
-    _row(
+    Field("local", _NAME, "address", "The node here"),
+    Field("remote", _NAME, "address", "The node there"),
+    Field("remote_kind", Word(("any", "queue", "topic")), "any", "What the other broker is told the node is"),
+    Field(
         "remote_durable",
         Flag(),
         "true",
         "Whether the node there, or the subscription of a topic there, is to last",
     ),
-    _row("window", Count(1, 100_000), "1000", "Most messages under way"),
-    _row("retry_min", Duration(1), "250 ms", "The first pause after a failure; the next ones double"),
-    _row("retry_max", Duration(1), "30 s", "The longest pause"),
-    _row(
+    Field("window", Count(1, 100_000), "1000", "Most messages under way"),
+    Field("retry_min", Duration(1), "250 ms", "The first pause after a failure; the next ones double"),
+    Field("retry_max", Duration(1), "30 s", "The longest pause"),
+    Field(
         "idle_timeout",
         Duration(),
         "30 s",
         "The other broker is given up after this long without a sign; 0: never",
     ),
-    _row(
+    Field(
         "ca", PathType(), "the system's", "amqps://: PEM file of who may sign the other broker's certificate"
     ),
-    _row(
+    Field(
         "certificate", PathType(), "none", "amqps://: PEM file of a certificate to show to the other broker"
     ),
-    _row("key", PathType(), "the certificate's file", "PEM file of its key"),
-    _row("max_count", Count(), "the topic's", _LIMIT),
-    _row("max_size", Size(), "the topic's", _LIMIT),
-    _row("flow_stop_count", Count(), "the topic's", _LIMIT),
-    _row("flow_resume_count", Count(), "the topic's", _LIMIT),
-    _row("flow_stop_size", Size(), "the topic's", _LIMIT),
-    _row("flow_resume_size", Size(), "the topic's", _LIMIT),
-    _row("flow_control", Flag(), "the topic's", "a topic's route: false never stops its publishers"),
-    _row("overflow", Word(("reject", "ring", "drop_newest", "page")), "the topic's", _LIMIT),
+    Field("key", PathType(), "the certificate's file", "PEM file of its key"),
+    *(
+        Field(name, NODE_FIELDS[name].type, "the topic's", _LIMIT)
+        for name in (
+            *("max_count", "max_size"),
+            *("flow_stop_count", "flow_resume_count", "flow_stop_size", "flow_resume_size"),
+        )
+    ),
+    Field("flow_control", Flag(), "the topic's", "a topic's route: false never stops its publishers"),
+    Field("overflow", Word(("reject", "ring", "drop_newest", "page")), "the topic's", _LIMIT),
 )
 LIMITS = tuple(row.name for row in ROUTE_FIELDS[-8:])
 CHANNEL_FIELDS = (
-    _row("name", _NAME, "required", "What it is called"),
-    _row("topic", _NAME, "required", "The topic that is sent out"),
-    _row("to", DestinationType(), "required", "Where to: a host's address or a multicast group, and a port"),
-    _row("max_rate", Size(1), "required", "Most bytes a second, headers of IP and UDP not counted"),
-    _row("ttl", Count(0, 255), "1", "How many routers a datagram to a multicast group may pass"),
-    _row("interface", InterfaceType(), "the system's choice", "The address of the interface they leave by"),
+    Field("name", _NAME, "required", "What it is called"),
+    Field("topic", _NAME, "required", "The topic that is sent out"),
+    Field("to", DestinationType(), "required", "Where to: a host's address or a multicast group, and a port"),
+    Field("max_rate", Size(1), "required", "Most bytes a second, headers of IP and UDP not counted"),
+    Field("ttl", Count(0, 255), "1", "How many routers a datagram to a multicast group may pass"),
+    Field("interface", InterfaceType(), "the system's choice", "The address of the interface they leave by"),
 )
 
 
@@ -313,15 +310,7 @@ def _given(value: object, rows: tuple[Field, ...], required: tuple[str, ...]) ->
     """The parsed keys of a mapping; ValueError with the first that is wrong. The whole is never shown."""
     if not isinstance(value, Mapping):
         raise ValueError(f"expected a mapping with {', '.join(required)}")
-    known = {row.name: row.type for row in rows}
-    given: dict[str, object] = {}
-    for key, item in value.items():
-        if key not in known:
-            raise ValueError(unknown_key(str(key), known))
-        try:
-            given[str(key)] = known[str(key)].parse(item)
-        except ValueError as fault:
-            raise ValueError(f"{key}: {fault}") from None
+    given = parse_items(value, rows)
     missing = [key for key in required if key not in given]
     if missing:
         raise ValueError(f"{missing[0]!r} is missing")

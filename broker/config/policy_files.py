@@ -13,11 +13,10 @@ from broker.config.policy_schema import AUTO_CREATE, MATCH, POLICY_FIELDS, Patte
 from broker.config.thresholds import contradictions
 from broker.config.yaml import (
     Block,
-    Items,
     Node,
-    Scalar,
     SourcePlace,
     YamlEntry,
+    items_of,
     plain,
     read_bytes,
     read_file,
@@ -95,30 +94,13 @@ def _repeated(policies: Iterable[Policy]) -> list[Problem]:
 
 
 def _policies(root: Node | None, problems: list[Problem]) -> Iterator[Policy]:
-    for item in _listed(root, problems):
+    for item in items_of(root, "policies", problems):
         if not isinstance(item, Block):
             problems.append(item.place.problem("expected a policy: a mapping with 'match' and settings"))
             continue
         policy = _policy(item, problems)
         if policy is not None:
             yield policy
-
-
-def _listed(root: Node | None, problems: list[Problem]) -> tuple[Node, ...]:
-    if root is None or (isinstance(root, Scalar) and root.value is None):
-        return ()
-    if not isinstance(root, Block):
-        problems.append(root.place.problem("expected a mapping with the key 'policies'"))
-        return ()
-    listed: tuple[Node, ...] = ()
-    for entry in root.entries:
-        if entry.key != "policies":
-            problems.append(entry.place.problem(unknown_key(entry.key, ["policies"])))
-        elif isinstance(entry.value, Items):
-            listed = entry.value.items
-        elif plain(entry.value) is not None:
-            problems.append(entry.value.place.problem("expected a list of policies, each begun with '-'"))
-    return listed
 
 
 def _policy(block: Block, problems: list[Problem]) -> Policy | None:

@@ -17,9 +17,9 @@ from broker.config.fields import (
     Several,
     Word,
     object_schema,
+    parse_items,
     reference,
     row,
-    unknown_key,
 )
 from broker.units import show
 
@@ -115,15 +115,7 @@ class NamedIdentificationType:
     def parse(self, value: object) -> NamedIdentification:
         if not isinstance(value, dict):
             raise ValueError(f"expected a mapping with names and certificate, not {show(value)}")
-        rows = {row.name: row for row in NAMED_FIELDS}
-        found: dict[str, object] = {}
-        for key, given in value.items():
-            if key not in rows:
-                raise ValueError(unknown_key(str(key), rows))
-            try:
-                found[key] = rows[key].type.parse(given)
-            except ValueError as fault:
-                raise ValueError(f"{key}: {fault}") from None
+        found = parse_items(value, NAMED_FIELDS)
         for name in ("names", "certificate"):
             if name not in found:
                 raise ValueError(f"{name} is missing")

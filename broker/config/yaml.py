@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 import yaml.reader
 
+from broker.config.fields import unknown_key
 from broker.errors import Problem
 
 # Bounds that no honest file meets: aliases can make a small file describe an enormous one.
@@ -236,3 +237,21 @@ def _shown(tag: str) -> str:
 def _place_in(name: str, text: str, index: int) -> SourcePlace:
     before = text[:index]
     return SourcePlace(name, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+
+
+def items_of(root: Node | None, key: str, problems: list[Problem]) -> tuple[Node, ...]:
+    """List the items of a file whose one key has a list; faults go to ``problems``."""
+    if root is None or (isinstance(root, Scalar) and root.value is None):
+        return ()
+    if not isinstance(root, Block):
+        problems.append(root.place.problem(f"expected a mapping with the key {key!r}"))
+        return ()
+    listed: tuple[Node, ...] = ()
+    for entry in root.entries:
+        if entry.key != key:
+            problems.append(entry.place.problem(unknown_key(entry.key, [key])))
+        elif isinstance(entry.value, Items):
+            listed = entry.value.items
+        elif plain(entry.value) is not None:
+            problems.append(entry.value.place.problem(f"expected a list of {key}, each begun with '-'"))
+    return listed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from broker.config import fields
 from broker.config.fields import Field, Schema, Several, Type, Word, unknown_key
-from broker.config.yaml import Block, Items, Node, Scalar, YamlEntry, plain, read_bytes, read_file
+from broker.config.yaml import Block, Items, Node, YamlEntry, items_of, plain, read_bytes, read_file
 from broker.errors import ConfigError, Problem
 from broker.security.acl import OPEN, Acl, Action, Rule
 from broker.security.pattern import EVERYTHING, Template, parse_template
@@ -110,29 +110,12 @@ def acl_schema() -> Schema:
 
 
 def _checked(root: Node | None, name: str, problems: list[Problem]) -> Acl:
-    rules = [_rule(item, problems) for item in _listed(root, problems)]
+    rules = [_rule(item, problems) for item in items_of(root, "rules", problems)]
     if not rules and not problems:
         problems.append(Problem(name, 0, 0, EMPTY))
     if problems:
         raise ConfigError(tuple(sorted(problems, key=lambda each: (each.line, each.column))))
     return Acl(tuple(rule for rule in rules if rule is not None))
-
-
-def _listed(root: Node | None, problems: list[Problem]) -> tuple[Node, ...]:
-    if root is None or (isinstance(root, Scalar) and root.value is None):
-        return ()
-    if not isinstance(root, Block):
-        problems.append(root.place.problem("expected a mapping with the key 'rules'"))
-        return ()
-    listed: tuple[Node, ...] = ()
-    for entry in root.entries:
-        if entry.key != "rules":
-            problems.append(entry.place.problem(unknown_key(entry.key, ["rules"])))
-        elif isinstance(entry.value, Items):
-            listed = entry.value.items
-        elif plain(entry.value) is not None:
-            problems.append(entry.value.place.problem("expected a list of rules, each begun with '-'"))
-    return listed
 
 
 def _rule(item: Node, problems: list[Problem]) -> Rule | None:
