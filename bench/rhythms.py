@@ -17,8 +17,9 @@ from broker.config.flow import BrokerDefaults
 from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
+from broker.flow.connection_budget import ConnectionBudget
 from broker.flow.gate import Gate
-from broker.flow.ledger import ConnectionBudget, Port, ProducerCredit
+from broker.flow.producer_credit import Port, ProducerCredit
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 from broker.store.memory import MemoryStore

@@ -32,7 +32,7 @@ MAY_BE_DELAYED = 32
 # Above these bits stands the number of the file that has the body of a large message, 0 for none.
 LARGE_SHIFT = 32
 
-# What ProducerCredit.use answers (flow/ledger.py).
+# What ProducerCredit.use answers (flow/producer_credit.py).
 TAKEN = 0
 LATE = 1
 VIOLATION = 2

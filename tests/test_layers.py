@@ -41,7 +41,10 @@ NARROW = {
     ("engine", "store"): ("store.port", "store.records"),
     ("engine", "config"): ("config.node",),
     # The message path knows how no decision is made; the loop shares its time out by the one limiter.
-    ("amqp", "flow"): ("flow.ledger", "flow.window", "flow.adaptive", "flow.slow", "flow.rate"),
+    ("amqp", "flow"): (
+        *("flow.producer_credit", "flow.connection_budget", "flow.window"),
+        *("flow.adaptive", "flow.slow", "flow.rate"),
+    ),
     ("amqp", "queues"): ("queues.dispatch", "queues.queue", "queues.filters"),
     ("amqp", "store"): (),
     ("pyspark_sluice.jobs", "config"): ("config.node",),
@@ -158,7 +161,7 @@ def _reached(start: str, onto: dict[str, set[str]]) -> set[str]:
 
 def test_the_compiled_files_are_read() -> None:
     found = {(item.importer, item.imported) for item in compiled_imports()}
-    assert ("amqp.links.connection", "flow.ledger") in found
+    assert ("amqp.links.connection", "flow.producer_credit") in found
     assert ("engine.engine", "queues.queue") in found
     assert ("amqp.links.connection", "constants") in found
 
@@ -207,7 +210,7 @@ def test_a_fallen_wall_would_be_noticed() -> None:
     assert is_breach("cli.verbs.stat", "server.server")
     assert is_breach("errors", "flow.gate")
     assert not is_breach("cli.verbs.serve", "server.server")
-    assert not is_breach("amqp.links.connection", "flow.ledger")
+    assert not is_breach("amqp.links.connection", "flow.producer_credit")
 
 
 def public_classes() -> dict[str, set[str]]:

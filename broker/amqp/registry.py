@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from broker.amqp.links.connection import ConsumerLink, ProducerLink, RelayLink
 from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
-from broker.flow.ledger import ProducerCredit
+from broker.flow.producer_credit import ProducerCredit
 from broker.manage.views import ConnectionView, ConsumerView, ProducerView, SessionView
 
 if TYPE_CHECKING:

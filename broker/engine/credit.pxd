@@ -1,7 +1,8 @@
 cimport cython
 
 from broker.flow.gate cimport Gate
-from broker.flow.ledger cimport CreditAllocator, ProducerCredit
+from broker.flow.allocator cimport CreditAllocator
+from broker.flow.producer_credit cimport ProducerCredit
 from broker.engine.durability cimport GroupCommit
 from broker.engine.node cimport Node, memory_of
 from broker.engine.turn cimport Turn

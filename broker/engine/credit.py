@@ -1,6 +1,6 @@
 """Credit over several nodes: who is dealt first, and who waits for the room of a budget that nodes share.
 
-The credit of one address is its ledger's (``flow.ledger``). Here are the rules between addresses (FLOW §2
+The credit of one address is its ledger's (``flow.allocator``). Here are the rules between addresses (FLOW §2
 rules 4 and 5): nodes take turns, room of a short budget goes to the node that has least of it, and idle
 producers of one node lend their credit to those of another.
 """
@@ -13,8 +13,12 @@ from operator import attrgetter
 from broker.engine.durability import GroupCommit
 from broker.engine.node import Node, memory_of
 from broker.engine.turn import Turn
+from broker.flow.allocator import PATIENCE, CreditAllocator
+from broker.flow.connection_budget import ConnectionBudget
 from broker.flow.gate import Gate
-from broker.flow.ledger import IDLE_NS, PATIENCE, ConnectionBudget, CreditAllocator, Level
+from broker.flow.level import Level
+from broker.flow.producer_credit import IDLE_NS
+from broker.flow.reclaim import lend_in_connection
 
 # How long room of a budget is kept for a node that was passed over, and how often at most.
 KEEP_NS = 100_000_000
@@ -213,7 +217,7 @@ class CreditDealer:
         if idle:
             self.lend_ns = self._turn.now_ns + IDLE_NS
         for budget in list(self.budgets_in_demand):
-            changed = budget.lend(self._turn.now_ns) if idle else []
+            changed = lend_in_connection(budget, self._turn.now_ns) if idle else []
             changed += budget.serve(self._turn.now_ns)
             if not budget.budget_queue:
                 self.budgets_in_demand.pop(budget, None)

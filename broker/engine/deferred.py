@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker import constants
-from broker.flow.ledger import ProducerCredit
+from broker.flow.producer_credit import ProducerCredit
 
 if TYPE_CHECKING:
     from broker.config.node import NodeSettings
@@ -87,7 +87,7 @@ class DeferredSettlement:
         account.held -= 1
         account.port.confirm(held)
         if not account.closed and account.outstanding <= account.low:
-            account.ledger.renew(account, self._engine.now_ns)
+            self._topic.ledger.renew(account, self._engine.now_ns)
 
     def end(self) -> None:
         """The topic is gone, and all that was in its channels with it: nothing is waited for any more."""

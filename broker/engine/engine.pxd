@@ -2,7 +2,8 @@ cimport cython
 
 from broker cimport constants
 from broker.flow.gate cimport Gate
-from broker.flow.ledger cimport ProducerCredit, CreditAllocator, Port
+from broker.flow.allocator cimport CreditAllocator
+from broker.flow.producer_credit cimport Port, ProducerCredit
 from broker.engine.credit cimport CreditDealer
 from broker.engine.node cimport Node
 from broker.engine.paging cimport Paging

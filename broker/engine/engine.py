@@ -31,13 +31,9 @@ from broker.engine.transfer import (
 )
 from broker.engine.turn import Turn
 from broker.errors import ConflictError, NotFoundError, OperatorError
+from broker.flow.connection_budget import ConnectionBudget
 from broker.flow.gate import Gate
-from broker.flow.ledger import (
-    IDLE_NS,
-    ConnectionBudget,
-    Port,
-    ProducerCredit,
-)
+from broker.flow.producer_credit import IDLE_NS, Port, ProducerCredit
 from broker.queues.dispatch import Consumer, fair, fill, only
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry, deadline_ms
@@ -141,7 +137,7 @@ class Engine:
             return self._arrive_unpromised(node, account, data, bits, settled, size)
         verdict = account.use(size, self.now_ns)
         if verdict == constants.TAKEN:
-            if not self._fits(node, data, size, True) and account.ledger.room(size) == 0:
+            if not self._fits(node, data, size, True) and node.ledger.room(size) == 0:
                 # Larger than what its credit reserved: it waits, rather than be lost (FLOW §2 rule 7).
                 return constants.PARK
             if node.awaiting is None:
@@ -153,9 +149,9 @@ class Engine:
             # Only now does the depth tell how much room is left to promise.
             if account.outstanding <= account.low:
                 if code == constants.STORING and self.storing is not None and self.storing.behind:
-                    account.ledger.wait(account, self.now_ns)
+                    node.ledger.wait(account, self.now_ns)
                 else:
-                    account.ledger.renew(account, self.now_ns)
+                    node.ledger.renew(account, self.now_ns)
             return code
         if verdict == constants.LATE:
             if settled:
@@ -425,7 +421,7 @@ class Engine:
         """A message on credit that promised no room: an anonymous relay, or a node that rejects."""
         account.used += 1
         account.last_used_ns = self.now_ns
-        ledger = account.ledger
+        ledger = node.ledger
         if not ledger.line and ledger.room(size) > 0:
             if node.awaiting is None:
                 return self.put(node, data, bits)
@@ -1151,7 +1147,7 @@ class Engine:
 
     def _is_attached(self, topic: Node, node: Node) -> bool:
         """Whether the topic's publishers need room at the node as it is bound, whatever bridges do."""
-        return topic.ledger.others.count(node.gate) > node.bridge_sources.count(topic)
+        return topic.ledger.ways_to(node.gate) > node.bridge_sources.count(topic)
 
     def _look_at_bridges(self, *nodes: Node) -> None:
         if self.bridging.all:

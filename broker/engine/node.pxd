@@ -3,7 +3,7 @@ cimport cython
 from broker cimport constants
 from broker.engine.spool cimport Spool
 from broker.flow.gate cimport Gate
-from broker.flow.ledger cimport CreditAllocator
+from broker.flow.allocator cimport CreditAllocator
 from broker.queues.queue cimport Queue
 from broker.store.port cimport QueueLog
 

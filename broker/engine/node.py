@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 from broker import constants
 from broker.engine.large import Body
 from broker.engine.spool import Spool
+from broker.flow.allocator import CreditAllocator
 from broker.flow.gate import Gate
-from broker.flow.ledger import CreditAllocator, ProducerCredit
+from broker.flow.producer_credit import ProducerCredit
 from broker.queues.dispatch import Consumer
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry

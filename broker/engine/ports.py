@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from broker.config.node import NodeSettings
     from broker.engine.large import LargeMessages
     from broker.engine.node import Node
+    from broker.flow.connection_budget import ConnectionBudget
     from broker.flow.gate import Gate
-    from broker.flow.ledger import ConnectionBudget, Port, ProducerCredit
+    from broker.flow.producer_credit import Port, ProducerCredit
     from broker.queues.dispatch import Consumer
     from broker.queues.queue import Entry
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from broker import constants
 from broker.codec import message
 from broker.engine.node import Node
-from broker.flow.ledger import Port, ProducerCredit
+from broker.flow.producer_credit import Port, ProducerCredit
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 

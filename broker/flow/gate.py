@@ -3,7 +3,7 @@
 A gate is *open* or *closed*. It closes when a unit has no room for one more message below its stop
 threshold, or by an operator's hand; it opens when every configured unit is strictly below its
 resume threshold and no operator holds it. Only this file decides that. It grants nothing itself:
-``room`` says how much credit may be promised, the ledger promises.
+``room`` says how much credit may be promised, the allocator promises.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ from typing import Any, cast
 from broker import constants
 from broker.engine.engine import Engine
 from broker.engine.node import Node
+from broker.flow.connection_budget import ConnectionBudget
 from broker.flow.gate import Gate
-from broker.flow.ledger import ConnectionBudget, ProducerCredit
+from broker.flow.producer_credit import ProducerCredit
 from broker.queues.dispatch import Consumer
 
 # More breaches than these say nothing more.
@@ -60,16 +61,9 @@ def _promises(engine: Engine, nodes: Iterable[Node]) -> Iterator[str]:
     for node in nodes:
         ledger = node.ledger
         for account in ledger.accounts:
-            size = account.outstanding * account.reserve_bytes
-            for gate in (ledger.gate, *ledger.others):
-                msgs[gate] += account.outstanding
-                nbytes[gate] += size
-            for claim in ledger.claims:
-                msgs[claim.gate] += account.outstanding
-                nbytes[claim.gate] += claim.takes(account.reserve_bytes) * account.outstanding
-            if ledger.memory is not None:
-                msgs[ledger.memory] += account.outstanding
-                nbytes[ledger.memory] += ledger.copies * _in_memory(node, account)
+            for each in ledger.reservations.members:
+                msgs[each.gate] += each.ways * account.outstanding
+                nbytes[each.gate] += each.ways * each.weight(account.reserve_bytes) * account.outstanding
     for gate in gates:
         if gate.promised_msgs != msgs[gate]:
             yield f"{gate.name}: {gate.promised_msgs} credits promised, links hold {msgs[gate]}"
@@ -99,7 +93,8 @@ def _budgets(nodes: Iterable[Node]) -> Iterator[str]:
 
 def _in_memory(node: Node, account: ProducerCredit) -> int:
     """What a link's credit would take of memory, of one copy."""
-    return account.outstanding * (min(account.reserve_bytes, node.ledger.most_held) + constants.HELD_BYTES)
+    most = node.ledger.reservations.most_held
+    return account.outstanding * (min(account.reserve_bytes, most) + constants.HELD_BYTES)
 
 
 def _of_node(node: Node) -> Iterator[str]:

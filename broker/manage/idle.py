@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import ProducerCredit
+from broker.flow.producer_credit import ProducerCredit
 from broker.manage.subscriptions import Subscriptions
 
 log = logging.getLogger("sluice")

@@ -15,7 +15,7 @@ from broker.config.node import NodeSettings
 from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node
 from broker.flow.gate import Gate
-from broker.flow.ledger import ProducerCredit
+from broker.flow.producer_credit import ProducerCredit
 from broker.flow.window import Window
 from broker.manage.aside import AsideView
 from broker.manage.why.cause import GateCause, bars, budgets

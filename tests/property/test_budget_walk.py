@@ -15,8 +15,9 @@ from broker.config.node import NodeSettings
 from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
+from broker.flow.connection_budget import ConnectionBudget
 from broker.flow.gate import Gate
-from broker.flow.ledger import ConnectionBudget, CreditAllocator, Port, ProducerCredit
+from broker.flow.producer_credit import AllocatorPort, Port, ProducerCredit
 from broker.store.memory import MemoryStore
 from tests.property.walking import BODY, DEFAULTS, HELD, MS, SIZE, Taker
 
@@ -170,7 +171,7 @@ class Tree:
                 self.fits(node.gate)
         for topic in self.topics:
             for part in topic.subscriptions:
-                assert (part.gate in topic.ledger.others) != part.never_blocks_publishers
+                assert (topic.ledger.ways_to(part.gate) > 0) != part.never_blocks_publishers
                 if part.never_blocks_publishers:
                     assert (part.gate.promised_msgs, part.gate.closed) == (0, False)
         if not self.late:
@@ -178,7 +179,7 @@ class Tree:
             self.fits(self.engine.disk)
         disk = sum(a.outstanding * a.reserve_bytes * self.kept(a.ledger) for a in accounts)
         assert self.engine.disk.promised_bytes == disk
-        memory = sum(a.outstanding * a.ledger.copies * held(a) for a in accounts)
+        memory = sum(a.outstanding * a.ledger.reservations.copies * held(a) for a in accounts)
         assert self.engine.memory.promised_bytes == memory
         for budget in self.budgets:
             if budget is None:
@@ -195,7 +196,7 @@ class Tree:
             assert account.granted == account.used + account.withdrawn + account.outstanding
             assert not (account.waits_for_budget and account.waiting)
 
-    def kept(self, ledger: CreditAllocator) -> int:
+    def kept(self, ledger: AllocatorPort) -> int:
         """How often a message to that address is written to disk."""
         node = next(each for each in self.engine.nodes.values() if each.ledger is ledger)
         places = node.subscriptions if node.is_topic else [node]

@@ -18,7 +18,8 @@ from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError
-from broker.flow.ledger import ConnectionBudget, Port, ProducerCredit
+from broker.flow.connection_budget import ConnectionBudget
+from broker.flow.producer_credit import Port, ProducerCredit
 from broker.manage.audit import audit
 from broker.store.memory import MemoryStore
 from broker.store.port import FAILED, FULL, WRITING
@@ -248,7 +249,7 @@ class World:
             if kept == 0:
                 kept = int(self.store.state == FAILED or any(each.shelf is not None for each in places))
             assert node.ledger.takes(self.engine.disk, 1) == kept
-            assert node.ledger.copies == max(sum(not each.is_topic for each in places), 1)
+            assert node.ledger.reservations.copies == max(sum(not each.is_topic for each in places), 1)
         disk = self.engine.disk
         if disk.promised_msgs > 0 and disk.depth_msgs + disk.promised_msgs > 1:
             assert disk.depth_bytes + disk.promised_bytes <= disk.stop_bytes

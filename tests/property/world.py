@@ -7,7 +7,7 @@ from broker.config.flow import BrokerDefaults
 from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import Port, ProducerCredit
+from broker.flow.producer_credit import Port, ProducerCredit
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 

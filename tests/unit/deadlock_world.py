@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from broker import constants
 from broker.engine.node import Node
-from broker.flow.ledger import Port, ProducerCredit
+from broker.flow.producer_credit import Port, ProducerCredit
 from broker.flow.window import Window
 from broker.manage.why.deadlocks import DeadlockView
 from broker.queues.queue import Entry, Reader

@@ -10,7 +10,7 @@ from broker.config.policies import PolicySet
 from broker.config.policy_files import parse_policies
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import Port, ProducerCredit
+from broker.flow.producer_credit import Port, ProducerCredit
 from broker.flow.window import Window
 from broker.manage.model import Model
 from broker.manage.process import Process

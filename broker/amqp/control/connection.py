@@ -68,7 +68,7 @@ from broker.errors import (
     PeerError,
     SelectorError,
 )
-from broker.flow.ledger import ConnectionBudget
+from broker.flow.connection_budget import ConnectionBudget
 from broker.flow.window import Shared, Window
 from broker.loggers import About, about
 from broker.manage.access import TEMPORARY

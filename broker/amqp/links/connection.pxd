@@ -4,7 +4,8 @@ from broker.amqp.guard.outgoing_frames cimport OutgoingFrames
 from broker.amqp.guard.frame_guard cimport FrameGuard
 from broker.engine.engine cimport Engine
 from broker.engine.node cimport Node
-from broker.flow.ledger cimport ProducerCredit, ConnectionBudget, Port
+from broker.flow.connection_budget cimport ConnectionBudget
+from broker.flow.producer_credit cimport Port, ProducerCredit
 from broker.flow.adaptive cimport Adaptive
 from broker.flow.window cimport Shared, Window
 from broker.queues.dispatch cimport Consumer

@@ -8,7 +8,8 @@ from broker.amqp.trace import Tap
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.adaptive import Adaptive
-from broker.flow.ledger import ConnectionBudget, Port, ProducerCredit
+from broker.flow.connection_budget import ConnectionBudget
+from broker.flow.producer_credit import Port, ProducerCredit
 from broker.flow.slow import SlowWatch
 from broker.flow.window import Shared, Window
 from broker.queues.dispatch import Consumer

@@ -17,7 +17,8 @@ from broker.amqp.links.proton cimport *
 from broker.amqp.guard.frame_guard cimport FrameGuard
 from broker.engine.engine cimport Engine
 from broker.engine.node cimport Node
-from broker.flow.ledger cimport ProducerCredit, ConnectionBudget, Port
+from broker.flow.connection_budget cimport ConnectionBudget
+from broker.flow.producer_credit cimport Port, ProducerCredit
 from broker.flow.adaptive cimport Adaptive
 from broker.flow.window cimport Shared, Window
 from broker.queues.dispatch cimport Consumer
@@ -1189,7 +1190,7 @@ cdef class ProducerLink(Port):
         if self.open_credit > 0:
             self.renew_open()
         elif self.account is not None and self.account.outstanding <= self.account.low:
-            self.account.ledger.renew(self.account, self.engine.now_ns)
+            self.node.ledger.renew(self.account, self.engine.now_ns)
         if self.node is not None:
             self.engine.mark_dirty(self.node)
 
@@ -1250,7 +1251,7 @@ cdef class ProducerLink(Port):
             if not held.settled:
                 account.unpark(held)
         if account.parked and not node.deleted:
-            account.ledger.orphan(account, self.engine.now_ns)
+            node.ledger.orphan(account, self.engine.now_ns)
             self.engine.mark_dirty(node)
         else:
             self.engine.close_producer(node, account)

@@ -25,7 +25,7 @@ from broker.config.node import NodeSettings
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError
-from broker.flow.ledger import Port, ProducerCredit
+from broker.flow.producer_credit import Port, ProducerCredit
 from broker.flow.window import Window
 from broker.manage.advise.trace import SECOND_NS, Trace
 from broker.queues.dispatch import Consumer

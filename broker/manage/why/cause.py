@@ -31,9 +31,10 @@ def budgets(node: Node) -> list[Gate]:
     """The gates above the node that its producers' credit reserves from too: memory, and what is on disk."""
     above: dict[int, Gate] = {}
     for owner in node.owners():
-        ledger = owner.ledger
-        found = [claim.gate for claim in ledger.claims]
-        above |= {id(gate): gate for gate in (*found, ledger.memory) if gate is not None}
+        reservations = owner.ledger.reservations
+        found = [each.gate for each in reservations.disks]
+        memory = () if reservations.memory is None else (reservations.memory.gate,)
+        above |= {id(gate): gate for gate in (*found, *memory)}
     return list(above.values())
 
 

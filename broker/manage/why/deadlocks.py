@@ -17,7 +17,7 @@ from broker import constants
 from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node
 from broker.flow.deadlock import Circle, Scene, Waits, WaitsFor
-from broker.flow.ledger import ProducerCredit
+from broker.flow.producer_credit import ProducerCredit
 
 log = logging.getLogger("sluice.flow")
 

@@ -13,7 +13,7 @@ from broker import constants
 from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.flow.gate import Gate
-from broker.flow.ledger import IDLE_NS, PROBE_NS
+from broker.flow.producer_credit import IDLE_NS, PROBE_NS
 from broker.manage.views import ProducerView
 from broker.manage.why.cause import COUNT, OPERATOR, SIZE, GateCause, bars, budgets
 from broker.manage.why.deadlocks import DeadlockView

@@ -10,7 +10,7 @@ from broker import constants
 from broker.config.flow import BrokerDefaults
 from broker.config.thresholds import resolve
 from broker.engine.node import Node
-from broker.flow.ledger import IDLE_NS, ProducerCredit
+from broker.flow.producer_credit import IDLE_NS, ProducerCredit
 from tests.unit.manage_world import SECOND, World
 
 pytestmark = pytest.mark.flow

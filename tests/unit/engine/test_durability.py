@@ -13,7 +13,9 @@ from broker.config.thresholds import resolve
 from broker.engine.durability import BEHIND_BYTES
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import IDLE_NS, CreditAllocator, Level, Port
+from broker.flow.allocator import CreditAllocator
+from broker.flow.level import Level
+from broker.flow.producer_credit import IDLE_NS, Port
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 from broker.store.memory import MemoryStore

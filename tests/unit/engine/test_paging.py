@@ -18,7 +18,7 @@ from broker.engine import spool as spool_room
 from broker.engine.engine import Engine
 from broker.engine.node import Node, memory_of
 from broker.engine.paging import PAGE_PERCENT
-from broker.flow.ledger import Port
+from broker.flow.producer_credit import Port
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry
 from broker.store.memory import MemoryStore

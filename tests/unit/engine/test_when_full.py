@@ -11,7 +11,7 @@ from broker import constants
 from broker.config.flow import BrokerDefaults
 from broker.config.thresholds import resolve
 from broker.engine.node import Node
-from broker.flow.ledger import Port, ProducerCredit
+from broker.flow.producer_credit import Port, ProducerCredit
 from tests.unit.manage_world import World
 
 pytestmark = pytest.mark.flow

@@ -11,7 +11,8 @@ from broker.config.flow import BrokerDefaults
 from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import UNKNOWN_BYTES, ConnectionBudget, Port, ProducerCredit
+from broker.flow.connection_budget import ConnectionBudget
+from broker.flow.producer_credit import UNKNOWN_BYTES, Port, ProducerCredit
 from broker.manage.audit import audit
 
 pytestmark = pytest.mark.flow

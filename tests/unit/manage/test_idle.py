@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.flow.ledger import ProducerCredit
+from broker.flow.producer_credit import ProducerCredit
 from tests.unit.manage_world import BEGIN, SECOND, FakeConsumer, World
 
 EXPIRE_S = 10

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from broker import constants
 from broker.config.flow import BrokerDefaults
 from broker.config.thresholds import resolve
-from broker.flow.ledger import Port
+from broker.flow.producer_credit import Port
 from broker.manage.events.history import BACKLOG
 from broker.manage.events.observer import (
     MOST_CHANGES,
