@@ -13,11 +13,12 @@ import cproton
 from cproton_ffi import ffi, lib
 
 from .connection import address_of
+from .encoding import LIST32, MAP32, NULL, compound, section
 from .engine import Handle
 from .unpack import MalformedError, Pairs, read, skip
 
 NODE, QUEUE = "$management", "org.sluice.queue"
-APPLICATION_PROPERTIES, VALUE = 0x74, 0x77
+PROPERTIES, APPLICATION_PROPERTIES, VALUE = 0x73, 0x74, 0x77
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +123,12 @@ def request_for(address: str, reply_to: str) -> bytes:
     properties = _text("1") + b"\x40\x40\x40" + _text(reply_to)
     asked = {"operation": "READ", "type": QUEUE, "name": address}
     pairs = b"".join(_text(key) + _text(value) for key, value in asked.items())
-    return (
-        b"\x00\x53\x73\xd0"
-        + (len(properties) + 4).to_bytes(4, "big")
-        + b"\x00\x00\x00\x05"
-        + properties
-        + b"\x00\x53\x74\xd1"
-        + (len(pairs) + 4).to_bytes(4, "big")
-        + b"\x00\x00\x00\x06"
-        + pairs
-        + b"\x00\x53\x77\x40"
+    return b"".join(
+        (
+            *(section(PROPERTIES), compound(LIST32, (properties,), 5)),
+            *(section(APPLICATION_PROPERTIES), compound(MAP32, (pairs,), 6)),
+            *(section(VALUE), NULL),
+        )
     )
 
 

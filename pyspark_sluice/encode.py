@@ -16,32 +16,31 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from . import values
+from . import encoding, values
 from .errors import EncodeError
 from .occurrences import Occurrences
 from .options import Options
 
 SLICE = 1024
-_HEADER, _ANNOTATIONS, _PROPERTIES, _APPLICATION = (
-    b"\x00\x53\x70",
-    b"\x00\x53\x72",
-    b"\x00\x53\x73",
-    b"\x00\x53\x74",
+_HEADER, _ANNOTATIONS, _PROPERTIES, _APPLICATION, _DATA, _VALUE = map(
+    encoding.section, (0x70, 0x72, 0x73, 0x74, 0x75, 0x77)
 )
-_DATA, _VALUE = b"\x00\x53\x75", b"\x00\x53\x77"
 _JSON = values.symbol("application/json")
 
 _INTEGERS = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
 _ID: dict[Any, values.Encode] = {
-    t.StringType: values.text,
-    t.BinaryType: values.binary,
+    t.StringType: encoding.text,
+    t.BinaryType: encoding.binary,
     **dict.fromkeys(_INTEGERS, values.ulong),
 }
-_TEXT: dict[Any, values.Encode] = {t.StringType: values.text}
+_TEXT: dict[Any, values.Encode] = {t.StringType: encoding.text}
 _UINT: dict[Any, values.Encode] = dict.fromkeys(_INTEGERS, values.uint)
 # Places of the properties (§3.2.4); the first is the message-id.
 _FIELDS: dict[str, tuple[int, dict[Any, values.Encode]]] = {
-    "user_id": (1, {t.BinaryType: values.binary, t.StringType: lambda value: values.binary(value.encode())}),
+    "user_id": (
+        1,
+        {t.BinaryType: encoding.binary, t.StringType: lambda value: encoding.binary(value.encode())},
+    ),
     "to": (2, _TEXT),
     "subject": (3, _TEXT),
     "reply_to": (4, _TEXT),
@@ -61,11 +60,14 @@ _FIELDS: dict[str, tuple[int, dict[Any, values.Encode]]] = {
 _CONTENT_TYPE = 6
 # Fields of the header (§3.2.1).
 _HEAD: dict[str, tuple[int, dict[Any, values.Encode]]] = {
-    "durable": (0, {t.BooleanType: values.boolean}),
+    "durable": (0, {t.BooleanType: encoding.boolean}),
     "priority": (1, dict.fromkeys(_INTEGERS, values.ubyte)),
     "ttl_ms": (2, _UINT),
 }
-_MAPS = {"application_properties": (_APPLICATION, values.text), "annotations": (_ANNOTATIONS, values.symbol)}
+_MAPS = {
+    "application_properties": (_APPLICATION, encoding.text),
+    "annotations": (_ANNOTATIONS, values.symbol),
+}
 COLUMNS = ("body", "message_id", *_FIELDS, *_HEAD, *_MAPS)
 # What may be a value of application_properties (§3.2.5: no list, no map).
 _PLAIN = (t.StringType, *_INTEGERS, t.FloatType, t.DoubleType, t.BooleanType, t.VariantType, t.BinaryType)
@@ -102,7 +104,7 @@ class Encoder:
         ids = self._names(varying)
         if self._ids is not None:
             given = self._ids(batch)
-            ids = [own if mine == values.NULL else mine for mine, own in zip(given, ids, strict=True)]
+            ids = [own if mine == encoding.NULL else mine for mine, own in zip(given, ids, strict=True)]
         return map(_message, heads, ids, tails, rests)
 
     def _names(self, rows: Iterable[bytes]) -> Column:
@@ -116,7 +118,7 @@ class Encoder:
                 return [b"%b%b-0" % (first, hexlify(digest)) for digest in digests]
             counted = [0] * len(digests)
         return [
-            values.text(f"{prefix.decode()}{digest.hex()}-{count}")
+            encoding.text(f"{prefix.decode()}{digest.hex()}-{count}")
             for digest, count in zip(digests, counted, strict=True)
         ]
 
@@ -171,7 +173,7 @@ def _taker(name: str, encode: values.Encode) -> Make:
     def take(batch: pa.RecordBatch) -> Column:
         try:
             return [
-                values.NULL if value is None else encode(value) for value in batch.column(name).to_pylist()
+                encoding.NULL if value is None else encode(value) for value in batch.column(name).to_pylist()
             ]
         except (EncodeError, ValueError, OverflowError) as fault:
             raise EncodeError(f"column {name}: {fault}") from None
@@ -181,8 +183,8 @@ def _taker(name: str, encode: values.Encode) -> Make:
 
 def _head(kinds: dict[str, t.DataType], options: Options) -> tuple[Make, bool]:
     """Header and message-annotations."""
-    durable = values.boolean(options.durable)
-    fields: list[Make | bytes] = [durable, values.NULL, values.NULL]
+    durable = encoding.boolean(options.durable)
+    fields: list[Make | bytes] = [durable, encoding.NULL, encoding.NULL]
     for name, (place, accepted) in _HEAD.items():
         if name in kinds:
             fields[place] = _taker(name, accepted[type(kinds[name])])
@@ -194,7 +196,7 @@ def _head(kinds: dict[str, t.DataType], options: Options) -> tuple[Make, bool]:
     def make(batch: pa.RecordBatch) -> Column:
         filled = [[each] * batch.num_rows if isinstance(each, bytes) else each(batch) for each in fields]
         # A null durable means the option's.
-        filled[0] = [durable if each == values.NULL else each for each in filled[0]]
+        filled[0] = [durable if each == encoding.NULL else each for each in filled[0]]
         found = [_HEADER + b"\xc0%c\x03%b" % (len(row) + 1, row) for row in _rows(filled)]
         if annotations is not None:
             found = [first + second for first, second in zip(found, annotations(batch), strict=True)]
@@ -213,7 +215,7 @@ def _tail(kinds: dict[str, t.DataType], options: Options) -> tuple[Make, bool]:
     if options.body_type == "json":
         fields.setdefault(_CONTENT_TYPE, _JSON)
     last = max(fields, default=0)
-    listed = [fields.get(place, values.NULL) for place in range(1, last + 1)]
+    listed = [fields.get(place, encoding.NULL) for place in range(1, last + 1)]
     count = bytes((last + 1,))
     if all(isinstance(each, bytes) for each in listed):
         return _constant(count + b"".join(each for each in listed if isinstance(each, bytes))), True
@@ -230,7 +232,7 @@ def _rest(kinds: dict[str, t.DataType], options: Options) -> Make:
     properties = _map_section("application_properties", kinds)
     kind = kinds["body"]
     if options.body_type == "json":
-        body = _sections(_DATA, values.json_text(kind), values.binary)
+        body = _sections(_DATA, values.json_text(kind), encoding.binary)
     elif isinstance(kind, t.BinaryType):
         body = _data
     else:
@@ -249,7 +251,7 @@ def _data(batch: pa.RecordBatch) -> Column:
     return [
         b"\x00\x53\x75\xa0%c%b" % (len(value), value)
         if value is not None and len(value) < 256
-        else _DATA + values.binary(value or b"")
+        else _DATA + encoding.binary(value or b"")
         for value in batch.column("body").to_pylist()
     ]
 
@@ -274,7 +276,7 @@ def _map_section(name: str, kinds: dict[str, t.DataType]) -> Make | None:
     section, key = _MAPS[name]
     item = values.encoder(kind.valueType, name)
     take = _taker(name, lambda value: values.pairs((key(each), item(other)) for each, other in value))
-    return lambda batch: [b"" if each == values.NULL else section + each for each in take(batch)]
+    return lambda batch: [b"" if each == encoding.NULL else section + each for each in take(batch)]
 
 
 def _constant(value: bytes) -> Make:

@@ -13,37 +13,20 @@ from typing import Any
 
 from pyspark.sql import types as t
 
+from . import encoding
+from .encoding import LIST32, MAP32, NULL, binary, boolean, compound, double, text
 from .errors import EncodeError
 
 Encode = Callable[[Any], bytes]
-NULL = b"\x40"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-
-
-def text(value: str) -> bytes:
-    """A string (§1.6.20)."""
-    payload = value.encode()
-    if len(payload) < 256:
-        return b"\xa1%c%b" % (len(payload), payload)
-    return b"\xb1" + len(payload).to_bytes(4, "big") + payload
 
 
 def symbol(value: str) -> bytes:
     """A symbol (§1.6.21)."""
     try:
-        payload = value.encode("ascii")
+        return encoding.symbol(value.encode("ascii"))
     except UnicodeEncodeError:
         raise EncodeError("has characters that are not ASCII, which no symbol may have") from None
-    if len(payload) < 256:
-        return b"\xa3%c%b" % (len(payload), payload)
-    return b"\xb3" + len(payload).to_bytes(4, "big") + payload
-
-
-def binary(value: bytes) -> bytes:
-    """A binary (§1.6.19)."""
-    if len(value) < 256:
-        return b"\xa0%c%b" % (len(value), value)
-    return b"\xb0" + len(value).to_bytes(4, "big") + value
 
 
 def uint(value: int) -> bytes:
@@ -67,21 +50,11 @@ def ulong(value: int) -> bytes:
     return b"\x80" + value.to_bytes(8, "big")
 
 
-def boolean(value: bool) -> bytes:
-    """A boolean (§1.6.1)."""
-    return b"\x41" if value else b"\x42"
-
-
 def long(value: int) -> bytes:
     """A long (§1.6.10), in two bytes where that is enough."""
     if -128 <= value < 128:
         return b"\x55" + value.to_bytes(1, "big", signed=True)
     return b"\x81" + value.to_bytes(8, "big", signed=True)
-
-
-def double(value: float) -> bytes:
-    """A double (§1.6.12)."""
-    return b"\x82" + struct.pack(">d", value)
 
 
 def timestamp(value: datetime.datetime) -> bytes:
@@ -96,18 +69,10 @@ def milliseconds(value: int) -> bytes:
     return b"\x83" + value.to_bytes(8, "big", signed=True)
 
 
-def compound(wide: int, items: Iterable[bytes], count: int) -> bytes:
-    """A list (0xd0) or a map (0xd1)."""
-    payload = b"".join(items)
-    return (
-        wide.to_bytes(1, "big") + (len(payload) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + payload
-    )
-
-
 def pairs(items: Iterable[tuple[bytes, bytes]]) -> bytes:
     """A map, sorted by key: a row is the same message whatever order Spark has its entries in."""
     found = sorted(items)
-    return compound(0xD1, (part for pair in found for part in pair), 2 * len(found))
+    return compound(MAP32, (part for pair in found for part in pair), 2 * len(found))
 
 
 def anything(value: Any) -> bytes:
@@ -131,7 +96,7 @@ def anything(value: Any) -> bytes:
     if isinstance(value, dict):
         return pairs((text(str(key)), anything(item)) for key, item in value.items())
     if isinstance(value, list | tuple):
-        return compound(0xD0, map(anything, value), len(value))
+        return compound(LIST32, map(anything, value), len(value))
     raise EncodeError(f"holds a {type(value).__name__}, which has no counterpart in AMQP")
 
 
@@ -189,7 +154,7 @@ def encoder(kind: t.DataType, column: str) -> Encode:
 def _nested(kind: t.DataType, column: str) -> Encode:
     if isinstance(kind, t.ArrayType):
         item = encoder(kind.elementType, column)
-        return lambda value: compound(0xD0, map(item, value), len(value))
+        return lambda value: compound(LIST32, map(item, value), len(value))
     if isinstance(kind, t.MapType):
         key, item = encoder(kind.keyType, column), encoder(kind.valueType, column)
         # Arrow has a map as a list of pairs.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from scramp import ScramClient, ScramException  # type: ignore[import-untyped]
+from scramp import ScramException  # type: ignore[import-untyped]
+from scramp.utils import saslprep  # type: ignore[import-untyped]
 
-# Our favourite first.
-SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512", "SCRAM-SHA-1")
+from broker.codec.scram import HASHES, ScramClient, ScramError
+
 PLAIN = "PLAIN"
-# What a broker may have a password tried with: more would only keep us busy.
-MOST_ITERATIONS = 2_000_000
+# The least that a broker has to ask for (RFC 7677 §4), and the shortest salt.
+FEWEST_ITERATIONS, SHORTEST_SALT = 4096, 12
 
 
 class LoginError(Exception):
@@ -29,47 +30,42 @@ class LoginExchange:
         self._password = password
         self._scram: ScramClient | None = None
         self._asked = 0
-        self._proved = False
 
     def choose(self, offered: Collection[str]) -> tuple[str, bytes] | None:
-        """The mechanism to take and the first message; None if the broker offers none that suits."""
-        name = next((each for each in SCRAM if each in offered), None)
+        """Return the mechanism to take and the first message; None if the broker offers none that suits."""
+        name = next((each for each in HASHES if each in offered), None)
         if name is not None:
-            try:
-                self._scram = ScramClient([name], self._user, self._password)
-                return name, self._scram.get_client_first().encode()
-            except ScramException as fault:
-                raise LoginError("a user or password with characters that none may have") from fault
+            user, password = _prepared(self._user), _prepared(self._password)
+            if not user:
+                raise LoginError("a user or password with characters that none may have")
+            self._scram = ScramClient(name, user, password, fewest=FEWEST_ITERATIONS, shortest=SHORTEST_SALT)
+            return name, self._scram.first()
         if PLAIN in offered:
             return PLAIN, f"\0{self._user}\0{self._password}".encode()
         return None
 
     def respond(self, challenge: bytes) -> bytes:
-        """The answer to a challenge."""
+        """Return the answer to a challenge."""
         self._asked += 1
         if self._scram is None or self._asked > 2:
             raise LoginError("the broker asks for more than there is to say")
         try:
-            if self._asked == 2:
-                return self._check(challenge)
-            self._scram.set_server_first(challenge.decode())
-            if int(self._scram.iterations) > MOST_ITERATIONS:
-                raise LoginError("the broker asks for more work than it may")
-            return str(self._scram.get_client_final()).encode()
-        except (ScramException, ValueError) as fault:
-            raise LoginError("the broker's side of SCRAM is wrong") from fault
+            return self._scram.answer(challenge)
+        except ScramError as fault:
+            raise LoginError(str(fault)) from fault
 
     def finish(self, additional: bytes) -> None:
-        """The broker lets us in; LoginError if it hasn't proved who it is where it has to."""
-        if self._scram is None or self._proved:
+        """Take the outcome that lets us in; LoginError if the broker had to prove who it is and hasn't."""
+        if self._scram is None or self._scram.proved:
             return
         try:
-            self._check(additional)
-        except (ScramException, ValueError) as fault:
-            raise LoginError("the broker didn't prove that it knows the password") from fault
+            self._scram.check(additional)
+        except ScramError as fault:
+            raise LoginError(str(fault)) from fault
 
-    def _check(self, final: bytes) -> bytes:
-        assert self._scram is not None
-        self._scram.set_server_final(final.decode())
-        self._proved = True
-        return b""
+
+def _prepared(text: str) -> str:
+    try:
+        return str(saslprep(text))
+    except ScramException as fault:
+        raise LoginError("a user or password with characters that none may have") from fault

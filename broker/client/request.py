@@ -133,16 +133,5 @@ def _checked(message: Message) -> Response:
     status = int(properties.get("statusCode", 500))
     description = str(properties.get("statusDescription", ""))
     if 200 <= status < 300:
-        return Response(status, description, _owned(message.body), int(properties.get("total", 0)))
+        return Response(status, description, message.body, int(properties.get("total", 0)))
     raise FAULTS.get(status, OperatorError)(description or f"the broker answered with status {status}")
-
-
-def _owned(value: Any) -> Any:
-    """A decoded body whose binaries are its own: Proton's are views of memory that goes with its message."""
-    if isinstance(value, memoryview):
-        return bytes(value)
-    if type(value) is dict:
-        return {key: _owned(each) for key, each in value.items()}
-    if type(value) is list:
-        return [_owned(each) for each in value]
-    return value

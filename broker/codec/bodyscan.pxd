@@ -1,7 +1,7 @@
 cimport cython
-from broker.codec.message cimport is_typed, may_follow, section_code
+from broker.codec.message cimport after_descriptor, is_typed, may_follow, section_code, value_end
 
-cdef long MALFORMED, SHORT, BODY_FIRST, FOOTER, LONGEST_HEAD, MAX_DEPTH
+cdef long MALFORMED, SHORT, BODY_FIRST, FOOTER, LONGEST_HEAD
 
 @cython.locals(at=long, last=long, end=long, code=long, start=long)
 cpdef long body_start(bytes data)
@@ -19,6 +19,3 @@ cdef class BodyScan:
 
 @cython.locals(left=long, code=long)
 cdef long code_at(bytes data, long at, long end)
-cdef long descriptor_bytes(bytes data, long at)
-@cython.locals(constructor=long, kind=long, size=long)
-cdef long value_end(bytes data, long at, long end, long depth)

@@ -6,10 +6,10 @@ Nothing of the body is kept but the few bytes that don't yet tell how long a sec
 
 from __future__ import annotations
 
-from broker.codec.message import is_typed, may_follow, section_code
+from broker.codec.message import after_descriptor, is_typed, may_follow, section_code, value_end
 
+# As ``message`` has them.
 MALFORMED = -1
-# More bytes are needed to tell.
 SHORT = -2
 
 BODY_FIRST = 0x75
@@ -17,7 +17,6 @@ FOOTER = 0x78
 # Bytes that may come without telling a section's length: a symbol for its descriptor and, in an
 # amqp-value, descriptors of descriptors.
 LONGEST_HEAD = 4096
-MAX_DEPTH = 32
 
 
 def body_start(data: bytes) -> int:
@@ -33,7 +32,7 @@ def body_start(data: bytes) -> int:
             return at
         if not may_follow(last, code):
             return MALFORMED
-        start = at + descriptor_bytes(data, at)
+        start = after_descriptor(data, at)
         if start >= end:
             return SHORT
         if not is_typed(code, data[start]):
@@ -87,7 +86,7 @@ class BodyScan:
             return code
         if code < BODY_FIRST or code > FOOTER or not may_follow(self.last, code):
             return MALFORMED
-        start = at + descriptor_bytes(data, at)
+        start = after_descriptor(data, at)
         if start >= end:
             return SHORT
         if not is_typed(code, data[start]):
@@ -111,36 +110,3 @@ def code_at(data: bytes, at: int, end: int) -> int:
         return SHORT
     code = section_code(data, at)
     return code if 0x70 <= code <= FOOTER else MALFORMED
-
-
-def descriptor_bytes(data: bytes, at: int) -> int:
-    """How long the section's descriptor at ``at`` is."""
-    if data[at + 1] == 0x53:
-        return 3
-    return 10 if data[at + 1] == 0x80 else 3 + data[at + 2]
-
-
-def value_end(data: bytes, at: int, end: int, depth: int) -> int:
-    """Where the encoded value at ``at`` ends, perhaps behind ``end``; SHORT, MALFORMED (§1.6)."""
-    if at >= end:
-        return SHORT
-    constructor = data[at]
-    kind = constructor >> 4
-    at += 1
-    if kind == 0x4:
-        return at
-    if 0x5 <= kind <= 0x9:
-        return at + (1 << (kind - 5))
-    if kind in (0xA, 0xC, 0xE):
-        return at + 1 + data[at] if at < end else SHORT
-    if kind in (0xB, 0xD, 0xF):
-        if at + 4 > end:
-            return SHORT
-        # The first byte in a variable of its own, as in message.skip_value: else sizes from 2 GiB on are
-        # below zero where this is compiled, and the walk goes backwards, or on the spot for ever.
-        size = data[at]
-        return at + 4 + ((size << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3])
-    if constructor != 0 or depth >= MAX_DEPTH:
-        return MALFORMED
-    at = value_end(data, at, end, depth + 1)
-    return at if at < 0 else value_end(data, at, end, depth + 1)

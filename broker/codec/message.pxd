@@ -1,7 +1,7 @@
 cimport cython
 
 # The constants of message.py under names of their own, so that both stand side by side.
-cdef long MALFORMED, DURABLE, HAS_HEADER, HAS_TTL, HAS_EXPIRY, HAS_DELIVERY_NOTES, MAY_BE_DELAYED, TTL_FIELD, EXPIRY_FIELD
+cdef long MALFORMED, SHORT, DURABLE, HAS_HEADER, HAS_TTL, HAS_EXPIRY, HAS_DELIVERY_NOTES, MAY_BE_DELAYED, TTL_FIELD, EXPIRY_FIELD
 cdef long HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, AMQP_VALUE
 cdef long BODY_FIRST, BODY_LAST, FOOTER, MAX_DEPTH, MAX_UINT, LONG_NAME, LONGEST_HEADER, MOST_WALKED
 
@@ -15,9 +15,11 @@ cpdef bint may_follow(long last, long code)
 cpdef bint is_typed(long code, long constructor)
 @cython.locals(left=long)
 cpdef long section_code(bytes data, long at)
-cdef long _after_descriptor(bytes data, long at)
+cpdef long after_descriptor(bytes data, long at)
 @cython.locals(constructor=long, kind=long, size=long)
-cpdef long skip_value(bytes data, long at, long end, long depth)
+cpdef long value_end(bytes data, long at, long end, long depth)
+@cython.locals(following=long)
+cpdef long skip_value(bytes data, long at, long end)
 @cython.locals(at=long, bits=long)
 cdef long _header_bits(bytes data, long start, long end)
 cdef long _count(bytes data, long start)

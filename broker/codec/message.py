@@ -55,6 +55,8 @@ _DELAYS = {
     for name in (DELIVERY_DELAY, DELIVERY_TIME, ENQUEUE_TIME)
     for head in (b"\xa3" + bytes((len(name),)), b"\xb3\0\0\0" + bytes((len(name),)))
 }
+# Where a value ends that isn't all there.
+SHORT = -2
 MAX_UINT = 0xFFFFFFFF
 # Nanoseconds in 63 bits end in the year 2262.
 FURTHEST_MS = (2**63 - 1) // 1_000_000
@@ -81,8 +83,8 @@ def scan(data: bytes) -> int:
         code = section_code(data, at)
         if code < HEADER or code > FOOTER or not may_follow(last, code):
             return MALFORMED
-        start = _after_descriptor(data, at)
-        at = skip_value(data, start, end, 0)
+        start = after_descriptor(data, at)
+        at = skip_value(data, start, end)
         if at < 0 or not is_typed(code, data[start]):
             return MALFORMED
         if code == HEADER:
@@ -109,13 +111,13 @@ def _names_a_delay(data: bytes, start: int, end: int) -> bool:
         return data.find(b"x-opt-delivery-", start, end) >= 0 or data.find(ENQUEUE_TIME, start, end) >= 0
     at = _first_field(data, start)
     while 0 <= at < end:
-        place = skip_value(data, at, end, 0)
+        place = skip_value(data, at, end)
         if place < 0:
             break
         length = data[at + 1] if data[at] == 0xA3 else 0
         if length == 19 or length == 20 or length == 28 or data[at] == 0xB3:
             return True
-        at = skip_value(data, place, end, 0)
+        at = skip_value(data, place, end)
     return False
 
 
@@ -126,11 +128,11 @@ def delay_of(data: bytes, now_ms: int) -> bytes:
     for something, too.
     """
     start = _section_at(data, ANNOTATIONS)
-    end = skip_value(data, start, len(data), 0) if start >= 0 else MALFORMED
+    end = skip_value(data, start, len(data)) if start >= 0 else MALFORMED
     at = _first_field(data, start) if end >= 0 else MALFORMED
     while 0 <= at < end:
-        place = skip_value(data, at, end, 0)
-        following = skip_value(data, place, end, 0) if place >= 0 else MALFORMED
+        place = skip_value(data, at, end)
+        following = skip_value(data, place, end) if place >= 0 else MALFORMED
         if following < 0:
             break
         if place - at < LONG_NAME + 5:
@@ -183,7 +185,8 @@ def section_code(data: bytes, at: int) -> int:
     return MALFORMED
 
 
-def _after_descriptor(data: bytes, at: int) -> int:
+def after_descriptor(data: bytes, at: int) -> int:
+    """Return where the value of the section at ``at`` begins; :func:`section_code` knows the descriptor."""
     if data[at + 1] == 0x53:
         return at + 3
     if data[at + 1] == 0x80:
@@ -191,35 +194,39 @@ def _after_descriptor(data: bytes, at: int) -> int:
     return at + 3 + data[at + 2]
 
 
-def skip_value(data: bytes, at: int, end: int, depth: int) -> int:
-    """The position behind the encoded value at ``at``; -1 if it doesn't fit before ``end`` (§1.6)."""
+def value_end(data: bytes, at: int, end: int, depth: int) -> int:
+    """Return where the encoded value at ``at`` ends, which may be behind ``end`` (§1.6).
+
+    SHORT if more bytes are needed to tell, MALFORMED for a type that there isn't. The one walk over values.
+    """
     if at >= end:
-        return MALFORMED
+        return SHORT
     constructor = data[at]
     kind = constructor >> 4
     at += 1
     if kind == 0x4:
-        size = 0
-    elif kind >= 0x5 and kind <= 0x9:
-        size = 1 << (kind - 5)
-    elif kind == 0xA or kind == 0xC or kind == 0xE:
-        if at >= end:
-            return MALFORMED
-        size = data[at] + 1
-    elif kind == 0xB or kind == 0xD or kind == 0xF:
+        return at
+    if kind >= 0x5 and kind <= 0x9:
+        return at + (1 << (kind - 5))
+    if kind == 0xA or kind == 0xC or kind == 0xE:
+        return at + 1 + data[at] if at < end else SHORT
+    if kind == 0xB or kind == 0xD or kind == 0xF:
         if at + 4 > end:
-            return MALFORMED
+            return SHORT
         # The first byte in a variable of its own: compiled, shifting it as it stands would make an int
-        # below zero of sizes from 2 GiB on, and the walk would go backwards.
+        # below zero of sizes from 2 GiB on, and the walk would go backwards, or on the spot for ever.
         size = data[at]
-        size = ((size << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]) + 4
-    elif constructor == 0 and depth < MAX_DEPTH:
-        at = skip_value(data, at, end, depth + 1)
-        return MALFORMED if at < 0 else skip_value(data, at, end, depth + 1)
-    else:
+        return at + 4 + ((size << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3])
+    if constructor != 0 or depth >= MAX_DEPTH:
         return MALFORMED
-    at += size
-    return at if at <= end else MALFORMED
+    at = value_end(data, at, end, depth + 1)
+    return at if at < 0 else value_end(data, at, end, depth + 1)
+
+
+def skip_value(data: bytes, at: int, end: int) -> int:
+    """Return where the value at ``at`` ends; MALFORMED if that isn't before or at ``end``."""
+    following = value_end(data, at, end, 0)
+    return following if following >= 0 and following <= end else MALFORMED
 
 
 def _header_bits(data: bytes, start: int, end: int) -> int:
@@ -251,12 +258,12 @@ def _field_at(data: bytes, start: int, index: int) -> int:
     """Where an element of the list at ``start`` stands; -1 if it has no such element, or not all of it."""
     if _count(data, start) <= index:
         return MALFORMED
-    end = skip_value(data, start, len(data), 0)
+    end = skip_value(data, start, len(data))
     at = _first_field(data, start)
     while index > 0 and at >= 0:
-        at = skip_value(data, at, end, 0)
+        at = skip_value(data, at, end)
         index -= 1
-    return at if at >= 0 and skip_value(data, at, end, 0) >= 0 else MALFORMED
+    return at if at >= 0 and skip_value(data, at, end) >= 0 else MALFORMED
 
 
 def _section_at(data: bytes, wanted: int) -> int:
@@ -265,12 +272,12 @@ def _section_at(data: bytes, wanted: int) -> int:
     end = len(data)
     while at < end:
         code = section_code(data, at)
-        start = _after_descriptor(data, at)
+        start = after_descriptor(data, at)
         if code == wanted:
             return start
         if code > wanted:
             return MALFORMED
-        at = skip_value(data, start, end, 0)
+        at = skip_value(data, start, end)
         if at < 0:
             return MALFORMED
     return MALFORMED
@@ -306,7 +313,7 @@ def message_id(data: bytes) -> bytes:
     at = _field_at(data, start, 0) if start >= 0 else MALFORMED
     if at < 0 or data[at] == 0x40:
         return b""
-    value = data[at : skip_value(data, at, len(data), 0)]
+    value = data[at : skip_value(data, at, len(data))]
     if value[0] == 0x44:
         return b"\x80" + bytes(8)
     if value[0] == 0x53:
@@ -329,23 +336,23 @@ def header_end(data: bytes) -> int:
     """Where the header section ends: 0 if the message has none."""
     if section_code(data, 0) != HEADER:
         return 0
-    return skip_value(data, _after_descriptor(data, 0), len(data), 0)
+    return skip_value(data, after_descriptor(data, 0), len(data))
 
 
 def header_fields(data: bytes) -> list[bytes]:
     """The header's fields, each as it was encoded: durable, priority, ttl, first-acquirer, delivery-count."""
-    return list_fields(data, _after_descriptor(data, 0)) if section_code(data, 0) == HEADER else []
+    return list_fields(data, after_descriptor(data, 0)) if section_code(data, 0) == HEADER else []
 
 
 def list_fields(data: bytes, start: int) -> list[bytes]:
     """The elements of the encoded list or map at ``start``, as they were encoded; none if it isn't whole."""
-    end = skip_value(data, start, len(data), 0)
+    end = skip_value(data, start, len(data))
     if end < 0:
         return []
     at = _first_field(data, start)
     fields: list[bytes] = []
     while 0 <= at < end:
-        following = skip_value(data, at, end, 0)
+        following = skip_value(data, at, end)
         if following < 0:
             break
         fields.append(data[at:following])
@@ -499,7 +506,7 @@ def _with_section(data: bytes, section: int, value: bytes) -> bytes:
         code = section_code(data, at)
         if code > section:
             break
-        following = skip_value(data, _after_descriptor(data, at), end, 0)
+        following = skip_value(data, after_descriptor(data, at), end)
         if code == section:
             return data[:at] + whole + data[following:]
         at = following
@@ -546,12 +553,12 @@ def address_of(data: bytes) -> str:
     end = len(data)
     while at < end:
         code = section_code(data, at)
-        start = _after_descriptor(data, at)
+        start = after_descriptor(data, at)
         if code == 0x73:
             return _third_string(data, start, end)
         if code > 0x73:
             break
-        at = skip_value(data, start, end, 0)
+        at = skip_value(data, start, end)
         if at < 0:
             break
     return ""
@@ -562,7 +569,7 @@ def _third_string(data: bytes, start: int, end: int) -> str:
     for _ in range(2):
         if at < 0:
             return ""
-        at = skip_value(data, at, end, 0)
+        at = skip_value(data, at, end)
     if at < 0 or at >= end:
         return ""
     if data[at] == 0xA1:
@@ -581,7 +588,7 @@ def without_delivery_annotations(data: bytes) -> bytes:
     at = header_end(data)
     if section_code(data, at) != DELIVERY_ANNOTATIONS:
         return data
-    end = skip_value(data, _after_descriptor(data, at), len(data), 0)
+    end = skip_value(data, after_descriptor(data, at), len(data))
     return data[:at] + data[end:] if end - at < len(data) else data
 
 
@@ -594,7 +601,7 @@ def with_annotations(data: bytes, merged: bytes) -> bytes:
     end = len(data)
     while at < end:
         code = section_code(data, at)
-        following = skip_value(data, _after_descriptor(data, at), end, 0)
+        following = skip_value(data, after_descriptor(data, at), end)
         if code == ANNOTATIONS:
             return data[:at] + b"\x00\x53\x72" + merged + data[following:]
         if code > ANNOTATIONS:
@@ -632,8 +639,8 @@ def annotations_of(data: bytes) -> bytes:
     end = len(data)
     while at < end:
         code = section_code(data, at)
-        start = _after_descriptor(data, at)
-        following = skip_value(data, start, end, 0)
+        start = after_descriptor(data, at)
+        following = skip_value(data, start, end)
         if code == ANNOTATIONS:
             return data[start:following]
         if code > ANNOTATIONS:
@@ -689,8 +696,8 @@ def value_places(data: bytes, wanted: WantedFields) -> list[int] | None:
             return None
         if code > last:
             break
-        start = _after_descriptor(data, at)
-        at = skip_value(data, start, end, 0)
+        start = after_descriptor(data, at)
+        at = skip_value(data, start, end)
         if at < 0 or not is_typed(code, data[start]):
             return None
         if code == HEADER and not _find_fields(data, start, at, wanted.header, places):
@@ -712,7 +719,7 @@ def _find_fields(data: bytes, start: int, end: int, wanted: dict[int, int], plac
     left = len(wanted)
     index = 0
     while index < count and left > 0:
-        following = skip_value(data, at, end, 0) if at >= 0 else MALFORMED
+        following = skip_value(data, at, end) if at >= 0 else MALFORMED
         if following < 0:
             return False
         slot = wanted.get(index, -1)
@@ -729,8 +736,8 @@ def _find_names(data: bytes, start: int, end: int, wanted: WantedFields, places:
     at = _first_field(data, start)
     left = len(wanted.names)
     while at >= 0 and at < end and left > 0:
-        value = skip_value(data, at, end, 0)
-        following = skip_value(data, value, end, 0) if value >= 0 else MALFORMED
+        value = skip_value(data, at, end)
+        following = skip_value(data, value, end) if value >= 0 else MALFORMED
         if following < 0:
             return False
         slot = _slot_of_key(data, at, value, wanted)

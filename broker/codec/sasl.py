@@ -5,6 +5,8 @@ No state and no I/O. What is read may come from anybody: nothing is believed tha
 
 from __future__ import annotations
 
+from broker.codec import encoding
+from broker.codec.encoding import LIST32, NULL, compound, symbol, text
 from broker.codec.message import skip_value
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -40,9 +42,8 @@ def mechanisms(names: tuple[str, ...]) -> bytes:
 
 def init(mechanism: str, response: bytes | None, hostname: str = "") -> bytes:
     """The client's choice, with what it has to say already."""
-    name = mechanism.encode()
-    host = b"\x40" if not hostname else _text(hostname.encode())
-    return _frame(INIT, b"\xa3" + bytes((len(name),)) + name + _binary(response) + host, 3)
+    host = text(hostname) if 0 < len(hostname.encode()) < 256 else NULL
+    return _frame(INIT, symbol(mechanism.encode()) + _binary(response) + host, 3)
 
 
 def challenge(challenge_bytes: bytes) -> bytes:
@@ -66,11 +67,11 @@ def performative(body: bytes) -> tuple[int, list[tuple[int, int]]] | None:
     """Which of SASL's frames it is, and where each of its fields begins and ends; None if it is none."""
     if len(body) < 2 or body[0] != 0:
         return None
-    end = skip_value(body, 1, len(body), 0)
+    end = skip_value(body, 1, len(body))
     if end < 0:
         return None
     code = _code(body, 1, end)
-    if code is None or skip_value(body, end, len(body), 0) != len(body):
+    if code is None or skip_value(body, end, len(body)) != len(body):
         return None
     found = _fields(body, end)
     return None if found is None else (code, found)
@@ -110,7 +111,7 @@ def _fields(body: bytes, at: int) -> list[tuple[int, int]] | None:
         return None
     places: list[tuple[int, int]] = []
     while at < len(body) and len(places) < count:
-        end = skip_value(body, at, len(body), 0)
+        end = skip_value(body, at, len(body))
         if end < 0:
             return None
         places.append((at, end))
@@ -119,21 +120,13 @@ def _fields(body: bytes, at: int) -> list[tuple[int, int]] | None:
 
 
 def _binary(value: bytes | None) -> bytes:
-    if value is None:
-        return b"\x40"
-    if len(value) < 256:
-        return b"\xa0" + bytes((len(value),)) + value
-    return b"\xb0" + len(value).to_bytes(4, "big") + value
-
-
-def _text(value: bytes) -> bytes:
-    return b"\xa1" + bytes((len(value),)) + value if len(value) < 256 else b"\x40"
+    return NULL if value is None else encoding.binary(value)
 
 
 def _frame(code: int, fields: bytes, count: int) -> bytes:
     if len(fields) < 255:
         listed = bytes((0xC0, len(fields) + 1, count)) + fields
     else:
-        listed = b"\xd0" + (len(fields) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + fields
+        listed = compound(LIST32, (fields,), count)
     body = b"\x00\x53" + bytes((code,)) + listed
     return (len(body) + 8).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body

@@ -7,11 +7,16 @@ Only bodies of plain text or bytes are read here; ``shown`` leaves the rest to P
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
+
+from broker.codec.encoding import MAP32, NULL, binary, boolean, compound, double, long, text
+from broker.codec.encoding import section as section
+from broker.codec.message import value_end
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = range(0x70, 0x75)
 DATA, SEQUENCE, VALUE = 0x75, 0x76, 0x77
+
+_LISTS_AND_MAPS = (0x45, 0xC0, 0xC1, 0xD0, 0xD1)
 
 Plain = str | int | float | bool | None
 # What Proton's decoder raises on bytes that no client should have sent, beside its own exception: what is no
@@ -19,41 +24,21 @@ Plain = str | int | float | bool | None
 UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
 
 
-def section(code: int) -> bytes:
-    """The descriptor that opens a section."""
-    return bytes((0x00, 0x53, code))
-
-
-def _variable(short: int, payload: bytes) -> bytes:
-    """A variable-width value: one byte of size where that is enough, else four."""
-    if len(payload) < 256:
-        return bytes((short, len(payload))) + payload
-    return bytes((short + 0x10,)) + len(payload).to_bytes(4, "big") + payload
-
-
-def text(value: str) -> bytes:
-    """A string (§1.6.20)."""
-    return _variable(0xA1, value.encode())
-
-
 def plain(value: Plain) -> bytes:
     """A string, long, double, boolean or null, by the value's type."""
     if value is None:
-        return b"\x40"
+        return NULL
     if isinstance(value, bool):
-        return b"\x41" if value else b"\x42"
+        return boolean(value)
     if isinstance(value, int):
-        return b"\x81" + value.to_bytes(8, "big", signed=True)
-    if isinstance(value, float):
-        return b"\x82" + struct.pack(">d", value)
-    return text(value)
+        return long(value)
+    return double(value) if isinstance(value, float) else text(value)
 
 
 def mapping(values: Mapping[str, Plain]) -> bytes:
     """A map with strings as keys (§1.6.23)."""
-    items = b"".join(text(key) + plain(value) for key, value in values.items())
-    count = (2 * len(values)).to_bytes(4, "big")
-    return b"\xd1" + (len(items) + 4).to_bytes(4, "big") + count + items
+    items = (text(key) + plain(value) for key, value in values.items())
+    return compound(MAP32, items, 2 * len(values))
 
 
 def header(*, durable: bool = False) -> bytes:
@@ -73,31 +58,26 @@ def text_body(value: str) -> bytes:
 
 def binary_body(value: bytes) -> bytes:
     """A data section."""
-    return section(DATA) + _variable(0xA0, value)
+    return section(DATA) + binary(value)
 
 
 def body_start(message: bytes) -> int:
     """Where the body's section begins, the end if there is none; ValueError for what is no message."""
+    # Proton encodes into bytearrays.
+    message = bytes(message)
     at = 0
     while at < len(message):
         if message[at : at + 2] != b"\x00\x53":
             raise ValueError("no section")
         if message[at + 2] >= DATA:
             return at
-        at = _after(message, at + 3)
+        code = message[at + 3]
+        if code not in _LISTS_AND_MAPS:
+            raise ValueError(f"no list or map: 0x{code:02x}")
+        at = value_end(message, at + 3, len(message), 0)
+        if at < 0:
+            raise ValueError("cut off")
     return at
-
-
-def _after(message: bytes, at: int) -> int:
-    """The offset behind the list or map at ``at`` (§1.6.22, §1.6.23)."""
-    code = message[at]
-    if code == 0x45:
-        return at + 1
-    if code in (0xC0, 0xC1):
-        return at + 2 + message[at + 1]
-    if code in (0xD0, 0xD1):
-        return at + 5 + int.from_bytes(message[at + 1 : at + 5], "big")
-    raise ValueError(f"no list or map: 0x{code:02x}")
 
 
 def shown(message: bytes) -> str:

@@ -14,7 +14,7 @@ import pytest
 from proton import Message
 
 from broker.codec.message import dead_lettered
-from pyspark_sluice import values
+from pyspark_sluice import encoding
 from pyspark_sluice.deadletter import annotated
 from pyspark_sluice.engine import Engine
 from pyspark_sluice.errors import AmqpError, CreditTimeoutError, LoginError, RefusedError, UnreachableError
@@ -31,8 +31,8 @@ HEAD = b"\x00\x53\x70\xc0\x02\x01\x41"
 
 def message(body: bytes) -> bytes:
     """Durable, its id made of its body."""
-    name = values.text(body.decode())
-    return HEAD + b"\x00\x53\x73\xc0%c\x01" % (len(name) + 1) + name + b"\x00\x53\x75" + values.binary(body)
+    name = encoding.text(body.decode())
+    return HEAD + b"\x00\x53\x73\xc0%c\x01" % (len(name) + 1) + name + b"\x00\x53\x75" + encoding.binary(body)
 
 
 def encoded(count: int, start: int = 0) -> Iterator[bytes]:

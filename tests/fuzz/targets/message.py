@@ -92,7 +92,7 @@ def _from(data: bytes, section: int) -> bytes:
     """From that section on, found with the code under test: what it says was checked before."""
     at = 0
     while at < len(data) and python.section_code(data, at) < section:
-        at = python.skip_value(data, python._after_descriptor(data, at), len(data), 0)
+        at = python.skip_value(data, python.after_descriptor(data, at), len(data))
     return data[at:]
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from broker.cli.terminal import arguments
-from broker.client.login import MOST_ITERATIONS, LoginError, LoginExchange
+from broker.client.login import LoginError, LoginExchange
 from broker.client.url import parse, without_login
+from broker.codec.scram import MOST_ITERATIONS
 from broker.errors import OperatorError
 from broker.security.exchange import Accepted, Challenge, ListenerTrust
 from tests.security.exchanges import PASSWORD, with_users

@@ -1,0 +1,1 @@
+../broker/codec/encoding.py

@@ -1,0 +1,1 @@
+../broker/codec/scram.py
