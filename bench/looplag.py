@@ -55,7 +55,7 @@ def measured(queues: int, seconds: float) -> Figures:
         )
         server = Server(settings)
         for index in range(queues):
-            server.model.create("queue", f"scraped.{index}", {"max_count": 1000})
+            server.model.nodes.create("queue", f"scraped.{index}", {"max_count": 1000})
         # In seconds without messages memory goes back to the system, which takes longer than anything here.
         server.heap.trim = _nothing
         server.start()

@@ -80,11 +80,11 @@ def longest_turn(queues: int) -> Figures:
     engine.begin_turn(time.monotonic_ns())
     model = Model(engine, PolicySet(), BrokerDefaults(), ConnectionRegistry())
     for index in range(queues):
-        model.create("queue", f"scraped.{index}", {"max_count": 1000})
+        model.nodes.create("queue", f"scraped.{index}", {"max_count": 1000})
     longest, totals = [], []
     for _ in range(6):
         turns: deque[Callable[[], None]] = deque()
-        question = calls.IncrementalCall(turns.append, lambda: model.survey(SurveyScope()))
+        question = calls.IncrementalCall(turns.append, lambda: model.queries.survey(SurveyScope()))
         took = []
         while turns:
             begun = time.thread_time()

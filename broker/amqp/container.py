@@ -30,7 +30,7 @@ from broker.config.thresholds import resolve
 from broker.engine.engine import SECOND_NS, Engine
 from broker.engine.node import Node
 from broker.manage.access import TEMPORARY
-from broker.manage.model import NOTHING
+from broker.manage.address_settings import NOTHING
 from broker.security.acl import Action
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ class Container:
         self._management = ManagementNode(
             model, limits.max_request_size, limits.max_depth, limits.max_elements
         )
-        model.on_delete = self.detach_all
-        model.on_change = self.rewindow
+        model.nodes.on_delete = self.detach_all
+        model.nodes.on_change = self.rewindow
         model.tracing.begin = self.trace
 
     def next_number(self) -> int:
@@ -111,7 +111,7 @@ class Container:
         """The node of an address, with what is ``asked`` for where it is made; OperatorError (or
         NotFoundError) says why it can't be had, LimitError that the user has made too many.
         """
-        return self.model.resolve(address, wanted_kind, user, asked)
+        return self.model.nodes.resolve(address, wanted_kind, user, asked)
 
     def temporary_node(
         self,
@@ -158,7 +158,7 @@ class Container:
     def forget_temporary(self, node: Node) -> None:
         """The node is gone with its links."""
         if node.name in self.engine.nodes:
-            self.model.delete(node.name, anyway=True)
+            self.model.nodes.delete(node.name, anyway=True)
 
     def detach_all(self, node: Node) -> None:
         """A node was deleted: detach its links with `amqp:resource-deleted`."""

@@ -27,8 +27,8 @@ from broker.manage.attributes import PREFIX, ROWS, names
 from broker.manage.authorized import AuthorizedModel
 from broker.manage.bindings import Binding
 from broker.manage.browsing import Browsing
-from broker.manage.calls import Steps
-from broker.manage.model import Model, ended
+from broker.manage.calls import Steps, ended
+from broker.manage.model import Model
 from broker.manage.tracing import FRAMES, SECONDS, TraceRequest
 from broker.security.identity import Identity
 
@@ -339,47 +339,51 @@ class ManagementNode:
             source, target = request.text("source"), request.text("target")
             if request.argument("key") is not None:
                 raise OperatorError("a binding has no key: the queue takes all that is sent to the topic")
-            request.model.bind(source, target)
-            return CREATED, request.model.read(BINDING, Binding(source, target).name)
+            request.model.nodes.bind(source, target)
+            return CREATED, request.model.queries.read(BINDING, Binding(source, target).name)
         name = request.text("name")
         if type_ == BRIDGE:
-            name = request.model.create_bridge(name, request.attributes())
-            return CREATED, request.model.read(type_, name)
-        request.model.create(WRITABLE[type_], name, request.attributes())
-        return CREATED, request.model.read(type_, name)
+            name = request.model.bridges.create(name, request.attributes())
+            return CREATED, request.model.queries.read(type_, name)
+        request.model.nodes.create(WRITABLE[type_], name, request.attributes())
+        return CREATED, request.model.queries.read(type_, name)
 
     def _read(self, request: Request) -> Answer:
         type_ = _entity_type(request, ROWS)
         if type_ == BROKER:
-            return OK, request.model.read(type_, request.name or "")
-        return OK, request.model.read(type_, _identity(request))
+            return OK, request.model.queries.read(type_, request.name or "")
+        return OK, request.model.queries.read(type_, _identity(request))
 
     def _update(self, request: Request) -> Answer:
         type_ = _entity_type(request, WRITABLE)
         name = self._existing(type_, request)
-        request.model.update(name, request.attributes())
-        return OK, request.model.read(type_, name)
+        request.model.nodes.update(name, request.attributes())
+        return OK, request.model.queries.read(type_, name)
 
     def _delete(self, request: Request) -> Answer:
         type_ = _entity_type(request, REMOVABLE)
         if type_ == BINDING:
-            request.model.unbind(*_ends(request))
+            request.model.nodes.unbind(*_ends(request))
             return NO_CONTENT, NOTHING
         if type_ == BRIDGE:
-            request.model.delete_bridge(_identity(request))
+            request.model.bridges.delete(_identity(request))
             return NO_CONTENT, NOTHING
         if type_ in (CONNECTION, LINK):
             # By identity alone: containers and links of one name are many.
-            end = request.model.close_connection if type_ == CONNECTION else request.model.detach_link
+            end = (
+                request.model.operators.close_connection
+                if type_ == CONNECTION
+                else request.model.operators.detach_link
+            )
             end(_identity(request))
             return NO_CONTENT, NOTHING
-        request.model.delete(self._existing(type_, request))
+        request.model.nodes.delete(self._existing(type_, request))
         return NO_CONTENT, NOTHING
 
     def _existing(self, type_: str, request: Request) -> str:
         """The name, once it is sure that an entity of that very type bears it."""
         name = _identity(request)
-        if request.model.find(name).kind != type_.removeprefix(PREFIX):
+        if request.model.nodes.find(name).kind != type_.removeprefix(PREFIX):
             raise NotFoundError(f"no {type_.removeprefix(PREFIX)} named '{name}'")
         return name
 
@@ -395,7 +399,7 @@ class ManagementNode:
         count = min(request.number("count", MOST_ROWS), _rows_at_once(type_, wanted))
         # Two of our own, for lists too long to be fetched whole.
         order = str(request.argument("sort") or ""), str(request.argument("filter") or "")
-        page = request.model.query(type_, wanted, request.number("offset", 0), count, *order)
+        page = request.model.queries.query(type_, wanted, request.number("offset", 0), count, *order)
         results = [list(row) for row in page.results]
         # The draft's body has these two and no more; how many there are in all is told beside it.
         body = {"attributeNames": list(page.attribute_names), "results": results}
@@ -424,34 +428,34 @@ class ManagementNode:
         return self._hold(request, False)
 
     def _hold(self, request: Request, held: bool) -> Answer:
-        return OK, {"nodes": request.model.hold(request.text("target"), held)}
+        return OK, {"nodes": request.model.operators.hold(request.text("target"), held)}
 
     def _explain(self, request: Request) -> Answer:
-        explanation = asdict(request.model.explain(request.text("address")))
+        explanation = asdict(request.model.policies.explain(request.text("address")))
         return OK, explanation | {"settings": list(explanation["settings"])}
 
     def _effect(self, request: Request) -> Answer:
         arguments = request.argument("arguments")
         if arguments is not None and not isinstance(arguments, dict):
             raise OperatorError("effect: 'arguments' must be a map")
-        found = asdict(request.model.effect(request.text("name"), arguments or {}))
+        found = asdict(request.model.policies.effect(request.text("name"), arguments or {}))
         return OK, found | {"changed": list(found["changed"])}
 
     def _why(self, request: Request) -> Answer:
         address = request.text("address") if request.argument("address") is not None else ""
-        return OK, {"answers": [asdict(why) for why in request.model.why(address)[:MOST_ROWS]]}
+        return OK, {"answers": [asdict(why) for why in request.model.diagnostics.why(address)[:MOST_ROWS]]}
 
     def _purge(self, request: Request) -> Answer:
         dry_run = request.flag("dry_run")
-        return OK, {"purged": request.model.purge(request.text("name"), dry_run)}
+        return OK, {"purged": request.model.messages.purge(request.text("name"), dry_run)}
 
     def _move(self, request: Request) -> Answer:
         dry_run = request.flag("dry_run")
         given = (request.text("source"), request.text("target"), request.number("count", 0), dry_run)
-        return OK, {"moved": request.model.move(*given)}
+        return OK, {"moved": request.model.messages.move(*given)}
 
     def _browse(self, request: Request) -> Answer:
-        browsing = request.model.browse(
+        browsing = request.model.messages.browse(
             request.text("name"), request.number("offset", 0), min(request.number("count", 20), MOST_ROWS)
         )
         return self._browsed(browsing)
@@ -466,29 +470,31 @@ class ManagementNode:
         return OK, {"messages": [asdict(each) for each in found.messages], "paged": found.paged}
 
     def _discard(self, request: Request) -> Answer:
-        return OK, {"messages": request.model.discard(request.text("name"))}
+        return OK, {"messages": request.model.nodes.discard(request.text("name"))}
 
     def _backup(self, request: Request) -> Answer:
-        return OK, {"path": request.model.backup(request.text("target"))}
+        return OK, {"path": str(request.model.backups.begin(request.text("target")))}
 
     def _backup_done(self, request: Request) -> Answer:
-        return OK, {"done": request.model.backup_done()}
+        return OK, {"done": request.model.backups.is_done()}
 
     def _events(self, request: Request) -> Answer:
         count = min(request.number("count", 20), MOST_ROWS)
-        found = request.model.events(count, request.flag("samples", default=True))
+        found = request.model.diagnostics.events(count, request.flag("samples", default=True))
         return OK, {"events": [line.decode().rstrip() for line in found]}
 
     def _audit(self, request: Request) -> Answer:
-        found = request.model.audit()
+        found = request.model.diagnostics.audit()
         return OK, asdict(found) | {"breaches": list(found.breaches)}
 
     def _log_levels(self, request: Request) -> Answer:
         if request.argument("logger") is None:
-            return OK, {"levels": request.model.levels()}
+            return OK, {"levels": request.model.log_levels.effective()}
         level = request.argument("level")
         return OK, {
-            "levels": request.model.change_level(request.text("logger"), "" if level is None else str(level))
+            "levels": request.model.log_levels.change(
+                request.text("logger"), "" if level is None else str(level)
+            )
         }
 
     def _trace(self, request: Request) -> Answer:
@@ -497,7 +503,7 @@ class ManagementNode:
             request.number("frames", FRAMES),
             request.number("seconds", SECONDS),
         )
-        return OK, asdict(request.model.trace(TraceRequest(*given)))
+        return OK, asdict(request.model.tracing.order(TraceRequest(*given)))
 
     def _apply(self, request: Request) -> Later:
         model = request.model
@@ -506,12 +512,12 @@ class ManagementNode:
             raise OperatorError("apply: 'dry_run' needs a 'text'; the broker's own files can't be tried")
         model.see_broker() if dry_run else model.change_broker()
         if text is None:
-            return Later(model.read_again, model.reload_in_parts)
+            return Later(model.policies.read_again, model.policies.reload_in_parts)
         # A file with nothing in it is a text too.
         given = "" if text == "" else request.text("text")
         file = str(request.argument("file") or "request")
-        steps = model.try_in_parts if dry_run else model.apply_in_parts
-        return Later(lambda: model.read_text(given, file, dry_run), steps, dry_run)
+        steps = model.policies.try_in_parts if dry_run else model.policies.apply_in_parts
+        return Later(lambda: model.policies.read_text(given, file, dry_run), steps, dry_run)
 
 
 def _request(message: Message, model: AuthorizedModel) -> Request:
@@ -577,7 +583,7 @@ def _ends(request: Request) -> tuple[str, str]:
     """A binding's: as they are given, else those of the one that is named."""
     if request.argument("source") is not None or request.argument("target") is not None:
         return request.text("source"), request.text("target")
-    found = request.model.read(BINDING, _identity(request))
+    found = request.model.queries.read(BINDING, _identity(request))
     return str(found["source"]), str(found["target"])
 
 

@@ -50,14 +50,14 @@ class Forwarding:
         self._model = model
         self._reactor = reactor
         self._routed = Routed(
-            model.subscriptions, model.resolve, self._limits, model.engine._apply, client_name
+            model.subscriptions, model.nodes.resolve, self._limits, model.engine._apply, client_name
         )
         self._routes = Routes(self._dial_here, self._told, self._routed.prepare, self._routed.retire)
-        self._channels = Channels(model.engine, lambda name: model.resolve(name, "topic"), reactor.at)
-        model.routes = self._route_views
-        model.channels = self._channel_views
-        model.on_create = self._channels.node_made
-        before, gone_before = model.on_change, model.on_delete
+        self._channels = Channels(model.engine, lambda name: model.nodes.resolve(name, "topic"), reactor.at)
+        model.queries.routes = self._route_views
+        model.queries.channels = self._channel_views
+        model.nodes.on_create = self._channels.node_made
+        before, gone_before = model.nodes.on_change, model.nodes.on_delete
 
         def changed(node: Node) -> None:
             before(node)
@@ -67,8 +67,8 @@ class Forwarding:
             gone_before(node)
             self._channels.node_gone(node)
 
-        model.on_change = changed
-        model.on_delete = gone
+        model.nodes.on_change = changed
+        model.nodes.on_delete = gone
 
     def configure(self, settings: Settings) -> None:
         """What these settings define, in place of what there was."""
@@ -104,8 +104,8 @@ class Forwarding:
         self._model.engine.emit(kind, self._model.engine.nodes.get(definition.local), fields)
 
     def _limits(self, address: str, limits: dict[str, object]) -> NodeSettings:
-        effective = self._model.policies.effective(
-            address, limits, self._model.defaults_at(address), capability="topic", auto_create=True
+        effective = self._model.settings.policies.effective(
+            address, limits, self._model.settings.defaults_at(address), capability="topic", auto_create=True
         )
         return replace(effective.settings, kind="topic")
 

@@ -86,3 +86,13 @@ class IncrementalCall(Generic[Answer]):
             self._post(self._work)
             return
         self._done.set()
+
+
+def ended(steps: Steps[Answer]) -> Answer:
+    """Return the answer, all steps taken at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer

@@ -38,3 +38,8 @@ def placed(name: str, virtual_hosts: Collection[str]) -> tuple[str, str]:
 def is_own(name: str) -> bool:
     """Whether it is a node that clients may read and nothing else."""
     return name.startswith(OWN)
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a name is the broker's own or a link's: no policy and no hold is about such a node."""
+    return name.startswith("$")

@@ -23,7 +23,8 @@ from broker.manage.aside import AsideView
 from broker.manage.bindings import BINDINGS, bound_in
 from broker.manage.bridges import BRIDGE_NOTE
 from broker.manage.definitions import Definition
-from broker.manage.model import HOLDS, Model
+from broker.manage.model import Model
+from broker.manage.operators import HOLDS
 from broker.manage.subscriptions import SubscriptionKey, is_subscription
 from broker.store.disk import DiskStore, RecoveredQueueLog
 from broker.store.logs import DiskQueueLog
@@ -67,7 +68,7 @@ def restore(engine: Engine, model: Model, store: DiskStore) -> None:
 
     Topics come first, then the queues that take settings from them, then subscriptions. A gate is stopped
     from the first instant where the backlog is above its threshold. A node that today's policies
-    contradict is there all the same (``Model.restore``).
+    contradict is there all the same (``Restoration.node``).
     """
     Recovery(engine, model, store).run()
 
@@ -134,7 +135,7 @@ class Recovery:
         """Restore everything, or set it aside."""
         self._assign_larges()
         bound: dict[str, list[str]] = {}
-        self._take_note(HOLDS, self._model.restore_holds)
+        self._take_note(HOLDS, self._model.operators.restore_holds)
         self._take_note(BINDINGS, lambda value: bound.update(bound_in(value)))
         for each in self._said:
             if each.kind != "subscription":
@@ -144,9 +145,9 @@ class Recovery:
             self._prepare(each)
         for each in subscriptions:
             self._restore(each, ())
-        self._model.restore_bindings(bound)
+        self._model.restoration.bindings(bound)
         if self._reread:
-            self._model.keep_notes()
+            self._model.restoration.keep_notes()
         for key in [key for key in self._notes if key.startswith(BRIDGE_NOTE)]:
             self._take_bridge(key)
         for key in self._stale:
@@ -169,7 +170,7 @@ class Recovery:
         """Make the topic of a subscription that survived alone, before any subscription takes its name."""
         if said.fault is None and said.wanted is not None:
             try:
-                self._model.restore_topic(said.wanted.address)
+                self._model.restoration.topic(said.wanted.address)
             except Exception as fault:  # noqa: BLE001 - as above
                 said.fault = fault
 
@@ -196,9 +197,9 @@ class Recovery:
 
     def _make(self, said: RecoveredDefinition, topics: Sequence[str]) -> Node:
         if said.wanted is not None:
-            return self._model.restore_subscription(said.wanted, said.name, said.found.shelf)
+            return self._model.restoration.subscription(said.wanted, said.name, said.found.shelf)
         assert said.known is not None, "a definition that can't be read is a fault"
-        return self._model.restore(said.name, said.known, said.found.shelf, topics)
+        return self._model.restoration.node(said.name, said.known, said.found.shelf, topics)
 
     def _rename(self, said: RecoveredDefinition, node: Node) -> None:
         """A subscription goes by another name from now on; all of it is in one group, or none."""
@@ -222,7 +223,7 @@ class Recovery:
         # They are held before the node lets go of them.
         bodies = [self._body(key, value) for key, value in said.larges]
         self._model.aside.add(view, found.shelf, self._notes_of(said), bodies)
-        self._model.withdraw(found.shelf)
+        self._model.restoration.withdraw(found.shelf)
         if said.wanted is not None:
             self._model.subscriptions.set_aside(said.wanted, name, view.reason)
         log.error(

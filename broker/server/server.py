@@ -45,7 +45,8 @@ from broker.loggers import ROOT
 from broker.manage import calls
 from broker.manage.events.history import BACKLOG, EventHistory, LoopClock
 from broker.manage.events.observer import TOPIC
-from broker.manage.model import Model, Reread
+from broker.manage.model import Model
+from broker.manage.policies import Reread
 from broker.manage.process import Process
 from broker.manage.survey import SurveyResult, SurveyScope, TlsCounted
 from broker.queues.selector import selector
@@ -169,10 +170,10 @@ class Server:
         self.model.authority.replace(acl, settings.virtual_hosts)
         self.model.subscriptions.virtual_hosts = frozenset(settings.virtual_hosts)
         self.model.ownership.most = settings.limits.max_nodes_per_user
-        self.model.on_reload = self.read_again
-        self.engine.find = self.model.letter_box
+        self.model.policies.on_reload = self.read_again
+        self.engine.find = self.model.nodes.dead_letter_box
         if settings.events.enabled:
-            self.model.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults.without_letters("its own"))
+            self.model.nodes.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults.without_letters("its own"))
         backups = self.model.backups
         backups.folder, backups.most = settings.backups, settings.limits.max_backups
         backups.copy = self.backup
@@ -189,10 +190,12 @@ class Server:
         self.heap = Heap(give_back)
         # How many connections had come and gone when that was last looked at.
         self._left = 0
-        self.model.deadlocks.wake = lambda due_ns: self.reactor.at(due_ns, self.model.deadlocks.look)
+        self.model.diagnostics.deadlock_watch.wake = lambda due_ns: self.reactor.at(
+            due_ns, self.model.diagnostics.deadlock_watch.look
+        )
         self.history = self._history(settings)
         if self.history is not None:
-            self.model.on_events = self.history.recent
+            self.model.diagnostics.on_events = self.history.recent
         self.http: HttpServer | None = None
         self._stopping = False
 
@@ -215,7 +218,7 @@ class Server:
             operate = Operate(
                 model, self.ask_in_parts, self.settings.websocket_origins, self._access(self.settings)
             )
-            shown = self.survey, model.readiness, entrance, operate
+            shown = self.survey, model.diagnostics.readiness, entrance, operate
             share = CpuShare(self.settings.limits.http_share, lambda: self.container.lane.moved_ns)
             self.http = HttpServer(host, port, self.ask, *shown, self._secured(), share)
             self.http.start()
@@ -319,7 +322,7 @@ class Server:
         """Everything that is counted, for metrics; TimeoutError if the reactor's thread doesn't get to it."""
         per = self.settings.metrics
         wanted = SurveyScope(subscriptions=per.per_subscription, links=per.per_link)
-        found = self.ask_in_parts(lambda: self.model.survey(wanted))
+        found = self.ask_in_parts(lambda: self.model.queries.survey(wanted))
         refusals = dict(self.container.quotas.refused)
         longest_s = self.reactor.take_longest_turn() / SECOND_NS
         found = replace(found, refusals=refusals, longest_turn_s=longest_s)
@@ -403,7 +406,7 @@ class Server:
         if self.tls is not None and contexts is not None:
             self.tls.now = contexts
             self._warn_of_files(settings)
-        self.model.auto_create = settings.auto_create
+        self.model.settings.auto_create = settings.auto_create
         self._configure_logs(settings)
         self.model.bridges.configure(settings.bridges)
         self.conducting.configure(settings)
@@ -486,8 +489,10 @@ class Server:
 
     def _reload_and_say(self) -> None:
         try:
-            read = self.model.read_again()
-            steps = calls.IncrementalCall(self.reactor.post, lambda: self.model.reload_in_parts(read))
+            read = self.model.policies.read_again()
+            steps = calls.IncrementalCall(
+                self.reactor.post, lambda: self.model.policies.reload_in_parts(read)
+            )
             changed = steps.wait()
         except (ConfigError, OperatorError, TimeoutError) as fault:
             log.error("reload refused, the old settings stay: %s", "; ".join(str(fault).splitlines()))

@@ -19,7 +19,8 @@ from broker.errors import ConflictError, NotFoundError
 from broker.manage.bindings import BINDINGS, every_binding
 from broker.manage.bridges import BRIDGE_NOTE
 from broker.manage.definitions import Definition
-from broker.manage.model import HOLDS, Model
+from broker.manage.model import Model
+from broker.manage.operators import HOLDS
 from broker.manage.subscriptions import SubscriptionKey
 from broker.server.server import Server
 from broker.store.disk import DiskStore
@@ -112,18 +113,18 @@ def started(data: Path, crash: bool = False) -> Iterator[Model]:
 
 
 def depth(model: Model, name: str) -> int:
-    return int(model.find(name).gate.depth_msgs)
+    return int(model.nodes.find(name).gate.depth_msgs)
 
 
 def aside(model: Model) -> dict[str, int]:
     """How many messages each of those has that were set aside."""
-    found = {each.name: each.depth_msgs for each in model.broker().set_aside}
-    assert all(each.reason for each in model.broker().set_aside)
+    found = {each.name: each.depth_msgs for each in model.queries.broker().set_aside}
+    assert all(each.reason for each in model.queries.broker().set_aside)
     return found
 
 
 def bodies(model: Model, name: str) -> list[str]:
-    return [bytes(entry.data)[12:].decode() for entry in model.find(name).queue]
+    return [bytes(entry.data)[12:].decode() for entry in model.nodes.find(name).queue]
 
 
 FILTER = lasting("news").replace(b'"filters":[]', b'"filters":[["apache.org:selector-filter:string","a ="]]')
@@ -157,10 +158,10 @@ def test_nodes_that_can_t_be_restored_are_set_aside_and_the_others_are_served(
                 assert f"'{name}' can't be restored and is set aside with its 2 messages" in caplog.text
                 # What is accepted under its name would be another node's.
                 with pytest.raises(ConflictError, match="set aside"):
-                    model.resolve(name)
+                    model.nodes.resolve(name)
                 with pytest.raises(ConflictError, match="set aside"):
-                    model.create("queue", name)
-            assert model.audit().breaches == ()
+                    model.nodes.create("queue", name)
+            assert model.diagnostics.audit().breaches == ()
     for name in STRANGE:
         assert notes(data)[f"{SENT}{name}"] == b"*"
         redefine(data, name, QUEUE)
@@ -176,15 +177,15 @@ def test_an_operator_discards_one_of_them(data: Path) -> None:
     note(data, f"{SEEN}odd/3", bytes(16) + b"another's")
     with started(data) as model:
         with pytest.raises(NotFoundError):
-            model.discard("odd")
+            model.nodes.discard("odd")
         with pytest.raises(NotFoundError):
-            model.discard("good")
-        assert model.discard("odd/one") == 2
+            model.nodes.discard("good")
+        assert model.nodes.discard("odd/one") == 2
         assert aside(model) == {}
         assert model.engine.disk.depth_msgs == 1
     with started(data) as model:
         assert aside(model) == {}
-        model.create("queue", "odd/one", durable=True)
+        model.nodes.create("queue", "odd/one", durable=True)
     assert shelves(data) == ["good", "odd/one"]
     assert {key for key in notes(data) if "odd" in key} == {f"{SEEN}odd/3"}
 
@@ -210,7 +211,7 @@ def test_a_window_of_duplicates_that_can_t_be_read_is_its_own_node_s_matter(data
     note(data, f"{SEEN}odd/3/1", bytes(16) + b"id")
     with started(data) as model:
         assert aside(model) == {"odd": 1}
-        duplicates = model.find("odd/3").duplicates
+        duplicates = model.nodes.find("odd/3").duplicates
         assert duplicates is not None
         assert len(duplicates) == 1
 
@@ -223,7 +224,7 @@ def test_of_two_queues_of_one_name_the_first_is_served_and_the_other_kept(data: 
             assert bodies(model, "twice") == ["first"]
             assert aside(model) == {"twice": 2}
     with started(data) as model:
-        model.delete("twice")
+        model.nodes.delete("twice")
     with started(data) as model:
         assert bodies(model, "twice") == ["second", "too"]
 
@@ -247,7 +248,7 @@ def test_nobody_takes_the_place_of_a_subscription_that_is_set_aside(data: Path) 
     with started(data) as model:
         with pytest.raises(ConflictError, match="set aside"):
             model.subscriptions.join(wanted)
-        model.discard(NAME)
+        model.nodes.discard(NAME)
         assert model.subscriptions.join(wanted).node.name == NAME
 
 
@@ -259,7 +260,7 @@ def test_a_subscription_waits_for_its_topic_that_is_set_aside(data: Path) -> Non
         assert bodies(model, NAME) == ["one"]
     redefine(data, "news", TOPIC)
     with started(data) as model:
-        assert model.find(NAME).topics == [model.find("news")]
+        assert model.nodes.find(NAME).topics == [model.nodes.find("news")]
 
 
 @pytest.mark.parametrize("end", ["t", "q"])
@@ -271,8 +272,8 @@ def test_a_binding_is_there_again_with_its_end(data: Path, end: str) -> None:
     with started(data) as model:
         assert aside(model) == {end: 0}
         # Other bindings are noted meanwhile.
-        model.create("topic", "t2", durable=True)
-        model.bind("t2", "good")
+        model.nodes.create("topic", "t2", durable=True)
+        model.nodes.bind("t2", "good")
     redefine(data, end, kinds[end])
     with started(data) as model:
         found = {(each.source, each.target) for each in every_binding(model.engine)}
@@ -289,9 +290,9 @@ def test_a_note_of_the_broker_s_that_can_t_be_read_is_kept(data: Path, key: str,
     for _ in range(2):
         with started(data) as model:
             assert aside(model) == {key: 0}
-            model.hold("good", True)
+            model.operators.hold("good", True)
             if not every_binding(model.engine):
-                model.bind("t", "good")
+                model.nodes.bind("t", "good")
     assert notes(data)[f"unread/{key}"] == value
     note(data, f"unread/{key}", json.dumps({HOLDS: [["x.y", True]], BINDINGS: [["t", "q"]]}[key]).encode())
     for _ in range(2):
@@ -308,7 +309,7 @@ def test_a_bridge_that_can_t_be_read_is_set_aside(data: Path, value: bytes) -> N
     note(data, f"{BRIDGE_NOTE}good->far", value)
     with started(data) as model:
         assert aside(model) == {"good->far": 0}
-        model.discard("good->far")
+        model.nodes.discard("good->far")
     with started(data) as model:
         assert aside(model) == {}
 
@@ -348,12 +349,12 @@ def test_a_node_and_a_subscription_of_one_name_are_both_restored(
             # What may have been sent before is told so still.
             assert [entry.redelivered for entry in subscription.queue] == [True, False]
             assert bodies(model, subscription.name) == ["one", "two"]
-            assert model.why(subscription.name)[0].node == subscription.name
+            assert model.diagnostics.why(subscription.name)[0].node == subscription.name
     (name,) = called
     assert name.startswith(f"{NAME}/s")
     with started(data) as model:
-        assert model.purge(name) == 2
-        model.delete(name)
+        assert model.messages.purge(name) == 2
+        model.nodes.delete(name)
     with started(data) as model:
         assert not model.engine.subscriptions
         assert depth(model, NAME) == (definition == QUEUE)
@@ -401,7 +402,7 @@ def large(data: Path, number: int, *refers: tuple[str, int]) -> Path:
 
 def files(model: Model, name: str) -> dict[int, int]:
     """By message, the number of its file."""
-    return {seq: body.number for seq, (body, _) in model.find(name).bodies.items()}
+    return {seq: body.number for seq, (body, _) in model.nodes.find(name).bodies.items()}
 
 
 def test_a_large_message_that_others_had_too_stays_for_a_node_that_is_set_aside(data: Path) -> None:
@@ -409,14 +410,14 @@ def test_a_large_message_that_others_had_too_stays_for_a_node_that_is_set_aside(
     put(data, "odd", b"?", {1: HEAD})
     file = large(data, 1, ("q", 1), ("odd", 1))
     with started(data) as model:
-        assert model.purge("q") == 1
+        assert model.messages.purge("q") == 1
     with started(data):
         pass
     assert file.exists()
     redefine(data, "odd", QUEUE)
     with started(data) as model:
         assert files(model, "odd") == {1: 1}
-        model.purge("odd")
+        model.messages.purge("odd")
     with started(data):
         pass
     assert not file.exists()
@@ -426,7 +427,7 @@ def test_a_large_message_goes_with_the_node_that_is_discarded(data: Path) -> Non
     put(data, "odd", b"?", {1: HEAD})
     file = large(data, 1, ("odd", 1))
     with started(data) as model:
-        model.discard("odd")
+        model.nodes.discard("odd")
     with started(data):
         pass
     assert not file.exists()
@@ -452,7 +453,7 @@ def test_large_messages_that_can_t_be_told_apart_are_given_to_nobody(data: Path)
     found = [large(data, number, (NAME, 1)) for number in (1, 2)]
     for _ in range(2):
         with started(data) as model:
-            assert [each.name for each in model.broker().set_aside] == [NAME, NAME]
+            assert [each.name for each in model.queries.broker().set_aside] == [NAME, NAME]
     assert all(file.exists() for file in found)
 
 

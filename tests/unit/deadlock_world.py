@@ -151,7 +151,7 @@ class DeadlockWorld(World):
         self.now_s = 0.0
         self.told: list[tuple[float, str, Mapping[str, object]]] = []
         self.due_ns = 0
-        self.model.deadlocks.wake = self._wake
+        self.model.diagnostics.deadlock_watch.wake = self._wake
         self.engine.emit = self._tell
 
     def _wake(self, due_ns: int) -> None:
@@ -179,7 +179,7 @@ class DeadlockWorld(World):
             now_ns = BEGIN + int(self.now_s * SECOND)
             if self.due_ns and now_ns >= self.due_ns:
                 self.due_ns = 0
-                self.model.deadlocks.look(now_ns)
+                self.model.diagnostics.deadlock_watch.look(now_ns)
 
     def ring(self, count: int) -> list[App]:
         """Each consumes one queue, and produces to the next until that is full."""
@@ -197,7 +197,7 @@ class DeadlockWorld(World):
 
     @property
     def standing(self) -> list[DeadlockView]:
-        return list(self.model.deadlocks.views())
+        return list(self.model.diagnostics.deadlock_watch.views())
 
     def put(self, node: Node, count: int, size: int = 0) -> None:
         for _ in range(count):

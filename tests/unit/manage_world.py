@@ -147,7 +147,7 @@ class World:
         self.model = Model(self.engine, known, defaults or BrokerDefaults(), self.links, process)
 
     def queue(self, name: str = "orders", **arguments: object) -> Node:
-        return self.model.create("queue", name, arguments)
+        return self.model.nodes.create("queue", name, arguments)
 
     def subscribe(self, topic: Node, name: str) -> Node:
         """A subscription of that name to one topic."""
@@ -185,7 +185,7 @@ class World:
 
     def survey(self, wanted: SurveyScope | None = None) -> SurveyResult:
         """Everything that is counted."""
-        return finished(self.model.survey(wanted or SurveyScope()))
+        return finished(self.model.queries.survey(wanted or SurveyScope()))
 
     def at(self, seconds: float) -> None:
         """Another turn, so long after the beginning."""

@@ -292,7 +292,7 @@ def test_a_bug_of_ours_is_answered_and_logged(
     def broken(name: str, dry_run: bool) -> int:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(world.model, "purge", broken)
+    monkeypatch.setattr(world.model.messages, "purge", broken)
     assert client.call("purge", {}, name="orders")[0] == 500
     assert "RuntimeError: broken" in caplog.text
 

@@ -26,13 +26,13 @@ def connections(desk: TheDesk, wanted: List) -> Response:
 @router.get("/connections/{id}", response_model=Connection)
 def connection(desk: TheDesk, id: Name) -> Response:  # noqa: A002 - the path's word
     """One of them, by its id."""
-    return answer(desk.ask(lambda model: model.read(PREFIX + "connection", id)))
+    return answer(desk.ask(lambda model: model.queries.read(PREFIX + "connection", id)))
 
 
 @router.delete("/connections/{id}", status_code=204)
 def close(desk: TheDesk, id: Name) -> Response:  # noqa: A002 - the path's word
     """Close it, with the error `amqp:connection:forced`."""
-    desk.ask(lambda model: model.close_connection(id))
+    desk.ask(lambda model: model.operators.close_connection(id))
     return Response(status_code=204)
 
 
@@ -55,5 +55,5 @@ def links(desk: TheDesk, wanted: List, node: Node = "", role: Role = None, conne
 @router.delete("/links/{id}", status_code=204)
 def detach(desk: TheDesk, id: Name) -> Response:  # noqa: A002 - the path's word
     """Detach it, with the error `amqp:link:detach-forced`; its connection goes on."""
-    desk.ask(lambda model: model.detach_link(id))
+    desk.ask(lambda model: model.operators.detach_link(id))
     return Response(status_code=204)

@@ -52,8 +52,8 @@ def bind(desk: TheDesk, body: Ends) -> Response:
     """From now on the queue takes what is sent to the topic."""
 
     def made(model: AuthorizedModel) -> dict[str, object]:
-        model.bind(body.source, body.target)
-        return model.read(PREFIX + "binding", Binding(body.source, body.target).name)
+        model.nodes.bind(body.source, body.target)
+        return model.queries.read(PREFIX + "binding", Binding(body.source, body.target).name)
 
     return answer(desk.ask(made), 201)
 
@@ -61,7 +61,7 @@ def bind(desk: TheDesk, body: Ends) -> Response:
 @router.delete("/bindings", status_code=204)
 def unbind(desk: TheDesk, body: Ends) -> Response:
     """It takes no more; what it took stays in it."""
-    desk.ask(lambda model: model.unbind(body.source, body.target))
+    desk.ask(lambda model: model.nodes.unbind(body.source, body.target))
     return Response(status_code=204)
 
 
@@ -77,8 +77,8 @@ def bridge(desk: TheDesk, body: NewBridge) -> Response:
     given = {"from": body.source, "to": body.to, "selector": body.selector, "durable": body.durable}
 
     def made(model: AuthorizedModel) -> dict[str, object]:
-        name = model.create_bridge(_name(body), given)
-        return model.read(PREFIX + "bridge", name)
+        name = model.bridges.create(_name(body), given)
+        return model.queries.read(PREFIX + "bridge", name)
 
     return answer(desk.ask(made), 201)
 
@@ -86,7 +86,7 @@ def bridge(desk: TheDesk, body: NewBridge) -> Response:
 @router.delete("/bridges", status_code=204)
 def unbridge(desk: TheDesk, body: BridgeEnds) -> Response:
     """Take a bridge away; those of the broker's file come back when that is read again."""
-    desk.ask(lambda model: model.delete_bridge(_name(body)))
+    desk.ask(lambda model: model.bridges.delete(_name(body)))
     return Response(status_code=204)
 
 

@@ -64,7 +64,7 @@ class RequestContext:
 
     def broker(self) -> dict[str, object]:
         """The broker's attributes, for which every node is looked at: in many turns."""
-        return self.ask_in_parts(AuthorizedModel.broker_in_parts)
+        return self.ask_in_parts(lambda model: model.queries.broker_in_parts())
 
 
 async def _desk(request: Request) -> RequestContext:

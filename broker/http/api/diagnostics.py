@@ -35,24 +35,26 @@ def events(
     samples: Annotated[str, Query(description="`false` leaves samples out")] = "true",
 ) -> Response:
     """The last events, oldest first."""
-    lines = desk.acting.events(count, samples != "false")
+    lines = desk.acting.diagnostics.events(count, samples != "false")
     return Response(b"[" + b",\n".join(line.rstrip() for line in lines) + b"]\n", media_type=JSON)
 
 
 @router.get("/why", response_model=Answers)
 def why_all(desk: TheDesk) -> Response:
     """Why each producer waits that has no credit, and each consumer that is held up."""
-    return answer({"answers": [asdict(each) for each in desk.ask(lambda model: model.why(""))]})
+    return answer({"answers": [asdict(each) for each in desk.ask(lambda model: model.diagnostics.why(""))]})
 
 
 @router.get("/why/{address:path}", response_model=Answers)
 def why(desk: TheDesk, address: Name) -> Response:
     """The same for a node, or a link by its name or id."""
-    return answer({"answers": [asdict(each) for each in desk.ask(lambda model: model.why(address))]})
+    return answer(
+        {"answers": [asdict(each) for each in desk.ask(lambda model: model.diagnostics.why(address))]}
+    )
 
 
 @router.get("/deadlocks", response_model=Deadlocks)
 def deadlocks(desk: TheDesk) -> Response:
     """Nodes and connections that wait for each other in a circle."""
-    found = desk.ask(lambda model: model.deadlocks())
+    found = desk.ask(lambda model: model.diagnostics.deadlocks())
     return answer({"deadlocks": [asdict(each) for each in found]})

@@ -60,7 +60,7 @@ def broker_history(
     seconds: Annotated[int, Query(ge=1, le=ROWS, description="how far back at most")] = ROWS,
 ) -> Response:
     """What came in and went out in the last minutes, of all nodes together."""
-    found = desk.ask(lambda model: model.broker_history(seconds))
+    found = desk.ask(lambda model: model.queries.broker_history(seconds))
     epoch_ns = desk.model.process.epoch_ns
     rows = [
         {"time": round((epoch_ns + at_ns) / 1e9, 3), "rate_in": round(came, 3), "rate_out": round(went, 3)}
@@ -78,7 +78,7 @@ def history(
     """Depth, rates and stops of a queue, topic or subscription in the last minutes."""
 
     def told(model: AuthorizedModel) -> tuple[object, list[Any]]:
-        node, samples = model.history(name, seconds)
+        node, samples = model.queries.history(name, seconds)
         return node.settings, samples
 
     settings, samples = desk.ask(told)

@@ -49,19 +49,21 @@ def nodes(desk: RequestContext, kinds: Sequence[str], wanted: Wanted, topic: str
     types = [PREFIX + kind for kind in kinds]
     check_columns(types, [attribute, *wanted.columns])
     matches = matcher(wanted.filter)
-    known = desk.ask(lambda model: model.of_topic(topic, kinds[0]) if topic else model.nodes(kinds))
+    known = desk.ask(
+        lambda model: model.listing.of_topic(topic, kinds[0]) if topic else model.listing.nodes(kinds)
+    )
     found = [name for name in known if matches(name)]
     keys: list[object] = []
     if attribute == "name":
         keys = [*found]
     else:
         for part in _slices(found, at_once(attribute)):
-            keys += desk.ask(lambda model, part=part: model.keys(part, attribute))  # type: ignore[misc]
+            keys += desk.ask(lambda model, part=part: model.listing.keys(part, attribute))  # type: ignore[misc]
     pairs = ordered(list(zip(keys, found, strict=True)), lambda pair: pair[0], downwards)
     page = [name for _, name in pairs[wanted.offset : wanted.offset + wanted.limit]]
     items: list[Row] = []
     for part in _slices(page, ROWS_AT_ONCE):
-        items += desk.ask(lambda model, part=part: model.rows(part, wanted.columns))  # type: ignore[misc]
+        items += desk.ask(lambda model, part=part: model.listing.rows(part, wanted.columns))  # type: ignore[misc]
     return _page(items, len(found), wanted)
 
 
@@ -77,7 +79,7 @@ def others(
     type_ = PREFIX + kind
     check_columns([type_], [attribute, *wanted.columns])
     matches = matcher(wanted.filter)
-    views = desk.ask_in_parts(lambda model: model.others(type_, node))
+    views = desk.ask_in_parts(lambda model: model.listing.others(type_, node))
     rows = [desk.model.listing.row(type_, view) for view in views]
     found = [row for row in rows if matches(str(row["name"])) and only(row)]
     rows = ordered(found, lambda row: row.get(attribute), downwards)

@@ -187,7 +187,7 @@ async def _figures(desk: RequestContext, pulse: Pulse, names: list[str]) -> list
 
 
 def _nodes(model: AuthorizedModel, names: list[str]) -> list[tuple[str, Row]]:
-    found = {str(row["name"]): row for row in model.rows(names, ())}
+    found = {str(row["name"]): row for row in model.listing.rows(names, ())}
     return [("node", found[name]) if name in found else ("gone", {"name": name}) for name in names]
 
 

@@ -46,7 +46,7 @@ class Ordered(TypedDict):
 @router.get("/log-levels", response_model=Levels)
 def levels(desk: TheDesk) -> Response:
     """From which level on each logger writes."""
-    return answer({"levels": desk.ask(lambda model: model.levels())})
+    return answer({"levels": desk.ask(lambda model: model.log_levels.effective())})
 
 
 @router.put("/log-levels", response_model=Levels)
@@ -56,8 +56,8 @@ def change(desk: TheDesk, body: NewLevels) -> Response:
     def changed(model: AuthorizedModel) -> dict[str, str]:
         found: dict[str, str] = {}
         for logger, level in body.levels.items():
-            found = model.change_level(logger, level or "")
-        return found or model.levels()
+            found = model.log_levels.change(logger, level or "")
+        return found or model.log_levels.effective()
 
     return answer({"levels": desk.ask(changed)})
 
@@ -66,4 +66,4 @@ def change(desk: TheDesk, body: NewLevels) -> Response:
 def trace(desk: TheDesk, body: Traced) -> Response:
     """Write the frames of a connection to the log for a while; 0 frames end it."""
     order = TraceRequest(body.connection, body.frames, body.seconds)
-    return answer(asdict(desk.ask(lambda model: model.trace(order))))
+    return answer(asdict(desk.ask(lambda model: model.tracing.order(order))))

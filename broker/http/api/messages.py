@@ -61,7 +61,7 @@ def browse(
 ) -> Response:
     """The oldest, as they lie there: sections by name, and the beginning of each body."""
     there = Event()
-    browsing = desk.ask(lambda model: model.browse(name, offset, count, there.set))
+    browsing = desk.ask(lambda model: model.messages.browse(name, offset, count, there.set))
     until = monotonic() + MOST_SECONDS
     while (found := desk.ask(lambda _: browsing.go_on())) is None:
         # Another piece of it is read from disk.
@@ -86,11 +86,11 @@ def browse(
 @router.post("/queues/{name}/purge", response_model=Purged)
 def purge(desk: TheDesk, name: Name, body: Purge) -> Response:
     """Drop all that no consumer holds."""
-    return answer({"purged": desk.ask(lambda model: model.purge(name, body.dry_run))})
+    return answer({"purged": desk.ask(lambda model: model.messages.purge(name, body.dry_run))})
 
 
 @router.post("/queues/{name}/move", response_model=Moved)
 def move(desk: TheDesk, name: Name, body: Move) -> Response:
     """Move the oldest to another queue, as that has room."""
     given = body.target, body.count, body.dry_run
-    return answer({"moved": desk.ask(lambda model: model.move(name, *given))})
+    return answer({"moved": desk.ask(lambda model: model.messages.move(name, *given))})

@@ -52,7 +52,7 @@ def router(kind: str, shape: Any) -> APIRouter:
     @made.post(f"/{kind}s", response_model=shape, status_code=201, summary=f"Make a {kind}")
     def create(desk: TheDesk, body: NewNode) -> Response:
         def made(model: AuthorizedModel) -> None:
-            model.create(kind, body.name, body.arguments, body.durable)
+            model.nodes.create(kind, body.name, body.arguments, body.durable)
 
         return _shown(desk, kind, body.name, made, 201)
 
@@ -67,16 +67,16 @@ def router(kind: str, shape: Any) -> APIRouter:
     )
     def change(desk: TheDesk, name: Name, body: Arguments, if_match: Precondition = "") -> Response:
         def changed(model: AuthorizedModel) -> None:
-            check_version(model.typed(kind, name), _tags(if_match))
-            model.update(name, body)
+            check_version(model.nodes.typed(kind, name), _tags(if_match))
+            model.nodes.update(name, body)
 
         return _shown(desk, kind, name, changed)
 
     @made.delete(one, status_code=204, summary=f"Delete a {kind} with its messages; its links are detached")
     def delete(desk: TheDesk, name: Name, if_match: Precondition = "") -> Response:
         def gone(model: AuthorizedModel) -> None:
-            check_version(model.typed(kind, name), _tags(if_match))
-            model.delete(name)
+            check_version(model.nodes.typed(kind, name), _tags(if_match))
+            model.nodes.delete(name)
 
         desk.ask(gone)
         return Response(status_code=204)
@@ -100,7 +100,7 @@ def _shown(
     def told(model: AuthorizedModel) -> tuple[dict[str, object], str]:
         if before is not None:
             before(model)
-        return model.read(PREFIX + kind, name), version_of(model.typed(kind, name))
+        return model.queries.read(PREFIX + kind, name), version_of(model.nodes.typed(kind, name))
 
     found, version = desk.ask(told)
     headers = {"ETag": f'"{version}"'}

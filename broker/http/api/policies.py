@@ -77,26 +77,26 @@ def policies(desk: TheDesk, wanted: List) -> Response:
 @router.post("/policies/apply", response_model=Changed, max_body_size=LARGEST_TEXT)
 def apply(desk: TheDesk, body: Text) -> Response:
     """Policies in place of those of the same patterns, until the policy files are read again."""
-    given = desk.acting.read_text(body.text, body.file, body.dry_run)
+    given = desk.acting.policies.read_text(body.text, body.file, body.dry_run)
     if body.dry_run:
-        return answer({"changed": desk.ask_in_parts(lambda model: model.try_in_parts(given))})
-    return answer({"changed": desk.do_in_parts(lambda model: model.apply_in_parts(given))})
+        return answer({"changed": desk.ask_in_parts(lambda model: model.policies.try_in_parts(given))})
+    return answer({"changed": desk.do_in_parts(lambda model: model.policies.apply_in_parts(given))})
 
 
 @router.post("/reload", response_model=Changed)
 def reload(desk: TheDesk, body: Nothing | None = None) -> Response:
     """Read settings and policies again."""
-    read = desk.acting.read_again()
-    return answer({"changed": desk.do_in_parts(lambda model: model.reload_in_parts(read))})
+    read = desk.acting.policies.read_again()
+    return answer({"changed": desk.do_in_parts(lambda model: model.policies.reload_in_parts(read))})
 
 
 @router.get("/explain/{address:path}", response_model=Explained)
 def explain(desk: TheDesk, address: Name) -> Response:
     """What holds at an address, whether or not there is a node yet."""
-    return answer(asdict(desk.ask(lambda model: model.explain(address))))
+    return answer(asdict(desk.ask(lambda model: model.policies.explain(address))))
 
 
 @router.post("/effect", response_model=EffectShape)
 def effect(desk: TheDesk, body: Change) -> Response:
     """What a change of a node's arguments would do; nothing is changed."""
-    return answer(asdict(desk.ask(lambda model: model.effect(body.name, body.arguments))))
+    return answer(asdict(desk.ask(lambda model: model.policies.effect(body.name, body.arguments))))

@@ -33,16 +33,16 @@ class Holds(TypedDict):
 @router.get("/holds", response_model=Holds)
 def holds(desk: TheDesk) -> Response:
     """Whose producers an operator stops."""
-    return answer({"holds": desk.ask(lambda model: model.holds())})
+    return answer({"holds": desk.ask(lambda model: model.operators.holds())})
 
 
 @router.post("/producers/stop", response_model=Concerned)
 def stop(desk: TheDesk, body: Target) -> Response:
     """Stop producers, of nodes to come too, until they are started again."""
-    return answer({"nodes": desk.ask(lambda model: model.hold(body.target, True))})
+    return answer({"nodes": desk.ask(lambda model: model.operators.hold(body.target, True))})
 
 
 @router.post("/producers/start", response_model=Concerned)
 def start(desk: TheDesk, body: Target) -> Response:
     """Start them again."""
-    return answer({"nodes": desk.ask(lambda model: model.hold(body.target, False))})
+    return answer({"nodes": desk.ask(lambda model: model.operators.hold(body.target, False))})

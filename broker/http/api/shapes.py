@@ -15,7 +15,7 @@ from broker.manage.attributes import PREFIX, ROWS
 from broker.manage.bindings import Binding
 from broker.manage.bridges import BridgeView
 from broker.manage.forwards import ChannelView, RouteView
-from broker.manage.policies import PolicyView
+from broker.manage.policy_view import PolicyView
 from broker.manage.views import (
     BrokerView,
     ConnectionView,

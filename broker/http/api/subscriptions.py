@@ -32,7 +32,7 @@ def many(desk: TheDesk, wanted: List, topic: Topic = "") -> Response:
 @router.get("/subscriptions/{name}", response_model=Subscription)
 def read(desk: TheDesk, name: Name) -> Response:
     """One of them."""
-    return answer(desk.ask(lambda model: model.read(PREFIX + "subscription", name)))
+    return answer(desk.ask(lambda model: model.queries.read(PREFIX + "subscription", name)))
 
 
 @router.delete("/subscriptions/{name}", status_code=204)
@@ -40,8 +40,8 @@ def delete(desk: TheDesk, name: Name) -> Response:
     """End it with its messages; its receivers are detached."""
 
     def gone(model: AuthorizedModel) -> None:
-        model.typed("subscription", name)
-        model.delete(name)
+        model.nodes.typed("subscription", name)
+        model.nodes.delete(name)
 
     desk.ask(gone)
     return Response(status_code=204)

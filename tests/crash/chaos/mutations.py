@@ -140,7 +140,8 @@ NOT_MADE = (
         "                raise\n",
     ),
 )
-MODEL, RECOVERY = "broker/manage/model.py", "broker/server/recovery.py"
+NODES, RESTORATION = "broker/manage/nodes.py", "broker/manage/restoration.py"
+RECOVERY = "broker/server/recovery.py"
 ONE_NAME_FOR_TWO = (
     Edit(
         "broker/engine/engine.py",
@@ -150,18 +151,18 @@ ONE_NAME_FOR_TWO = (
         "        node = Node(name, settings.kind)",
     ),
     Edit(
-        MODEL,
-        "        return self.engine.has(name) or self.aside.has(name)\n",
-        "        return name in self.engine.nodes\n",
+        NODES,
+        "        return self._engine.has(name) or self.aside.has(name)\n",
+        "        return name in self._engine.nodes\n",
     ),
     Edit(
-        MODEL,
-        "        if name in self.engine.subscriptions:\n            raise",
+        NODES,
+        "        if name in self._engine.subscriptions:\n            raise",
         "        if not name:\n            raise",
     ),
     Edit(
-        MODEL,
-        "        called = self.subscriptions.free_name(name) if self._is_taken(name) else name\n",
+        RESTORATION,
+        "        called = subscriptions.free_name(name) if self._nodes.is_taken(name) else name\n",
         "        called = name\n",
     ),
     Edit(

@@ -49,7 +49,7 @@ class World:
         process = Process(pid=1, started_ns=1, memory=lambda: 1 << 20)
         roster = ConnectionRegistry()
         self.model = Model(self.engine, KNOWN, BrokerDefaults(), roster, process)
-        self.engine.find = self.model.destination
+        self.engine.find = self.model.nodes.destination
         self.container = Container(self.engine, self.model, roster, SETTINGS)
         self.reactor = Reactor(self.container)
 
@@ -112,7 +112,7 @@ def _heard(sock: socket.socket) -> bytes:
 def _nothing_left(world: World) -> None:
     container = world.container
     expect(not container.peers and not container.names, "a peer or a name is left")
-    found = world.model.audit()
+    found = world.model.diagnostics.audit()
     expect(not found.breaches, "the books don't agree:", found.breaches)
     for node in world.engine.every_node():
         expect(

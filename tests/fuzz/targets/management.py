@@ -57,7 +57,7 @@ def check(data: bytes) -> None:
     for message in MESSAGES[1:4]:
         world.engine.put(orders, message, scan(message))
     world.engine.end_turn()
-    world.subscribe(world.model.create("topic", "news", {}), "reader")
+    world.subscribe(world.model.nodes.create("topic", "news", {}), "reader")
     node = ManagementNode(world.model)
     with without_errors():
         answer = node.handle(request)
@@ -72,7 +72,7 @@ def check(data: bytes) -> None:
     expect(isinstance(status, int) and 200 <= int(status) < 600, "no status", status)
     expect(status != FAILED, "an internal error", read.properties, request)
     world.engine.end_turn()
-    expect(not world.model.audit().breaches, "the books don't agree")
+    expect(not world.model.diagnostics.audit().breaches, "the books don't agree")
 
 
 def _made(data: bytes) -> bytes:
@@ -92,7 +92,7 @@ def _made(data: bytes) -> bytes:
 TARGET = Target(
     "management",
     check,
-    ("amqp/management.py", "manage/model.py", "manage/listing.py", "manage/attributes.py"),
+    ("amqp/management.py", "manage/nodes.py", "manage/listing.py", "manage/attributes.py"),
     AMQP_WORDS,
     largest=2048,
     short=1000,

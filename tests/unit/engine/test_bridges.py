@@ -62,8 +62,8 @@ def test_a_selector_says_what_crosses() -> None:
 
 def test_a_topic_is_bridged_into_a_queue_and_a_queue_into_a_topic() -> None:
     world = World()
-    news, box = world.model.create("topic", "news"), world.queue("box")
-    jobs, feed = world.queue("jobs"), world.model.create("topic", "feed")
+    news, box = world.model.nodes.create("topic", "news"), world.queue("box")
+    jobs, feed = world.queue("jobs"), world.model.nodes.create("topic", "feed")
     reader = world.subscribe(feed, "feed/1")
     world.engine.bridging.add(news, box)
     world.engine.bridging.add(jobs, feed)
@@ -118,11 +118,11 @@ def test_flow_control_switched_at_runtime_couples_and_uncouples() -> None:
     bridge = world.engine.bridging.add(a, b)
     account = world.producer(a)
     assert send(world, a, account, 100) == 5
-    world.model.update("b", {"flow_control": False})
+    world.model.nodes.update("b", {"flow_control": False})
     world.engine.end_turn()
     assert not bridge.crosses
     assert send(world, a, account, 100) == 100
-    world.model.update("b", {"flow_control": None})
+    world.model.nodes.update("b", {"flow_control": None})
     world.engine.end_turn()
     assert bridge.crosses
     assert account.outstanding == 0
@@ -130,7 +130,7 @@ def test_flow_control_switched_at_runtime_couples_and_uncouples() -> None:
 
 def test_a_subscription_of_a_target_topic_holds_the_source_back_while_it_is_there() -> None:
     world = World("policies:\n  - match: feed\n    kind: topic\n    flow_stop_count: 5\n")
-    jobs, feed = world.queue("jobs"), world.model.create("topic", "feed")
+    jobs, feed = world.queue("jobs"), world.model.nodes.create("topic", "feed")
     world.engine.bridging.add(jobs, feed)
     account = world.producer(jobs)
     assert send(world, jobs, account, 20) == 20
@@ -163,7 +163,7 @@ def test_a_deleted_end_takes_its_bridges_along() -> None:
     world.engine.bridging.add(a, b)
     account = world.producer(a)
     assert send(world, a, account, 100) == 5
-    world.model.delete("b")
+    world.model.nodes.delete("b")
     world.engine.end_turn()
     assert world.engine.bridging.all == []
     assert send(world, a, account, 100) == 100
@@ -219,7 +219,7 @@ def test_why_names_the_target() -> None:
     a, b = world.queue("a"), world.queue("b", flow_stop_count=5)
     world.engine.bridging.add(a, b)
     send(world, a, world.producer(a), 100)
-    (answer,) = world.model.why("a")
+    (answer,) = world.model.diagnostics.why("a")
     assert "queue 'b' is stopped by flow_stop_count (5 of 5 messages queued)" in answer.sentence
 
 
@@ -229,7 +229,7 @@ def test_a_walk_keeps_every_law(seed: int) -> None:
     walk = random.Random(seed)
     world = World("policies:\n  - match: t\n    kind: topic\n    flow_stop_count: 20\n")
     nodes = [world.queue(name, flow_stop_count=walk.randint(5, 40)) for name in ("a", "b", "c")]
-    topic = world.model.create("topic", "t")
+    topic = world.model.nodes.create("topic", "t")
     nodes.append(topic)
     accounts = [(node, world.producer(node, f"s{i}")) for i, node in enumerate([*nodes, *nodes])]
     seconds = 0.0
@@ -246,7 +246,7 @@ def test_a_walk_keeps_every_law(seed: int) -> None:
         elif verb == 3 and topic.subscriptions and walk.random() < 0.2:
             world.engine.unsubscribe(walk.choice(topic.subscriptions))
         elif verb == 4 and node is not topic:
-            world.model.update(node.name, {"flow_control": walk.random() < 0.8})
+            world.model.nodes.update(node.name, {"flow_control": walk.random() < 0.8})
         elif verb == 5:
             for each in world.engine.every_node():
                 drain(world, each, walk.randint(0, 5))
@@ -281,7 +281,7 @@ def test_two_ways_to_one_queue_need_its_room_twice() -> None:
     engine = world.engine
     target = world.queue("target", flow_stop_count=10)
     source = world.queue("source", flow_stop_count=100)
-    topic = world.model.create("topic", "t")
+    topic = world.model.nodes.create("topic", "t")
     for each in (source, target):
         engine.bind(topic, each)
     bridge = engine.bridging.add(source, target)

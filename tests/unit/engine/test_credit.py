@@ -25,7 +25,7 @@ class Bound(World):
         super().__init__("policies:\n  - {match: t, kind: topic}\n")
         self.seconds = 0.0
         self.q = self.queue("q", flow_stop_count=stop, **settings)
-        self.t = self.model.create("topic", "t")
+        self.t = self.model.nodes.create("topic", "t")
         self.engine.bind(self.t, self.q)
         self.engine.end_turn()
 
@@ -103,7 +103,7 @@ def test_where_a_bound_queue_rejects_what_nobody_was_held_to_the_publisher_hears
 def test_a_sleeper_of_two_topics_is_heeded_by_the_one_that_always_is() -> None:
     """A wildcard's subscription nobody receives from: one topic's publishers need room, others don't."""
     world = World()
-    always, lax = world.model.create("topic", "always"), world.model.create("topic", "lax")
+    always, lax = world.model.nodes.create("topic", "always"), world.model.nodes.create("topic", "lax")
     assert lax.settings is not None
     world.engine.change(lax, replace(lax.settings, enforce_flow="with_active_consumers"))
     limits = BrokerDefaults()

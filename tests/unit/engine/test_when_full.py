@@ -81,7 +81,7 @@ def wait(world: World, seconds: float) -> None:
 def test_what_somebody_idle_was_promised_makes_nobody_s_send_fail() -> None:
     world = World("policies:\n  - {match: t, kind: topic}\n")
     queue = world.queue("q", flow_stop_count=20, when_full="reject")
-    topic = world.model.create("topic", "t")
+    topic = world.model.nodes.create("topic", "t")
     world.engine.bind(topic, queue)
     publisher = world.producer(topic)
     assert publisher.outstanding == 20
@@ -101,7 +101,7 @@ def test_a_queue_that_rejects_from_now_on_takes_back_what_lies_idle() -> None:
     world = World()
     queue = world.queue("q", flow_stop_count=10)
     assert world.producer(queue).outstanding == 10
-    world.model.update("q", {"when_full": "reject"})
+    world.model.nodes.update("q", {"when_full": "reject"})
     link = Sending(world, queue)
     link.send(10)
     wait(world, 0.05)
@@ -111,7 +111,7 @@ def test_a_queue_that_rejects_from_now_on_takes_back_what_lies_idle() -> None:
 def test_what_a_busy_link_holds_is_waited_for_no_longer_than_a_moment() -> None:
     world = World("policies:\n  - {match: t, kind: topic}\n")
     queue = world.queue("q", flow_stop_count=20, when_full="reject")
-    topic = world.model.create("topic", "t")
+    topic = world.model.nodes.create("topic", "t")
     world.engine.bind(topic, queue)
     publisher = world.producer(topic)
     link = Sending(world, queue)

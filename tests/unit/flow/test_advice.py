@@ -79,7 +79,7 @@ def test_another_window_is_none_to_speak_of(
 
 
 def said(world: World, name: str) -> list[str]:
-    return [each.frees for each in world.model.why(name) if each.cause == "advice"]
+    return [each.frees for each in world.model.diagnostics.why(name) if each.cause == "advice"]
 
 
 def test_why_a_node_waits_says_what_to_set() -> None:
@@ -90,7 +90,7 @@ def test_why_a_node_waits_says_what_to_set() -> None:
     assert said(world, "orders") == []
     world.producer(node, "s4")
     assert said(world, "orders") == ["set flow_stop_count to 50"]
-    world.model.update("orders", {"flow_stop_count": 50})
+    world.model.nodes.update("orders", {"flow_stop_count": 50})
     assert said(world, "orders") == []
 
 

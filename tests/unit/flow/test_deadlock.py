@@ -122,7 +122,7 @@ def test_a_standby_of_a_single_active_consumer_does_not_help() -> None:
 
 def test_a_topic_whose_subscriber_publishes_to_it() -> None:
     world = DeadlockWorld()
-    topic = world.model.create("topic", "news", {"flow_stop_count": 10, "flow_resume_count": 5})
+    topic = world.model.nodes.create("topic", "news", {"flow_stop_count": 10, "flow_resume_count": 5})
     mine, other = world.subscribe(topic, "news/mine"), world.subscribe(topic, "news/other")
     app, healthy = world.app("both"), world.app("healthy")
     app.consume(mine)
@@ -176,7 +176,7 @@ def test_a_circle_that_grows_is_not_said_again() -> None:
 
 
 def raise_threshold(world: DeadlockWorld, _one: App) -> None:
-    world.model.update("A", {"flow_stop_count": 100})
+    world.model.nodes.update("A", {"flow_stop_count": 100})
 
 
 def settle_one(_world: DeadlockWorld, one: App) -> None:
@@ -193,11 +193,11 @@ def purge(world: DeadlockWorld, one: App) -> None:
 
 
 def hold(world: DeadlockWorld, _one: App) -> None:
-    world.model.hold("A", True)
+    world.model.operators.hold("A", True)
 
 
 def delete(world: DeadlockWorld, _one: App) -> None:
-    world.model.delete("A")
+    world.model.nodes.delete("A")
 
 
 def switch_off(world: DeadlockWorld, _one: App) -> None:
@@ -220,9 +220,9 @@ def test_one_that_goes_on_after_an_operators_hold_is_said_again() -> None:
     world = DeadlockWorld()
     figure_14(world)
     world.run(1)
-    world.model.hold(">", True)
+    world.model.operators.hold(">", True)
     world.run(1)
-    world.model.hold(">", False)
+    world.model.operators.hold(">", False)
     world.run(1)
     assert world.events == ["deadlock", "deadlock_cleared", "deadlock"]
 
@@ -302,7 +302,7 @@ def settles_slowly(world: DeadlockWorld) -> None:
 
 def an_operators_stop(world: DeadlockWorld) -> None:
     figure_14(world)
-    world.model.hold("B", True)
+    world.model.operators.hold("B", True)
 
 
 def an_open_gate_without_credit(world: DeadlockWorld) -> None:
@@ -413,7 +413,7 @@ def a_spent_budget(world: DeadlockWorld) -> None:
 
 
 def subscribers_elsewhere(world: DeadlockWorld) -> None:
-    topic = world.model.create("topic", "news", {"flow_stop_count": 10, "flow_resume_count": 5})
+    topic = world.model.nodes.create("topic", "news", {"flow_stop_count": 10, "flow_resume_count": 5})
     mine, other = world.subscribe(topic, "news/mine"), world.subscribe(topic, "news/other")
     app = world.app("both")
     app.consume(mine, presettled=True)

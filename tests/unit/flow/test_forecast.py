@@ -117,7 +117,7 @@ def test_the_error_stands_beside_the_forecast() -> None:
         while node.gate.closed:
             second += 1
             world.at(second)
-            world.model.forecasts.sample()
+            world.model.diagnostics.forecasts.sample()
             for _ in range(5):
                 consumer.in_flight -= 1
                 world.engine.acknowledge(node, consumer.held.pop(0))
@@ -126,7 +126,7 @@ def test_the_error_stands_beside_the_forecast() -> None:
     while not node.gate.closed:
         world.fill(node, account, 1)
     world.at(second + 1)
-    [answer] = [each for each in world.model.why("orders") if each.subject == "producer"]
+    [answer] = [each for each in world.model.diagnostics.why("orders") if each.subject == "producer"]
     assert answer.eta_s == pytest.approx(51 / 5, rel=0.1)
     assert answer.eta_error is not None
     assert answer.eta_error < 0.3
@@ -140,13 +140,13 @@ def test_an_operators_hold_ends_what_was_foretold() -> None:
     world.fill(node, world.producer(node), 10)
     node.rate_out = 1.0
     world.at(1)
-    world.model.forecasts.sample()
-    world.model.hold("orders", True)
-    world.model.forecasts.sample()
-    world.model.hold("orders", False)
+    world.model.diagnostics.forecasts.sample()
+    world.model.operators.hold("orders", True)
+    world.model.diagnostics.forecasts.sample()
+    world.model.operators.hold("orders", False)
     world.at(60)
     world.engine.purge(node)
-    assert world.model.forecasts.error_of(node.gate) is None
+    assert world.model.diagnostics.forecasts.error_of(node.gate) is None
 
 
 def test_a_spent_budget_has_a_forecast() -> None:
@@ -158,7 +158,7 @@ def test_a_spent_budget_has_a_forecast() -> None:
     node.rate_out = 10.0
     assert world.engine.memory.closed
     assert account.outstanding == 0
-    [answer] = world.model.why("orders")
+    [answer] = world.model.diagnostics.why("orders")
     assert answer.cause == "memory_limit"
     assert answer.eta_s is not None
     assert "at the present rate" in answer.sentence

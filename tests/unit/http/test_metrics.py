@@ -83,7 +83,7 @@ def test_names_follow_prometheus_and_come_once() -> None:
 
 def test_subscriptions_and_temporary_nodes_have_no_series() -> None:
     world = World()
-    topic = world.model.create("topic", "news")
+    topic = world.model.nodes.create("topic", "news")
     world.subscribe(topic, "news/s1")
     assert topic.settings is not None
     world.engine.create("$temporary/1", topic.settings)
@@ -151,7 +151,7 @@ def test_a_threshold_that_is_not_there_has_no_sample() -> None:
 
 def test_subscriptions_and_links_have_series_where_they_are_asked_for() -> None:
     world = World()
-    topic = world.model.create("topic", "news")
+    topic = world.model.nodes.create("topic", "news")
     part = world.subscribe(topic, "news/s1")
     world.consumer(part)
     world.producer(topic)
@@ -167,14 +167,14 @@ def test_a_survey_counts_what_went_meanwhile_once(monkeypatch: pytest.MonkeyPatc
     world = World()
     for name in ("first", "middle", "last"):
         world.put(world.queue(name), 2)
-    steps = world.model.survey(SurveyScope())
+    steps = world.model.queries.survey(SurveyScope())
     next(steps)
     next(steps)
-    world.model.delete("first")
-    world.model.delete("last")
+    world.model.nodes.delete("first")
+    world.model.nodes.delete("last")
     world.put(world.queue("new"), 5)
-    assert world.model.broker().totals.received == 11
+    assert world.model.queries.broker().totals.received == 11
     found = finished(steps)
     assert [each.name for each in found.nodes] == ["first", "middle"]
     assert found.broker.totals.received == 6
-    assert world.model.broker().totals.received == 11
+    assert world.model.queries.broker().totals.received == 11

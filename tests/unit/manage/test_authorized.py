@@ -25,7 +25,7 @@ from broker.errors import (
 from broker.manage.access import INTERNAL, MOST_DECISIONS, AccessControl
 from broker.manage.attributes import PREFIX, ROWS
 from broker.manage.authorized import AuthorizedModel
-from broker.manage.model import Reread
+from broker.manage.policies import Reread
 from broker.manage.subscriptions import SubscriptionKey
 from broker.manage.tracing import TraceRequest
 from broker.security.acl import Action
@@ -57,8 +57,8 @@ def world() -> World:
     found = World("policies:\n  - match: 'a.news'\n    kind: topic\n  - match: 'b.news'\n    kind: topic\n")
     for name in ("a.one", "a.two", "b.one"):
         found.queue(name)
-    found.model.create("topic", "a.news")
-    found.model.create("topic", "b.news")
+    found.model.nodes.create("topic", "a.news")
+    found.model.nodes.create("topic", "b.news")
     found.model.authority.replace(parse_acl(RULES, "acl.yaml"), ())
     return found
 
@@ -81,31 +81,31 @@ def act(world: World, identity: Identity = ALICE) -> AuthorizedModel:
 DEAD = "dead_letter_address"
 # Everything that takes a name, as done to a queue `NAME`.
 VERBS: dict[str, Callable[[AuthorizedModel, str], object]] = {
-    "create": lambda model, name: model.create("queue", name),
-    "update": lambda model, name: model.update(name, {"max_count": 5}),
-    "delete": lambda model, name: model.delete(name),
-    "find": lambda model, name: model.find(name),
-    "typed": lambda model, name: model.typed("queue", name),
-    "bind source": lambda model, name: model.bind(name, "a.one"),
-    "bind target": lambda model, name: model.bind("a.news", name),
-    "unbind": lambda model, name: model.unbind("a.news", name),
-    "bridge from": lambda model, name: model.create_bridge("x", {"from": name, "to": "a.one"}),
-    "bridge to": lambda model, name: model.create_bridge(f"a.one->{name}", {}),
-    "unbridge": lambda model, name: model.delete_bridge(f"{name}->a.one"),
-    "purge": lambda model, name: model.purge(name),
-    "count": lambda model, name: model.purge(name, dry_run=True),
-    "move from": lambda model, name: model.move(name, "a.one"),
-    "move to": lambda model, name: model.move("a.one", name),
-    "try to move": lambda model, name: model.move("a.one", name, dry_run=True),
-    "browse": lambda model, name: model.browse(name),
-    "hold": lambda model, name: model.hold(name, True),
-    "explain": lambda model, name: model.explain(name),
-    "effect": lambda model, name: model.effect(name, {"max_count": 5}),
-    "history": lambda model, name: model.history(name, 5),
-    "why": lambda model, name: model.why(name),
-    "read": lambda model, name: model.read(QUEUE, name),
-    "dead letters": lambda model, name: model.update("a.one", {DEAD: name}),
-    "dead letters of a new one": lambda model, name: model.create("queue", "a.x", {DEAD: name}),
+    "create": lambda model, name: model.nodes.create("queue", name),
+    "update": lambda model, name: model.nodes.update(name, {"max_count": 5}),
+    "delete": lambda model, name: model.nodes.delete(name),
+    "find": lambda model, name: model.nodes.find(name),
+    "typed": lambda model, name: model.nodes.typed("queue", name),
+    "bind source": lambda model, name: model.nodes.bind(name, "a.one"),
+    "bind target": lambda model, name: model.nodes.bind("a.news", name),
+    "unbind": lambda model, name: model.nodes.unbind("a.news", name),
+    "bridge from": lambda model, name: model.bridges.create("x", {"from": name, "to": "a.one"}),
+    "bridge to": lambda model, name: model.bridges.create(f"a.one->{name}", {}),
+    "unbridge": lambda model, name: model.bridges.delete(f"{name}->a.one"),
+    "purge": lambda model, name: model.messages.purge(name),
+    "count": lambda model, name: model.messages.purge(name, dry_run=True),
+    "move from": lambda model, name: model.messages.move(name, "a.one"),
+    "move to": lambda model, name: model.messages.move("a.one", name),
+    "try to move": lambda model, name: model.messages.move("a.one", name, dry_run=True),
+    "browse": lambda model, name: model.messages.browse(name),
+    "hold": lambda model, name: model.operators.hold(name, True),
+    "explain": lambda model, name: model.policies.explain(name),
+    "effect": lambda model, name: model.policies.effect(name, {"max_count": 5}),
+    "history": lambda model, name: model.queries.history(name, 5),
+    "why": lambda model, name: model.diagnostics.why(name),
+    "read": lambda model, name: model.queries.read(QUEUE, name),
+    "dead letters": lambda model, name: model.nodes.update("a.one", {DEAD: name}),
+    "dead letters of a new one": lambda model, name: model.nodes.create("queue", "a.x", {DEAD: name}),
 }  # fmt: skip
 
 
@@ -139,36 +139,36 @@ def test_with_the_right_it_is_the_models(world: World, verb: str) -> None:
 
 REREAD = Reread(PolicySet(), BrokerDefaults(), lambda: None)
 WHOLE: dict[str, Callable[[AuthorizedModel], object]] = {
-    "read to apply": lambda model: model.read_text("policies: []", "x", False),
-    "apply": lambda model: finished(model.apply_in_parts(PolicySet())),
-    "read again": lambda model: model.read_again(),
-    "reload": lambda model: finished(model.reload_in_parts(REREAD)),
-    "close": lambda model: model.close_connection("c1"),
-    "detach": lambda model: model.detach_link("c1.1"),
-    "level": lambda model: model.change_level("sluice.http", "error"),
-    "trace": lambda model: model.trace(TraceRequest("c1")),
-    "hold all": lambda model: model.hold(None, True),
+    "read to apply": lambda model: model.policies.read_text("policies: []", "x", False),
+    "apply": lambda model: finished(model.policies.apply_in_parts(PolicySet())),
+    "read again": lambda model: model.policies.read_again(),
+    "reload": lambda model: finished(model.policies.reload_in_parts(REREAD)),
+    "close": lambda model: model.operators.close_connection("c1"),
+    "detach": lambda model: model.operators.detach_link("c1.1"),
+    "level": lambda model: model.log_levels.change("sluice.http", "error"),
+    "trace": lambda model: model.tracing.order(TraceRequest("c1")),
+    "hold all": lambda model: model.operators.hold(None, True),
 }
 COPIED: dict[str, Callable[[AuthorizedModel], object]] = {
-    "backup": lambda model: model.backup("there"),
-    "backup done": lambda model: model.backup_done(),
+    "backup": lambda model: model.backups.begin("there"),
+    "backup done": lambda model: model.backups.is_done(),
 }
 SEEN: dict[str, Callable[[AuthorizedModel], object]] = {
-    "read to try": lambda model: model.read_text("policies: []", "x", True),
-    "try": lambda model: finished(model.try_in_parts(PolicySet())),
-    "levels": lambda model: model.levels(),
-    "audit": lambda model: model.audit(),
-    "events": lambda model: model.events(5),
-    "holds": lambda model: model.holds(),
-    "deadlocks": lambda model: model.deadlocks(),
-    "broker": lambda model: finished(model.broker_in_parts()),
+    "read to try": lambda model: model.policies.read_text("policies: []", "x", True),
+    "try": lambda model: finished(model.policies.try_in_parts(PolicySet())),
+    "levels": lambda model: model.log_levels.effective(),
+    "audit": lambda model: model.diagnostics.audit(),
+    "events": lambda model: model.diagnostics.events(5),
+    "holds": lambda model: model.operators.holds(),
+    "deadlocks": lambda model: model.diagnostics.deadlocks(),
+    "broker": lambda model: finished(model.queries.broker_in_parts()),
     "see": lambda model: model.see_broker(),
     **{
-        f"read {kind}": lambda model, kind=kind: model.read(PREFIX + kind, "x")  # type: ignore[misc]
+        f"read {kind}": lambda model, kind=kind: model.queries.read(PREFIX + kind, "x")  # type: ignore[misc]
         for kind in ("broker", "connection", "session", "policy", "route", "channel")
     },
     **{
-        f"query {kind}": lambda model, kind=kind: model.query(PREFIX + kind)  # type: ignore[misc]
+        f"query {kind}": lambda model, kind=kind: model.queries.query(PREFIX + kind)  # type: ignore[misc]
         for kind in ("broker", "connection", "session", "policy", "route", "channel")
     },
 }
@@ -199,18 +199,18 @@ def test_what_shows_the_broker_needs_a_right_to_see_it(world: World, verb: str) 
 
 
 def test_a_pattern_is_held_only_by_who_may_hold_all_of_it(world: World) -> None:
-    assert act(world).hold("a.>", True) == ["a.one", "a.two", "a.news"]
+    assert act(world).operators.hold("a.>", True) == ["a.one", "a.two", "a.news"]
     for pattern in (">", "*.one", "#", None):
         with pytest.raises(ForbiddenError):
-            act(world).hold(pattern, True)
+            act(world).operators.hold(pattern, True)
 
 
 def test_lists_hold_what_one_may_see(world: World) -> None:
-    account = world.producer(world.model.find("a.one"), "s1")
+    account = world.producer(world.model.nodes.find("a.one"), "s1")
     assert account is not None
-    world.producer(world.model.find("b.one"), "s2")
-    world.model.bind("a.news", "b.one")
-    world.model.bind("a.news", "a.two")
+    world.producer(world.model.nodes.find("b.one"), "s2")
+    world.model.nodes.bind("a.news", "b.one")
+    world.model.nodes.bind("a.news", "a.two")
     world.model.bridges.create("a.one->b.one", {})
     for who, queues, links, bindings, bridges in (
         (ALICE, ["a.one", "a.two"], ["s1"], ["a.news/a.two"], []),
@@ -220,34 +220,34 @@ def test_lists_hold_what_one_may_see(world: World) -> None:
         model = act(world, who)
 
         def names(kind: str, model: AuthorizedModel = model) -> list[object]:
-            page = model.query(PREFIX + kind, ["name"])
+            page = model.queries.query(PREFIX + kind, ["name"])
             assert page.total == len(page.results)
             return [row[0] for row in page.results]
 
         assert names("queue") == queues
-        assert [row[0] for row in model.query(QUEUE, ["name"], sort="name").results] == queues
-        assert model.nodes(["queue"]) == queues
-        assert [row["name"] for row in model.rows(["a.one", "a.two", "b.one"], ["name"])] == queues
+        assert [row[0] for row in model.queries.query(QUEUE, ["name"], sort="name").results] == queues
+        assert model.listing.nodes(["queue"]) == queues
+        assert [row["name"] for row in model.listing.rows(["a.one", "a.two", "b.one"], ["name"])] == queues
         assert names("link") == links
-        assert [each.link for each in finished(model.others(PREFIX + "link"))] == links  # type: ignore[attr-defined]
+        assert [each.link for each in finished(model.listing.others(PREFIX + "link"))] == links  # type: ignore[attr-defined]
         assert sorted(names("binding"), key=str) == sorted(bindings)
         assert names("bridge") == bridges
-        every = model.query(None, ["name", "type"])
+        every = model.queries.query(None, ["name", "type"])
         assert {row[0] for row in every.results if row[1] == QUEUE} == set(queues)
         assert (PREFIX + "broker" in {row[1] for row in every.results}) is (who is BOB)
-        assert model.keys(["b.one"], "depth_msgs") == [0 if who is BOB else None]
+        assert model.listing.keys(["b.one"], "depth_msgs") == [0 if who is BOB else None]
 
 
 def test_a_subscription_goes_by_its_topics_address(world: World) -> None:
     wanted = SubscriptionKey("b.news", "app", "sub", lasts=True)
     name = world.model.subscriptions.join(wanted).node.name
     with pytest.raises(ForbiddenError):
-        act(world).purge(name)
+        act(world).messages.purge(name)
     with pytest.raises(ForbiddenError):
-        act(world).delete(name)
-    assert act(world, BOB).read(PREFIX + "subscription", name)["name"] == name
+        act(world).nodes.delete(name)
+    assert act(world, BOB).queries.read(PREFIX + "subscription", name)["name"] == name
     mine = world.model.subscriptions.join(SubscriptionKey("a.news", "app", "mine", lasts=True)).node.name
-    assert act(world).purge(mine) == 0
+    assert act(world).messages.purge(mine) == 0
 
 
 def test_a_subscription_named_as_anothers_queue_is_no_key_to_it(world: World) -> None:
@@ -272,21 +272,21 @@ def test_who_made_something_is_told_of_it(world: World) -> None:
     rules = "rules: [{allow: [create, manage-write], users: [alice], addresses: ['a.#']}]"
     world.model.authority.replace(parse_acl(rules, "acl.yaml"), ())
     model = act(world)
-    model.create("queue", "a.new")
-    assert model.read(QUEUE, "a.new")["name"] == "a.new"
-    model.bind("a.news", "a.new")
-    assert model.read(PREFIX + "binding", "a.news/a.new")["target"] == "a.new"
+    model.nodes.create("queue", "a.new")
+    assert model.queries.read(QUEUE, "a.new")["name"] == "a.new"
+    model.nodes.bind("a.news", "a.new")
+    assert model.queries.read(PREFIX + "binding", "a.news/a.new")["target"] == "a.new"
     with pytest.raises(ForbiddenError):
-        act(world).read(QUEUE, "a.new")
+        act(world).queries.read(QUEUE, "a.new")
 
 
 def test_moving_makes_nothing_without_the_right_to(world: World) -> None:
     rules = "rules: [{allow: [move, send], users: [alice]}]"
     world.model.authority.replace(parse_acl(rules, "acl.yaml"), ())
-    world.put(world.model.find("a.one"), 3)
+    world.put(world.model.nodes.find("a.one"), 3)
     with pytest.raises(ForbiddenError, match=r"may not create 'a\.new'"):
-        act(world).move("a.one", "a.new")
-    assert act(world).move("a.one", "a.two") == 3
+        act(world).messages.move("a.one", "a.new")
+    assert act(world).messages.move("a.one", "a.two") == 3
 
 
 # --- the management node
@@ -433,25 +433,25 @@ def test_nodes_are_counted_by_who_made_them(world: World) -> None:
     ownership = world.model.ownership
     ownership.most = 2
     world.model.authority.replace(parse_acl("rules: [{allow: all}]", "acl.yaml"), ())
-    act(world).create("queue", "n.1")
-    act(world).create("topic", "n.2")
+    act(world).nodes.create("queue", "n.1")
+    act(world).nodes.create("topic", "n.2")
     for attempt in ("n.3", "n.4"):
         with pytest.raises(OperatorError, match="you have made 2 nodes and may make no more"):
-            act(world).create("queue", attempt)
+            act(world).nodes.create("queue", attempt)
     assert "n.3" not in world.engine.nodes
-    act(world, BOB).create("queue", "n.3")
+    act(world, BOB).nodes.create("queue", "n.3")
     assert (ownership.count("alice"), ownership.count("bob"), ownership.refused) == (2, 1, 2)
-    act(world, BOB).delete("n.1")
-    act(world).create("queue", "n.4")
+    act(world, BOB).nodes.delete("n.1")
+    act(world).nodes.create("queue", "n.4")
     with pytest.raises(NotFoundError):
-        act(world).delete("n.1")
+        act(world).nodes.delete("n.1")
     for name in ("n.2", "n.3", "n.4"):
-        world.model.delete(name)
+        world.model.nodes.delete(name)
     lasting = SubscriptionKey("a.news", "app", "sub", lasts=True, user="alice")
     passing = replace(lasting, link="passing", lasts=False)
     world.model.subscriptions.join(lasting)
     joined = [world.model.subscriptions.join(passing) for _ in range(3)]
-    act(world).create("queue", "n.5")
+    act(world).nodes.create("queue", "n.5")
     with pytest.raises(LimitError):
         world.model.subscriptions.join(replace(lasting, link="other"))
     world.model.subscriptions.join(replace(lasting, link="other", user=""))
@@ -459,7 +459,7 @@ def test_nodes_are_counted_by_who_made_them(world: World) -> None:
     for each in (*joined, world.model.subscriptions.find("app", "sub", "alice")):
         assert each is not None
         world.model.subscriptions.remove(each)
-    world.model.delete("n.5")
+    world.model.nodes.delete("n.5")
     assert ownership.count("alice") == ownership.count("bob") == 0
     for number in range(5):
-        act(world, INTERNAL).create("queue", f"m.{number}")
+        act(world, INTERNAL).nodes.create("queue", f"m.{number}")

@@ -52,9 +52,9 @@ def test_a_queue_becomes_what_was_foretold(
     node = world.queue("orders", **({"enforce_flow": before} if before else {}))
     receives(world, node, how)
     world.put(node, depth)
-    foretold = world.model.effect("orders", change)
+    foretold = world.model.policies.effect("orders", change)
     assert foretold.gate_before == node.gate.state
-    world.model.update("orders", change)
+    world.model.nodes.update("orders", change)
     assert (foretold.gate_after, foretold.settings_after["enforce_flow"]) == (
         node.gate.state,
         node.settings.enforce_flow if node.settings else None,
@@ -64,11 +64,11 @@ def test_a_queue_becomes_what_was_foretold(
 @pytest.mark.parametrize(("how", "change"), list(product(("nobody", "attached", "started"), CHANGES)))
 def test_a_bound_queue_becomes_what_was_foretold(how: str, change: dict[str, object]) -> None:
     world = World(POLICIES)
-    topic = world.model.create("topic", "news", {})
+    topic = world.model.nodes.create("topic", "news", {})
     node = world.queue("orders")
     world.engine.bind(topic, node)
     receives(world, node, how)
     world.put(node, 30)
-    foretold = world.model.effect("orders", change)
-    world.model.update("orders", change)
+    foretold = world.model.policies.effect("orders", change)
+    world.model.nodes.update("orders", change)
     assert foretold.gate_after == node.gate.state

@@ -17,16 +17,16 @@ def test_a_page_holds_what_was_asked_for_in_that_order() -> None:
     world = World()
     for name in ("a", "b", "c"):
         world.queue(name, flow_stop_count=5)
-    page = world.model.query(QUEUE, ["flow_stop_count", "name"], offset=1, count=1)
+    page = world.model.queries.query(QUEUE, ["flow_stop_count", "name"], offset=1, count=1)
     assert (page.attribute_names, page.results, page.total) == (("flow_stop_count", "name"), ((5, "b"),), 3)
-    assert world.model.query(QUEUE, ["name"], offset=3).results == ()
+    assert world.model.queries.query(QUEUE, ["name"], offset=3).results == ()
 
 
 @pytest.mark.parametrize("sort", ["", "name"])
 def test_an_attribute_that_is_named_twice_is_one_column(sort: str) -> None:
     world = World()
     world.queue("a", flow_stop_count=5)
-    page = world.model.query(QUEUE, ["name", "flow_stop_count", "name"], sort=sort)
+    page = world.model.queries.query(QUEUE, ["name", "flow_stop_count", "name"], sort=sort)
     assert (page.attribute_names, page.results) == (("name", "flow_stop_count"), (("a", 5),))
 
 
@@ -36,25 +36,25 @@ def test_every_attribute_of_every_type_can_be_read(type_: str) -> None:
     node = world.queue("orders")
     world.producer(node)
     world.consumer(node)
-    topic = world.model.create("topic", "news")
+    topic = world.model.nodes.create("topic", "news")
     world.subscribe(topic, "news/s1")
     world.links.open.append(ConnectionView("c1", "app", "127.0.0.1:4000", BEGIN, 1, 2, 3, 4, "anonymous"))
     if type_.endswith("binding"):
-        world.model.bind("news", "orders")
+        world.model.nodes.bind("news", "orders")
     world.model.bridges.create("orders->copies", {})
-    world.model.delete("copies")
-    world.model.routes = lambda: [
+    world.model.nodes.delete("copies")
+    world.model.queries.routes = lambda: [
         RouteView("hq", "amqp://hq:5672", "out", "orders", "orders", "up", BEGIN, "", 1, 2, 3, 4, 5, 6, 7)
     ]
-    world.model.channels = lambda: [
+    world.model.queries.channels = lambda: [
         ChannelView("feed", "news", "127.0.0.1:5000", 100, True, "open", "", 1, 2, 3, 4, 5, 6, 7)
     ]
-    page = world.model.query(type_)
+    page = world.model.queries.query(type_)
     assert page.total == (2 if type_.endswith("link") else 1)
     whole = dict(zip(page.attribute_names, page.results[0], strict=True))
     assert whole["type"] == type_
     for key in ("name", "identity"):
-        read = world.model.read(type_, str(whole[key]))
+        read = world.model.queries.read(type_, str(whole[key]))
         assert read.items() <= whole.items()
     assert all(isinstance(value, (str, int, float, list, type(None))) for value in whole.values())
 
@@ -63,7 +63,7 @@ def test_qpids_names_and_ours_say_the_same() -> None:
     world = World()
     node = world.queue(flow_stop_count=2)
     world.fill(node, world.producer(node), 2)
-    read = world.model.read(QUEUE, "orders")
+    read = world.model.queries.read(QUEUE, "orders")
     assert read["flowStopped"] is read["flow_stopped"] is True
     assert read["flowStoppedCount"] == read["flow_stopped_count"] == 1
     assert read["flowStoppedBy"] == "flow_stop_count"
@@ -75,21 +75,21 @@ def test_a_queue_is_no_topic() -> None:
     world = World()
     world.queue("orders")
     with pytest.raises(NotFoundError):
-        world.model.read("org.sluice.topic", "orders")
+        world.model.queries.read("org.sluice.topic", "orders")
 
 
 def test_unknown_types_and_attributes_are_refused() -> None:
     world = World()
     with pytest.raises(NotFoundError, match=r"org\.sluice\.queue"):
-        world.model.query("org.sluice.quueue")
+        world.model.queries.query("org.sluice.quueue")
     with pytest.raises(OperatorError, match="'depth'"):
-        world.model.query(QUEUE, ["name", "depth"])
+        world.model.queries.query(QUEUE, ["name", "depth"])
 
 
 def test_everything_at_once_leaves_out_what_does_not_apply() -> None:
     world = World()
     world.queue("orders")
-    page = world.model.query(None, ["type", "name", "pid"])
+    page = world.model.queries.query(None, ["type", "name", "pid"])
     assert page.results == (("org.sluice.broker", "sluice", 42), (QUEUE, "orders", None))
 
 
@@ -98,5 +98,5 @@ def test_a_link_shows_its_role() -> None:
     node = world.queue("orders")
     world.producer(node)
     world.consumer(node, limit=10)
-    page = world.model.query("org.sluice.link", ["role", "node", "window_limit", "window"])
+    page = world.model.queries.query("org.sluice.link", ["role", "node", "window_limit", "window"])
     assert page.results == (("producer", "orders", None, 100), ("consumer", "orders", 10, None))

@@ -49,7 +49,7 @@ _verbs = st.lists(
 @given(_verbs)
 def test_one_that_is_used_stays_and_one_that_is_not_goes(verbs: list[tuple[str, int]]) -> None:
     world = Used()
-    node = world.model.resolve("q.a")
+    node = world.model.nodes.resolve("q.a")
     links: list[ProducerCredit | FakeConsumer] = []
     used_ns = world.clock_ns
     for number, (verb, ms) in enumerate(verbs):
@@ -74,7 +74,7 @@ def test_one_that_is_used_stays_and_one_that_is_not_goes(verbs: list[tuple[str, 
         elif verb == "put":
             world.put(node, 1)
         elif verb == "drain":
-            world.model.purge(node.name)
+            world.model.messages.purge(node.name)
         if verb not in ("drain", "nothing"):
             used_ns = world.clock_ns
         if links or node.gate.depth_msgs:
@@ -93,7 +93,7 @@ def test_one_that_is_used_stays_and_one_that_is_not_goes(verbs: list[tuple[str, 
 @pytest.mark.parametrize("use", ["producer", "consumer", "message"])
 def test_a_use_between_two_looks_counts(use: str) -> None:
     world = Used()
-    node = world.model.resolve("q.a")
+    node = world.model.nodes.resolve("q.a")
     world.passes(9_400)
     engine = world.engine
     if use == "producer":
@@ -102,7 +102,7 @@ def test_a_use_between_two_looks_counts(use: str) -> None:
         engine.remove_consumer(node, world.consumer(node))
     else:
         world.put(node, 1)
-        world.model.purge(node.name)
+        world.model.messages.purge(node.name)
     world.passes(9_800)
     assert not node.deleted
     world.passes(2_200)
@@ -111,9 +111,9 @@ def test_a_use_between_two_looks_counts(use: str) -> None:
 
 def test_the_time_begins_anew_where_another_holds() -> None:
     world = Used()
-    node = world.model.resolve("other")
+    node = world.model.nodes.resolve("other")
     world.passes(60_000)
-    world.model.update("other", {"expire_after": "10s"})
+    world.model.nodes.update("other", {"expire_after": "10s"})
     world.passes(9_000)
     assert not node.deleted
     world.passes(3_000)
@@ -122,7 +122,7 @@ def test_the_time_begins_anew_where_another_holds() -> None:
 
 def test_a_topic_stays() -> None:
     world = Used()
-    topic = world.model.resolve("news")
+    topic = world.model.nodes.resolve("news")
     assert topic.is_topic
     world.passes(60_000)
     assert not topic.deleted
@@ -130,7 +130,7 @@ def test_a_topic_stays() -> None:
 
 def test_an_end_of_a_bridge_is_in_use() -> None:
     world = Used()
-    source, target = world.model.resolve("q.a"), world.model.resolve("q.b")
+    source, target = world.model.nodes.resolve("q.a"), world.model.nodes.resolve("q.b")
     world.engine.bridging.add(source, target)
     world.passes(30_000)
     assert not source.deleted
@@ -139,12 +139,12 @@ def test_an_end_of_a_bridge_is_in_use() -> None:
 
 def test_nothing_is_watched_that_has_no_such_setting() -> None:
     world = Used()
-    world.model.resolve("other")
-    node = world.model.resolve("q.a")
+    world.model.nodes.resolve("other")
+    node = world.model.nodes.resolve("q.a")
     assert world.engine.fading == {node}
-    world.model.update("q.a", {"expire_after": 0})
+    world.model.nodes.update("q.a", {"expire_after": 0})
     assert world.engine.fading == set()
-    world.model.update("q.a", {"expire_after": "5s"})
+    world.model.nodes.update("q.a", {"expire_after": "5s"})
     assert world.engine.fading == {node}
-    world.model.delete("q.a")
+    world.model.nodes.delete("q.a")
     assert world.engine.fading == set()

@@ -19,11 +19,11 @@ def world() -> World:
     full = world.queue("full", max_count=10, flow_stop_count=3, flow_resume_count=1)
     world.fill(full, world.producer(full), 3)
     world.consumer(world.queue("taken"))
-    news = world.model.create("topic", "news")
+    news = world.model.nodes.create("topic", "news")
     world.put(world.subscribe(news, "news/a"), 2)
     world.consumer(world.subscribe(news, "news/b"))
     world.producer(news)
-    world.model.create("topic", "quiet")
+    world.model.nodes.create("topic", "quiet")
     for node in world.engine.every_node():
         node.rate_in, node.rate_out = 1.5, 2.5
     return world
@@ -53,7 +53,7 @@ def test_any_other_attribute_is_found_too_in_smaller_pieces(world: World, attrib
 def test_what_has_gone_is_left_out(world: World) -> None:
     listing = world.model.listing
     found = listing.nodes(("queue",))
-    world.model.delete("full")
+    world.model.nodes.delete("full")
     assert listing.keys(found, "depth_msgs") == [None, 0]
     assert listing.keys(found, "max_count") == [None, 0]
     assert [row["name"] for row in listing.rows(found, ("name",))] == ["taken"]

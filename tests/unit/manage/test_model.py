@@ -11,8 +11,9 @@ from broker.config.policies import PolicySet
 from broker.config.policy_files import parse_policies
 from broker.engine.node import Node
 from broker.errors import ConfigError, ConflictError, NotFoundError, OperatorError
-from broker.manage.model import Reread, ended
-from broker.manage.policies import PolicyView, policy_views
+from broker.manage.calls import ended
+from broker.manage.policies import Reread
+from broker.manage.policy_view import PolicyView, policy_views
 from tests.unit.manage_world import SECOND, World
 
 ORDERS = """\
@@ -33,28 +34,28 @@ policies:
 def test_an_existing_node_is_found_whatever_is_wanted() -> None:
     world = World()
     node = world.queue("orders")
-    assert world.model.resolve("orders", "topic") is node
+    assert world.model.nodes.resolve("orders", "topic") is node
 
 
 def test_a_policy_decides_the_kind_before_the_capability_and_the_capability_before_the_default() -> None:
     model = World(ORDERS).model
-    assert model.resolve("news.world", "queue").kind == "topic"
-    assert model.resolve("other", "topic").kind == "topic"
-    assert model.resolve("another").kind == "queue"
+    assert model.nodes.resolve("news.world", "queue").kind == "topic"
+    assert model.nodes.resolve("other", "topic").kind == "topic"
+    assert model.nodes.resolve("another").kind == "queue"
 
 
 def test_what_no_policy_creates_is_not_found() -> None:
     world = World(ORDERS)
     with pytest.raises(NotFoundError, match=r"closed\.x.*policies\.yaml:8:5"):
-        world.model.resolve("closed.x")
+        world.model.nodes.resolve("closed.x")
     assert world.engine.nodes == {}
 
 
 def test_the_brokers_own_switch_stops_auto_creation() -> None:
     world = World(ORDERS)
-    world.model.auto_create = False
+    world.model.settings.auto_create = False
     with pytest.raises(NotFoundError):
-        world.model.resolve("orders.eu")
+        world.model.nodes.resolve("orders.eu")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,11 @@ def test_the_brokers_own_switch_stops_auto_creation() -> None:
 )
 def test_a_name_that_no_node_may_bear_is_refused(name: str) -> None:
     world = World()
-    for verb in (world.model.resolve, world.model.explain, lambda name: world.model.create("queue", name)):
+    for verb in (
+        world.model.nodes.resolve,
+        world.model.policies.explain,
+        lambda name: world.model.nodes.create("queue", name),
+    ):
         with pytest.raises(OperatorError):
             verb(name)
     assert world.engine.nodes == {}
@@ -70,7 +75,7 @@ def test_a_name_that_no_node_may_bear_is_refused(name: str) -> None:
 
 def test_the_refusal_of_a_name_holds_no_control_character() -> None:
     with pytest.raises(OperatorError) as refusal:
-        World().model.resolve("a\x1b[31m")
+        World().model.nodes.resolve("a\x1b[31m")
     assert "\x1b" not in str(refusal.value)
 
 
@@ -79,7 +84,9 @@ def test_the_refusal_of_a_name_holds_no_control_character() -> None:
 
 def test_arguments_stand_above_policies_in_qpids_words_and_in_ours() -> None:
     model = World(ORDERS).model
-    node = model.create("queue", "orders.eu", {"qpid.flow_stop_count": "50", "max_count": 200}, durable=True)
+    node = model.nodes.create(
+        "queue", "orders.eu", {"qpid.flow_stop_count": "50", "max_count": 200}, durable=True
+    )
     settings = node.settings
     assert settings is not None
     assert (settings.flow_stop_count, settings.max_count, settings.durable) == (50, 200, True)
@@ -106,8 +113,8 @@ def test_update_changes_one_setting_and_keeps_the_others() -> None:
     world = World()
     node = world.queue(max_count=100, flow_stop_count=50, flow_resume_count=20)
     changed: list[Node] = []
-    world.model.on_change = changed.append
-    world.model.update("orders", {"flow_stop_count": 40})
+    world.model.nodes.on_change = changed.append
+    world.model.nodes.update("orders", {"flow_stop_count": 40})
     assert (node.gate.stop_msgs, node.gate.resume_msgs, node.hard_msgs) == (40, 20, 100)
     assert changed == [node]
 
@@ -115,42 +122,42 @@ def test_update_changes_one_setting_and_keeps_the_others() -> None:
 def test_none_takes_a_setting_back_so_that_the_policys_holds_again() -> None:
     world = World(ORDERS)
     node = world.queue("orders.eu", flow_stop_count=50)
-    world.model.update("orders.eu", {"qpid.flow_stop_count": None})
+    world.model.nodes.update("orders.eu", {"qpid.flow_stop_count": None})
     assert node.gate.stop_msgs == 900
     with pytest.raises(OperatorError, match="no argument 'max_count' to take back"):
-        world.model.update("orders.eu", {"max_count": None})
+        world.model.nodes.update("orders.eu", {"max_count": None})
 
 
 def test_a_refused_update_changes_nothing() -> None:
     world = World()
     node = world.queue(max_count=100, flow_stop_count=50)
     with pytest.raises(OperatorError):
-        world.model.update("orders", {"flow_stop_count": 101})
+        world.model.nodes.update("orders", {"flow_stop_count": 101})
     with pytest.raises(OperatorError):
-        world.model.update("orders", {"kind": "topic"})
+        world.model.nodes.update("orders", {"kind": "topic"})
     assert node.gate.stop_msgs == 50
     assert node.arguments == {"kind": "queue", "max_count": 100, "flow_stop_count": 50}
 
 
 def test_deleting_a_topic_tells_of_its_subscriptions_too() -> None:
     world = World()
-    topic = world.model.create("topic", "news")
+    topic = world.model.nodes.create("topic", "news")
     first = world.subscribe(topic, "news/s1")
     gone: list[str] = []
-    world.model.on_delete = lambda node: gone.append(node.name)
-    world.model.delete("news")
+    world.model.nodes.on_delete = lambda node: gone.append(node.name)
+    world.model.nodes.delete("news")
     assert gone == ["news/s1", "news"]
     assert (first.deleted, topic.deleted, world.engine.nodes) == (True, True, {})
 
 
 def test_one_subscription_can_be_deleted_alone() -> None:
     world = World()
-    topic = world.model.create("topic", "news")
+    topic = world.model.nodes.create("topic", "news")
     world.subscribe(topic, "news/s1")
-    world.model.delete("news/s1")
+    world.model.nodes.delete("news/s1")
     assert topic.subscriptions == []
     with pytest.raises(NotFoundError):
-        world.model.delete("news/s1")
+        world.model.nodes.delete("news/s1")
 
 
 def test_purge_drops_what_is_ready_and_producers_go_on() -> None:
@@ -159,7 +166,7 @@ def test_purge_drops_what_is_ready_and_producers_go_on() -> None:
     account = world.producer(node)
     world.fill(node, account, 5)
     assert node.gate.closed
-    assert world.model.purge("orders") == 5
+    assert world.model.messages.purge("orders") == 5
     world.engine.end_turn()
     assert not node.gate.closed
     assert account.outstanding > 0
@@ -173,10 +180,10 @@ def test_a_hold_takes_credit_back_and_lifting_it_gives_credit() -> None:
     node = world.queue()
     account = world.producer(node)
     assert account.outstanding > 0
-    assert world.model.hold("orders", True) == ["orders"]
+    assert world.model.operators.hold("orders", True) == ["orders"]
     world.engine.end_turn()
     assert (account.outstanding, node.gate.closed) == (0, True)
-    assert world.model.hold("orders", False) == ["orders"]
+    assert world.model.operators.hold("orders", False) == ["orders"]
     world.engine.end_turn()
     assert account.outstanding > 0
 
@@ -185,10 +192,10 @@ def test_a_hold_on_a_pattern_is_for_nodes_to_come_as_well() -> None:
     world = World()
     world.queue("orders.eu")
     world.queue("stock")
-    assert world.model.hold("orders.>", True) == ["orders.eu"]
-    assert world.model.resolve("orders.us").gate.held
-    assert not world.model.resolve("stock.us").gate.held
-    assert world.model.hold(None, False) == ["orders.eu", "stock", "orders.us", "stock.us"]
+    assert world.model.operators.hold("orders.>", True) == ["orders.eu"]
+    assert world.model.nodes.resolve("orders.us").gate.held
+    assert not world.model.nodes.resolve("stock.us").gate.held
+    assert world.model.operators.hold(None, False) == ["orders.eu", "stock", "orders.us", "stock.us"]
     assert not any(node.gate.held for node in world.engine.nodes.values())
 
 
@@ -196,7 +203,7 @@ def test_a_bad_pattern_is_refused_and_holds_nobody() -> None:
     world = World()
     world.queue("orders.eu")
     with pytest.raises(OperatorError, match="last word"):
-        world.model.hold("orders.>.eu", True)
+        world.model.operators.hold("orders.>.eu", True)
     assert world.model.holds.patterns == ()
 
 
@@ -205,7 +212,7 @@ def test_the_brokers_own_nodes_are_never_held() -> None:
     settings = world.queue("orders").settings
     assert settings is not None
     own = world.engine.create("$temporary/1", settings)
-    assert world.model.hold(None, True) == ["orders"]
+    assert world.model.operators.hold(None, True) == ["orders"]
     assert not own.gate.held
 
 
@@ -214,35 +221,35 @@ def test_the_brokers_own_nodes_are_never_held() -> None:
 
 def test_new_policies_reach_nodes_that_exist_but_not_their_own_arguments() -> None:
     world = World(ORDERS)
-    plain, explicit = world.model.resolve("orders.a"), world.queue("orders.b", flow_stop_count=10)
-    changed = world.model.apply(parse_policies(ORDERS.replace("900", "500"), "policies.yaml"))
+    plain, explicit = world.model.nodes.resolve("orders.a"), world.queue("orders.b", flow_stop_count=10)
+    changed = world.model.policies.apply(parse_policies(ORDERS.replace("900", "500"), "policies.yaml"))
     assert changed == ["orders.a"]
     assert (plain.gate.stop_msgs, explicit.gate.stop_msgs) == (500, 10)
 
 
 def test_policies_that_one_node_cannot_follow_change_no_node() -> None:
     world = World(ORDERS)
-    plain = world.model.resolve("orders.a")
+    plain = world.model.nodes.resolve("orders.a")
     world.queue("orders.b", flow_stop_count=800)
     old = world.model.policies
     tighter = ORDERS.replace("1000", "100").replace("900", "50")
     with pytest.raises(OperatorError, match=r"orders\.b: flow_stop_count 800 is more than max_count 100"):
-        world.model.apply(parse_policies(tighter, "policies.yaml"))
+        world.model.policies.apply(parse_policies(tighter, "policies.yaml"))
     assert plain.gate.stop_msgs == 900
     assert world.model.policies is old
 
 
 def test_a_policy_cannot_turn_a_queue_into_a_topic() -> None:
     world = World(ORDERS)
-    world.model.resolve("orders.a")
+    world.model.nodes.resolve("orders.a")
     with pytest.raises(OperatorError, match="is a queue and can't become a topic"):
-        world.model.apply(parse_policies('policies: [{match: "orders.>", kind: topic}]', "p.yaml"))
+        world.model.policies.apply(parse_policies('policies: [{match: "orders.>", kind: topic}]', "p.yaml"))
 
 
 def test_a_topic_made_by_capability_stays_one_over_a_reload() -> None:
     world = World(ORDERS)
-    node = world.model.resolve("other", "topic")
-    world.model.apply(world.model.policies, BrokerDefaults(default_flow_stop_threshold=75))
+    node = world.model.nodes.resolve("other", "topic")
+    world.model.policies.apply(world.model.settings.policies, BrokerDefaults(default_flow_stop_threshold=75))
     assert node.kind == "topic"
     assert node.settings is not None
     assert node.settings.flow_stop_size == 75 * (1 << 20)
@@ -250,22 +257,24 @@ def test_a_topic_made_by_capability_stays_one_over_a_reload() -> None:
 
 def test_a_text_replaces_the_policies_of_its_patterns_and_keeps_the_others() -> None:
     world = World(ORDERS)
-    node = world.model.resolve("orders.a")
-    world.model.apply_text('policies: [{match: "orders.>", flow_stop_count: 70}]', "new.yaml")
+    node = world.model.nodes.resolve("orders.a")
+    world.model.policies.apply_text('policies: [{match: "orders.>", flow_stop_count: 70}]', "new.yaml")
     assert node.gate.stop_msgs == 70
-    assert world.model.resolve("news.a").kind == "topic"
+    assert world.model.nodes.resolve("news.a").kind == "topic"
     with pytest.raises(ConfigError, match=r"new\.yaml:1:"):
-        world.model.apply_text("policies: [{match: 1}]", "new.yaml")
+        world.model.policies.apply_text("policies: [{match: 1}]", "new.yaml")
 
 
 def test_reload_asks_whoever_has_the_files() -> None:
     world = World()
     with pytest.raises(OperatorError, match="without files"):
-        world.model.reload()
-    node, taken = world.model.resolve("orders"), []
+        world.model.policies.reload()
+    node, taken = world.model.nodes.resolve("orders"), []
     read = parse_policies("policies: [{match: orders, flow_stop_count: 7}]", "p.yaml")
-    world.model.on_reload = lambda: Reread(read, BrokerDefaults(), lambda: taken.append(node.gate.stop_msgs))
-    assert world.model.reload() == ["orders"]
+    world.model.policies.on_reload = lambda: Reread(
+        read, BrokerDefaults(), lambda: taken.append(node.gate.stop_msgs)
+    )
+    assert world.model.policies.reload() == ["orders"]
     assert taken == [7]
 
 
@@ -274,14 +283,14 @@ def test_reload_asks_whoever_has_the_files() -> None:
 
 def test_explain_names_the_line_of_every_value_and_says_what_would_be_created() -> None:
     world = World(ORDERS)
-    world.model.hold("orders.>", True)
-    found = world.model.explain("orders.eu")
+    world.model.operators.hold("orders.>", True)
+    found = world.model.policies.explain("orders.eu")
     origins = {setting.name: (setting.value, setting.origin) for setting in found.settings}
     assert origins["flow_stop_count"] == (900, "policies.yaml:4:5")
     assert origins["flow_resume_count"] == (700, "default (70 % of max_count)")
     assert (found.exists, found.auto_create, found.held_by) == (False, True, "orders.>")
     world.queue("orders.eu", flow_stop_count=10)
-    found = world.model.explain("orders.eu")
+    found = world.model.policies.explain("orders.eu")
     assert next(s for s in found.settings if s.name == "flow_stop_count").origin == "argument"
     assert found.exists
 
@@ -291,21 +300,21 @@ def test_totals_never_fall_when_nodes_go() -> None:
     for name in ("a", "b"):
         node = world.queue(name)
         world.fill(node, world.producer(node), 3)
-    assert world.model.snapshot().broker.totals.received == 6
-    world.model.delete("a")
-    assert world.model.snapshot().broker.totals.received == 6
+    assert world.model.queries.snapshot().broker.totals.received == 6
+    world.model.nodes.delete("a")
+    assert world.model.queries.snapshot().broker.totals.received == 6
     world.engine.delete("b")  # behind the model's back, as a link's temporary node goes
-    assert world.model.snapshot().broker.totals.received == 6
-    assert world.model.snapshot().broker.totals.received == 6
+    assert world.model.queries.snapshot().broker.totals.received == 6
+    assert world.model.queries.snapshot().broker.totals.received == 6
 
 
 def test_a_topics_copies_are_received_once_and_lie_in_its_subscriptions() -> None:
     world = World()
-    topic = world.model.create("topic", "news")
+    topic = world.model.nodes.create("topic", "news")
     for number in (1, 2):
         world.subscribe(topic, f"news/s{number}")
     world.fill(topic, world.producer(topic), 4)
-    snapshot = world.model.snapshot()
+    snapshot = world.model.queries.snapshot()
     assert (snapshot.broker.totals.received, snapshot.broker.depth_msgs) == (4, 8)
     views = {view.name: view for view in snapshot.queues}
     assert (views["news"].depth_msgs, views["news/s1"].depth_msgs) == (8, 4)
@@ -317,11 +326,11 @@ def test_the_view_of_a_stopped_queue_says_since_when_and_by_what() -> None:
     node = world.queue(flow_stop_count=4, flow_resume_count=2)
     world.fill(node, world.producer(node), 4)
     world.at(7)
-    view = world.model.snapshot().queues[0]
+    view = world.model.queries.snapshot().queues[0]
     assert (view.flow_stopped, view.stopped_by, view.flow_stopped_count) == (True, "flow_stop_count", 1)
     assert (view.flow_stopped_for_s, view.flow_stopped_seconds) == (7.0, 7.0)
     assert (view.depth_msgs, view.promised_msgs, view.blocked_producers) == (4, 0, 1)
-    broker = world.model.snapshot().broker
+    broker = world.model.queries.snapshot().broker
     assert (broker.stopped_nodes, broker.uptime_s) == (1, 12.0)
     assert world.engine.now_ns - view.flow_stopped_since_ns == 7 * SECOND
 
@@ -332,8 +341,8 @@ def policies_of(count: int) -> PolicySet:
 
 def test_policies_are_worked_out_in_steps_and_until_then_nothing_changes() -> None:
     world = World(ORDERS)
-    nodes = [world.model.resolve(f"orders.{number}") for number in range(10)]
-    steps = world.model.apply_in_parts(policies_of(500))
+    nodes = [world.model.nodes.resolve(f"orders.{number}") for number in range(10)]
+    steps = world.model.policies.apply_in_parts(policies_of(500))
     for _ in range(10):
         next(steps)
     assert {node.gate.stop_msgs for node in nodes} == {900}
@@ -344,56 +353,60 @@ def test_policies_are_worked_out_in_steps_and_until_then_nothing_changes() -> No
 @pytest.mark.parametrize("taken", range(14))
 def test_whoever_goes_away_leaves_all_nodes_or_none_with_the_new_policies(taken: int) -> None:
     world = World(ORDERS)
-    nodes = [world.model.resolve(f"orders.{number}") for number in range(5)]
-    steps = world.model.apply_in_parts(policies_of(500))
+    nodes = [world.model.nodes.resolve(f"orders.{number}") for number in range(5)]
+    steps = world.model.policies.apply_in_parts(policies_of(500))
     for _ in islice(steps, taken):
         pass
     steps.close()
     assert len({node.gate.stop_msgs for node in nodes}) == 1
-    assert nodes[0].gate.stop_msgs == world.model.resolve("orders.new").gate.stop_msgs
+    assert nodes[0].gate.stop_msgs == world.model.nodes.resolve("orders.new").gate.stop_msgs
 
 
 @pytest.mark.parametrize("taken", range(14))
 def test_nodes_made_changed_and_deleted_meanwhile_have_what_holds_in_the_end(taken: int) -> None:
     world = World(ORDERS)
     model = world.model
-    nodes = [model.resolve(f"orders.{number}") for number in range(5)]
-    steps = model.apply_in_parts(policies_of(500))
+    nodes = [model.nodes.resolve(f"orders.{number}") for number in range(5)]
+    steps = model.policies.apply_in_parts(policies_of(500))
     for _ in islice(steps, taken):
         pass
-    model.update("orders.1", {"flow_stop_count": 60, "flow_resume_count": 50})
-    model.delete("orders.2")
-    made = model.resolve("orders.a")
+    model.nodes.update("orders.1", {"flow_stop_count": 60, "flow_resume_count": 50})
+    model.nodes.delete("orders.2")
+    made = model.nodes.resolve("orders.a")
     for _ in steps:
         pass
     assert (nodes[0].gate.stop_msgs, nodes[1].gate.stop_msgs, nodes[4].gate.stop_msgs) == (500, 60, 500)
     assert made.gate.stop_msgs == 500
-    assert model.apply(model.policies) == []
+    assert model.policies.apply(model.settings.policies) == []
 
 
 @pytest.mark.parametrize("taken", range(9))
 def test_of_two_changes_at_once_neither_is_lost(taken: int) -> None:
     world = World(ORDERS)
     model = world.model
-    nodes = [model.resolve(f"orders.{number}") for number in range(3)] + [model.create("queue", "bills")]
-    first = model.apply_in_parts(parse_policies("policies: [{match: bills, flow_stop_count: 7}]", "b"))
+    nodes = [model.nodes.resolve(f"orders.{number}") for number in range(3)] + [
+        model.nodes.create("queue", "bills")
+    ]
+    first = model.policies.apply_in_parts(
+        parse_policies("policies: [{match: bills, flow_stop_count: 7}]", "b")
+    )
     for _ in islice(first, taken):
         pass
-    ended(model.apply_in_parts(policies_of(500)))
+    ended(model.policies.apply_in_parts(policies_of(500)))
     for _ in first:
         pass
     assert [node.gate.stop_msgs for node in nodes] == [500, 500, 500, 7]
-    assert model.apply(model.policies) == []
+    assert model.policies.apply(model.settings.policies) == []
 
 
 def test_a_trial_of_policies_changes_nothing_and_says_what_would() -> None:
     world = World(ORDERS)
-    node, old = world.model.resolve("orders.a"), world.model.policies
-    assert ended(world.model.try_in_parts(policies_of(500))) == ["orders.a"]
+    node, old = world.model.nodes.resolve("orders.a"), world.model.policies
+    assert ended(world.model.policies.try_in_parts(policies_of(500))) == ["orders.a"]
     assert (node.gate.stop_msgs, world.model.policies) == (900, old)
     other = 'policies: [{match: "orders.>", kind: topic}]'
     with pytest.raises(OperatorError, match="is a queue and can't become a topic"):
-        ended(world.model.try_in_parts(parse_policies(other, "p.yaml")))
+        ended(world.model.policies.try_in_parts(parse_policies(other, "p.yaml")))
 
 
 def test_a_page_of_very_many_policies_costs_a_page() -> None:
@@ -410,9 +423,9 @@ def test_a_page_of_very_many_policies_costs_a_page() -> None:
             read.append(self.name)
             return PolicyView.settings.fget(self)  # type: ignore[attr-defined, no-any-return]
 
-    views = [Counted(view.policy) for view in policy_views(world.model.policies)]
-    world.model._entities._more = {**world.model._entities._more, "policy": lambda: views}
-    page = world.model.query("org.sluice.policy", ["name", "settings"], 100, 5)
+    views = [Counted(view.policy) for view in policy_views(world.model.settings.policies)]
+    world.model.queries.entities._more = {**world.model.queries.entities._more, "policy": lambda: views}
+    page = world.model.queries.query("org.sluice.policy", ["name", "settings"], 100, 5)
     assert page.total == 500
     assert [row[0] for row in page.results] == read
     assert len(read) == 5
@@ -420,7 +433,7 @@ def test_a_page_of_very_many_policies_costs_a_page() -> None:
 
 def test_a_message_that_nobody_takes_is_unrouted() -> None:
     world = World()
-    topic = world.model.create("topic", "news", {})
+    topic = world.model.nodes.create("topic", "news", {})
     world.put(topic, 2)
     assert topic.unrouted == 2
     picky = world.subscribe(topic, "picky")
@@ -434,11 +447,11 @@ def test_a_message_that_nobody_takes_is_unrouted() -> None:
 
 def test_a_message_that_a_bridge_takes_along_went_somewhere() -> None:
     world = World()
-    topic = world.model.create("topic", "news", {})
+    topic = world.model.nodes.create("topic", "news", {})
     world.queue("copies")
     world.model.bridges.create("news->copies", {})
     world.put(topic, 2)
-    assert (topic.unrouted, world.model.find("copies").gate.depth_msgs) == (0, 2)
+    assert (topic.unrouted, world.model.nodes.find("copies").gate.depth_msgs) == (0, 2)
 
 
 class Nothing:

@@ -27,10 +27,10 @@ def thresholds(node: Node) -> tuple[int, int]:
 def leaning() -> tuple[World, Node]:
     """A queue whose own threshold needs that of its topic."""
     world = World()
-    world.model.create("topic", "T", {"flow_stop_count": 1000})
+    world.model.nodes.create("topic", "T", {"flow_stop_count": 1000})
     queue = world.queue("Q")
-    world.model.bind("T", "Q")
-    world.model.update("Q", {"flow_resume_count": 500})
+    world.model.nodes.bind("T", "Q")
+    world.model.nodes.update("Q", {"flow_resume_count": 500})
     return world, queue
 
 
@@ -40,18 +40,18 @@ def test_a_topic_s_change_that_a_subscription_can_not_follow_is_refused_whole() 
     topic = world.engine.nodes["S"]
     assert (thresholds(topic), thresholds(subscription)) == ((1000, 700), (1000, 500))
     wanted = {"flow_stop_count": 100, "flow_resume_count": 50}
-    for verb in (world.model.effect, world.model.update):
+    for verb in (world.model.policies.effect, world.model.nodes.update):
         with pytest.raises(SettingError, match="flow_resume_count 500 is more than flow_stop_count 100"):
             verb("S", wanted)
         assert (thresholds(topic), thresholds(subscription)) == ((1000, 700), (1000, 500))
         assert not topic.arguments
-    world.model.update("S", {"flow_stop_count": 800})
+    world.model.nodes.update("S", {"flow_stop_count": 800})
     assert (thresholds(topic), thresholds(subscription)) == ((800, 700), (800, 500))
 
 
 def test_the_effect_of_a_change_that_a_queue_can_not_follow_is_a_refusal() -> None:
     world, queue = leaning()
-    for verb in (world.model.effect, world.model.update):
+    for verb in (world.model.policies.effect, world.model.nodes.update):
         with pytest.raises(SettingError, match=NEEDS):
             verb("T", {"flow_stop_count": None})
     assert thresholds(queue) == (1000, 500)
@@ -61,35 +61,35 @@ def test_the_effect_of_a_change_that_a_queue_can_not_follow_is_a_refusal() -> No
 def test_a_topic_that_a_queue_leans_on_is_not_deleted() -> None:
     world, queue = leaning()
     gone: list[str] = []
-    world.model.on_delete = lambda node: gone.append(node.name)
+    world.model.nodes.on_delete = lambda node: gone.append(node.name)
     world.model.subscriptions.join(SubscriptionKey("T", "app", "sub", lasts=True))
     with pytest.raises(SettingError, match=NEEDS):
-        world.model.delete("T")
+        world.model.nodes.delete("T")
     assert (gone, "T" in world.engine.nodes, queue.topics) == ([], True, [world.engine.nodes["T"]])
     assert list(world.engine.subscriptions) == ["T/app.sub"]
-    world.model.update("Q", {"flow_resume_count": None})
-    world.model.delete("T")
+    world.model.nodes.update("Q", {"flow_resume_count": None})
+    world.model.nodes.delete("T")
     assert (gone, queue.topics, thresholds(queue)) == (["T/app.sub", "T"], [], (0, 0))
 
 
 def test_a_node_that_goes_with_its_link_goes_whoever_leans_on_it() -> None:
     world, queue = leaning()
     gone: list[str] = []
-    world.model.on_delete = lambda node: gone.append(node.name)
-    world.model.delete("T", anyway=True)
+    world.model.nodes.on_delete = lambda node: gone.append(node.name)
+    world.model.nodes.delete("T", anyway=True)
     assert (gone, "T" in world.engine.nodes, thresholds(queue)) == (["T"], False, (0, 0))
-    origins = {each.name: each.origin for each in world.model.explain("Q").settings}
+    origins = {each.name: each.origin for each in world.model.policies.explain("Q").settings}
     assert origins["flow_stop_count"].startswith("default")
     # What it was set to is kept, and holds again once that is possible.
-    world.model.create("topic", "T2", {"flow_stop_count": 900})
-    world.model.bind("T2", "Q")
+    world.model.nodes.create("topic", "T2", {"flow_stop_count": 900})
+    world.model.nodes.bind("T2", "Q")
     assert thresholds(queue) == (900, 500)
 
 
 def test_unbinding_a_queue_from_what_it_leans_on_is_refused_whole() -> None:
     world, queue = leaning()
     with pytest.raises(SettingError, match=NEEDS):
-        world.model.unbind("T", "Q")
+        world.model.nodes.unbind("T", "Q")
     assert (queue.topics, thresholds(queue)) == ([world.engine.nodes["T"]], (1000, 500))
 
 
@@ -118,27 +118,27 @@ policies:
 )
 def test_a_refused_binding_makes_no_node(source: str, target: str, reason: str) -> None:
     world = World(BIND)
-    world.model.create("topic", "BT", {"flow_stop_count": 100})
+    world.model.nodes.create("topic", "BT", {"flow_stop_count": 100})
     with pytest.raises((SettingError, NotFoundError, OperatorError), match=reason):
-        world.model.bind(source, target)
+        world.model.nodes.bind(source, target)
     assert list(world.engine.nodes) == ["BT"]
 
 
 def test_a_queue_is_made_with_what_its_topic_has() -> None:
     world = World(BIND)
-    world.model.create("topic", "BT", {"flow_stop_count": 100})
-    world.model.bind("BT", "leans")
+    world.model.nodes.create("topic", "BT", {"flow_stop_count": 100})
+    world.model.nodes.bind("BT", "leans")
     assert thresholds(world.engine.nodes["leans"]) == (100, 50)
 
 
 def test_a_binding_makes_both_its_ends_or_none() -> None:
     world = World()
     world.model.ownership.most = 2
-    world.model.resolve("one", user="ann")
+    world.model.nodes.resolve("one", user="ann")
     with pytest.raises(LimitError):
-        world.model.bind("T", "Q", "ann")
+        world.model.nodes.bind("T", "Q", "ann")
     assert list(world.engine.nodes) == ["one"]
-    world.model.resolve("T", "topic", "ann")
-    world.model.resolve("Q")
-    world.model.bind("T", "Q", "ann")
+    world.model.nodes.resolve("T", "topic", "ann")
+    world.model.nodes.resolve("Q")
+    world.model.nodes.bind("T", "Q", "ann")
     assert world.engine.nodes["Q"].topics == [world.engine.nodes["T"]]

@@ -24,7 +24,10 @@ def tick(world: World, second: int) -> None:
 
 def rows(world: World, name: str, seconds: int = ROWS) -> list[tuple[float, int]]:
     """When, in seconds since the beginning, and how many messages."""
-    return [((each.at_ns - BEGIN) / SECOND, each.depth_msgs) for each in world.model.history(name, seconds)]
+    return [
+        ((each.at_ns - BEGIN) / SECOND, each.depth_msgs)
+        for each in world.model.queries.history(name, seconds)[1]
+    ]
 
 
 def test_a_node_that_is_used_has_a_row_a_second(world: World) -> None:
@@ -41,17 +44,17 @@ def test_what_does_not_change_takes_no_room_and_is_filled_up(world: World) -> No
     world.put(node, 3)
     for second in range(1, 11):
         tick(world, second)
-    [ring] = world.model.samples._rings.values()
+    [ring] = world.model.queries.samples._rings.values()
     assert ring.count == 2  # with the rate, and without
     assert rows(world, "orders") == [(second, 3) for second in range(1, 11)]
-    rates = [each.rate_in for each in world.model.history("orders", ROWS)]
+    rates = [each.rate_in for each in world.model.queries.history("orders", ROWS)[1]]
     assert rates == [3.0] + [0.0] * 9
 
 
 def test_a_node_nobody_uses_has_none_until_somebody_asks(world: World) -> None:
     world.queue()
     tick(world, 1)
-    assert len(world.model.samples) == 0
+    assert len(world.model.queries.samples) == 0
     assert rows(world, "orders") == [(1, 0)]
     tick(world, 2)
     tick(world, 3)
@@ -63,9 +66,14 @@ def test_stops_are_seen(world: World) -> None:
     rows(world, "orders")
     for second, held in ((1, False), (2, True), (3, True), (4, False)):
         world.at(second)
-        world.model.hold("orders", held)
+        world.model.operators.hold("orders", held)
         tick(world, second)
-    assert [each.stopped for each in world.model.history("orders", 4)] == [False, True, True, False]
+    assert [each.stopped for each in world.model.queries.history("orders", 4)[1]] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_oldest_rows_go_first(world: World) -> None:
@@ -80,7 +88,7 @@ def test_the_oldest_rows_go_first(world: World) -> None:
 
 
 def test_a_topic_shows_its_subscriptions_in_all(world: World) -> None:
-    topic = world.model.create("topic", "news")
+    topic = world.model.nodes.create("topic", "news")
     one, other = world.subscribe(topic, "news/a"), world.subscribe(topic, "news/b")
     world.put(one, 2)
     world.put(other, 3)
@@ -92,9 +100,9 @@ def test_a_topic_shows_its_subscriptions_in_all(world: World) -> None:
 def test_a_node_that_went_takes_its_ring_along(world: World) -> None:
     world.put(world.queue(), 5)
     tick(world, 1)
-    world.model.delete("orders")
+    world.model.nodes.delete("orders")
     tick(world, 2)
-    assert len(world.model.samples) == 0
+    assert len(world.model.queries.samples) == 0
     world.queue()
     assert rows(world, "orders") == [(2, 0)]
 
@@ -102,7 +110,7 @@ def test_a_node_that_went_takes_its_ring_along(world: World) -> None:
 def test_another_node_of_the_same_name_begins_anew(world: World) -> None:
     world.put(world.queue(), 5)
     tick(world, 1)
-    world.model.delete("orders")
+    world.model.nodes.delete("orders")
     world.queue()
     assert rows(world, "orders") == [(1, 0)]
 
@@ -115,7 +123,7 @@ def test_who_changed_longest_ago_goes_first(world: World, monkeypatch: pytest.Mo
         for name in names:
             world.put(nodes[name], 1)
         tick(world, second)
-        return set(world.model.samples._rings)
+        return set(world.model.queries.samples._rings)
 
     assert used("a", "b", "c", second=1) == {"a", "b", "c"}
     tick(world, 2)

@@ -24,12 +24,12 @@ SETTINGS = sorted({*FIELDS, *ARGUMENTS})
 def tried(name: str, value: object) -> None:
     world = World()
     world.queue()
-    before = world.model.read("org.sluice.queue", "orders")
-    for verb in (world.model.effect, world.model.update):
+    before = world.model.queries.read("org.sluice.queue", "orders")
+    for verb in (world.model.policies.effect, world.model.nodes.update):
         reason = refused(verb, {name: value})
         assert reason != ""
         if reason is not None:
-            assert world.model.read("org.sluice.queue", "orders") == before
+            assert world.model.queries.read("org.sluice.queue", "orders") == before
 
 
 def refused(

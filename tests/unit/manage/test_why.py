@@ -11,7 +11,7 @@ from tests.unit.manage_world import FakePort, World
 
 
 def only(world: World, name: str = "orders") -> Why:
-    [answer] = world.model.why(name)
+    [answer] = world.model.diagnostics.why(name)
     return answer
 
 
@@ -75,7 +75,7 @@ def test_the_forecast_waits_for_the_slower_of_two_units() -> None:
 def test_an_operators_hold_is_the_reason_it_shows() -> None:
     world = World()
     world.producer(world.queue())
-    world.model.hold("orders", True)
+    world.model.operators.hold("orders", True)
     world.engine.end_turn()
     answer = only(world)
     assert (answer.cause, answer.eta_s) == ("operator", None)
@@ -88,7 +88,7 @@ def test_room_promised_to_others() -> None:
     node = world.queue(flow_stop_count=4)
     for number in range(5):
         world.producer(node, f"s{number}")
-    answer = world.model.why("orders")[0]
+    answer = world.model.diagnostics.why("orders")[0]
     assert not node.gate.closed
     assert (answer.subject, answer.cause) == ("producer", "promised")
     promised = "its room is promised to other producers: 0 queued and 4 credits reach flow_stop_count 4"
@@ -100,10 +100,10 @@ def test_a_message_larger_than_the_room_left() -> None:
     world = World()
     node = world.queue(flow_stop_size="10 KB")
     world.put(node, 50, size=100)
-    world.model.hold("orders", True)
+    world.model.operators.hold("orders", True)
     account = world.producer(node)
     account.learned_bytes = 8 * 1024
-    world.model.hold("orders", False)
+    world.model.operators.hold("orders", False)
     world.engine.end_turn()
     answer = only(world)
     assert (answer.cause, answer.depth) == ("message_size", 5000)
@@ -123,7 +123,7 @@ def test_room_that_the_next_dealing_gives() -> None:
 
 def test_a_topic_waits_for_its_fullest_subscription() -> None:
     world = World()
-    topic = world.model.create("topic", "news", {"flow_stop_count": 3})
+    topic = world.model.nodes.create("topic", "news", {"flow_stop_count": 3})
     world.subscribe(topic, "news/s1")
     world.fill(topic, world.producer(topic), 3)
     answer = only(world, "news")
@@ -200,7 +200,7 @@ def test_a_link_can_be_asked_for_by_name_or_id() -> None:
 
 def test_what_does_not_exist_is_not_found() -> None:
     with pytest.raises(NotFoundError):
-        World().model.why("nobody")
+        World().model.diagnostics.why("nobody")
 
 
 @pytest.mark.parametrize(

@@ -115,12 +115,12 @@ def test_a_gate_that_bytes_stopped_says_so(world: Watched) -> None:
 def test_an_operators_gate_names_the_pattern(world: Watched) -> None:
     world.queue("orders.eu")
     world.queue("stock")
-    world.model.hold("orders.>", True)
+    world.model.operators.hold("orders.>", True)
     events = world.told()
     assert kinds(events) == ["stopped", "operator"]
     assert holds(events[0], node="orders.eu", reason="operator", held_by="orders.>")
     assert holds(events[1], node=None, action="stop", target="orders.>", nodes=1)
-    world.model.hold("orders.eu", False)
+    world.model.operators.hold("orders.eu", False)
     assert [(event["event"], event.get("action")) for event in world.told()] == [
         ("opened", None),
         ("operator", "start"),
@@ -128,7 +128,7 @@ def test_an_operators_gate_names_the_pattern(world: Watched) -> None:
 
 
 def test_a_node_that_comes_under_a_hold_is_told_as_stopped(world: Watched) -> None:
-    world.model.hold("orders.>", True)
+    world.model.operators.hold("orders.>", True)
     world.told()
     world.queue("orders.new")
     assert holds(only(world.told(), "stopped"), node="orders.new", reason="operator", held_by="orders.>")
@@ -140,7 +140,7 @@ def test_a_budget_has_no_node(world: Watched) -> None:
     world.put(queue, 10, size=10)
     stopped = only(world.told(), "stopped")
     assert holds(stopped, node=None, reason="budget", budget="memory_limit", stop_bytes=1000)
-    world.model.purge("orders")
+    world.model.messages.purge("orders")
     world.engine.end_turn()
     assert holds(only(world.told(), "opened"), node=None, budget="memory_limit", depth_bytes=0)
 
@@ -204,7 +204,7 @@ def test_revoked_credit_is_told(world: Watched) -> None:
     account = world.producer(queue)
     promised = account.outstanding
     assert promised > 0
-    world.model.hold("orders", True)
+    world.model.operators.hold("orders", True)
     world.engine.end_turn()
     assert holds(only(world.look(1), "revoked"), node="orders")
 
@@ -277,7 +277,7 @@ def test_a_nodes_first_interval_has_what_came_before_it_was_looked_at(world: Wat
 
 
 def test_a_subscriptions_sample_names_its_topic(world: Watched) -> None:
-    topic = world.model.create("topic", "news")
+    topic = world.model.nodes.create("topic", "news")
     world.subscribe(topic, "news/s1")
     world.put(topic, 2)
     samples = {event["node"]: event for event in world.look(1)}
@@ -309,8 +309,8 @@ def test_the_engines_port_takes_any_kind_with_its_node(world: Watched) -> None:
 
 
 def test_of_the_topic_of_events_nothing_is_told(world: Watched) -> None:
-    world.model.own[TOPIC] = resolve(BACKLOG, BrokerDefaults())
-    topic = world.model.resolve(TOPIC)
+    world.model.nodes.own[TOPIC] = resolve(BACKLOG, BrokerDefaults())
+    topic = world.model.nodes.resolve(TOPIC)
     world.subscribe(topic, f"{TOPIC}/s1")
     world.put(topic, 10)
     world.engine.hold(topic, True)
@@ -341,7 +341,7 @@ def test_a_deleted_node_is_forgotten(world: Watched) -> None:
     queue = world.queue()
     world.put(queue, 1)
     world.look(1)
-    world.model.delete("orders")
+    world.model.nodes.delete("orders")
     world.queue()
     assert holds(only(world.look(2), "sample"), received=0, received_total=0, depth_msgs=0)
     assert queue not in world.watch._seen
@@ -351,8 +351,8 @@ def test_a_deleted_node_is_forgotten(world: Watched) -> None:
 
 
 def test_the_topic_keeps_the_newest_of_what_a_slow_subscriber_leaves(world: Watched) -> None:
-    world.model.own[TOPIC] = resolve(BACKLOG, BrokerDefaults())
-    topic = world.model.resolve(TOPIC)
+    world.model.nodes.own[TOPIC] = resolve(BACKLOG, BrokerDefaults())
+    topic = world.model.nodes.resolve(TOPIC)
     subscription = world.subscribe(topic, f"{TOPIC}/s1")
     most = subscription.hard_msgs
     assert topic.settings is not None

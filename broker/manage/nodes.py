@@ -1,0 +1,423 @@
+"""The verbs about queues, topics and their bindings: resolve, create, change, bind, delete.
+
+Only this file puts nodes into the engine or takes them out for somebody outside it. Everything that has to
+know of that (bridges, subscriptions, bindings, limits of users, links) is told here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from broker.config.node import ARGUMENTS
+from broker.config.policies import CAPABILITY, Effective
+from broker.config.thresholds import NodeSettings, from_arguments, resolve
+from broker.engine.engine import Engine
+from broker.engine.node import Node
+from broker.errors import ConflictError, NotFoundError, OperatorError
+from broker.manage.access import TEMPORARY
+from broker.manage.address_settings import NO_PARENTS, NOTHING, AddressSettings, Parents
+from broker.manage.aside import Aside
+from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
+from broker.manage.bridges import DefinedBridges
+from broker.manage.definitions import Definition
+from broker.manage.names import check_name, is_own, is_reserved
+from broker.manage.ownership import Ownership
+from broker.manage.subscriptions import Subscriptions, is_pattern
+from broker.manage.totals import Totals
+from broker.store.port import QueueLog
+
+log = logging.getLogger("sluice.store")
+
+# Told of a node, after it came, changed or went.
+OnNode = Callable[[Node], None]
+
+
+def _ignore(node: Node) -> None:
+    """Nobody wants to know."""
+
+
+class Nodes:
+    """The queues and topics, with their subscriptions, bindings and bridges.
+
+    ``hold`` stops the producers of a new node where an operator's hold is about it. ``on_create`` is told of
+    each queue and topic that came to be, ``on_change`` of each node with new settings, to give consumers
+    their new windows, and ``on_delete`` of each node and subscription that went, to detach its links.
+    ``own`` are topics of the broker's own, which clients may subscribe to and not send to; one is made when
+    it is first asked for. A ``user`` is the one who makes a node, '' for the broker itself.
+    """
+
+    def __init__(self, engine: Engine, settings: AddressSettings, hold: OnNode, totals: Totals) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._hold = hold
+        self._totals = totals
+        self.own: dict[str, NodeSettings] = {}
+        self.on_create: OnNode = _ignore
+        self.on_change: OnNode = _ignore
+        self.on_delete: OnNode = _ignore
+        self.aside = Aside(engine, lambda: resolve({}, settings.defaults))
+        self.bindings = Bindings(engine)
+        self.bridges = DefinedBridges(engine, self.resolve, self.destination)
+        self.subscriptions = Subscriptions(
+            engine, self._topic, settings.of_subscription, self._subscription_gone, self._changed
+        )
+        self.subscriptions.standing = settings.standing_subscription
+        self.subscriptions.surviving = self.surviving_topic
+        self.subscriptions.is_taken = self.is_taken
+        self.ownership = self.subscriptions.ownership = Ownership()
+
+    # --- looking up
+
+    def find(self, name: str) -> Node:
+        """Return the queue, topic or subscription of that name; NotFoundError if there is none."""
+        node = self._engine.nodes.get(name) or self._engine.subscriptions.get(name)
+        if node is None:
+            raise NotFoundError(f"no queue, topic or subscription named '{name}'")
+        return node
+
+    def typed(self, kind: str, name: str) -> Node:
+        """Return the node of that name and kind; NotFoundError if there is none."""
+        node = self.find(name)
+        if node.kind != kind:
+            raise NotFoundError(f"no {kind} named '{name}'")
+        return node
+
+    def is_taken(self, name: str) -> bool:
+        """Return whether a queue, a topic or a subscription has that name, or had when it was set aside."""
+        return self._engine.has(name) or self.aside.has(name)
+
+    def resolve(
+        self,
+        address: str,
+        wanted_kind: str | None = None,
+        user: str = "",
+        asked: Mapping[str, object] = NOTHING,
+    ) -> Node:
+        """Return the node at an address, created if a policy allows it.
+
+        Its kind is the policy's, else the one that is wanted, else queue. One that is created gets the
+        settings that are ``asked`` for, in Qpid's words, as far as policies don't say less.
+        """
+        node = self._engine.nodes.get(address)
+        if node is not None:
+            return node
+        if address in self.own:
+            return self._engine.create(address, self.own[address])
+        arguments = self._settings.allowed(address, asked)
+        effective = self._of_new(address, wanted_kind or "", arguments=arguments)
+        return self.add(address, arguments, effective, user=user)
+
+    def destination(self, address: str, wanted_kind: str | None = None, user: str = "") -> Node:
+        """Return the node that messages to this address go to; OperatorError if nobody may send there."""
+        check_not_own(address, "sent to")
+        return self.resolve(address, wanted_kind, user)
+
+    def dead_letter_box(self, address: str) -> Node:
+        """Return the node for dead letters to an address. Where no node can have that name for now they wait:
+        for one that was set aside, or until the subscription that has it is gone.
+        """
+        node = self._engine.nodes.get(address)
+        if node is not None:
+            return node
+        if self.is_taken(address):
+            return self.aside.box(address)
+        if self._settings.is_place_of_letters(address):
+            # Nobody could be asked to allow it, and without it they would be lost.
+            effective = self._settings.tolerated(address, "queue", {}, "queue", NO_PARENTS)
+            return self.add(address, {}, effective)
+        return self.destination(address)
+
+    def surviving_topic(self, address: str) -> Node | None:
+        """Return the topic of a subscription that survived a restart, made whether or not a client might make
+        it; None where there can't be one.
+        """
+        node = self._engine.nodes.get(address)
+        if node is None and address in self.own:
+            node = self.resolve(address)
+        if node is None and not is_reserved(address) and not self.is_taken(address):
+            effective = self._settings.tolerated(address, "topic", {}, "topic", NO_PARENTS)
+            for fault in effective.faults:
+                log.error("'%s' is there for a subscription that survived: %s", address, fault)
+            node = self.add(address, {}, effective)
+        return node if node is not None and node.is_topic else None
+
+    # --- creating and changing
+
+    def create(
+        self,
+        kind: str,
+        name: str,
+        arguments: Mapping[str, object] | None = None,
+        durable: bool | None = None,
+        user: str = "",
+    ) -> Node:
+        """Make a queue or topic; ``arguments`` in our words or Qpid's stand above every policy."""
+        _check_new(name)
+        self._check_free(name)
+        explicit = from_arguments(arguments or {})
+        if explicit.setdefault("kind", kind) != kind:
+            raise OperatorError(f"kind {explicit['kind']!r} contradicts the type {kind!r}")
+        if durable is not None:
+            explicit["durable"] = durable
+        return self.add(name, explicit, self._settings.at(name, explicit), user=user)
+
+    def add(
+        self,
+        name: str,
+        arguments: dict[str, object],
+        effective: Effective,
+        shelf: QueueLog | None = None,
+        user: str = "",
+    ) -> Node:
+        """Make a node with settings that were worked out, and tell everybody; with a shelf it is restored."""
+        if shelf is None:
+            self.ownership.check(user)
+        node = self._engine.create(name, effective.settings, _definition(effective, arguments, user), shelf)
+        node.arguments = arguments
+        node.origins = dict(effective.origins)
+        self.ownership.made(node, user)
+        self._hold(node)
+        if node.is_topic:
+            self.subscriptions.topic_made(node)
+        self.bridges.node_made(node)
+        self._letters_go("", _place_in(arguments))
+        self.on_create(node)
+        return node
+
+    def update(self, name: str, arguments: Mapping[str, object]) -> Node:
+        """Change settings at runtime; None takes an argument back, so that the policy's holds again."""
+        node, explicit, effective = self.planned(name, arguments)
+        self.change(node, explicit, effective)
+        self._hand_down(node)
+        return node
+
+    def planned(
+        self, name: str, arguments: Mapping[str, object]
+    ) -> tuple[Node, dict[str, object], Effective]:
+        """Work out an ``update``: the node, its arguments and its settings afterwards. It changes nothing.
+
+        OperatorError where the node, or one that takes from it, can't follow.
+        """
+        check_not_own(name, "changed")
+        node = self._engine.node(name)
+        explicit = _changed_arguments(node, arguments)
+        effective = self._settings.checked(node, explicit)
+        self._check_heirs(node, explicit)
+        return node, explicit, effective
+
+    def change(self, node: Node, arguments: dict[str, object], effective: Effective) -> None:
+        """Put settings that were worked out into force at a node."""
+        self._engine.change(node, effective.settings)
+        if effective.settings.durable or node.shelf is not None:
+            self._engine.define(node, _definition(effective, arguments, self.ownership.user(node)))
+        before, node.arguments = _place_in(node.arguments), arguments
+        node.origins = dict(effective.origins)
+        self.on_change(node)
+        self._letters_go(before, _place_in(arguments))
+
+    # --- bindings
+
+    def bind(self, source: str, target: str, user: str = "") -> None:
+        """Have a queue take the messages of a topic, and from now on the settings it lacks (FLOW §6)."""
+        # All is looked at first, what is there and what would be made: a refusal makes no node.
+        topic, queue = self._engine.nodes.get(source), self._engine.nodes.get(target)
+        check_ends(topic, queue)
+        if source == target:
+            raise OperatorError(f"'{source}' can't be bound to itself")
+        if topic is not None and queue is not None:
+            check(topic, queue)
+        added = None
+        if topic is None and source not in self.own:
+            added = self._of_new(source, "topic")
+            check_kind(source, added.settings.kind, "topic")
+        above = {source: {} if topic is None else topic.arguments}
+        if queue is None:
+            effective = self._of_new(target, "queue", above)
+            check_kind(target, effective.settings.kind, "queue")
+        else:
+            effective = self._settings.followed(queue, {**parents_of(queue), **above})
+        self.ownership.check(user, made=(added is not None) + (queue is None))
+        if topic is None:
+            topic = self.resolve(source) if added is None else self.add(source, {}, added, user=user)
+        if queue is None:
+            queue = self.add(target, {}, effective, user=user)
+        self.bindings.bind(topic, queue)
+        self.change(queue, queue.arguments, effective)
+        self.bindings.keep()
+
+    def unbind(self, source: str, target: str) -> None:
+        """End a binding: the queue takes no more messages, and loses the settings it had from the topic."""
+        topic, queue = self._engine.node(source), self._engine.node(target)
+        parents = {name: given for name, given in parents_of(queue).items() if name != source}
+        effective = self._settings.followed(queue, parents)
+        self.bindings.unbind(topic, queue)
+        self.change(queue, queue.arguments, effective)
+
+    # --- deleting
+
+    def delete(self, name: str, anyway: bool = False) -> Node:
+        """Remove a queue, a topic with its subscriptions, or one subscription; with all its messages.
+
+        OperatorError where what a queue has from a topic is needed there; with ``anyway`` such a queue goes
+        on without the settings that contradict others then.
+        """
+        check_not_own(name, "deleted")
+        node = self.find(name)
+        if not anyway:
+            self._check_heirs(node, None)
+        gone = [*(each for each in node.subscriptions if each.is_subscription), node]
+        for each in gone:
+            self._totals.retire(each)
+        if node.is_subscription:
+            self._engine.unsubscribe(node)
+        else:
+            heirs = [each for each in node.subscriptions if not each.is_subscription]
+            bound = bool(heirs or node.topics)
+            self._engine.delete(name)
+            if bound:
+                self.bindings.keep()
+            for each in heirs:
+                self._resettle(each)
+        for each in gone:
+            if each.deleted:
+                self.aside.empty_box(each.name)
+                self.forget(each)
+                self.on_delete(each)
+        return node
+
+    def forget(self, node: Node) -> None:
+        """Strike a node that is gone out of everything that knew it."""
+        self.ownership.gone(node)
+        self.subscriptions.forget(node)
+        self.bridges.node_gone(node)
+        self._letters_go(_place_in(node.arguments), "")
+
+    def discard(self, name: str) -> int:
+        """Remove what was set aside under a name, with all its messages: how many those were."""
+        msgs = self.aside.discard(name)
+        self.subscriptions.discard(name)
+        self.bindings.discard(name)
+        log.warning("'%s', which was set aside, was discarded with %d messages", name, msgs)
+        return msgs
+
+    # --- inside
+
+    def _of_new(
+        self,
+        address: str,
+        kind: str,
+        parents: Parents = NO_PARENTS,
+        arguments: Mapping[str, object] = NOTHING,
+    ) -> Effective:
+        """The settings of a node that is to be made because somebody uses it; OperatorError if it may not."""
+        if address.startswith(f"{TEMPORARY}/"):
+            raise NotFoundError(
+                f"the reply address '{address}' is gone: a temporary node goes with its link or connection"
+            )
+        if is_reserved(address):
+            raise NotFoundError(f"no node '{address}': names that start with '$' are the broker's own")
+        _check_new(address)
+        self._check_free(address)
+        effective = self._settings.at(address, arguments, kind, parents)
+        if not effective.auto_create:
+            why = effective.origins["auto_create"]
+            raise NotFoundError(f"no queue or topic named '{address}', and auto_create is false ({why})")
+        return effective
+
+    def _check_free(self, name: str) -> None:
+        """ConflictError if a new node can't be called so because something is."""
+        if name in self._engine.subscriptions:
+            raise ConflictError(f"'{name}' is the name of a subscription: no queue or topic can have it")
+        if name in self._engine.nodes:
+            raise ConflictError(f"'{name}' exists already")
+        self.aside.check(name)
+
+    def _check_heirs(self, topic: Node, arguments: Mapping[str, object] | None) -> None:
+        """OperatorError if those that take from a topic couldn't where it had these arguments, or, with
+        None, where it were gone with its subscriptions.
+        """
+        for heir in topic.subscriptions:
+            if not heir.is_subscription:
+                parents = dict(parents_of(heir))
+                if arguments is None:
+                    del parents[topic.name]
+                else:
+                    parents[topic.name] = arguments
+                self._settings.followed(heir, parents)
+        if arguments is not None and topic.is_topic:
+            for wanted in self.subscriptions.all_wanted(topic.name):
+                self._settings.check_subscription(wanted, arguments=arguments)
+
+    def _resettle(self, node: Node) -> None:
+        self.change(node, node.arguments, self._settings.standing(node))
+
+    def _hand_down(self, node: Node) -> None:
+        """What a topic has, those that take from it have too."""
+        if node.is_topic:
+            self.subscriptions.resettle(node.name)
+        for heir in node.subscriptions:
+            if not heir.is_subscription:
+                self._resettle(heir)
+
+    def _topic(self, address: str) -> Node:
+        node = self.resolve(address, "topic")
+        if not node.is_topic:
+            raise OperatorError(f"'{address}' is a queue: only topics have subscriptions")
+        return node
+
+    def _letters_go(self, before: str, after: str) -> None:
+        """A node whose arguments name a place of dead letters came, changed or went: what holds at that place
+        may be something else now.
+        """
+        if before == after:
+            return
+        self._settings.replace_letter_place(before, after)
+        for place in (before, after):
+            node = self._engine.nodes.get(place)
+            if node is not None and not is_reserved(place):
+                self._resettle(node)
+                self._hand_down(node)
+
+    def _changed(self, node: Node) -> None:
+        self.on_change(node)
+
+    def _subscription_gone(self, node: Node) -> None:
+        self.aside.empty_box(node.name)
+        self.ownership.gone(node)
+        self._totals.retire(node)
+        self.on_delete(node)
+
+
+def check_not_own(name: str, what: str) -> None:
+    """Raise OperatorError if it is a node that the broker alone fills; ``what`` it can't be."""
+    if is_own(name):
+        raise OperatorError(f"'{name}' is the broker's own: it can be subscribed, and not be {what}")
+
+
+def _check_new(name: str) -> None:
+    """OperatorError if no new queue or topic may be called so."""
+    check_name(name)
+    if is_pattern(name):
+        raise OperatorError(f"'{name}' stands for many topics: it can be subscribed, and be no node's name")
+
+
+def _definition(effective: Effective, arguments: Mapping[str, object], maker: str) -> bytes:
+    kind = effective.settings.kind
+    asked = kind if effective.origins.get("kind") == CAPABILITY else ""
+    return Definition(kind, arguments, asked, maker).encode()
+
+
+def _changed_arguments(node: Node, arguments: Mapping[str, object]) -> dict[str, object]:
+    """The arguments a node was declared with, as these change them; None takes one back."""
+    given = {key: value for key, value in arguments.items() if value is not None}
+    explicit = {**node.arguments, **from_arguments(given)}
+    for key in arguments.keys() - given.keys():
+        if explicit.pop(ARGUMENTS.get(key, key), None) is None:
+            raise OperatorError(f"'{node.name}' has no argument {key!r} to take back")
+    return explicit
+
+
+def _place_in(arguments: Mapping[str, object]) -> str:
+    """Where a node's own arguments say that dead letters go; empty where they don't."""
+    return str(arguments.get("dead_letter_address") or "")
