@@ -63,7 +63,7 @@ class AddressSettings:
         terms: Terms | None = None,
         without: Collection[Setting] = (),
     ) -> Effective:
-        """Return the settings of a node with these arguments at an address; OperatorError where they clash."""
+        """Return the settings of a node with these arguments at an address; OperatorError if they clash."""
         policies, defaults = terms or (self.policies, self.defaults)
         defaults = self.defaults_at(address, defaults)
         return policies.effective(

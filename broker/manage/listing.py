@@ -14,6 +14,7 @@ from broker.errors import NotFoundError, OperatorError
 from broker.manage.attributes import PREFIX, names
 from broker.manage.entities import NODE_KINDS, Entities, Page
 from broker.manage.ordering import matcher, ordered
+from broker.manage.stats import SORTABLE, stat_of
 from broker.manage.views import Links
 
 # Nodes of which one call gives whole rows, and of which it gives one value that is read at once.
@@ -145,29 +146,14 @@ def check_columns(types: Sequence[str], wanted: Sequence[str]) -> None:
             raise OperatorError(f"unknown attribute {name!r}")
 
 
-def _parts(node: Node) -> tuple[Node, ...]:
-    return (node, *node.subscriptions)
+def _quick(attribute: str) -> Callable[[Node], object]:
+    if attribute == "name":
+        return lambda node: node.name
+    whole = stat_of(attribute).whole
+    return lambda node: whole(node, 0, False)
 
 
-def _is_stopped(node: Node) -> bool:
-    return any(part.gate.closed for part in _parts(node))
-
-
-# What lists are sorted by as a rule, without the whole view of each node.
-QUICK: Mapping[str, Callable[[Node], object]] = {
-    "name": lambda node: node.name,
-    "depth_msgs": lambda node: sum(part.gate.depth_msgs for part in _parts(node)),
-    "depth_bytes": lambda node: sum(part.gate.depth_bytes for part in _parts(node)),
-    "flowStopped": _is_stopped,
-    "flow_stopped": _is_stopped,
-    "flowStoppedCount": lambda node: sum(part.gate.closed_count for part in _parts(node)),
-    "promised_msgs": lambda node: node.gate.promised_msgs,
-    "rate_in": lambda node: node.rate_in,
-    "rate_out": lambda node: node.rate_out + sum(part.rate_out for part in node.subscriptions),
-    "received": lambda node: node.received,
-    "delivered": lambda node: node.delivered,
-    "consumers": lambda node: sum(len(part.consumers) for part in _parts(node)),
-    "producers": lambda node: sum(len(owner.ledger.accounts) for owner in node.owners()),
-}
+# Attributes that are read without the whole view of each node.
+QUICK: Mapping[str, Callable[[Node], object]] = {attribute: _quick(attribute) for attribute in SORTABLE}
 
 NODE_TYPES = tuple(PREFIX + kind for kind in NODE_KINDS)

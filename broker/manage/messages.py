@@ -8,7 +8,7 @@ from broker.engine.engine import Engine
 from broker.errors import OperatorError
 from broker.manage.browsing import Browsing
 from broker.manage.nodes import Nodes, check_not_own
-from broker.manage.views import waiting_msgs
+from broker.manage.stats import waiting_msgs
 
 
 class QueuedMessages:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
+from broker.manage.stats import BY_PATH
 
 ROWS = 300
 Flow = tuple[int, float, float]
@@ -32,6 +33,9 @@ class Sample:
     stopped: bool
     rate_in: float
     rate_out: float
+
+
+_SAMPLED = [BY_PATH[name] for name in ("depth_msgs", "depth_bytes", "flow_stopped", "rate_in", "rate_out")]
 
 
 class Ring:
@@ -136,14 +140,8 @@ class Samples:
 
 
 def _of_many(node: Node) -> tuple[int, int, bool, float, float]:
-    gates = [node.gate, *(part.gate for part in node.subscriptions)]
-    return (
-        sum(gate.depth_msgs for gate in gates),
-        sum(gate.depth_bytes for gate in gates),
-        any(gate.closed for gate in gates),
-        node.rate_in,
-        node.rate_out + sum(part.rate_out for part in node.subscriptions),
-    )
+    depth_msgs, depth_bytes, stopped, rate_in, rate_out = (stat.whole(node, 0, False) for stat in _SAMPLED)
+    return depth_msgs, depth_bytes, stopped, rate_in, rate_out
 
 
 def _filled(known: list[Sample], now_ns: int, seconds: int) -> list[Sample]:

@@ -12,24 +12,26 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.manage.bridges import BridgeView
 from broker.manage.forwards import ChannelView, RouteView
+from broker.manage.stats import STATS
 from broker.manage.totals import Counted, TotalsReading, counted, of_node
-from broker.manage.views import BrokerView, ConsumerView, Counters, ProducerView, queue_view
+from broker.manage.views import BrokerView, ConsumerView, Counters, ProducerView
 
-# What of a queue's view is a number, in the order of a row; a list counts, a text is whether there is one.
-COLUMNS = (
-    *("depth_msgs", "depth_bytes", "ready_msgs", "unsettled_msgs", "peak_msgs", "peak_bytes"),
-    *("flow_stopped", "held", "enforced", "flow_stopped_count", "flow_stopped_seconds"),
-    *("settings.flow_stop_count", "settings.flow_resume_count"),
-    *("settings.flow_stop_size", "settings.flow_resume_size", "settings.max_count", "settings.max_size"),
-    *("promised_msgs", "promised_bytes", "blocked_producers", "producers", "consumers", "subscriptions"),
-    *("slow_consumers", "parked_msgs", "parked_bytes", "overrun_msgs", "late_msgs", "revocations"),
-    *("paged_msgs", "paged_bytes"),
-    *(f"counters.{name}" for name in Counters.__slots__),
-)
+# The figures of a row, by the way they are read of a lone node; the totals have read the counters already.
+_SHOWN = [stat for stat in STATS if stat.metric and not stat.path.startswith("counters.")]
+_PATHS = [stat for stat in _SHOWN if isinstance(stat.alone, str)]
+_COUNTED = [stat for stat in _SHOWN if callable(stat.alone)]
+_ANYWHERE = [stat for stat in _SHOWN if stat.alone is None]
+_ZERO = [stat for stat in _SHOWN if stat.alone == 0]
+_read_paths = attrgetter(*(stat.alone for stat in _PATHS if isinstance(stat.alone, str)))
+_COUNTS = tuple(stat.alone for stat in _COUNTED if callable(stat.alone))
+_READERS = tuple(stat.whole for stat in _ANYWHERE)
+_ZEROS = (0,) * len(_ZERO)
+_IN_ORDER = (*_PATHS, *_COUNTED, *_ANYWHERE, *_ZERO)
+# Where a queue's view has the values of a row, in their order.
+COLUMNS = (*(stat.path for stat in _IN_ORDER), *(f"counters.{name}" for name in Counters.__slots__))
 Row = tuple[float, ...]
 
 # Nodes that are read between two looks at the clock.
@@ -51,12 +53,6 @@ class SurveyScope:
 
     subscriptions: bool = False
     links: bool = False
-
-
-_of_view = attrgetter(*COLUMNS)
-_of_settings = attrgetter(
-    *(path.removeprefix("settings.") for path in COLUMNS if path.startswith("settings."))
-)
 
 
 @dataclass(slots=True)
@@ -148,41 +144,14 @@ class SurveyResult:
 
 
 def row_of(node: Node, counts: Counted, held: bool, now_ns: int) -> Row:
-    """A node's numbers: those of its view, without the view where the node stands alone, as most do."""
+    """Return a node's numbers; ``counts`` are its counters'. A node that stands alone is less work."""
     if node.subscriptions or node.topics or node.bridge_sources or node.spool is not None or node.is_topic:
-        return tuple(_of_view(queue_view(node, "held" if held else "", now_ns)))
-    gate, ledger, queue = node.gate, node.ledger, node.queue
-    closed_ns = gate.closed_total_ns
-    if gate.closed:
-        closed_ns += now_ns - gate.closed_since_ns
-    accounts = ledger.accounts
+        return (*[stat.whole(node, now_ns, held) for stat in _IN_ORDER], *counts)
     return (
-        gate.depth_msgs,
-        gate.depth_bytes,
-        queue.ready + queue.pending + queue.behind,
-        queue.acquired,
-        gate.peak_msgs,
-        gate.peak_bytes,
-        gate.closed,
-        held,
-        gate.enforced or node.never_blocks_publishers,
-        gate.closed_count,
-        closed_ns / SECOND_NS,
-        *_of_settings(node.settings),
-        gate.promised_msgs,
-        gate.promised_bytes,
-        ledger.blocked() if accounts else 0,
-        len(accounts),
-        len(node.consumers),
-        0,
-        sum(each.slow for each in node.consumers) if node.consumers else 0,
-        ledger.parked_msgs,
-        ledger.parked_bytes,
-        node.overrun,
-        sum(account.late_count for account in accounts) if accounts else 0,
-        ledger.revoked_count,
-        0,
-        0,
+        *_read_paths(node),
+        *[count(node, now_ns) for count in _COUNTS],
+        *[read(node, now_ns, held) for read in _READERS],
+        *_ZEROS,
         *counts,
     )
 

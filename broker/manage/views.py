@@ -18,6 +18,7 @@ from broker.flow.gate import Gate
 from broker.flow.producer_credit import ProducerCredit
 from broker.flow.window import Window
 from broker.manage.aside import AsideView
+from broker.manage.stats import STATS, parts_of
 from broker.manage.why.cause import GateCause, bars, budgets
 from broker.manage.why.deadlocks import DeadlockView
 from broker.queues.queue import Entry
@@ -53,7 +54,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """A queue, a topic, or one subscription of a topic.
+    """A queue, a topic, or one subscription of a topic. ``stats.py`` says how its figures are read.
 
     A topic holds no messages itself: its depths and promises are those of its subscriptions, and it is
     stopped when one of them, or an operator, stops its publishers.
@@ -463,61 +464,32 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
     """A node as it stands; ``held_by`` names the operator's hold on it, empty for none."""
     settings = node.settings
     assert settings is not None
-    gates = [node.gate, *(part.gate for part in node.subscriptions)]
+    gates = [part.gate for part in parts_of(node)]
     stopped = [gate for gate in gates if gate.closed]
     since_ns = min((gate.closed_since_ns for gate in stopped), default=0)
-    accounts = [account for owner in node.owners() for account in owner.ledger.accounts]
+    held = bool(held_by)
     return QueueView(
         name=node.name,
         kind=node.kind,
         topic=node.address if node.is_subscription else None,
         settings=settings,
         counters=Counters.of(node),
-        flow_stopped=bool(stopped),
         stopped_by=", ".join(_stopped_by(gates) + _spent(node)),
-        flow_stopped_count=sum(gate.closed_count for gate in gates),
         flow_stopped_since_ns=since_ns,
         flow_stopped_for_s=(now_ns - since_ns) / SECOND_NS if stopped else 0.0,
-        flow_stopped_seconds=sum(_closed_ns(gate, now_ns) for gate in gates) / SECOND_NS,
-        enforced=(node.gate.enforced or node.never_blocks_publishers)
-        and all(part.gate.enforced for part in node.subscriptions if node.heeds(part)),
         held_by=held_by,
-        depth_msgs=sum(gate.depth_msgs for gate in gates),
-        depth_bytes=sum(gate.depth_bytes for gate in gates),
-        ready_msgs=sum(waiting_msgs(part) for part in (node, *node.subscriptions)),
-        unsettled_msgs=node.queue.acquired + sum(part.queue.acquired for part in node.subscriptions),
-        peak_msgs=max(gate.peak_msgs for gate in gates),
-        peak_bytes=max(gate.peak_bytes for gate in gates),
-        promised_msgs=node.gate.promised_msgs,
-        promised_bytes=node.gate.promised_bytes,
-        parked_msgs=node.ledger.parked_msgs,
-        parked_bytes=node.ledger.parked_bytes,
-        overrun_msgs=node.overrun,
-        late_msgs=sum(account.late_count for account in node.ledger.accounts),
-        revocations=node.ledger.revoked_count,
-        producers=len(accounts),
-        blocked_producers=_blocked(node),
-        consumers=len(node.consumers) + sum(len(part.consumers) for part in node.subscriptions),
-        subscriptions=len(node.subscriptions),
-        rate_in=node.rate_in,
-        rate_out=node.rate_out + sum(part.rate_out for part in node.subscriptions),
         deepest=_deepest(node),
-        slow_consumers=sum(each.slow for part in (node, *node.subscriptions) for each in part.consumers),
-        paged_msgs=sum(part.spool.count for part in (node, *node.subscriptions) if part.spool is not None),
-        paged_bytes=sum(part.spool.nbytes for part in (node, *node.subscriptions) if part.spool is not None),
+        **{stat.path: stat.whole(node, now_ns, held) for stat in _FIGURES},
     )
+
+
+# The rows of the table of figures that are fields of the view itself.
+_FIGURES = tuple(stat for stat in STATS if stat.path in QueueView.__slots__)
 
 
 def _deepest(node: Node) -> str | None:
     own = [part for part in node.subscriptions if part.is_subscription]
     return max(own, key=lambda part: part.gate.depth_msgs).name if own else None
-
-
-def waiting_msgs(node: Node) -> int:
-    """Messages no consumer holds: ready, on their way to disk, and on disk only."""
-    queue = node.queue
-    spooled = 0 if node.spool is None else node.spool.count
-    return queue.ready + queue.pending + queue.behind + queue.aside + spooled
 
 
 def _stopped_by(gates: list[Gate]) -> list[str]:
@@ -528,14 +500,3 @@ def _stopped_by(gates: list[Gate]) -> list[str]:
 def _spent(node: Node) -> list[str]:
     """The budgets that stop it, `store` where nothing can be kept on disk."""
     return ["store" if gate.held else gate.name for gate in budgets(node) if gate.closed]
-
-
-def _closed_ns(gate: Gate, now_ns: int) -> int:
-    return gate.closed_total_ns + (now_ns - gate.closed_since_ns if gate.closed else 0)
-
-
-def _blocked(node: Node) -> int:
-    """Blocked links of the node; of a subscription, those its gate holds back."""
-    if not node.is_subscription:
-        return node.ledger.blocked()
-    return sum(topic.ledger.blocked() for topic in node.topics) if node.gate.closed else 0

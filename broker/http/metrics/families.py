@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.manage.stats import STATS
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -19,50 +21,12 @@ class Family:
     sparse: bool = False
 
 
-PER_NODE = (
-    Family("depth_messages", "Messages enqueued and not yet dequeued", "depth_msgs"),
-    Family("depth_bytes", "Their encoded size", "depth_bytes"),
-    Family("ready_messages", "Messages no consumer holds", "ready_msgs"),
-    Family("unsettled_messages", "Messages a consumer holds", "unsettled_msgs"),
-    Family("peak_messages", "Most messages there were at once", "peak_msgs"),
-    Family("peak_bytes", "Most bytes there were at once", "peak_bytes"),
-    Family("flow_stopped", "1 while producers are stopped", "flow_stopped"),
-    Family("held_by_operator", "1 while an operator stops its producers", "held"),
-    Family("flow_enforced", "1 while its thresholds count", "enforced"),
-    Family("flow_stopped_total", "How often producers were stopped", "flow_stopped_count"),
-    Family("flow_stopped_seconds_total", "How long in all", "flow_stopped_seconds"),
-    Family("flow_stop_messages", "Stop threshold, if any", "settings.flow_stop_count", True),
-    Family("flow_resume_messages", "Resume threshold, if any", "settings.flow_resume_count", True),
-    Family("flow_stop_bytes", "Stop threshold, if any", "settings.flow_stop_size", True),
-    Family("flow_resume_bytes", "Resume threshold, if any", "settings.flow_resume_size", True),
-    Family("limit_messages", "Hard limit, if any", "settings.max_count", True),
-    Family("limit_bytes", "Hard limit, if any", "settings.max_size", True),
-    Family("promised_credit", "Credit granted and not yet used", "promised_msgs"),
-    Family("promised_bytes", "Room reserved for it", "promised_bytes"),
-    Family("blocked_producers", "Producer links that wait", "blocked_producers"),
-    Family("producers", "Producer links", "producers"),
-    Family("consumers", "Consumer links", "consumers"),
-    Family("subscriptions", "Subscriptions of a topic", "subscriptions"),
-    Family("slow_consumers", "Consumer links that are slow", "slow_consumers"),
-    Family("parked_messages", "Messages waiting outside the queue", "parked_msgs"),
-    Family("parked_bytes", "Their encoded size", "parked_bytes"),
-    Family("overrun_messages_total", "Pre-settled messages taken in beyond the credit", "overrun_msgs"),
-    Family("late_messages", "Messages its present producers sent on revoked credit", "late_msgs"),
-    Family("revocations_total", "How often idle credit was taken back", "revocations"),
-    Family("received_messages_total", "Messages enqueued", "counters.received"),
-    Family("received_bytes_total", "Their encoded size", "counters.received_bytes"),
-    Family("delivered_messages_total", "Messages sent to consumers", "counters.delivered"),
-    Family("refused_messages_total", "Messages refused for want of room", "counters.refused"),
-    Family("dropped_messages_total", "Messages dropped", "counters.dropped"),
-    Family("unrouted_messages_total", "Messages to a topic that no subscription took", "counters.unrouted"),
-    Family("expired_messages_total", "Messages that expired", "counters.expired"),
-    Family("dead_lettered_messages_total", "Messages that became dead letters", "counters.dead_lettered"),
-    Family("duplicate_messages_total", "Messages dropped as duplicates", "counters.duplicated"),
-    Family("paged_messages", "Messages on disk only", "paged_msgs"),
-    Family("paged_bytes", "Their encoded size", "paged_bytes"),
+PER_NODE = tuple(
+    Family(stat.metric, stat.help, stat.path, stat.sparse)
+    for stat in STATS
+    if stat.metric and not stat.outcome
 )
-OUTCOMES = ("accepted", "rejected", "released", "modified")
-SETTLED_OF_NODE = "settled_messages_total"
+OUTCOMES = tuple(stat.outcome for stat in STATS if stat.outcome)
 
 OF_BROKER = (
     Family("sluice_uptime_seconds", "Time since the start", "uptime_s"),

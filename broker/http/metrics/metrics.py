@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from broker.http.metrics import families
 from broker.http.metrics.exposition import CONTENT_TYPE, Table, family, head, label, labels
 from broker.http.metrics.families import Family
+from broker.manage.stats import SETTLED, SETTLED_HELP
 from broker.manage.survey import COLUMNS, Named, Row, SurveyResult
 from broker.manage.views import BrokerView, ConsumerView, ProducerView
 
@@ -55,7 +56,7 @@ def _broker(broker: BrokerView) -> Iterator[bytes]:
     for each in families.OF_BROKER:
         yield family(each.name, each.text, [("", _value(broker, each.path))])
     settled = [(labels(("outcome", each)), getattr(broker.totals, each)) for each in families.OUTCOMES]
-    yield family("sluice_messages_settled_total", "Messages settled by consumers", settled)
+    yield family("sluice_messages_settled_total", SETTLED_HELP, settled)
     states = [(labels(("state", each)), broker.store.state == each) for each in families.STORE_STATES]
     yield family("sluice_store_state", "1 for the state the store is in", states)
 
@@ -100,8 +101,8 @@ def _nodes(prefix: str, written: Sequence[str], rows: Sequence[Row]) -> Iterator
         place = _PLACE[each.path]
         yield head(prefix + each.name, each.text).encode()
         yield table.samples(prefix + each.name, [row[place] for row in rows], sparse=each.sparse)
-    name = prefix + families.SETTLED_OF_NODE
-    yield head(name, "Messages settled by consumers").encode()
+    name = prefix + SETTLED
+    yield head(name, SETTLED_HELP).encode()
     for outcome in families.OUTCOMES:
         place = _PLACE[f"counters.{outcome}"]
         of_outcome = Table([f'{{{each},outcome="{outcome}"}}' for each in written])

@@ -6,7 +6,8 @@ Some of it is nobody's fault: ``QUIET`` are the causes of a link for which there
 from __future__ import annotations
 
 from broker.engine.node import Node
-from broker.manage.views import ConsumerView, waiting_msgs
+from broker.manage.stats import waiting_msgs
+from broker.manage.views import ConsumerView
 from broker.manage.why.cause import GateCause
 from broker.manage.why.reason import Reason, about, messages
 
