@@ -15,6 +15,7 @@ from operator import attrgetter
 
 from broker.config.node import NodeSettings
 from broker.engine.engine import SECOND_NS
+from broker.manage.stats import stat_of
 from broker.manage.views import Counters, StoreView
 
 PREFIX = "org.sluice."
@@ -24,13 +25,29 @@ Reader = Callable[[object, int], object]
 Row = dict[str, Reader]
 
 
-def _field(path: str) -> Reader:
-    get = attrgetter(path)
-    return lambda view, epoch_ns: get(view)
+class FieldReader:
+    """Reads the field of a view that ``path`` leads to."""
+
+    __slots__ = ("_get", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._get = attrgetter(path)
+
+    def __call__(self, view: object, epoch_ns: int) -> object:
+        return self._get(view)
+
+
+_field = FieldReader
 
 
 def _same(*names: str) -> Row:
     return {name: _field(name) for name in names}
+
+
+def _figures(*names: str) -> Row:
+    """Figures of a node under the names of Qpid's users."""
+    return {name: _field(stat_of(name).path) for name in names}
 
 
 def _when(path: str, view: object, epoch_ns: int) -> str | None:
@@ -66,13 +83,12 @@ NODE: Row = {
     **_same("kind", "topic", "subscriptions", "deepest"),
     **SETTINGS,
     **_same("depth_msgs", "depth_bytes", "ready_msgs", "unsettled_msgs", "peak_msgs", "peak_bytes"),
-    "flowStopped": _field("flow_stopped"),
-    "flowStoppedCount": _field("flow_stopped_count"),
+    **_figures("flowStopped", "flowStoppedCount"),
     "flowStoppedSince": partial(_when, "flow_stopped_since_ns"),
     "flowStoppedFor": _field("flow_stopped_for_s"),
-    "flowStoppedSeconds": _field("flow_stopped_seconds"),
+    **_figures("flowStoppedSeconds"),
     "flowStoppedBy": _field("stopped_by"),
-    "flowEnforced": _field("enforced"),
+    **_figures("flowEnforced"),
     "heldBy": _field("held_by"),
     **_same("flow_stopped", "flow_stopped_count", "flow_stopped_seconds"),
     **_same("promised_msgs", "promised_bytes", "parked_msgs", "parked_bytes", "overrun_msgs", "late_msgs"),

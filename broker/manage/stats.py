@@ -256,7 +256,12 @@ STATS: tuple[Stat, ...] = (
 )
 BY_PATH: Mapping[str, Stat] = {stat.path: stat for stat in STATS}
 # Attributes that have another name than their figure, which users of Qpid know.
-OTHER_NAMES = {"flowStopped": "flow_stopped", "flowStoppedCount": "flow_stopped_count"}
+OTHER_NAMES = {
+    "flowStopped": "flow_stopped",
+    "flowStoppedCount": "flow_stopped_count",
+    "flowStoppedSeconds": "flow_stopped_seconds",
+    "flowEnforced": "enforced",
+}
 # The attributes that lists are sorted by as a rule: each of them is read without the whole view of a node.
 SORTABLE = (
     *("name", "depth_msgs", "depth_bytes", "flowStopped", "flow_stopped", "flowStoppedCount"),

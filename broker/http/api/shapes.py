@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from typing_extensions import TypedDict
 
-from broker.manage.attributes import PREFIX, ROWS
+from broker.manage.attributes import PREFIX, ROWS, FieldReader
 from broker.manage.bindings import Binding
 from broker.manage.bridges import BridgeView
 from broker.manage.forwards import ChannelView, RouteView
@@ -29,31 +29,16 @@ from broker.manage.views import (
 
 NodeSettings: type = get_type_hints(QueueView)["settings"]
 
-# Attributes whose name isn't their field's, or whose value is shown in another form.
+# Attributes whose value is no field of the view, or is shown in another form.
 SPECIAL: Mapping[str, Any] = {
-    "name": str,
-    "identity": str,
     "type": str,
     "role": str,
-    "flowStopped": bool,
-    "flowStoppedCount": int,
     "flowStoppedSince": str | None,
-    "flowStoppedFor": float,
-    "flowStoppedSeconds": float,
-    "flowStoppedBy": str,
-    "flowEnforced": bool,
-    "heldBy": str,
     "blockedSince": str | None,
     "opened": str | None,
     "since": str | None,
-    "from": str,
-    "to": str,
-    "lastError": str,
-    "storeState": str,
-    "storeReason": str,
     "deadlocks": list[dict[str, Any]],
     "set_aside": list[dict[str, Any]],
-    "blocked": bool,
 }
 
 
@@ -62,7 +47,10 @@ def _shape(name: str, kind: str, *views: type) -> Any:
     hints: dict[str, Any] = {}
     for view in reversed((*views, Counters)):
         hints |= {key: _plain(hint) for key, hint in _hints(view).items()}
-    types = {each: SPECIAL.get(each) or hints[each] for each in ROWS[PREFIX + kind]}
+    types = {
+        name: hints[read.path.rpartition(".")[2]] if isinstance(read, FieldReader) else SPECIAL[name]
+        for name, read in ROWS[PREFIX + kind].items()
+    }
     made: Any = TypedDict(name, types, total=False)  # type: ignore[misc]
     made.__doc__ = f"An entity of the type org.sluice.{kind}"
     return made
