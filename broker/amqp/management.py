@@ -383,8 +383,7 @@ class ManagementNode:
     def _existing(self, type_: str, request: Request) -> str:
         """The name, once it is sure that an entity of that very type bears it."""
         name = _identity(request)
-        if request.model.nodes.find(name).kind != type_.removeprefix(PREFIX):
-            raise NotFoundError(f"no {type_.removeprefix(PREFIX)} named '{name}'")
+        request.model.nodes.typed(type_.removeprefix(PREFIX), name)
         return name
 
     def _query(self, request: Request) -> Answer:

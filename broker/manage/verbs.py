@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.manage.access import EVENTS
-from broker.manage.attributes import PREFIX
 from broker.manage.bridges import BridgeView, ends_of
 from broker.manage.holds import EVERYTHING
+from broker.manage.listing import NODE_TYPES
 from broker.manage.model import Model
 from broker.manage.permissions import LINKS, RequestPermissions
 from broker.security.acl import Action
 
-NODE_TYPES = frozenset(PREFIX + kind for kind in ("queue", "topic", "subscription"))
 # Parameters that a client's call can't give: the guard fills them in, or they keep their defaults.
 INNER = frozenset({"user", "only", "anyway"})
 

@@ -25,7 +25,6 @@ from broker.errors import (
 from broker.http.api import (
     broker,
     clients,
-    conduits,
     diagnostics,
     docs,
     history,
@@ -37,6 +36,7 @@ from broker.http.api import (
     producers,
     session,
     subscriptions,
+    topology,
 )
 from broker.http.api.context import RequestContext, answer
 from broker.http.api.guard import PREFIX, READS, Guard
@@ -103,7 +103,7 @@ ROUTERS = (
     nodes.queues,
     nodes.topics,
     subscriptions.router,
-    conduits.router,
+    topology.router,
     clients.router,
     policies.router,
     producers.router,

@@ -1,4 +1,4 @@
-"""What joins nodes: bindings, bridges, routes and channels."""
+"""Bindings, bridges, routes and channels: the ways from one node to another."""
 
 from __future__ import annotations
 
