@@ -96,8 +96,8 @@ def _api(operate: Operate, ask: Ask, threads: Threads, reception: HttpAuthentica
     from broker.http.api import application as api
     from broker.http.api.context import RequestContext
 
-    desk = RequestContext(operate.model, ask, operate.ask_in_parts, threads)
-    return api.application(desk, Guard(origins=operate.origins), reception)
+    context = RequestContext(operate.model, ask, operate.ask_in_parts, threads)
+    return api.application(context, Guard(origins=operate.origins), reception)
 
 
 class _Pages:

@@ -12,7 +12,10 @@ from types import MappingProxyType
 
 from broker.config.node import DEAD_LETTERS
 from broker.config.policies import CAPABILITY, Effective, PolicySet, Setting, tolerated
-from broker.config.thresholds import BrokerDefaults, bounded, from_arguments, normalise
+from broker.config.flow import BrokerDefaults
+from broker.config.node import normalise
+from broker.config.synonyms import from_arguments
+from broker.config.thresholds import bounded
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError

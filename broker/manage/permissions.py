@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from broker.config.patterns import ONE, REST
-from broker.config.thresholds import from_arguments
+from broker.config.synonyms import from_arguments
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.manage.access import BROKER, AccessControl

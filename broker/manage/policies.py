@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 
 from broker.config.policies import Effective, PolicySet
 from broker.config.policy_files import parse_policies
-from broker.config.thresholds import BrokerDefaults, NodeSettings
+from broker.config.flow import BrokerDefaults
+from broker.config.thresholds import NodeSettings
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import ConflictError, OperatorError

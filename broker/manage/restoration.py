@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from broker.config.thresholds import SettingError, from_arguments, normalise
+from broker.config.node import SettingError, normalise
+from broker.config.synonyms import from_arguments
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError
@@ -17,7 +18,8 @@ from broker.manage.address_settings import AddressSettings
 from broker.manage.definitions import Definition
 from broker.manage.nodes import Nodes
 from broker.manage.operators import Operators
-from broker.manage.subscriptions import SubscriptionKey, is_pattern
+from broker.config.patterns import is_pattern
+from broker.manage.subscriptions import SubscriptionKey
 from broker.store.port import QueueLog
 
 log = logging.getLogger("sluice.store")

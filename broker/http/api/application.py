@@ -149,12 +149,12 @@ def _document(api: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, Any
     return found
 
 
-def application(desk: RequestContext, guard: Guard, reception: HttpAuthenticator) -> ASGIApp:
+def application(context: RequestContext, guard: Guard, reception: HttpAuthenticator) -> ASGIApp:
     """What answers requests whose path begins with `/api/v1`."""
     api = build()
-    api.state.desk = desk
+    api.state.context = context
     api.state.reception = reception
-    api.state.pulse = Pulse(desk.of(INTERNAL))
+    api.state.pulse = Pulse(context.of(INTERNAL))
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         async def finish(message: Message) -> None:

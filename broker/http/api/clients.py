@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from broker.http.api.context import Name, TheDesk, Threaded, answer
+from broker.http.api.context import Context, Name, Threaded, answer
 from broker.http.api.listing import List, Row, others
 from broker.http.api.shapes import Connection, Link, Session, page_of
 from broker.manage.attributes import PREFIX
@@ -18,42 +18,44 @@ Of = Annotated[str, Query(max_length=100, description="of the connection of that
 
 
 @router.get("/connections", response_model=page_of(Connection))
-def connections(desk: TheDesk, wanted: List) -> Response:
+def connections(context: Context, wanted: List) -> Response:
     """Clients that are connected."""
-    return answer(others(desk, "connection", wanted))
+    return answer(others(context, "connection", wanted))
 
 
 @router.get("/connections/{id}", response_model=Connection)
-def connection(desk: TheDesk, id: Name) -> Response:  # noqa: A002 - the path's word
+def connection(context: Context, id: Name) -> Response:  # noqa: A002 - the path's word
     """One of them, by its id."""
-    return answer(desk.ask(lambda model: model.queries.read(PREFIX + "connection", id)))
+    return answer(context.ask(lambda model: model.queries.read(PREFIX + "connection", id)))
 
 
 @router.delete("/connections/{id}", status_code=204)
-def close(desk: TheDesk, id: Name) -> Response:  # noqa: A002 - the path's word
+def close(context: Context, id: Name) -> Response:  # noqa: A002 - the path's word
     """Close it, with the error `amqp:connection:forced`."""
-    desk.ask(lambda model: model.operators.close_connection(id))
+    context.ask(lambda model: model.operators.close_connection(id))
     return Response(status_code=204)
 
 
 @router.get("/sessions", response_model=page_of(Session))
-def sessions(desk: TheDesk, wanted: List) -> Response:
+def sessions(context: Context, wanted: List) -> Response:
     """Their sessions."""
-    return answer(others(desk, "session", wanted))
+    return answer(others(context, "session", wanted))
 
 
 @router.get("/links", response_model=page_of(Link))
-def links(desk: TheDesk, wanted: List, node: Node = "", role: Role = None, connection: Of = "") -> Response:
+def links(
+    context: Context, wanted: List, node: Node = "", role: Role = None, connection: Of = ""
+) -> Response:
     """Their links; a producer's and a consumer's have attributes of their own."""
 
     def shown(row: Row) -> bool:
         return (role is None or row["role"] == role) and (not connection or row["connection"] == connection)
 
-    return answer(others(desk, "link", wanted, shown, node))
+    return answer(others(context, "link", wanted, shown, node))
 
 
 @router.delete("/links/{id}", status_code=204)
-def detach(desk: TheDesk, id: Name) -> Response:  # noqa: A002 - the path's word
+def detach(context: Context, id: Name) -> Response:  # noqa: A002 - the path's word
     """Detach it, with the error `amqp:link:detach-forced`; its connection goes on."""
-    desk.ask(lambda model: model.operators.detach_link(id))
+    context.ask(lambda model: model.operators.detach_link(id))
     return Response(status_code=204)

@@ -40,7 +40,7 @@ class RequestContext:
     ) -> None:
         self.model = model
         self.threads = threads
-        self.acting = AuthorizedModel(model, identity)
+        self.authorized = AuthorizedModel(model, identity)
         self._ask = ask
         self._ask_in_parts = ask_in_parts
 
@@ -50,11 +50,11 @@ class RequestContext:
 
     def ask(self, question: Callable[[AuthorizedModel], Answer]) -> Answer:
         """The answer to a question that the reactor's thread answers, in a turn of its own."""
-        return self._ask(lambda: question(self.acting))
+        return self._ask(lambda: question(self.authorized))
 
     def ask_in_parts(self, question: Callable[[AuthorizedModel], Generator[None, None, Answer]]) -> Answer:
         """The same for what is answered in steps, between which the reactor goes on."""
-        return self._ask_in_parts(lambda: question(self.acting))
+        return self._ask_in_parts(lambda: question(self.authorized))
 
     def do_in_parts(self, question: Callable[[AuthorizedModel], Generator[None, None, Answer]]) -> Answer:
         """The same for what changes something, which is on disk afterwards."""
@@ -67,18 +67,18 @@ class RequestContext:
         return self.ask_in_parts(lambda model: model.queries.broker_in_parts())
 
 
-async def _desk(request: Request) -> RequestContext:
+async def _context(request: Request) -> RequestContext:
     """Whoever asks is in the request's state; nobody known is anonymous, and has the rights of that."""
-    found: RequestContext = request.app.state.desk
+    found: RequestContext = request.app.state.context
     identity: Identity = request.scope.get("state", {}).get("identity", ANONYMOUS)
     return found.of(identity)
 
 
-TheDesk = Annotated[RequestContext, Depends(_desk)]
+Context = Annotated[RequestContext, Depends(_context)]
 
 
 class Threaded(APIRoute):
-    """A route whose handler runs in a thread of its own; it takes ``desk: TheDesk``."""
+    """A route whose handler runs in a thread of its own; it takes ``context: Context``."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **named: Any) -> None:
         threaded = endpoint if iscoroutinefunction(endpoint) else _in_a_thread(endpoint)
@@ -89,8 +89,8 @@ class Threaded(APIRoute):
 
 def _in_a_thread(handler: Callable[..., Answer]) -> Callable[..., Awaitable[Answer]]:
     @wraps(handler)
-    async def run(*, desk: RequestContext, **named: Any) -> Answer:
-        return await desk.threads.run(partial(handler, desk=desk, **named))
+    async def run(*, context: RequestContext, **named: Any) -> Answer:
+        return await context.threads.run(partial(handler, context=context, **named))
 
     return run
 

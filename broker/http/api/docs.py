@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
-from broker.http.api.context import TheDesk, Threaded, answer
+from broker.http.api.context import Context, Threaded, answer
 
 FOLDER = Path(__file__).parent / "page"
 # What the page may load: its own files and the document.
@@ -19,7 +19,7 @@ router = APIRouter(route_class=Threaded, include_in_schema=False)
 
 
 @router.get("/openapi.json")
-def document(desk: TheDesk, request: Request) -> Response:
+def document(context: Context, request: Request) -> Response:
     """Made when it is first asked for: that takes half a second, in which the loop goes on."""
     found: dict[str, object] = request.app.openapi()
     return answer(found)

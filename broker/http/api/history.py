@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from typing_extensions import TypedDict
 
-from broker.http.api.context import Name, TheDesk, Threaded, answer
+from broker.http.api.context import Context, Name, Threaded, answer
 from broker.manage.authorized import AuthorizedModel
 from broker.manage.samples import ROWS
 
@@ -56,12 +56,12 @@ class BrokerHistory(TypedDict):
 
 @router.get("/history", response_model=BrokerHistory)
 def broker_history(
-    desk: TheDesk,
+    context: Context,
     seconds: Annotated[int, Query(ge=1, le=ROWS, description="how far back at most")] = ROWS,
 ) -> Response:
     """What came in and went out in the last minutes, of all nodes together."""
-    found = desk.ask(lambda model: model.queries.broker_history(seconds))
-    epoch_ns = desk.model.process.epoch_ns
+    found = context.ask(lambda model: model.queries.broker_history(seconds))
+    epoch_ns = context.model.process.epoch_ns
     rows = [
         {"time": round((epoch_ns + at_ns) / 1e9, 3), "rate_in": round(came, 3), "rate_out": round(went, 3)}
         for at_ns, came, went in found
@@ -71,7 +71,7 @@ def broker_history(
 
 @router.get("/history/{name}", response_model=History)
 def history(
-    desk: TheDesk,
+    context: Context,
     name: Name,
     seconds: Annotated[int, Query(ge=1, le=ROWS, description="how far back at most")] = ROWS,
 ) -> Response:
@@ -81,8 +81,8 @@ def history(
         node, samples = model.queries.history(name, seconds)
         return node.settings, samples
 
-    settings, samples = desk.ask(told)
-    epoch_ns = desk.model.process.epoch_ns
+    settings, samples = context.ask(told)
+    epoch_ns = context.model.process.epoch_ns
     rows = [
         {
             "time": round((epoch_ns + each.at_ns) / 1e9, 3),

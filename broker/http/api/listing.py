@@ -41,7 +41,9 @@ class Wanted(BaseModel):
 List = Annotated[Wanted, Query()]
 
 
-def nodes(desk: RequestContext, kinds: Sequence[str], wanted: Wanted, topic: str = "") -> dict[str, object]:
+def nodes(
+    context: RequestContext, kinds: Sequence[str], wanted: Wanted, topic: str = ""
+) -> dict[str, object]:
     """A page of nodes, or of those of the first kind that take from a topic: only those shown are looked at
     as a whole.
     """
@@ -49,7 +51,7 @@ def nodes(desk: RequestContext, kinds: Sequence[str], wanted: Wanted, topic: str
     types = [PREFIX + kind for kind in kinds]
     check_columns(types, [attribute, *wanted.columns])
     matches = matcher(wanted.filter)
-    known = desk.ask(
+    known = context.ask(
         lambda model: model.listing.of_topic(topic, kinds[0]) if topic else model.listing.nodes(kinds)
     )
     found = [name for name in known if matches(name)]
@@ -58,17 +60,17 @@ def nodes(desk: RequestContext, kinds: Sequence[str], wanted: Wanted, topic: str
         keys = [*found]
     else:
         for part in _slices(found, at_once(attribute)):
-            keys += desk.ask(lambda model, part=part: model.listing.keys(part, attribute))  # type: ignore[misc]
+            keys += context.ask(lambda model, part=part: model.listing.keys(part, attribute))  # type: ignore[misc]
     pairs = ordered(list(zip(keys, found, strict=True)), lambda pair: pair[0], downwards)
     page = [name for _, name in pairs[wanted.offset : wanted.offset + wanted.limit]]
     items: list[Row] = []
     for part in _slices(page, ROWS_AT_ONCE):
-        items += desk.ask(lambda model, part=part: model.listing.rows(part, wanted.columns))  # type: ignore[misc]
+        items += context.ask(lambda model, part=part: model.listing.rows(part, wanted.columns))  # type: ignore[misc]
     return _page(items, len(found), wanted)
 
 
 def others(
-    desk: RequestContext,
+    context: RequestContext,
     kind: str,
     wanted: Wanted,
     only: Callable[[Row], bool] = lambda row: True,
@@ -79,8 +81,8 @@ def others(
     type_ = PREFIX + kind
     check_columns([type_], [attribute, *wanted.columns])
     matches = matcher(wanted.filter)
-    views = desk.ask_in_parts(lambda model: model.listing.others(type_, node))
-    rows = [desk.model.listing.row(type_, view) for view in views]
+    views = context.ask_in_parts(lambda model: model.listing.others(type_, node))
+    rows = [context.model.listing.row(type_, view) for view in views]
     found = [row for row in rows if matches(str(row["name"])) and only(row)]
     rows = ordered(found, lambda row: row.get(attribute), downwards)
     page = rows[wanted.offset : wanted.offset + wanted.limit]

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from broker.config.networks import network_of
 from broker.errors import ForbiddenError
-from broker.http.api.context import RequestContext, TheDesk, Threaded
+from broker.http.api.context import Context, RequestContext, Threaded
 from broker.http.server import limits
 from broker.http.server.authenticator import CALLER, Caller, HttpAuthenticator
 from broker.manage.authorized import AuthorizedModel
@@ -53,10 +53,10 @@ class Watcher:
 class Pulse:
     """What all watchers see of the broker, each of whom may; used on the loop's thread only."""
 
-    def __init__(self, desk: RequestContext) -> None:
+    def __init__(self, context: RequestContext) -> None:
         # In the order they came.
         self._watchers: list[Watcher] = []
-        self._desk = desk
+        self._context = context
         self._reading: asyncio.Task[Row] | None = None
         self._at_s = float("-inf")
 
@@ -86,7 +86,7 @@ class Pulse:
         now_s = asyncio.get_running_loop().time()
         if self._reading is None or (self._reading.done() and now_s - self._at_s >= FRESH_S):
             self._at_s = now_s
-            self._reading = asyncio.create_task(self._desk.threads.run(self._desk.broker))
+            self._reading = asyncio.create_task(self._context.threads.run(self._context.broker))
         return await asyncio.shield(self._reading)
 
 
@@ -142,7 +142,7 @@ async def _gone(receive: Receive) -> None:
 @router.get("/live", response_model=None, responses={200: {"content": {"text/event-stream": {}}}})
 async def live(
     request: Request,
-    desk: TheDesk,
+    context: Context,
     nodes: Annotated[str, Query(max_length=15_000, description="names, with commas between")] = "",
     node: Annotated[list[str] | None, Query(description="a name as it is; may be said again")] = None,
 ) -> Response:
@@ -153,7 +153,7 @@ async def live(
     names = [name for name in (*nodes.split(","), *(node or ())) if name]
     if len(names) > MOST_NODES:
         raise HTTPException(400, f"at most {MOST_NODES} nodes can be watched at once")
-    desk.acting.see_broker()
+    context.authorized.see_broker()
     user = caller.identity.user if caller.by else ""
     watcher = pulse.admit((user, "" if user else network_of(request.client.host if request.client else "")))
     if watcher is None:
@@ -164,20 +164,20 @@ async def live(
         yield b"retry: 2000\n\n"
         # Who is let in no more sees nothing more; who has other groups by now sees what they may.
         while (identity := reception.now(caller)) is not None:
-            for event in await _figures(desk.of(identity), pulse, names):
+            for event in await _figures(context.of(identity), pulse, names):
                 yield event
             await asyncio.sleep(INTERVAL_S)
 
     return Stream(events, watcher.ended, partial(pulse.leave, watcher))
 
 
-async def _figures(desk: RequestContext, pulse: Pulse, names: list[str]) -> list[bytes]:
+async def _figures(context: RequestContext, pulse: Pulse, names: list[str]) -> list[bytes]:
     """One second's events; a reactor that doesn't answer is told of, and asked again."""
     try:
-        desk.acting.see_broker()  # the rules may be others than a second ago
+        context.authorized.see_broker()  # the rules may be others than a second ago
         told = [_event("broker", await pulse.broker())]
         if names:
-            rows = await desk.threads.run(lambda: desk.ask(lambda model: _nodes(model, names)))
+            rows = await context.threads.run(lambda: context.ask(lambda model: _nodes(model, names)))
             told += [_event(kind, row) for kind, row in rows]
     except ForbiddenError as refusal:
         return [_event("silent", {"error": str(refusal)})]

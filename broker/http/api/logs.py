@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from broker.http.api.context import TheDesk, Threaded, answer
+from broker.http.api.context import Context, Threaded, answer
 from broker.manage.authorized import AuthorizedModel
 from broker.manage.tracing import FRAMES, SECONDS, TraceRequest
 
@@ -44,13 +44,13 @@ class Ordered(TypedDict):
 
 
 @router.get("/log-levels", response_model=Levels)
-def levels(desk: TheDesk) -> Response:
+def levels(context: Context) -> Response:
     """From which level on each logger writes."""
-    return answer({"levels": desk.ask(lambda model: model.log_levels.effective())})
+    return answer({"levels": context.ask(lambda model: model.log_levels.effective())})
 
 
 @router.put("/log-levels", response_model=Levels)
-def change(desk: TheDesk, body: NewLevels) -> Response:
+def change(context: Context, body: NewLevels) -> Response:
     """Other levels for some of them, until the settings are read again."""
 
     def changed(model: AuthorizedModel) -> dict[str, str]:
@@ -59,11 +59,11 @@ def change(desk: TheDesk, body: NewLevels) -> Response:
             found = model.log_levels.change(logger, level or "")
         return found or model.log_levels.effective()
 
-    return answer({"levels": desk.ask(changed)})
+    return answer({"levels": context.ask(changed)})
 
 
 @router.post("/trace", response_model=Ordered)
-def trace(desk: TheDesk, body: Traced) -> Response:
+def trace(context: Context, body: Traced) -> Response:
     """Write the frames of a connection to the log for a while; 0 frames end it."""
     order = TraceRequest(body.connection, body.frames, body.seconds)
-    return answer(asdict(desk.ask(lambda model: model.tracing.order(order))))
+    return answer(asdict(context.ask(lambda model: model.tracing.order(order))))

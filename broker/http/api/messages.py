@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from broker.codec.render import described
-from broker.http.api.context import Name, TheDesk, Threaded, answer
+from broker.http.api.context import Context, Name, Threaded, answer
 
 router = APIRouter(route_class=Threaded, tags=["messages"])
 MOST_MESSAGES = 100
@@ -54,16 +54,16 @@ class Moved(TypedDict):
 
 @router.get("/queues/{name}/messages", response_model=Messages)
 def browse(
-    desk: TheDesk,
+    context: Context,
     name: Name,
     offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
     count: Annotated[int, Query(ge=1, le=MOST_MESSAGES)] = 20,
 ) -> Response:
     """The oldest, as they lie there: sections by name, and the beginning of each body."""
     there = Event()
-    browsing = desk.ask(lambda model: model.messages.browse(name, offset, count, there.set))
+    browsing = context.ask(lambda model: model.messages.browse(name, offset, count, there.set))
     until = monotonic() + MOST_SECONDS
-    while (found := desk.ask(lambda _: browsing.go_on())) is None:
+    while (found := context.ask(lambda _: browsing.go_on())) is None:
         # Another piece of it is read from disk.
         if not there.wait(max(until - monotonic(), 0)):
             raise TimeoutError("the disk did not answer in time")
@@ -84,13 +84,13 @@ def browse(
 
 
 @router.post("/queues/{name}/purge", response_model=Purged)
-def purge(desk: TheDesk, name: Name, body: Purge) -> Response:
+def purge(context: Context, name: Name, body: Purge) -> Response:
     """Drop all that no consumer holds."""
-    return answer({"purged": desk.ask(lambda model: model.messages.purge(name, body.dry_run))})
+    return answer({"purged": context.ask(lambda model: model.messages.purge(name, body.dry_run))})
 
 
 @router.post("/queues/{name}/move", response_model=Moved)
-def move(desk: TheDesk, name: Name, body: Move) -> Response:
+def move(context: Context, name: Name, body: Move) -> Response:
     """Move the oldest to another queue, as that has room."""
     given = body.target, body.count, body.dry_run
-    return answer({"moved": desk.ask(lambda model: model.messages.move(name, *given))})
+    return answer({"moved": context.ask(lambda model: model.messages.move(name, *given))})

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
 
-from broker.http.api.context import Name, RequestContext, TheDesk, Threaded, answer
+from broker.http.api.context import Context, Name, RequestContext, Threaded, answer
 from broker.http.api.listing import List, nodes
 from broker.http.api.shapes import Queue, Topic, page_of
 from broker.manage.attributes import PREFIX
@@ -40,45 +40,45 @@ def router(kind: str, shape: Any) -> APIRouter:
     if kind == "queue":
 
         @made.get("/queues", response_model=page_of(shape), summary="A page of queues")
-        def queues(desk: TheDesk, wanted: List, topic: BoundTo = "") -> Response:
-            return answer(nodes(desk, (kind,), wanted, topic))
+        def queues(context: Context, wanted: List, topic: BoundTo = "") -> Response:
+            return answer(nodes(context, (kind,), wanted, topic))
 
     else:
 
         @made.get(f"/{kind}s", response_model=page_of(shape), summary=f"A page of {kind}s")
-        def many(desk: TheDesk, wanted: List) -> Response:
-            return answer(nodes(desk, (kind,), wanted))
+        def many(context: Context, wanted: List) -> Response:
+            return answer(nodes(context, (kind,), wanted))
 
     @made.post(f"/{kind}s", response_model=shape, status_code=201, summary=f"Make a {kind}")
-    def create(desk: TheDesk, body: NewNode) -> Response:
+    def create(context: Context, body: NewNode) -> Response:
         def made(model: AuthorizedModel) -> None:
             model.nodes.create(kind, body.name, body.arguments, body.durable)
 
-        return _shown(desk, kind, body.name, made, 201)
+        return _shown(context, kind, body.name, made, 201)
 
     @made.get(one, response_model=shape, summary=f"One {kind}; its ETag is the version of its settings")
-    def read(desk: TheDesk, name: Name) -> Response:
-        return _shown(desk, kind, name)
+    def read(context: Context, name: Name) -> Response:
+        return _shown(context, kind, name)
 
     @made.patch(
         one,
         response_model=shape,
         summary=f"Change a {kind}: arguments as they are to be, null takes one back",
     )
-    def change(desk: TheDesk, name: Name, body: Arguments, if_match: Precondition = "") -> Response:
+    def change(context: Context, name: Name, body: Arguments, if_match: Precondition = "") -> Response:
         def changed(model: AuthorizedModel) -> None:
             check_version(model.nodes.typed(kind, name), _tags(if_match))
             model.nodes.update(name, body)
 
-        return _shown(desk, kind, name, changed)
+        return _shown(context, kind, name, changed)
 
     @made.delete(one, status_code=204, summary=f"Delete a {kind} with its messages; its links are detached")
-    def delete(desk: TheDesk, name: Name, if_match: Precondition = "") -> Response:
+    def delete(context: Context, name: Name, if_match: Precondition = "") -> Response:
         def gone(model: AuthorizedModel) -> None:
             check_version(model.nodes.typed(kind, name), _tags(if_match))
             model.nodes.delete(name)
 
-        desk.ask(gone)
+        context.ask(gone)
         return Response(status_code=204)
 
     return made
@@ -89,7 +89,7 @@ topics = router("topic", Topic)
 
 
 def _shown(
-    desk: RequestContext,
+    context: RequestContext,
     kind: str,
     name: str,
     before: Callable[[AuthorizedModel], None] | None = None,
@@ -102,7 +102,7 @@ def _shown(
             before(model)
         return model.queries.read(PREFIX + kind, name), version_of(model.nodes.typed(kind, name))
 
-    found, version = desk.ask(told)
+    found, version = context.ask(told)
     headers = {"ETag": f'"{version}"'}
     if status == 201:
         headers["Location"] = f"/api/v1/{kind}s/{quote(name, safe='')}"

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from broker.http.api.context import Name, TheDesk, Threaded, answer
+from broker.http.api.context import Context, Name, Threaded, answer
 from broker.http.api.listing import List, others
 from broker.http.api.shapes import PolicyShape, page_of
 
@@ -69,34 +69,34 @@ class EffectShape(TypedDict):
 
 
 @router.get("/policies", response_model=page_of(PolicyShape))
-def policies(desk: TheDesk, wanted: List) -> Response:
+def policies(context: Context, wanted: List) -> Response:
     """Those that hold, each setting with file, line and column."""
-    return answer(others(desk, "policy", wanted))
+    return answer(others(context, "policy", wanted))
 
 
 @router.post("/policies/apply", response_model=Changed, max_body_size=LARGEST_TEXT)
-def apply(desk: TheDesk, body: Text) -> Response:
+def apply(context: Context, body: Text) -> Response:
     """Policies in place of those of the same patterns, until the policy files are read again."""
-    given = desk.acting.policies.read_text(body.text, body.file, body.dry_run)
+    given = context.authorized.policies.read_text(body.text, body.file, body.dry_run)
     if body.dry_run:
-        return answer({"changed": desk.ask_in_parts(lambda model: model.policies.try_in_parts(given))})
-    return answer({"changed": desk.do_in_parts(lambda model: model.policies.apply_in_parts(given))})
+        return answer({"changed": context.ask_in_parts(lambda model: model.policies.try_in_parts(given))})
+    return answer({"changed": context.do_in_parts(lambda model: model.policies.apply_in_parts(given))})
 
 
 @router.post("/reload", response_model=Changed)
-def reload(desk: TheDesk, body: Nothing | None = None) -> Response:
+def reload(context: Context, body: Nothing | None = None) -> Response:
     """Read settings and policies again."""
-    read = desk.acting.policies.read_again()
-    return answer({"changed": desk.do_in_parts(lambda model: model.policies.reload_in_parts(read))})
+    read = context.authorized.policies.read_again()
+    return answer({"changed": context.do_in_parts(lambda model: model.policies.reload_in_parts(read))})
 
 
 @router.get("/explain/{address:path}", response_model=Explained)
-def explain(desk: TheDesk, address: Name) -> Response:
+def explain(context: Context, address: Name) -> Response:
     """What holds at an address, whether or not there is a node yet."""
-    return answer(asdict(desk.ask(lambda model: model.policies.explain(address))))
+    return answer(asdict(context.ask(lambda model: model.policies.explain(address))))
 
 
 @router.post("/effect", response_model=EffectShape)
-def effect(desk: TheDesk, body: Change) -> Response:
+def effect(context: Context, body: Change) -> Response:
     """What a change of a node's arguments would do; nothing is changed."""
-    return answer(asdict(desk.ask(lambda model: model.policies.effect(body.name, body.arguments))))
+    return answer(asdict(context.ask(lambda model: model.policies.effect(body.name, body.arguments))))

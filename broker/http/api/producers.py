@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from broker.http.api.context import TheDesk, Threaded, answer
+from broker.http.api.context import Context, Threaded, answer
 
 router = APIRouter(route_class=Threaded, tags=["producers"])
 
@@ -31,18 +31,18 @@ class Holds(TypedDict):
 
 
 @router.get("/holds", response_model=Holds)
-def holds(desk: TheDesk) -> Response:
+def holds(context: Context) -> Response:
     """Whose producers an operator stops."""
-    return answer({"holds": desk.ask(lambda model: model.operators.holds())})
+    return answer({"holds": context.ask(lambda model: model.operators.holds())})
 
 
 @router.post("/producers/stop", response_model=Concerned)
-def stop(desk: TheDesk, body: Target) -> Response:
+def stop(context: Context, body: Target) -> Response:
     """Stop producers, of nodes to come too, until they are started again."""
-    return answer({"nodes": desk.ask(lambda model: model.operators.hold(body.target, True))})
+    return answer({"nodes": context.ask(lambda model: model.operators.hold(body.target, True))})
 
 
 @router.post("/producers/start", response_model=Concerned)
-def start(desk: TheDesk, body: Target) -> Response:
+def start(context: Context, body: Target) -> Response:
     """Start them again."""
-    return answer({"nodes": desk.ask(lambda model: model.operators.hold(body.target, False))})
+    return answer({"nodes": context.ask(lambda model: model.operators.hold(body.target, False))})

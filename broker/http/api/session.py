@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from broker.http.api.context import RequestContext, TheDesk, Threaded, answer
+from broker.http.api.context import Context, RequestContext, Threaded, answer
 from broker.http.server import cookies
 from broker.http.server.authenticator import CALLER, SESSION, Caller, HttpAuthenticator, Rejected
 from broker.manage.access import BROKER, refusal
@@ -45,20 +45,20 @@ class Who(TypedDict):
 
 
 @router.get(PLACE, response_model=Who)
-async def who(desk: TheDesk, request: Request, address: Of = BROKER) -> Response:
+async def who(context: Context, request: Request, address: Of = BROKER) -> Response:
     """Who you are, and what you may do at an address."""
-    return answer(_who(request, desk, request.scope[CALLER], address))
+    return answer(_who(request, context, request.scope[CALLER], address))
 
 
 @router.post(PLACE, response_model=Who, max_body_size=LARGEST_BODY, openapi_extra=OPEN)
-async def login(desk: TheDesk, request: Request, body: Login) -> Response:
+async def login(context: Context, request: Request, body: Login) -> Response:
     """Begin a session: its cookie is in the answer. One that was there before ends."""
     reception: HttpAuthenticator = request.app.state.reception
     found = await reception.login(request.scope, body.user, body.password)
     if isinstance(found, Rejected):
         return turned(found)
     token, identity = found
-    told = _who(request, desk, Caller(identity, SESSION), BROKER)
+    told = _who(request, context, Caller(identity, SESSION), BROKER)
     return answer(told, headers={"Set-Cookie": cookies.said(request.scope, token)})
 
 
@@ -75,15 +75,15 @@ def turned(found: Rejected) -> Response:
     return answer({"error": found.reason}, found.status, dict(found.headers))
 
 
-def _who(request: Request, desk: RequestContext, caller: Caller, address: str) -> dict[str, Any]:
-    identity, allows = caller.identity, desk.model.authority.allows
+def _who(request: Request, context: RequestContext, caller: Caller, address: str) -> dict[str, Any]:
+    identity, allows = caller.identity, context.model.authority.allows
     reception: HttpAuthenticator = request.app.state.reception
     return {
         "user": identity.user,
         "groups": sorted(identity.groups),
         "by": caller.by,
         "logins": reception.access.users() is not None,
-        "rules": not desk.model.authority.is_open,
+        "rules": not context.model.authority.is_open,
         "address": address,
         "may": {
             action: "" if allows(identity, action, address) else refusal(identity, action, address)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from broker.http.api.context import Name, TheDesk, Threaded, answer
+from broker.http.api.context import Context, Name, Threaded, answer
 from broker.http.api.listing import List, nodes
 from broker.http.api.shapes import Queue, Subscription, page_of
 from broker.manage.attributes import PREFIX
@@ -24,30 +24,30 @@ Topic = Annotated[
 
 
 @router.get("/subscriptions", response_model=page_of(Subscription))
-def many(desk: TheDesk, wanted: List, topic: Topic = "") -> Response:
+def many(context: Context, wanted: List, topic: Topic = "") -> Response:
     """A page of them."""
-    return answer(nodes(desk, ("subscription",), wanted, topic))
+    return answer(nodes(context, ("subscription",), wanted, topic))
 
 
 @router.get("/subscriptions/{name}", response_model=Subscription)
-def read(desk: TheDesk, name: Name) -> Response:
+def read(context: Context, name: Name) -> Response:
     """One of them."""
-    return answer(desk.ask(lambda model: model.queries.read(PREFIX + "subscription", name)))
+    return answer(context.ask(lambda model: model.queries.read(PREFIX + "subscription", name)))
 
 
 @router.delete("/subscriptions/{name}", status_code=204)
-def delete(desk: TheDesk, name: Name) -> Response:
+def delete(context: Context, name: Name) -> Response:
     """End it with its messages; its receivers are detached."""
 
     def gone(model: AuthorizedModel) -> None:
         model.nodes.typed("subscription", name)
         model.nodes.delete(name)
 
-    desk.ask(gone)
+    context.ask(gone)
     return Response(status_code=204)
 
 
 @router.get("/nodes", response_model=page_of(Queue), tags=["nodes"])
-def every(desk: TheDesk, wanted: List, kind: Kind = None) -> Response:
+def every(context: Context, wanted: List, kind: Kind = None) -> Response:
     """Queues, topics and subscriptions in one list."""
-    return answer(nodes(desk, NODE_KINDS if kind is None else (kind,), wanted))
+    return answer(nodes(context, NODE_KINDS if kind is None else (kind,), wanted))

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from broker.http.api.context import TheDesk, Threaded, answer
+from broker.http.api.context import Context, Threaded, answer
 from broker.http.api.listing import List, others
 from broker.http.api.shapes import BindingShape, Bridge, Channel, Route, page_of
 from broker.manage.attributes import PREFIX
@@ -42,37 +42,37 @@ class NewBridge(BridgeEnds, extra="forbid"):
 
 
 @router.get("/bindings", response_model=page_of(BindingShape))
-def bindings(desk: TheDesk, wanted: List, topic: Topic = "") -> Response:
+def bindings(context: Context, wanted: List, topic: Topic = "") -> Response:
     """Which queues take what is sent to which topics."""
-    return answer(others(desk, "binding", wanted, lambda row: topic in ("", row["source"])))
+    return answer(others(context, "binding", wanted, lambda row: topic in ("", row["source"])))
 
 
 @router.post("/bindings", response_model=BindingShape, status_code=201)
-def bind(desk: TheDesk, body: Ends) -> Response:
+def bind(context: Context, body: Ends) -> Response:
     """From now on the queue takes what is sent to the topic."""
 
     def made(model: AuthorizedModel) -> dict[str, object]:
         model.nodes.bind(body.source, body.target)
         return model.queries.read(PREFIX + "binding", Binding(body.source, body.target).name)
 
-    return answer(desk.ask(made), 201)
+    return answer(context.ask(made), 201)
 
 
 @router.delete("/bindings", status_code=204)
-def unbind(desk: TheDesk, body: Ends) -> Response:
+def unbind(context: Context, body: Ends) -> Response:
     """It takes no more; what it took stays in it."""
-    desk.ask(lambda model: model.nodes.unbind(body.source, body.target))
+    context.ask(lambda model: model.nodes.unbind(body.source, body.target))
     return Response(status_code=204)
 
 
 @router.get("/bridges", response_model=page_of(Bridge))
-def bridges(desk: TheDesk, wanted: List) -> Response:
+def bridges(context: Context, wanted: List) -> Response:
     """Nodes that are copied into others."""
-    return answer(others(desk, "bridge", wanted))
+    return answer(others(context, "bridge", wanted))
 
 
 @router.post("/bridges", response_model=Bridge, status_code=201)
-def bridge(desk: TheDesk, body: NewBridge) -> Response:
+def bridge(context: Context, body: NewBridge) -> Response:
     """Copy a node into another from now on."""
     given = {"from": body.source, "to": body.to, "selector": body.selector, "durable": body.durable}
 
@@ -80,26 +80,26 @@ def bridge(desk: TheDesk, body: NewBridge) -> Response:
         name = model.bridges.create(_name(body), given)
         return model.queries.read(PREFIX + "bridge", name)
 
-    return answer(desk.ask(made), 201)
+    return answer(context.ask(made), 201)
 
 
 @router.delete("/bridges", status_code=204)
-def unbridge(desk: TheDesk, body: BridgeEnds) -> Response:
+def unbridge(context: Context, body: BridgeEnds) -> Response:
     """Take a bridge away; those of the broker's file come back when that is read again."""
-    desk.ask(lambda model: model.bridges.delete(_name(body)))
+    context.ask(lambda model: model.bridges.delete(_name(body)))
     return Response(status_code=204)
 
 
 @router.get("/routes", response_model=page_of(Route))
-def routes(desk: TheDesk, wanted: List) -> Response:
+def routes(context: Context, wanted: List) -> Response:
     """Queues and topics to and from other brokers."""
-    return answer(others(desk, "route", wanted))
+    return answer(others(context, "route", wanted))
 
 
 @router.get("/channels", response_model=page_of(Channel))
-def channels(desk: TheDesk, wanted: List) -> Response:
+def channels(context: Context, wanted: List) -> Response:
     """Topics that are sent out as datagrams."""
-    return answer(others(desk, "channel", wanted))
+    return answer(others(context, "channel", wanted))
 
 
 def _name(ends: BridgeEnds) -> str:

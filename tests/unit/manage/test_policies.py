@@ -8,7 +8,7 @@ import pytest
 
 from broker.config.policies import PolicySet
 from broker.config.policy_files import parse_policies
-from broker.config.thresholds import BrokerDefaults
+from broker.config.flow import BrokerDefaults
 from broker.errors import ConfigError, OperatorError
 from broker.manage.calls import ended
 from broker.manage.policies import Reread

@@ -6,7 +6,8 @@ import pytest
 
 from broker.errors import NotFoundError
 from broker.flow.window import Shared
-from broker.manage.why.why import Why, about, span
+from broker.manage.why.reason import span
+from broker.manage.why.why import Why, about
 from tests.unit.manage_world import FakePort, World
 
 
