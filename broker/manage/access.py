@@ -1,4 +1,4 @@
-"""Who may do what, asked in one place by whoever acts for somebody: AMQP's links, and the three faces.
+"""The rights of clients, asked in one place by all that act for somebody: AMQP's links, and the three faces.
 
 An address here is a node's name in the broker; the virtual host it belongs to is read from it. What is
 about no node is about the broker itself: `$broker`. Nodes made for a link have names nobody can foresee
@@ -67,7 +67,7 @@ class AccessControl:
             raise ForbiddenError(refusal(identity, action, address))
 
     def visible(self, identity: Identity) -> Callable[[str], bool] | None:
-        """What sorts out the addresses they may see; None where that is all."""
+        """Return what sorts out the addresses they may see; None where that is all."""
         if self.is_open or is_internal(identity):
             return None
         return lambda address: self.decide(identity, Action.MANAGE_READ, address).allowed
@@ -116,7 +116,7 @@ def is_internal(identity: Identity) -> bool:
 
 
 def refusal(identity: Identity, action: Action, address: str) -> str:
-    """What whoever may not is told."""
+    """Return the text of a refusal."""
     where = f" '{_shown(address)}'" if address else " this virtual host"
     return f"user '{_shown(identity.user)}' may not {_PHRASES.get(action, action)}{where}"
 

@@ -27,7 +27,7 @@ MOST = 100
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was looked at, and a sentence for each law that doesn't hold."""
+    """The result: how much was looked at, and a sentence for each law that doesn't hold."""
 
     nodes: int
     producers: int

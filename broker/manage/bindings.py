@@ -26,7 +26,7 @@ class Binding:
 
     @property
     def name(self) -> str:
-        """What it is found by: both ends, in which a slash is `%2F`: no other binding has this name."""
+        """Return both ends, in which a slash is `%2F`: no other binding has this name."""
         return "/".join(end.replace("%", "%25").replace("/", "%2F") for end in (self.source, self.target))
 
 

@@ -40,7 +40,7 @@ class Browsing:
         self._reader = Reader(self, None, True)
 
     def go_on(self) -> Browsed | None:
-        """What there is to see; None while some of it has to be read first.
+        """Return the messages there are to see; None while some of them have to be read first.
 
         NotFoundError where the queue is gone meanwhile, OperatorError where its disk can't be read.
         """

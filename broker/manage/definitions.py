@@ -1,4 +1,4 @@
-"""What a durable node is known by after a restart: its kind, its arguments and who asked for the kind.
+"""The definition a durable node is known by after a restart: its kind, its arguments, who asked for its kind.
 
 Settings are not kept: they follow from the arguments and from the policies as they are then, so that
 a policy changed while the broker was down holds as if it had been reloaded.

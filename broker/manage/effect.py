@@ -1,4 +1,4 @@
-"""What a change of a node's settings would do, worked out on a copy of its gate."""
+"""The effect that a change of a node's settings would have, worked out on a copy of its gate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Effect:
 
 
 def effect(node: Node, after: NodeSettings, flow_control: bool) -> Effect:
-    """What the node would be with these settings; ``flow_control`` is the broker's own switch."""
+    """Work out what the node would be with these settings; ``flow_control`` is the broker's own switch."""
     assert node.settings is not None
     old, new = asdict(node.settings), asdict(after)
     tried = _tried(node, after, flow_control)

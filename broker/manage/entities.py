@@ -157,7 +157,7 @@ def _rows(type_: str, item: object) -> Row:
 
 
 def _keys(view: object, rows: Row) -> tuple[object, ...]:
-    """What an entity answers to: its identity and its name."""
+    """The names an entity answers to: its identity and its name."""
     return rows["identity"](view, 0), rows["name"](view, 0)
 
 

@@ -1,4 +1,4 @@
-"""What is shown of routes and channels; whoever runs them fills it in."""
+"""The views of routes and channels, filled in by the package that runs them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class ProducerHolds:
 
     @property
     def rules(self) -> list[tuple[str, bool]]:
-        """What to hand to the constructor to have the same again."""
+        """Return the rules that make the same holds, given to the constructor."""
         return list(self._rules.items())
 
     @property

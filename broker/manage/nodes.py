@@ -355,7 +355,7 @@ class Nodes:
         self.change(node, node.arguments, self._settings.standing(node))
 
     def _hand_down(self, node: Node) -> None:
-        """What a topic has, those that take from it have too."""
+        """Pass a topic's settings on to those that take from it."""
         if node.is_topic:
             self.subscriptions.resettle(node.name)
         for heir in node.subscriptions:

@@ -1,4 +1,4 @@
-"""Who made which node, and how many one user may have made.
+"""The makers of nodes, and how many one user may have made.
 
 What survives a restart is counted among its maker's again: its definition says whose it is.
 """
@@ -50,7 +50,7 @@ class Ownership:
         return self._counts[user, False]
 
     def user(self, node: Node) -> str:
-        """Who made it; '' for the broker, or for nobody who is known."""
+        """Return the user who made it; '' for the broker, or for nobody who is known."""
         return self._users.get(node, "")
 
 

@@ -53,7 +53,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """What the broker's files say now; ``take_over`` is for all that isn't policies, on the loop's thread."""
+    """The broker's files as read again; ``take_over``, on the loop's thread, is for all but policies."""
 
     policies: PolicySet
     defaults: BrokerDefaults
@@ -209,7 +209,7 @@ class Policies:
     def _planned(
         self, policies: PolicySet, defaults: BrokerDefaults
     ) -> Generator[None, None, list[tuple[Node, Effective]]]:
-        """What would hold for each node there is. OperatorError, with every reason, if one can't follow."""
+        """Work out what would hold for each node. OperatorError, with every reason, if one can't follow."""
         planned: list[tuple[Node, Effective]] = []
         problems: list[str] = []
         terms = policies, defaults

@@ -1,4 +1,4 @@
-"""What is to be said of the broker's process; handed to the model, so that the model asks no clock."""
+"""The facts of the broker's process; handed to the model, so that the model asks no clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def resident_bytes() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Who the broker is. ``epoch_ns`` is the wall clock, in Unix nanoseconds, at monotonic zero.
+    """The broker's process. ``epoch_ns`` is the wall clock, in Unix nanoseconds, at monotonic zero.
 
     ``memory`` is called when somebody looks; a limit of 0 means none.
     """

@@ -1,4 +1,4 @@
-"""What nodes looked like in the last minutes, a row a second: for whoever opens a page about one of them.
+"""Nodes as they were in the last minutes, a row a second: for the page about one of them.
 
 Kept for nodes that messages come to or go from, and for those somebody asked about; a row is added only where
 something changed, and what is asked for is filled up from those. A ring takes 33 bytes a row: with 300 rows

@@ -1,4 +1,4 @@
-"""Who takes what from topics, and what of it lasts when the receiver is away.
+"""The subscriptions to topics, and which of them last while their receivers are away.
 
 A subscription is a queue of its own that belongs to the topics of its address: to one, or to all whose
 names fit a pattern, those to come included. Receivers come back to it by its key: container and link
@@ -34,7 +34,7 @@ OF_THE_BROKER = "\0"
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionKey:
-    """What a receiver asks for. ``lasts``: it is kept while nobody is there; ``durable``: over a restart too;
+    """The wish of a receiver. ``lasts``: it is kept while nobody is there; ``durable``: over a restart too;
     ``stays``: it outlives its link, if only until the session or the connection ends.
 
     ``filters`` are descriptors and texts, as in ``queues.filters``. ``user`` is whose it is alone, '' where
@@ -55,13 +55,13 @@ class SubscriptionKey:
 
     @property
     def owner(self) -> str:
-        """Whose it is, as policies know it: container and link, or the name it is shared by."""
+        """Return its owner as policies know it: container and link, or the name it is shared by."""
         name = self.link.partition(MARK)[0] if self.shared else self.link
         return name if self.shared_by_all or not self.container else f"{self.container}.{name}"
 
     @property
     def key(self) -> Key:
-        """What it is found by again."""
+        """Return the key it is found by again."""
         if not self.shared:
             return "", self.container, self.link, self.user
         kind, name = "durable" if self.lasts else "shared", self.link.partition(MARK)[0]
@@ -76,7 +76,7 @@ class SubscriptionKey:
 
     @classmethod
     def decode(cls, definition: bytes, shelf_name: str) -> tuple[SubscriptionKey, str]:
-        """What a subscription that survived was asked for, and what it is called.
+        """Return the key of a subscription that survived, and its name.
 
         OperatorError if that can't be read.
         """
@@ -281,7 +281,7 @@ class Subscriptions:
         self._aside = {key: found for key, found in self._aside.items() if found[0] != name}
 
     def resettle(self, address: str = "") -> None:
-        """What holds has changed, for all of them or for those of one address: they take it over.
+        """Put changed settings into force, for all of them or for those of one address.
 
         All changes happen in one step each, so that no gate opens and closes on the way.
         """
@@ -302,7 +302,7 @@ class Subscriptions:
             yield
 
     def wanted(self, name: str) -> SubscriptionKey | None:
-        """What the receiver of a subscription asked for; None if there is none of that name."""
+        """Return the key of a subscription by its name; None if there is none."""
         return next((each.wanted for each in self._known.values() if each.node.name == name), None)
 
     def of_the_broker(self) -> set[Node]:
@@ -310,7 +310,7 @@ class Subscriptions:
         return {known.node for known in self._known.values() if known.wanted.user == OF_THE_BROKER}
 
     def all_wanted(self, address: str = "") -> list[SubscriptionKey]:
-        """What the receivers of all of them asked for, or of those of one address."""
+        """Return the keys of all of them, or of those of one address."""
         return [known.wanted for known in self._known.values() if address in ("", known.wanted.address)]
 
     def _make(self, wanted: SubscriptionKey, key: Key, name: str, shelf: QueueLog | None) -> Subscription:

@@ -39,7 +39,7 @@ AT_ONCE = 16
 
 
 class Named(NamedTuple):
-    """Whose row it is; ``address`` is a subscription's topic."""
+    """The node of a row; ``address`` is a subscription's topic."""
 
     name: str
     kind: str
@@ -49,7 +49,7 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SurveyScope:
-    """What else than queues, topics and the broker itself is to be told of."""
+    """The things that a survey tells of beside queues, topics and the broker itself."""
 
     subscriptions: bool = False
     links: bool = False
@@ -57,7 +57,7 @@ class SurveyScope:
 
 @dataclass(slots=True)
 class Sums:
-    """What the nodes have in all; what lies at a topic lies at its subscriptions, and is counted there."""
+    """The sums over all nodes; a topic's messages lie at its subscriptions, and are counted there."""
 
     queues: int = 0
     topics: int = 0
@@ -115,7 +115,7 @@ class TlsCounted:
 
 @dataclass(frozen=True, slots=True)
 class SurveyResult:
-    """What was found; ``rows`` are of ``nodes``, value by value as in ``COLUMNS``.
+    """The result of a survey; ``rows`` are of ``nodes``, value by value as in ``COLUMNS``.
 
     Nodes of the broker's own are left out. Subscriptions and links are there if they were asked for.
     Safe to read on any thread.

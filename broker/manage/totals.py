@@ -18,7 +18,7 @@ NOTHING: Counted = (0,) * len(_NAMES)
 
 
 class Totals:
-    """What nodes that are gone had counted, on top of what the present ones count.
+    """The counts of nodes that are gone, on top of those of the present ones.
 
     A node nobody has looked at yet takes along what it counted when it vanishes, unless ``retire`` was
     told of it.
@@ -66,7 +66,7 @@ class Totals:
 
 
 class TotalsReading:
-    """What the nodes it was told of count together; ``found`` has each of them."""
+    """The sums of the nodes it was told of; ``found`` has each of them."""
 
     def __init__(self) -> None:
         self.sums: Counted = NOTHING
@@ -86,7 +86,7 @@ class TotalsReading:
 
 
 def counted(node: Node) -> Counted:
-    """What a node counts of its own: a copy in a subscription was received once, at its topic."""
+    """Return a node's own counts: a copy in a subscription was received once, at its topic."""
     counts: Counted = of_node(node)
     if not node.topics:
         return counts

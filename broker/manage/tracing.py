@@ -14,7 +14,7 @@ SECONDS, MOST_SECONDS = 60, 3600
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """What is to be traced; no ``frames`` end a trace that is under way."""
+    """The connection to trace, and for how long; 0 ``frames`` end a trace that is under way."""
 
     connection: str
     frames: int = FRAMES

@@ -1,4 +1,4 @@
-"""What can be seen of a broker: frozen values, taken in one turn and safe to read on any thread.
+"""The views of a broker: frozen values, taken in one turn and safe to read on any thread.
 
 Times are monotonic nanoseconds where the name says so and seconds elsewhere; sizes are bytes.
 ``attributes.py`` gives the names under which users meet these fields.
@@ -26,7 +26,7 @@ from broker.queues.queue import Entry
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What happened at a node since it came to be, in messages."""
+    """The events at a node since it came to be, in messages."""
 
     received: int = 0
     received_bytes: int = 0
@@ -329,7 +329,7 @@ class Browsed:
 
 
 def _in_file(entry: Entry) -> int:
-    """What of a large message is in its file, of which a look shows only what stands before the body."""
+    """The bytes of a large message in its file; a look shows only what stands before the body."""
     body = None if entry.extra is None else entry.extra.body
     return 0 if body is None else body.size
 
@@ -349,7 +349,7 @@ def browsed(entry: Entry) -> BrowsedMessage:
 
 @dataclass(frozen=True, slots=True)
 class StoreView:
-    """What is kept on disk. ``state`` is writing, full or failed, ``reason`` why it isn't writing.
+    """The store. ``state`` is writing, full or failed, ``reason`` why it isn't writing.
 
     ``held_bytes`` is what all messages in memory take, each with its place; limits of 0 are none.
     """
@@ -432,7 +432,7 @@ class Snapshot:
 
 
 class Links(Protocol):
-    """What the room that knows the wire shows of it; ``None`` asks for every node's links.
+    """The connections and links as the wire's package shows them; ``None`` asks for every node's links.
 
     ``every`` gives the views of all connections, sessions or links one by one, for whoever pauses between
     two of them. ``close`` and ``detach`` end a connection or a link of that id: false if there is none.
