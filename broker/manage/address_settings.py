@@ -10,10 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from broker.config.node import DEAD_LETTERS
-from broker.config.policies import CAPABILITY, Effective, PolicySet, Setting, tolerated
 from broker.config.flow import BrokerDefaults
-from broker.config.node import normalise
+from broker.config.node import DEAD_LETTERS, normalise
+from broker.config.policies import CAPABILITY, Effective, PolicySet, Setting, tolerated
 from broker.config.synonyms import from_arguments
 from broker.config.thresholds import bounded
 from broker.engine.engine import Engine

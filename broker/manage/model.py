@@ -7,8 +7,8 @@ credit given or taken back by a command goes out. A refused command changes noth
 
 from __future__ import annotations
 
-from broker.config.policies import PolicySet
 from broker.config.flow import BrokerDefaults
+from broker.config.policies import PolicySet
 from broker.engine.engine import Engine
 from broker.manage.access import AccessControl
 from broker.manage.address_settings import AddressSettings

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from broker.config.synonyms import ARGUMENTS
+from broker.config.patterns import is_pattern
 from broker.config.policies import CAPABILITY, Effective
-from broker.config.synonyms import from_arguments
+from broker.config.synonyms import ARGUMENTS, from_arguments
 from broker.config.thresholds import NodeSettings, resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
@@ -24,7 +24,6 @@ from broker.manage.bridges import DefinedBridges
 from broker.manage.definitions import Definition
 from broker.manage.names import check_name, is_own, is_reserved
 from broker.manage.ownership import Ownership
-from broker.config.patterns import is_pattern
 from broker.manage.subscriptions import Subscriptions
 from broker.manage.totals import Totals
 from broker.store.port import QueueLog

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, fields
 
+from broker.config.flow import BrokerDefaults
 from broker.config.policies import Effective, PolicySet
 from broker.config.policy_files import parse_policies
-from broker.config.flow import BrokerDefaults
 from broker.config.thresholds import NodeSettings
 from broker.engine.engine import Engine
 from broker.engine.node import Node

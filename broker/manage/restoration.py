@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from broker.config.node import SettingError, normalise
+from broker.config.patterns import is_pattern
 from broker.config.synonyms import from_arguments
 from broker.engine.engine import Engine
 from broker.engine.node import Node
@@ -18,7 +19,6 @@ from broker.manage.address_settings import AddressSettings
 from broker.manage.definitions import Definition
 from broker.manage.nodes import Nodes
 from broker.manage.operators import Operators
-from broker.config.patterns import is_pattern
 from broker.manage.subscriptions import SubscriptionKey
 from broker.store.port import QueueLog
 
