@@ -73,12 +73,6 @@ CLOCKS = {"time", "datetime", "socket", "select", "threading", "os", "logging", 
 BREACHES: frozenset[tuple[str, str]] = frozenset({("pyspark_sluice.jobs.flow_capacity", "cli.verbs.advise")})
 # Modules that import each other, which may only get fewer too.
 CIRCLES = {
-    frozenset(
-        {
-            *("amqp.container", "amqp.registry", "amqp.links.consumers"),
-            *("amqp.control.connection", "amqp.control.sole", "amqp.control.temporary"),
-        }
-    ),
     frozenset({"engine.scan", "engine.spool"}),
 }
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from broker.amqp.control.live import LiveConnection
 from broker.amqp.links.connection import ConsumerLink, ProducerLink, RelayLink
 from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.flow.producer_credit import ProducerCredit
 from broker.manage.views import ConnectionView, ConsumerView, ProducerView, SessionView
-
-if TYPE_CHECKING:
-    from broker.amqp.control.connection import ConnectionControl
 
 log = logging.getLogger("sluice.amqp")
 
@@ -24,7 +22,7 @@ class ConnectionRegistry:
     """Every connection that has authenticated; implements ``manage.views.Links``."""
 
     def __init__(self) -> None:
-        self.peers: set[ConnectionControl] = set()
+        self.peers: set[LiveConnection] = set()
 
     def every(self, kind: str) -> Iterator[object]:
         """The views of one kind, each made when it is asked for: connections may come and go between two."""
@@ -84,7 +82,7 @@ class ConnectionRegistry:
             if node_name is None or link.node.name == node_name
         ]
 
-    def _links(self, kind: type[Link]) -> Iterator[tuple[ConnectionControl, Link]]:
+    def _links(self, kind: type[Link]) -> Iterator[tuple[LiveConnection, Link]]:
         for peer in sorted(self.peers, key=lambda peer: peer.number):
             for link in peer.wire.links:
                 if isinstance(link, kind):
@@ -99,13 +97,13 @@ def _accounts(link: ProducerLink) -> list[tuple[Node, ProducerCredit]]:
     return [(link.node, link.account)]
 
 
-def _connection_view(peer: ConnectionControl) -> ConnectionView:
+def _connection_view(peer: LiveConnection) -> ConnectionView:
     return ConnectionView(
         id=peer.id,
         container=peer.name,
         peer=peer.address,
         opened_ns=peer.opened_ns,
-        sessions=len(peer.begun),
+        sessions=len(peer.channels()),
         links=len(peer.wire.links),
         messages_in=peer.wire.received,
         messages_out=peer.wire.sent,
@@ -115,7 +113,7 @@ def _connection_view(peer: ConnectionControl) -> ConnectionView:
     )
 
 
-def _link_views(peer: ConnectionControl) -> Iterator[object]:
+def _link_views(peer: LiveConnection) -> Iterator[object]:
     for link in list(peer.wire.links):
         if link not in peer.wire.links:
             continue  # gone since the last view, and Proton's part of it with it
@@ -125,7 +123,7 @@ def _link_views(peer: ConnectionControl) -> Iterator[object]:
             yield from [_producer_view(peer, link, *each) for each in _accounts(link)]
 
 
-def _session_views(peer: ConnectionControl) -> list[SessionView]:
+def _session_views(peer: LiveConnection) -> list[SessionView]:
     found = []
     for channel in peer.channels():
         links = [link for link in peer.wire.links if link.channel == channel]
@@ -146,7 +144,7 @@ def _session_views(peer: ConnectionControl) -> list[SessionView]:
 
 
 def _producer_view(
-    peer: ConnectionControl, link: ProducerLink, node: Node, account: ProducerCredit
+    peer: LiveConnection, link: ProducerLink, node: Node, account: ProducerCredit
 ) -> ProducerView:
     return ProducerView.of(
         account,
@@ -161,7 +159,7 @@ def _producer_view(
     )
 
 
-def _consumer_view(peer: ConnectionControl, link: ConsumerLink) -> ConsumerView:
+def _consumer_view(peer: LiveConnection, link: ConsumerLink) -> ConsumerView:
     return ConsumerView.of(
         link.window,
         id=link.id,

@@ -511,7 +511,7 @@ class Server:
         moved = self.engine.sample(now_ns)
         self.container.sample(now_ns)
         self.model.sample()
-        self.container.look_after_orphans()
+        self.container.temporary.look_after_orphans()
         self.store.maintain()
         if self.store.state == FULL:
             self.pager.give_back()

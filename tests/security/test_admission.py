@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from broker.amqp.control.connection import ConnectionControl
+from broker.amqp.control.live import LiveConnection
 from broker.amqp.loop.admission import Admission
 from broker.codec import sasl
 from broker.codec.sasl import AMQP_HEADER, SASL_HEADER
@@ -52,7 +52,7 @@ def after(there: There, authentication: Authentication) -> str:
     """What a connection is told when these settings take the place of the others; empty where it stays."""
     admission = Admission(BEFORE)
     try:
-        admission.reload(authentication, Security(), [cast("ConnectionControl", there)])
+        admission.reload(authentication, Security(), [cast("LiveConnection", there)])
     finally:
         admission.stop()
     return "".join(there.told)

@@ -40,6 +40,17 @@ def first_of(data: Data) -> object:
     return None if data.next() is None else value_of(data)
 
 
+def capabilities_of(terminus: Terminus) -> list[str]:
+    """Return the capabilities that a terminus asks for, in its order. PeerError if one can't be read."""
+    capabilities = terminus.capabilities
+    capabilities.rewind()
+    wanted: list[Any] = []
+    while capabilities.next() is not None:
+        value = value_of(capabilities)
+        wanted.extend(value if isinstance(value, list) else getattr(value, "elements", [value]))
+    return [str(each) for each in wanted]
+
+
 def copy_terminus(ours: Terminus, theirs: Terminus) -> None:
     """Make our terminus as the peer's, its fields well-formed; what can't be read is left out.
 

@@ -54,6 +54,12 @@ def answer_of(terminus: Terminus, settings: NodeSettings) -> dict[Any, Any]:
     return {symbol(name): _shown(name, settings) for name in asked}
 
 
+def tell_settings(ours: Terminus, theirs: Terminus, settings: NodeSettings | None) -> None:
+    """Say in our terminus which of the settings that theirs asks for hold at the node."""
+    if settings is not None:
+        tell(ours, answer_of(theirs, settings))
+
+
 def tell(terminus: Terminus, properties: Mapping[Any, Any]) -> None:
     """Say it in our terminus, beside what is said there of a dynamic node."""
     if properties:

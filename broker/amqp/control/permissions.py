@@ -46,6 +46,10 @@ class LinkPermissions:
             return ""
         return refusal(self.identity, Action.CONNECT, "")
 
+    def allows(self, action: Action, name: str) -> bool:
+        """Whether they may."""
+        return self._authority.allows(self.identity, action, name)
+
     def require(self, action: Action, name: str) -> None:
         """PeerError if they may not; it doesn't say whether there is a node of that name."""
         if not self._authority.allows(self.identity, action, name):

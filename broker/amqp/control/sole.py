@@ -8,14 +8,12 @@ same container-id is refused, or closes the first if it asks for that. Qpid JMS 
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from proton import Condition, Connection, symbol
 
 from broker.amqp.control.decoding import UNREADABLE
-
-if TYPE_CHECKING:
-    from broker.amqp.control.connection import ConnectionControl
+from broker.amqp.control.live import LiveConnection
 
 CAPABILITY = "sole-connection-for-container"
 POLICY = "sole-connection-enforcement-policy"
@@ -29,20 +27,20 @@ class SoleConnections:
     """Which connection has which container-id to itself, by user and container-id."""
 
     def __init__(self) -> None:
-        self._holders: dict[tuple[str, str], ConnectionControl] = {}
+        self._holders: dict[tuple[str, str], LiveConnection] = {}
 
-    def holder(self, peer: ConnectionControl) -> ConnectionControl | None:
-        """The other connection that has this one's container-id to itself, if its client is still there."""
+    def holder(self, peer: LiveConnection) -> LiveConnection | None:
+        """Return the other connection that has this one's container-id to itself, if its client is there."""
         holder = self._holders.get((peer.user, peer.name))
         return None if holder is None or holder is peer or _has_hung_up(holder) else holder
 
-    def claim(self, peer: ConnectionControl) -> None:
-        """This connection has its container-id to itself from now on; '' names nobody."""
+    def claim(self, peer: LiveConnection) -> None:
+        """Give this connection its container-id to itself from now on; '' names nobody."""
         if peer.name:
             self._holders[peer.user, peer.name] = peer
 
-    def leave(self, peer: ConnectionControl) -> None:
-        """This connection is over."""
+    def leave(self, peer: LiveConnection) -> None:
+        """Let go of what a connection that is over had to itself."""
         if self._holders.get((peer.user, peer.name)) is peer:
             del self._holders[peer.user, peer.name]
 
@@ -65,18 +63,18 @@ def closes_existing(connection: Connection) -> bool:
 
 
 def refusal(container: str) -> Condition:
-    """The error of a connection whose container-id another has to itself."""
+    """Return the error of a connection whose container-id another has to itself."""
     text = f"container-id '{container}' is in use by a connection that is to be its only one"
     return Condition("amqp:invalid-field", text, {symbol("invalid-field"): symbol("container-id")})
 
 
 def closing(container: str) -> Condition:
-    """The error of a connection that another of its container-id has closed."""
+    """Return the error of a connection that another of its container-id has closed."""
     text = f"another connection of container-id '{container}' asked to be the only one"
     return Condition("amqp:resource-locked", text, {symbol("sole-connection-enforcement"): True})
 
 
-def _has_hung_up(peer: ConnectionControl) -> bool:
+def _has_hung_up(peer: LiveConnection) -> bool:
     poll = select.poll()
     poll.register(peer.wire.fd, select.POLLRDHUP)
     return any(state & (HUNG_UP | select.POLLNVAL) for _, state in poll.poll(0))

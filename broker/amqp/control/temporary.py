@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Container as Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
+from broker.amqp.control.client import LinkKey
+from broker.amqp.control.lifetimes import (
+    ON_NO_LINKS,
+    ON_NO_LINKS_OR_MESSAGES,
+    ON_NO_MESSAGES,
+    Kept,
+)
+from broker.config.thresholds import BrokerDefaults, from_arguments, resolve
 from broker.engine.node import Node
+from broker.manage.access import TEMPORARY
+from broker.manage.model import NOTHING, Model
 
-if TYPE_CHECKING:
-    from broker.amqp.control.connection import ConnectionControl
-    from broker.amqp.control.lifetimes import Kept
-
-# User, container-id (or the connection, where it gave none), link name, and whether the peer sends.
-Key = tuple[str, str, str, bool]
+# What the name of a node that is made for a link is drawn from.
+NAME_BYTES = 18
 
 
 @dataclass(slots=True, eq=False)
@@ -21,26 +27,46 @@ class TemporaryNode:
     """One of them. ``kept`` is its end, None for a node that only answers management requests."""
 
     node: Node
-    peer: ConnectionControl
+    peer: object
     kept: Kept | None = None
-    key: Key | None = None
+    key: LinkKey | None = None
 
 
 class TemporaryNodes:
-    """All of them, until they are deleted. ``peers`` are the connections that are alive."""
+    """All nodes made for links, until they are deleted; ``peers`` are the connections that are alive.
 
-    def __init__(self, peers: Collection[ConnectionControl]) -> None:
+    ``orphans`` are those whose link is gone and whose lifetime policy, their value, lets them stay for now.
+    """
+
+    def __init__(self, model: Model, defaults: BrokerDefaults, peers: Collection[object]) -> None:
+        self._model = model
+        self._defaults = defaults
         self._peers = peers
+        self.orphans: dict[Node, int] = {}
         self._made: dict[Node, TemporaryNode] = {}
         self._kept: dict[Kept, TemporaryNode] = {}
-        self._detached: dict[Key, TemporaryNode] = {}
+        self._detached: dict[LinkKey, TemporaryNode] = {}
 
-    def add(self, node: Node, peer: ConnectionControl) -> None:
-        """A node was made for a link of this connection."""
+    def make(
+        self, peer: object, kind: str = "queue", *, user: str = "", asked: Mapping[str, object] = NOTHING
+    ) -> Node:
+        """Make a node for a link of this connection; its lifetime policy says when it goes.
+
+        Its name can't be guessed: a sender has to be told it. SettingError where what is ``asked`` for
+        contradicts itself, LimitError where the user has made too many.
+        """
+        self._model.ownership.check(user, for_a_link=True)
+        arguments = from_arguments(asked)
+        settings = replace(resolve(arguments, self._defaults), kind=kind, durable=False)
+        name = f"{TEMPORARY}/{secrets.token_urlsafe(NAME_BYTES)}"
+        node = self._model.engine.create(name, settings)
+        node.arguments = arguments
+        self._model.ownership.made(node, user)
         self._made[node] = TemporaryNode(node, peer)
+        return node
 
     def keep(self, node: Node, kept: Kept) -> None:
-        """It outlives its link until ``kept``, in place of any before, is over."""
+        """Let a node outlive its link until ``kept``, in place of any before, is over."""
         made = self._made[node]
         if made.kept is not None:
             del self._kept[made.kept]
@@ -48,26 +74,27 @@ class TemporaryNodes:
         self._kept[kept] = made
 
     def replace(self, kept: Kept, other: Kept) -> None:
-        """More goes with the node: ``other`` is the end of both."""
+        """Take ``other``, the end of a node and of more, in place of the node's own."""
         made = self._kept.get(kept)
         if made is not None:
             self.keep(made.node, other)
 
-    def is_anothers(self, node: Node, peer: ConnectionControl) -> bool:
+    def is_anothers(self, node: Node, peer: object) -> bool:
         """Whether another connection, which is alive, had it made."""
         made = self._made.get(node)
         return made is not None and made.peer is not peer and made.peer in self._peers
 
-    def detached(self, kept: Kept, key: Key) -> None:
-        """The link that a node was made for, if one was, is detached and may come back."""
+    def detached(self, kept: Kept, key: LinkKey) -> None:
+        """Note that the link a node was made for, if one was, is detached and may come back."""
         made = self._kept.get(kept)
         if made is not None:
             made.key = key
             self._detached[key] = made
 
-    def come_back(self, key: Key, peer: ConnectionControl) -> tuple[Node, Kept] | None:
-        """The node of a link that is attached again, and what was to end it; it is this connection's now.
-        None if there is none.
+    def come_back(self, key: LinkKey, peer: object) -> tuple[Node, Kept] | None:
+        """Return the node of a link that is attached again, and what was to end it; None if there is none.
+
+        The node is this connection's from then on.
         """
         made = self._detached.get(key)
         if made is None or made.kept is None or made.kept.is_ended or self.is_anothers(made.node, peer):
@@ -77,10 +104,43 @@ class TemporaryNodes:
         made.peer = peer
         return made.node, made.kept
 
+    # --- their end
+
+    def abandon(self, node: Node, policy: int) -> None:
+        """Delete a node whose link is gone, as soon as its lifetime policy allows it."""
+        self.orphans[node] = policy
+        self.look_after_orphans()
+
+    def look_after_orphans(self) -> None:
+        """Delete those whose policy allows it now; called when a link goes, and once a second."""
+        for node, policy in list(self.orphans.items()):
+            if node.deleted:
+                del self.orphans[node]
+            elif _may_go(node, policy):
+                del self.orphans[node]
+                self.delete(node)
+
+    def delete(self, node: Node) -> None:
+        """Delete a node with its links, unless it is gone already."""
+        if node.name in self._model.engine.nodes:
+            self._model.delete(node.name, anyway=True)
+
     def gone(self, node: Node) -> None:
-        """It was deleted, if it is one of these."""
+        """Forget a node that was deleted, if it is one of these."""
         made = self._made.pop(node, None)
         if made is not None and made.kept is not None:
             del self._kept[made.kept]
         if made is not None and made.key is not None and self._detached.get(made.key) is made:
             del self._detached[made.key]
+
+
+def _may_go(node: Node, policy: int) -> bool:
+    """Whether a node whose link is gone goes too, by its lifetime policy (AMQP 1.0 §3.5.10)."""
+    links = len(node.consumers) + len(node.browsers) + len(node.subscriptions) + len(node.ledger.accounts)
+    if policy == ON_NO_LINKS:
+        return links == 0
+    if policy == ON_NO_MESSAGES:
+        return node.gate.depth_msgs == 0
+    if policy == ON_NO_LINKS_OR_MESSAGES:
+        return links == 0 and node.gate.depth_msgs == 0
+    return True

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from broker.amqp.control.live import LiveConnection
 from broker.amqp.links.connection import ConsumerLink
 from broker.config.node import NodeSettings
 from broker.engine.engine import SECOND_NS, Engine
 from broker.flow.adaptive import SIZED
 from broker.flow.slow import SlowWatch
 from broker.flow.window import Window
-
-if TYPE_CHECKING:
-    from broker.amqp.control.connection import ConnectionControl
 
 
 def wanted(window: Window) -> int:
@@ -49,7 +46,7 @@ class Sampler:
         self.engine = engine
         self.sampled_ns = 0
 
-    def sample(self, peers: Iterable[ConnectionControl], now_ns: int) -> None:
+    def sample(self, peers: Iterable[LiveConnection], now_ns: int) -> None:
         """Now is that second."""
         seconds = (now_ns - self.sampled_ns) / SECOND_NS if self.sampled_ns else 1.0
         self.sampled_ns = now_ns
@@ -57,7 +54,7 @@ class Sampler:
             for link in peer.wire.sample(now_ns, max(seconds, 0.001)):
                 self._changed(peer, link)
 
-    def _changed(self, peer: ConnectionControl, link: ConsumerLink) -> None:
+    def _changed(self, peer: LiveConnection, link: ConsumerLink) -> None:
         node, watch = link.node, link.watch
         settings = node.settings
         if watch is None or settings is None:

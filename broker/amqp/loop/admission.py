@@ -21,7 +21,7 @@ from broker.security.throttle import Attempts, key_of
 from broker.security.worker import Worker
 
 if TYPE_CHECKING:
-    from broker.amqp.control.connection import ConnectionControl
+    from broker.amqp.control.live import LiveConnection
     from broker.security.tokens import TokenRules
 
 SUCCESS, FAILURE = "success", "failure"
@@ -120,7 +120,7 @@ class Admission:
         self.totals[mechanism, SUCCESS] += 1
 
     def reload(
-        self, authentication: Authentication, security: Security, peers: Iterable[ConnectionControl]
+        self, authentication: Authentication, security: Security, peers: Iterable[LiveConnection]
     ) -> None:
         """Other rules and users hold from now on. Who is there keeps its place with its new groups; who is
         no user any more, or came in by what lets nobody in there any more, has to go.

@@ -32,6 +32,12 @@ LIMITS = (
     *("max_selector_length", "max_unsettled", "max_request_size", "max_waiting_requests"),
 )
 
+# Conditions that say which limit was reached.
+LIMIT_OF = {
+    "amqp:link:message-size-exceeded": "max_message_size",
+    "amqp:connection:framing-error": "max_frame_size",
+}
+
 
 class OverLimitError(PeerError):
     """The peer asked for more than a limit allows; ``limit`` is the setting's name."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import select
 import socket
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -108,8 +106,6 @@ class Reactor:
         self.container = container
         self.admission = admission or Admission(Authentication())
         self.engine = container.engine
-        container.at = self.at
-        container.post = self.post
         self.epoll = select.epoll()
         self.guests: dict[int, ClientSocket] = {}
         self.listeners: dict[int, ListeningSocket] = {}
@@ -123,9 +119,8 @@ class Reactor:
         self._hungry: dict[ClientSocket, None] = {}
         self.longest_turn_ns = 0
         self.timers = container.timers
-        self._inbox: deque[Callable[[], None]] = deque()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.epoll.register(self._bell, select.EPOLLIN)
+        self._inbox = container.inbox
+        self.epoll.register(self._inbox.bell, select.EPOLLIN)
         storing = self.engine.storing
         self._store_bell = -1 if storing is None else storing.store.bell
         if self._store_bell >= 0:
@@ -136,10 +131,7 @@ class Reactor:
 
     def post(self, function: Callable[[], None]) -> None:
         """Run a function on the reactor's thread, soon; its exceptions are logged. After the end it isn't."""
-        if self._bell < 0:
-            return
-        self._inbox.append(function)
-        os.eventfd_write(self._bell, 1)
+        self._inbox.post(function)
 
     # --- setting up and running
 
@@ -220,14 +212,14 @@ class Reactor:
             # Dispatched while it is in the processor's cache (bench: 4+4).
             if self.engine.turn.dirty or self.container.turns:
                 self._end_turn()
-        if self._inbox:
-            self._run_inbox()
+        if self._inbox.waiting:
+            self._inbox.run()
         if self.timers.first_ns <= now_ns:
             self.timers.run(now_ns)
         # What came in is written while it is dispatched; what that settled is the next group.
         self.engine.seal()
         self._finish_turn()
-        if self.lane.waiting or self.container.requests or self.container.parting:
+        if self.lane.waiting or self.container.requests.waiting or self.container.parting:
             self._serve_lane(not ready)
         self.engine.seal()
         taken_ns = time.monotonic_ns() - now_ns
@@ -245,7 +237,7 @@ class Reactor:
         container = self.container
         if self.engine.turn.dirty or container.to_flush or container.turns or self._hungry:
             return 0.0
-        if self.lane.waiting or container.requests or container.parting:
+        if self.lane.waiting or container.requests.waiting or container.parting:
             now_ns = time.monotonic_ns()
             # A moment for whoever moves messages, whose next may be on its way.
             return 0.0 if self.lane.is_quiet(now_ns) or self.lane.may_serve(now_ns) else 0.001
@@ -284,8 +276,8 @@ class Reactor:
                 self.lane.charge(time.monotonic_ns() - began_ns)
             else:
                 self._defer(fd)
-        elif fd == self._bell:
-            os.eventfd_read(self._bell)
+        elif fd == self._inbox.bell:
+            self._inbox.silence()
         elif fd == self._store_bell:
             self.engine.attend_store()
 
@@ -377,7 +369,7 @@ class Reactor:
             function
             for function, waits in (
                 (self._serve_next, self.lane.waiting),
-                (self._answer_request, self.container.requests),
+                (self._answer_request, self.container.requests.waiting),
                 (self._part_some, self.container.parting),
             )
             if waits
@@ -399,7 +391,7 @@ class Reactor:
     def _part_some(self) -> None:
         self.lane.served_total += 1
         try:
-            self.container.part()
+            self.container.shut_more()
         except Exception:
             log.exception("a connection's links could not be shut in order")
             self.container.parting.popitem()
@@ -407,7 +399,7 @@ class Reactor:
     def _answer_request(self) -> None:
         self.lane.served_total += 1
         try:
-            self.container.answer_request()
+            self.container.requests.answer_oldest()
         except Exception:
             log.exception("a management request failed")
 
@@ -455,10 +447,32 @@ class Reactor:
         try:
             self.engine.end_turn()
             if self.container.turns:
-                self.container.take_turns()
+                self._take_turns()
         except Exception:
             log.exception("a turn failed; the broker goes on with the next")
             self.engine.recover()
+
+    def _take_turns(self) -> None:
+        """Deal out what came free of connections' windows; it is dispatched."""
+        turns = self.container.turns
+        for _ in range(ROUNDS):
+            wires = turns[:]
+            turns.clear()
+            for wire in wires:
+                wire.turning = False
+                self._take_turns_of(wire)
+
+    def _take_turns_of(self, wire: Wire) -> None:
+        shared = wire.shared
+        idle = 0
+        # A link that took nothing of its share has had its turn: when all have, none can take more.
+        while shared is not None and shared.due() and idle <= len(wire.links):
+            before = shared.unsettled
+            wire.turning = True
+            wire.take_turns()
+            self.engine.end_turn()
+            wire.turning = False
+            idle = 0 if shared.unsettled > before else idle + 1
 
     def _answer(self) -> None:
         """Drains whose messages are not all written yet are asked again in the next turn."""
@@ -505,14 +519,6 @@ class Reactor:
             self._close(guest)
 
         self._at(guest.taken_ns + most_ns, guest, "send", look)
-
-    def _run_inbox(self) -> None:
-        for _ in range(len(self._inbox)):
-            function = self._inbox.popleft()
-            try:
-                function()
-            except Exception:
-                log.exception("a posted task failed")
 
     # --- connections
 
@@ -687,11 +693,10 @@ class Reactor:
             self._linger(guest)
             return
         tls = None if guest.greeting is None else guest.greeting.stream
-        peer = ConnectionControl(self.container, guest.fd, guest.address, identity, tls)
-        peer.door = handshake.door
+        door, opened = handshake.door, lambda: self._opened(guest)
+        peer = ConnectionControl(self.container, guest.fd, guest.address, identity, door, opened, tls)
         if handshake.seconds:
             guest.until_ns = time.monotonic_ns() + int(handshake.seconds * 1e9)
-        peer.on_open = lambda: self._opened(guest)
         guest.peer = peer
         guest.handshake = None
         self.container.peers.add(peer)
@@ -822,5 +827,4 @@ class Reactor:
         while self.container.parting:
             self._part_some()
         self.epoll.close()
-        bell, self._bell = self._bell, -1
-        os.close(bell)
+        self._inbox.close()

@@ -14,8 +14,8 @@ from broker.amqp.container import Container
 from broker.amqp.loop.reactor import Reactor
 from broker.amqp.registry import ConnectionRegistry
 from broker.config.broker import load_settings
-from broker.config.flow import BrokerDefaults
 from broker.config.policy_files import parse_policies
+from broker.config.thresholds import BrokerDefaults
 from broker.engine.engine import Engine
 from broker.manage.model import Model
 from broker.manage.process import Process
@@ -111,12 +111,14 @@ def _heard(sock: socket.socket) -> bytes:
 
 def _nothing_left(world: World) -> None:
     container = world.container
-    expect(not container.peers and not container.names, "a peer or a name is left")
+    expect(not container.peers and not container.lasting, "a peer or a name is left")
     found = world.model.diagnostics.audit()
     expect(not found.breaches, "the books don't agree:", found.breaches)
     for node in world.engine.every_node():
         expect(
-            not node.name.startswith("$temporary") or node in container.orphans, "made for a link:", node.name
+            not node.name.startswith("$temporary") or node in container.temporary.orphans,
+            "made for a link:",
+            node.name,
         )
         links = len(node.consumers) + len(node.browsers)
         expect(links == 0, "a link is left at", node.name)

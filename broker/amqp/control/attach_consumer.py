@@ -1,0 +1,301 @@
+"""Attaching of links on which a client receives: from a queue, a subscription or a node made for the link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from proton import Endpoint, Link, Terminus
+
+from broker.amqp.control.addresses import GLOBAL, SHARED, as_topic
+from broker.amqp.control.attached import AttachedLinks
+from broker.amqp.control.client import ClientDetails
+from broker.amqp.control.decoding import capabilities_of, copy_terminus, offer
+from broker.amqp.control.handles import handle_of
+from broker.amqp.control.lifetimes import CLOSED, DETACHED, Kept, lifetime_of, tell_lifetime
+from broker.amqp.control.names import AddressResolver
+from broker.amqp.control.node_properties import tell_settings
+from broker.amqp.control.permissions import LinkPermissions
+from broker.amqp.control.temporary import TemporaryNodes
+from broker.amqp.control.termini import KeptTermini
+from broker.amqp.links.connection import ConnectionIO as Wire
+from broker.amqp.links.connection import ConsumerLink
+from broker.amqp.links.consumers import fit
+from broker.amqp.links.filters import Filters, without_no_local
+from broker.amqp.links.filters import read as read_filters
+from broker.amqp.loop.client_quotas import OverLimitError
+from broker.amqp.management import ADDRESS as MANAGEMENT
+from broker.engine.engine import Engine
+from broker.engine.node import Node
+from broker.errors import ConflictError, LimitError, OperatorError, PeerError
+from broker.flow.window import Window
+from broker.manage.names import is_own
+from broker.manage.subscriptions import Subscription, SubscriptionKey, Subscriptions, is_pattern
+from broker.queues.filters import compiled
+from broker.queues.queue import Reader
+from broker.security.acl import Action
+
+
+class ConsumerAttach:
+    """Attaches the links on which one client receives.
+
+    ``replies`` are the nodes of its receivers on the management node, by its own names for them.
+    """
+
+    __slots__ = (
+        *("_client", "_engine", "_links", "_max_message_size", "_names", "_permissions", "_replies"),
+        *("_subscriptions", "_temporary", "_termini", "_wire"),
+    )
+
+    def __init__(
+        self,
+        wire: Wire,
+        client: ClientDetails,
+        links: AttachedLinks,
+        names: AddressResolver,
+        permissions: LinkPermissions,
+        termini: KeptTermini,
+        temporary: TemporaryNodes,
+        subscriptions: Subscriptions,
+        engine: Engine,
+        max_message_size: int,
+        replies: dict[str, Node],
+    ) -> None:
+        self._wire = wire
+        self._client = client
+        self._links = links
+        self._names = names
+        self._permissions = permissions
+        self._termini = termini
+        self._temporary = temporary
+        self._subscriptions = subscriptions
+        self._engine = engine
+        self._max_message_size = max_message_size
+        self._replies = replies
+
+    def attach(self, link: Link) -> None:
+        """Attach a link and answer it. PeerError says why it can't be."""
+        source = link.remote_source
+        if source.address == MANAGEMENT:
+            self._attach_for_replies(link)
+        elif source.type == Terminus.UNSPECIFIED:
+            self._come_back(link)
+        elif not source.address and not source.dynamic:
+            raise PeerError("amqp:invalid-field", "a source needs an address, or dynamic")
+        else:
+            self._attach_to_source(link, source)
+
+    # --- the management node
+
+    def _attach_for_replies(self, link: Link) -> None:
+        node = self._names.node_for_replies()
+        reply_to = link.remote_target.address or ""
+        self._keep(link, Kept(DETACHED, 0, partial(self._forget_replies, reply_to, node)))
+        if reply_to:
+            self._replies[reply_to] = node
+        self._open(link, node, MANAGEMENT, Filters())
+
+    def _forget_replies(self, reply_to: str, node: Node) -> None:
+        if self._replies.get(reply_to) is node:
+            del self._replies[reply_to]
+        self._temporary.delete(node)
+
+    # --- queues, and topics by their address
+
+    def _attach_to_source(self, link: Link, source: Terminus) -> None:
+        filters = read_filters(source.filter)
+        name = self._names.name_of(source.address or "")
+        if not source.dynamic and is_pattern(name):
+            self._names.check_host(name)
+            self._permissions.require(Action.RECEIVE, name)
+            self._subscribe(link, name, filters)
+            return
+        copies = source.distribution_mode == Terminus.DIST_MODE_COPY
+        reading, place = self._permissions.reading(name, copies)
+        if source.dynamic:
+            node = self._names.dynamic_node(link, source)
+        else:
+            node = self._names.node_of(source, reading)
+        self._names.check_receives(node)
+        if node.is_topic:
+            if copies and not is_own(name):  # a subscription is no queue to look into
+                self._permissions.require(Action.RECEIVE, name)
+            self._subscribe(link, node.name, filters)
+            return
+        if node.exclusive and any(isinstance(each, ConsumerLink) for each in node.consumers):
+            raise PeerError("amqp:resource-locked", f"'{node.name}' is exclusive and has a consumer")
+        if filters.no_local:
+            # Nobody knows any more who sent what is in a queue.
+            filters = without_no_local(filters)
+        # As the peer wrote it: some clients compare.
+        self._open(link, node, node.name if source.dynamic else source.address or "", filters)
+        if not source.dynamic:
+            self._permissions.hold(handle_of(link), reading, place)
+
+    # --- subscriptions
+
+    def _subscribe(self, link: Link, address: str, filters: Filters) -> None:
+        """Attach to a subscription: one the receiver comes back to, one that others share, or a new one."""
+        source = link.remote_source
+        wanted = self._wanted(link, address, filters)
+        try:
+            subscription = self._subscriptions.join(wanted, self._may_end)
+        except ConflictError as fault:
+            raise PeerError("amqp:resource-locked", str(fault)) from fault
+        except LimitError as fault:
+            raise OverLimitError("max_nodes_per_user", str(fault)) from fault
+        except OperatorError as fault:
+            raise PeerError("amqp:invalid-field", str(fault)) from fault
+        self._receive_from(link, subscription, Kept.of(source, self._end_of(subscription)), filters)
+
+    def _wanted(self, link: Link, address: str, filters: Filters) -> SubscriptionKey:
+        source = link.remote_source
+        capabilities = capabilities_of(source)
+        never = source.expiry_policy == Terminus.EXPIRE_NEVER
+        return SubscriptionKey(
+            address=address,
+            container=self._client.name,
+            link=link.name,
+            filters=filters.texts,
+            no_local=filters.no_local,
+            shared=SHARED in capabilities,
+            shared_by_all=GLOBAL in capabilities,
+            lasts=never or source.durability != Terminus.NONDURABLE or source.timeout > 0,
+            durable=never and source.durability != Terminus.NONDURABLE,
+            user=self._permissions.subscriber,
+            stays=source.expiry_policy != Terminus.EXPIRE_WITH_LINK,
+        )
+
+    def _come_back(self, link: Link) -> None:
+        """Attach to the subscription known by this link's name: JMS gives no source when it unsubscribes."""
+        subscription = self._subscriptions.find(self._client.name, link.name, self._permissions.subscriber)
+        if subscription is None or self._names.is_elsewhere(subscription.wanted.address):
+            raise PeerError("amqp:not-found", f"no subscription is known by '{link.name}'")
+        self._permissions.require(*self._permissions.reading(subscription.wanted.address, False))
+        if subscription.receivers:
+            raise PeerError("amqp:resource-locked", f"'{subscription.node.name}' has a receiver")
+        subscription.enter()
+        kept = Kept(CLOSED, 0, self._end_of(subscription))
+        self._receive_from(link, subscription, kept, Filters())
+        if subscription.wanted.durable:
+            link.source.durability = Terminus.DELIVERIES
+        link.source.expiry_policy = Terminus.EXPIRE_NEVER
+
+    def _receive_from(self, link: Link, subscription: Subscription, kept: Kept, filters: Filters) -> None:
+        handle = handle_of(link)
+        of_topic = self._termini.kept_of(handle)
+        if of_topic is not None:
+            # The topic was made for this link too, and goes when its subscription does.
+            kept = kept.followed_by(of_topic)
+            self._temporary.replace(of_topic, kept)
+        self._keep(link, kept)
+        self._termini.join(handle, subscription)
+        node = subscription.node
+        if subscription.wanted.no_local:
+            node.not_from = self._wire.owner
+        given = link.remote_source
+        is_named = given.address and not given.dynamic
+        address = given.address if is_named else self._names.shown(node.address)
+        self._open(link, node, address or "", filters, on_topic=True)
+        self._permissions.hold(handle, *self._permissions.reading(node.address, False))
+
+    def _may_end(self, wanted: SubscriptionKey) -> bool:
+        """Whether a subscription may give way to this user's of the same name.
+
+        The user's own may, and one from which the user could take all messages as well.
+        """
+        if self._names.is_elsewhere(wanted.address):
+            return False
+        is_own_user = wanted.user == self._permissions.subscriber
+        return is_own_user or self._permissions.allows(*self._permissions.reading(wanted.address, False))
+
+    def _end_of(self, subscription: Subscription) -> Callable[[], None]:
+        """Return a function that ends a subscription when its time is over.
+
+        A timer may hold it for years: it knows nothing of this connection.
+        """
+        subscriptions = self._subscriptions
+
+        def end() -> None:
+            if subscription.receivers == 0:
+                subscriptions.remove(subscription)
+
+        return end
+
+    def _keep(self, link: Link, kept: Kept) -> None:
+        self._termini.keep(handle_of(link), link.session.sluice_channel, kept)
+
+    # --- the link itself
+
+    def _open(
+        self, link: Link, node: Node, address: str, filters: Filters, *, on_topic: bool = False
+    ) -> None:
+        """Begin to send from a node, or its subscription, that the client calls by this address."""
+        source = link.remote_source
+        browses = source.distribution_mode == Terminus.DIST_MODE_COPY and not on_topic
+        # A subscription has its filter already; the messages in it fit.
+        wanted = None if on_topic else compiled(filters.texts)
+        consumer = self._consumer(link, node)
+        if browses or wanted is not None:
+            consumer.reader = Reader(consumer, wanted, browses)
+        self._describe(link, node, address, filters, on_topic)
+        self._answer(link, consumer, on_topic)
+        consumer.shares = consumer.window.shared is not None
+        if browses:
+            consumer.browses = True
+            self._engine.add_browser(node, consumer)
+        else:
+            self._engine.add_consumer(node, consumer)
+
+    def _consumer(self, link: Link, node: Node) -> ConsumerLink:
+        handle = handle_of(link)
+        presettled = link.remote_snd_settle_mode == Link.SND_SETTLED
+        window = Window(0, 50, self._wire.shared)
+        channel = link.session.sluice_channel
+        consumer = ConsumerLink(
+            self._wire, handle, self._engine, node, window, link.name, presettled, channel
+        )
+        if node.settings is not None:
+            fit(consumer, node.settings, self._engine.now_ns)
+        consumer.origin = self._wire.owner
+        self._links.by_handle[handle] = consumer
+        return consumer
+
+    def _describe(self, link: Link, node: Node, address: str, filters: Filters, on_topic: bool) -> None:
+        """Fill in our side of the link: what holds of all that the client has asked for."""
+        source = link.remote_source
+        copy_terminus(link.source, source)
+        link.source.type = Terminus.SOURCE
+        link.source.address = address
+        link.source.dynamic = source.dynamic
+        if on_topic:
+            offer(link.source, as_topic(capabilities_of(source)))
+        if source.dynamic:
+            tell_lifetime(link.source, lifetime_of(source))
+        tell_settings(link.source, source, node.settings)
+        link.source.filter.clear()
+        if filters.applied:
+            link.source.filter.put_object(filters.applied)
+        copy_terminus(link.target, link.remote_target)
+        link.snd_settle_mode = link.remote_snd_settle_mode
+        link.rcv_settle_mode = link.remote_rcv_settle_mode
+        link.max_message_size = self._max_message_size
+
+    def _answer(self, link: Link, consumer: ConsumerLink, on_topic: bool) -> None:
+        """Answer an attach, of a durable subscription once that is on disk.
+
+        A client that was told of its subscription has it, whatever happens to the broker then.
+        """
+        storing = self._engine.storing
+        if storing is None or not on_topic or consumer.node.shelf is None:
+            link.open()
+            return
+        handle = consumer.handle()
+
+        def known() -> None:
+            attached = self._links.by_handle.get(handle) is consumer
+            if attached and link.state & Endpoint.LOCAL_UNINIT:
+                link.open()
+                self._wire.mark()
+
+        storing.known(consumer.node, known)
