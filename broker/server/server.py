@@ -458,7 +458,7 @@ class Server:
 
     def _leave(self, deadline_ns: int) -> None:
         """Peers have the time of a round trip or two to answer our close."""
-        if self.reactor.guests and time.monotonic_ns() < deadline_ns:
+        if self.reactor.clients and time.monotonic_ns() < deadline_ns:
             self.reactor.at(time.monotonic_ns() + SECOND_NS // 50, lambda _: self._leave(deadline_ns))
             return
         self.reactor.stop()
@@ -515,7 +515,7 @@ class Server:
         self.store.maintain()
         if self.store.state == FULL:
             self.pager.give_back()
-        left = self.reactor.accepted_total - len(self.reactor.guests)
+        left = self.reactor.accepted_total - len(self.reactor.clients)
         left, self._left = left - self._left, left
         # What connections that left held is given back behind the last of them.
         self.heap.look(moved < QUIET and left < QUIET)

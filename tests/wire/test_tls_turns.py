@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.amqp.loop.reactor import ClientSocket
+from broker.amqp.loop.sockets import ClientSocket
 from broker.config.tls import Tls
 from broker.security.exchange import ListenerTrust
 from broker.security.tls import ServerTls
@@ -77,7 +77,7 @@ class Secured:
     @property
     def guest(self) -> ClientSocket:
         """The client as the loop knows it."""
-        [found] = self.world.reactor.guests.values()
+        [found] = self.world.reactor.clients.values()
         return found
 
     @property
@@ -156,7 +156,7 @@ def test_dust_is_paid_for(secured: Secured) -> None:
         secured.peer.tls.write(bytes((byte,)))
     secured.peer.flush()
     secured.world.reactor.turn()
-    assert secured.guest.debt.units >= len(dust)
+    assert secured.guest.cost.units >= len(dust)
 
 
 def test_dust_is_read_to_its_end_and_the_rest_arrives(secured: Secured) -> None:

@@ -60,7 +60,7 @@ class World:
             self.reactor.turn()
 
     def close(self) -> None:
-        self.reactor._close_all()
+        self.reactor.close()
 
 
 def check(data: bytes) -> None:
@@ -68,7 +68,7 @@ def check(data: bytes) -> None:
     try:
         with without_errors():
             said = _conversation(world, data)
-        expect(not world.reactor.guests, "a connection is left")
+        expect(not world.reactor.clients, "a connection is left")
         _nothing_left(world)
     finally:
         world.close()
@@ -91,7 +91,7 @@ def _conversation(world: World, data: bytes) -> bytes:
         world.turn(2)
         said += _heard(mine)
     for _ in range(20):
-        if not world.reactor.guests:
+        if not world.reactor.clients:
             break
         world.turn()
     return said
