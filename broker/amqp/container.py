@@ -76,8 +76,8 @@ class Container:
         self.lasting: dict[LinkKey, tuple[AttachedLinks, ProducerLink | ConsumerLink]] = {}
         self._sampler = Sampler(engine)
         self._numbers = itertools.count(1)
-        model.on_delete = self.detach_all
-        model.on_change = self.rewindow
+        model.nodes.on_delete = self.detach_all
+        model.nodes.on_change = self.rewindow
         model.tracing.begin = self.trace
 
     def next_number(self) -> int:

@@ -12,7 +12,7 @@ from broker.amqp.loop.client_quotas import Quotas
 from broker.amqp.loop.control_quota import ControlQuota
 from broker.amqp.loop.later import LongAnswers, Post
 from broker.amqp.management import Awaited, ManagementNode, Pending
-from broker.config.broker import Limits
+from broker.config.limits import Limits
 from broker.engine.node import Node
 from broker.manage.access import TEMPORARY
 from broker.manage.model import Model

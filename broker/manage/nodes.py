@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from broker.config.node import NodeSettings
 from broker.config.patterns import is_pattern
 from broker.config.policies import CAPABILITY, Effective
 from broker.config.synonyms import ARGUMENTS, from_arguments
-from broker.config.thresholds import NodeSettings, resolve
+from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import ConflictError, NotFoundError, OperatorError

@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from broker.config.flow import BrokerDefaults
+from broker.config.node import NodeSettings
 from broker.config.policies import Effective, PolicySet
 from broker.config.policy_files import parse_policies
-from broker.config.thresholds import NodeSettings
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import ConflictError, OperatorError

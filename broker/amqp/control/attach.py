@@ -18,7 +18,7 @@ from broker.amqp.control.report import ConnectionReport
 from broker.amqp.control.termini import KeptTermini
 from broker.amqp.links.connection import ConnectionIO as Wire
 from broker.amqp.loop.client_quotas import OverLimitError, Quotas
-from broker.config.broker import Limits
+from broker.config.limits import Limits
 from broker.errors import PeerError, SelectorError
 from broker.loggers import about
 

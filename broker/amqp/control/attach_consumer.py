@@ -25,12 +25,13 @@ from broker.amqp.links.filters import Filters, without_no_local
 from broker.amqp.links.filters import read as read_filters
 from broker.amqp.loop.client_quotas import OverLimitError
 from broker.amqp.management import ADDRESS as MANAGEMENT
+from broker.config.patterns import is_pattern
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import ConflictError, LimitError, OperatorError, PeerError
 from broker.flow.window import Window
 from broker.manage.names import is_own
-from broker.manage.subscriptions import Subscription, SubscriptionKey, Subscriptions, is_pattern
+from broker.manage.subscriptions import Subscription, SubscriptionKey, Subscriptions
 from broker.queues.filters import compiled
 from broker.queues.queue import Reader
 from broker.security.acl import Action

@@ -17,7 +17,7 @@ from broker.amqp.links.connection import ConnectionIO as Wire
 from broker.amqp.links.connection import ProducerLink, RelayLink, SinkLink
 from broker.amqp.management import ADDRESS as MANAGEMENT
 from broker.amqp.requests import ManagementRequests
-from broker.config.broker import Limits
+from broker.config.limits import Limits
 from broker.engine.engine import Engine
 from broker.errors import PeerError
 from broker.security.acl import Action

@@ -34,9 +34,9 @@ from broker.amqp.links.connection import ConsumerLink, ProducerLink
 from broker.amqp.links.consumers import wanted
 from broker.amqp.links.secure import SecureConnection
 from broker.amqp.loop.client_quotas import LIMIT_OF
-from broker.config.broker import Limits
+from broker.config.limits import Limits
 from broker.engine.node import Node
-from broker.flow.ledger import ConnectionBudget
+from broker.flow.connection_budget import ConnectionBudget
 from broker.flow.window import Shared
 from broker.loggers import About, about
 from broker.security.exchange import ListenerTrust

@@ -62,7 +62,7 @@ class AddressResolver:
         kind = address.kind or kind_of(capabilities_of(terminus)) or None
         asked = self._asked_of(terminus, action is Action.SEND)
         try:
-            return self._model.resolve(name, kind, self._permissions.maker, asked)
+            return self._model.nodes.resolve(name, kind, self._permissions.maker, asked)
         except LimitError as fault:
             raise OverLimitError("max_nodes_per_user", str(fault)) from fault
         except NotFoundError as fault:
@@ -84,7 +84,7 @@ class AddressResolver:
         self.check_takes_messages(name)
         self._permissions.require_node(Action.SEND, name)
         try:
-            return self._model.resolve(name, to.kind or None, self._permissions.maker)
+            return self._model.nodes.resolve(name, to.kind or None, self._permissions.maker)
         except LimitError as fault:
             raise OverLimitError("max_nodes_per_user", str(fault)) from fault
         except ConflictError as fault:

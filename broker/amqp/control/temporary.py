@@ -13,10 +13,12 @@ from broker.amqp.control.lifetimes import (
     ON_NO_MESSAGES,
     Kept,
 )
-from broker.config.thresholds import BrokerDefaults, from_arguments, resolve
+from broker.config.flow import BrokerDefaults
+from broker.config.synonyms import from_arguments
+from broker.config.thresholds import resolve
 from broker.engine.node import Node
 from broker.manage.access import TEMPORARY
-from broker.manage.model import NOTHING, Model
+from broker.manage.address_settings import NOTHING, Model
 
 # What the name of a node that is made for a link is drawn from.
 NAME_BYTES = 18
@@ -123,7 +125,7 @@ class TemporaryNodes:
     def delete(self, node: Node) -> None:
         """Delete a node with its links, unless it is gone already."""
         if node.name in self._model.engine.nodes:
-            self._model.delete(node.name, anyway=True)
+            self._model.nodes.delete(node.name, anyway=True)
 
     def gone(self, node: Node) -> None:
         """Forget a node that was deleted, if it is one of these."""

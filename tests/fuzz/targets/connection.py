@@ -14,8 +14,8 @@ from broker.amqp.container import Container
 from broker.amqp.loop.reactor import Reactor
 from broker.amqp.registry import ConnectionRegistry
 from broker.config.broker import load_settings
+from broker.config.flow import BrokerDefaults
 from broker.config.policy_files import parse_policies
-from broker.config.thresholds import BrokerDefaults
 from broker.engine.engine import Engine
 from broker.manage.model import Model
 from broker.manage.process import Process

@@ -6,9 +6,9 @@ from itertools import islice
 
 import pytest
 
+from broker.config.flow import BrokerDefaults
 from broker.config.policies import PolicySet
 from broker.config.policy_files import parse_policies
-from broker.config.flow import BrokerDefaults
 from broker.errors import ConfigError, OperatorError
 from broker.manage.calls import ended
 from broker.manage.policies import Reread
