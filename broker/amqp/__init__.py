@@ -19,7 +19,7 @@ from broker.errors import OperatorError
 ctypes.CDLL(cproton_ffi.__file__, mode=os.RTLD_GLOBAL | os.RTLD_NOW)
 
 try:
-    from broker.amqp.links import connection as _wire  # noqa: F401 - a missing symbol must be said here
+    from broker.amqp.links import consumer, relay, secure  # noqa: F401 - a missing symbol must be said here
 except ImportError as fault:
     if "undefined symbol" not in str(fault):
         raise

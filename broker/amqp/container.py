@@ -13,8 +13,10 @@ from broker.amqp.control.live import LiveConnection
 from broker.amqp.control.sole import SoleConnections
 from broker.amqp.control.temporary import TemporaryNodes
 from broker.amqp.links.connection import ConnectionIO as Wire
-from broker.amqp.links.connection import ConsumerLink, ProducerLink
-from broker.amqp.links.consumers import Sampler, fit
+from broker.amqp.links.consumer import ConsumerLink
+from broker.amqp.links.consumer_settings import fit
+from broker.amqp.links.producer import ProducerLink
+from broker.amqp.links.slow_consumers import Sampler
 from broker.amqp.loop.client_quotas import Quotas
 from broker.amqp.loop.control_quota import ControlQuota
 from broker.amqp.loop.inbox import Inbox

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from broker.amqp.control.live import LiveConnection
-from broker.amqp.links.connection import ConsumerLink, ProducerLink, RelayLink
+from broker.amqp.links.consumer import ConsumerLink
+from broker.amqp.links.producer import ProducerLink
+from broker.amqp.links.relay import RelayLink
 from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.flow.producer_credit import ProducerCredit

@@ -20,7 +20,7 @@ def watch_incoming(FrameGuard sentry, bytes data):
     cdef long taken
     memcpy(copy, PyBytes_AS_STRING(whole), size)
     try:
-        taken = sentry.watch(copy, size)
+        taken = sentry.filter(copy, size)
     finally:
         free(copy)
     if taken >= 0:
@@ -36,6 +36,6 @@ def watch_outgoing(OutgoingFrames direction, bytes data):
     cdef uint8_t *copy = <uint8_t *>malloc(size)
     memcpy(copy, PyBytes_AS_STRING(data), size)
     try:
-        direction.watch(copy, size)
+        direction.follow(copy, size)
     finally:
         free(copy)

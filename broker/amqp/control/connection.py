@@ -30,8 +30,9 @@ from broker.amqp.control.report import ConnectionReport
 from broker.amqp.control.sessions import ConnectionSessions
 from broker.amqp.control.termini import KeptTermini
 from broker.amqp.links.connection import ConnectionIO as Wire
-from broker.amqp.links.connection import ConsumerLink, ProducerLink
-from broker.amqp.links.consumers import wanted
+from broker.amqp.links.consumer import ConsumerLink
+from broker.amqp.links.consumer_settings import wanted
+from broker.amqp.links.producer import ProducerLink
 from broker.amqp.links.secure import SecureConnection
 from broker.amqp.loop.client_quotas import LIMIT_OF
 from broker.config.limits import Limits
@@ -116,7 +117,6 @@ class ConnectionControl:
         wire = make(
             fd,
             address_of(self.transport._impl),
-            address_of(self.connection._impl),
             address_of(self.collector._impl),
             self.on_event,
             container.to_flush,

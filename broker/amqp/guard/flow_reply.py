@@ -13,7 +13,7 @@ from broker.amqp.guard.outgoing_frames import OutgoingFrames
 from broker.codec.message import list_fields
 
 if TYPE_CHECKING:
-    from broker.amqp.links.connection import ConsumerLink
+    from broker.amqp.links.consumer import ConsumerLink
 
 BEGIN = 0x11
 ATTACH = 0x12

@@ -59,11 +59,11 @@ cdef class FrameGuard:
 
     cdef long restore(self, uint8_t *into, long room)
     cdef object take_kept(self)
-    cdef long watch(self, const uint8_t *start, long size) except -2
+    cdef long filter(self, const uint8_t *start, long size) except -2
     cdef object cut_here(self, const uint8_t *run, const uint8_t *at)
     cdef long plain_transfer(self, const uint8_t *at, long left) noexcept
     cdef GuardedSession channel_at(self, int channel)
-    cdef bint look(self, int code, int channel, const uint8_t *frame, long offset, long whole, long left) except -1
+    cdef bint check(self, int code, int channel, const uint8_t *frame, long offset, long whole, long left) except -1
     cdef bint on_transfer(self, GuardedSession session, int channel, const uint8_t *frame, long offset, long whole,
                             long left) except -1
     cdef bint on_piece(self, GuardedSession session, int channel, const uint8_t *frame, long before, long tag_bytes,

@@ -226,7 +226,7 @@ cdef class FrameGuard:
         self.kept = None
         return b"" if kept is None else kept
 
-    cdef long watch(self, const uint8_t *start, long size) except -2:
+    cdef long filter(self, const uint8_t *start, long size) except -2:
         """How many of the bytes Proton may take as they are; -1: it gets ``pieces`` instead."""
         cdef const uint8_t *at = start
         cdef const uint8_t *end = start + size
@@ -304,7 +304,7 @@ cdef class FrameGuard:
                           f"or nested more than {self.most_depth} deep")
                 self.cut_here(run, at)
                 return -1
-            if not self.look(code, channel, at, offset, whole, min(left, whole)):
+            if not self.check(code, channel, at, offset, whole, min(left, whole)):
                 self.cost += 1
                 self.cut_here(run, at)
                 cut = True
@@ -347,7 +347,7 @@ cdef class FrameGuard:
         """The size of a transfer as clients write most of them, where nothing is wrong with it; else 0.
 
         A whole message, of the session that the last transfer belonged to, in the encodings that take least
-        room. Whatever is otherwise is left to ``look``: a shortcut of a fifth of what a frame costs (bench: plain).
+        room. Whatever is otherwise is left to ``check``: a shortcut of a fifth of what a frame costs (bench: plain).
         """
         cdef GuardedSession session = self.busy
         cdef const uint8_t *field
@@ -403,7 +403,7 @@ cdef class FrameGuard:
 
     # --- one frame each; `left` of its bytes are there
 
-    cdef bint look(self, int code, int channel, const uint8_t *frame, long offset, long whole, long left) except -1:
+    cdef bint check(self, int code, int channel, const uint8_t *frame, long offset, long whole, long left) except -1:
         """Whether Proton may have the frame as it is; if not, ``instead`` is what it gets."""
         cdef GuardedSession session
         if code == TRANSFER:

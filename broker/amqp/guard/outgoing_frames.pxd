@@ -13,7 +13,7 @@ cdef class OutgoingFrames:
     cdef long reach
     cdef public list rare
 
-    cdef object watch(self, const uint8_t *at, long size)
+    cdef object follow(self, const uint8_t *at, long size)
     cdef object replay(self)
     cdef object restart(self, int channel)
     cdef long begin_frame(self, const uint8_t *at, long size) except -1

@@ -54,7 +54,7 @@ cdef class OutgoingFrames:
         """How many bytes of the frame under way are still to come, or what there is of its first bytes."""
         return self.skip + self.wanted, (<const uint8_t *>self.prefix)[:self.held]
 
-    cdef object watch(self, const uint8_t *at, long size):
+    cdef object follow(self, const uint8_t *at, long size):
         """Follow the next ``size`` bytes."""
         cdef long taken
         while size > 0 and not self.lost:

@@ -122,3 +122,11 @@ cdef extern from *:
     int pn_condition_set_description(void *condition, const char *text)
     int pn_condition_copy(void *condition, void *source)
     void *pn_link_condition(void *link)
+
+# Delivery states, by the codes of their descriptors (AMQP 1.0 §3.4).
+cdef enum:
+    STATE_RECEIVED = 0x23
+    STATE_ACCEPTED = 0x24
+    STATE_REJECTED = 0x25
+    STATE_RELEASED = 0x26
+    STATE_MODIFIED = 0x27

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
-from broker.amqp.links.connection import ConnectionIO, ConsumerLink
+from broker.amqp.links.connection import ConnectionIO
+from broker.amqp.links.consumer import ConsumerLink
 from broker.security.tlsstream import TlsStream
 
 class SecureConnection(ConnectionIO):
@@ -10,7 +11,6 @@ class SecureConnection(ConnectionIO):
         tls: TlsStream,
         fd: int,
         transport: int,
-        connection: int,
         collector: int,
         control: Callable[[int, int], None],
         to_flush: list[ConnectionIO],

@@ -1,4 +1,4 @@
-"""The message path of a connection with TLS: what ``wire`` does between socket and Proton, through a TlsStream.
+"""The message path of a connection with TLS: between socket and Proton stands a TlsStream.
 
 Records are opened straight into Proton's buffer and sealed straight from it. Whatever one read from the
 socket brought is handled before the turn ends, but where that costs too much for one: then ``held`` says so.
@@ -7,9 +7,7 @@ socket brought is handled before the turn ends, but where that costs too much fo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t
 
-from broker.amqp.guard.outgoing_frames cimport OutgoingFrames
 from broker.amqp.links.proton cimport *
-from broker.amqp.guard.frame_guard cimport FrameGuard
 from broker.amqp.links.connection cimport ConnectionIO
 from broker.security.tlsstream cimport TlsStream
 
@@ -39,8 +37,7 @@ cdef class SecureConnection(ConnectionIO):
                 self.held = self.unusual = True
         except TlsError as fault:
             self.owner.close("amqp:connection:framing-error", f"TLS: {fault}")
-            pn_transport_close_tail(self.transport)
-            self.events()
+            self.end_input()
             return False
         return alive
 
@@ -85,40 +82,21 @@ cdef class SecureConnection(ConnectionIO):
                 self.blocked = True
                 return True
             if state < 0:
-                pn_transport_close_head(self.transport)
-                pn_transport_close_tail(self.transport)
-                self.events()
+                self.lose_socket()
                 return False
             sealed = 0
             while sealed < BATCH_BYTES:
-                pending = pn_transport_pending(self.transport)
-                if pending == 0:
-                    if self.streams:
-                        self.stream()
-                    self.events()
-                    pending = pn_transport_pending(self.transport)
+                pending = self.output_bytes()
                 if pending <= 0:
-                    if self.stale is not None:
-                        self.after_repairs()
                     break
                 if self.stale is not None:
                     data = self.repaired(pending)
                     tls.seal(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
                     sealed += PyBytes_GET_SIZE(data)
                     continue
-                if self.tap is not None:
-                    self.tap.went((<const uint8_t *>pn_transport_head(self.transport))[:pending])
-                self.outgoing.watch(<const uint8_t *>pn_transport_head(self.transport), pending)
-                if self.outgoing.rare:
-                    self.book.read_outgoing()
+                self.follow_output(<const uint8_t *>pn_transport_head(self.transport), pending)
                 tls.seal(pn_transport_head(self.transport), pending)
                 pn_transport_pop(self.transport, pending)
                 sealed += pending
             if sealed == 0:
-                if pending < 0:
-                    self.events()
-                elif was_blocked:
-                    self.output_cost = 0
-                    self.input_stopped = False
-                    self.reconsider()
-                return pending == 0
+                return self.end_output(pending, was_blocked)

@@ -1,46 +1,17 @@
-"""What a node's settings ask of its consumer links: their windows, who sizes those, and who is slow."""
+"""The look at consumer links once a second that finds those which have become slow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from broker.amqp.control.live import LiveConnection
-from broker.amqp.links.connection import ConsumerLink
+from broker.amqp.links.consumer import ConsumerLink
 from broker.config.node import NodeSettings
 from broker.engine.engine import SECOND_NS, Engine
-from broker.flow.adaptive import SIZED
-from broker.flow.slow import SlowWatch
-from broker.flow.window import Window
-
-
-def wanted(window: Window) -> int:
-    """What the link that owns a window could be sent if no other had the connection's room."""
-    link = window.owner
-    return link.wanted() if isinstance(link, ConsumerLink) else 0
-
-
-def fit(link: ConsumerLink, settings: NodeSettings, now_ns: int) -> None:
-    """Give a link what the settings say; it keeps what they leave as it is."""
-    least, most = settings.consumer_flow_min, settings.consumer_flow_limit
-    threshold = settings.consumer_flow_threshold
-    sized = SIZED.get(settings.dispatch)
-    if sized is None:
-        link.pace = None
-        link.window.configure(most, threshold)
-    elif link.pace is None:
-        link.pace = sized(link.window, least, most, threshold, now_ns)
-    else:
-        link.pace.configure(least, most, threshold)
-    rate, for_ms = settings.slow_consumer_rate, settings.slow_consumer_for_ms
-    if rate == 0:
-        link.watch = None
-        link.slow = False
-    elif link.watch is None or (link.watch.rate, link.watch.for_ms) != (rate, for_ms):
-        link.watch = SlowWatch(rate, for_ms)
 
 
 class Sampler:
-    """Looks at every consumer link once a second; of one that has become slow it says so, or detaches it."""
+    """The samples of every consumer link's rate; a link that has become slow is reported or detached."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

@@ -1,0 +1,49 @@
+from broker.amqp.links.connection cimport ConnectionIO
+from broker.amqp.links.link cimport OutgoingLink
+from broker.amqp.links.pending cimport AwaitingSync
+from broker.engine.engine cimport Engine
+from broker.engine.node cimport Node
+from broker.flow.adaptive cimport Adaptive
+from broker.flow.window cimport Window
+from broker.queues.queue cimport Entry
+
+cdef class ConsumerLink(OutgoingLink):
+    cdef void *link
+    cdef void *session
+    cdef public ConnectionIO connection
+    cdef public Engine engine
+    cdef public Node node
+    cdef public Window window
+    cdef public Adaptive pace
+    cdef public object watch
+    cdef public double rate
+    cdef public str id, name
+    cdef public bint presettled, dead, draining, echo, browses
+    cdef public long delivered, settled, drained
+    cdef long sampled
+    # When it attached, was last sent a message, and last settled one.
+    cdef public long attached_ns, served_ns, settled_ns
+    cdef public int channel
+    cdef long next_tag
+    cdef list slots
+    cdef list free
+    # A large message on its way out, and its delivery.
+    cdef object outflow
+    cdef void *streaming
+    cdef Entry streamed
+    cdef AwaitingSync unwritten
+
+    cpdef long wanted(self) except -1
+    cdef long link_capacity(self) except -1
+    cdef object count_sent(self)
+    cdef object begin_stream(self, Entry entry, void *delivery)
+    cdef object end_stream(self)
+    cdef object drop_stream(self)
+    cdef object confirm(self, void *delivery)
+    cdef object free_slot(self, void *delivery, long number)
+    cpdef object stored(self, long group)
+    cdef object settle_as(self, void *delivery, Entry entry, unsigned long state)
+    cdef bint has_more(self)
+    cdef bint has_work(self) except -1
+    cdef Entry first_unsettled(self)
+    cpdef object close(self)

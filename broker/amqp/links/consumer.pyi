@@ -1,0 +1,51 @@
+from broker.amqp.links.connection import ConnectionIO
+from broker.engine.engine import Engine
+from broker.engine.node import Node
+from broker.flow.adaptive import Adaptive
+from broker.flow.slow import SlowWatch
+from broker.flow.window import Window
+from broker.queues.dispatch import Consumer
+
+class ConsumerLink(Consumer):
+    connection: ConnectionIO
+    engine: Engine
+    node: Node
+    window: Window
+    pace: Adaptive | None
+    watch: SlowWatch | None
+    rate: float
+    id: str
+    name: str
+    presettled: bool
+    dead: bool
+    draining: bool
+    browses: bool
+    delivered: int
+    settled: int
+    attached_ns: int
+    served_ns: int
+    settled_ns: int
+    channel: int
+    def __init__(
+        self,
+        connection: ConnectionIO,
+        link: int,
+        engine: Engine,
+        node: Node,
+        window: Window,
+        name: str,
+        presettled: bool,
+        channel: int,
+    ) -> None: ...
+    def wanted(self) -> int: ...
+    def delivery_count(self) -> int: ...
+    def link_credit(self) -> int: ...
+    def drains(self) -> bool: ...
+    def unsent_bytes(self) -> int: ...
+    def is_choked(self) -> bool: ...
+    def is_streaming(self) -> bool: ...
+    def answer_drain(self) -> bool: ...
+    def close(self) -> None: ...
+    def shut(self) -> None: ...
+    def credit(self) -> int: ...
+    def handle(self) -> int: ...

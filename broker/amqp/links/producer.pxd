@@ -1,0 +1,44 @@
+from libc.stdint cimport uint64_t
+
+from broker.amqp.links.assembly cimport AssemblingLink
+from broker.amqp.links.connection cimport ConnectionIO
+from broker.amqp.links.pending cimport AwaitingSync, PendingDelivery
+from broker.engine.engine cimport Engine
+from broker.engine.node cimport Node
+from broker.flow.ledger cimport ProducerCredit
+
+cdef class ProducerLink(AssemblingLink):
+    cdef public Node node
+    cdef public ProducerCredit account
+    cdef public bint presettled, second
+    cdef public long open_credit, kept, received
+    # The outcome of a message that isn't taken; 0 where the source offers none for it.
+    cdef public uint64_t refusal
+    # Of the session; and how many messages had come when the peer last said how many it has.
+    cdef public int channel
+    cdef long offered_at
+    # How many deliveries wait for the peer to settle them, where it settles second.
+    cdef public long unconfirmed, most_unconfirmed
+    cdef AwaitingSync unwritten
+    # Those whose deliveries point to them: they live until the delivery has its outcome, whoever forgets them.
+    cdef set holding
+
+    cdef object renew_open(self)
+    cdef object lift_credit(self)
+    cdef object replace_credit(self)
+    cdef bint is_delayed(self, void *delivery, bytes data, long size, bint settled) except -1
+    cdef object take(self, void *delivery, bytes data, long bits, bint settled)
+    cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
+                             Node node, ProducerCredit account)
+    cdef object park(self, void *delivery, bytes data, bint settled, PendingDelivery held)
+    cdef object hold(self, PendingDelivery held, void *delivery)
+    cdef object let_go(self, PendingDelivery held)
+    cdef object release_held(self, PendingDelivery held, long code)
+    cdef object outcome(self, void *delivery, long code)
+    cdef object reject(self, void *delivery, bytes name, bytes text)
+    cdef bint settle_with(self, void *delivery, uint64_t state) except -1
+    cdef bint await_settlement(self) except -1
+    cpdef object stored(self, long group)
+    cdef object decline(self, void *delivery, long size, bint settled, bytes condition, bytes text)
+    cdef object fail_for(self, void *delivery, str condition, str text)
+    cdef object close_account(self, Node node, ProducerCredit account)

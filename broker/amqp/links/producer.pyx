@@ -1,0 +1,374 @@
+"""Producers' links: credit as the engine grants it, and an outcome for each message."""
+
+from libc.stdint cimport uint64_t
+
+from broker cimport constants
+from broker.amqp.links.pending cimport AwaitingSync, PendingDelivery, pending_delivery
+from broker.amqp.links.proton cimport *
+
+from proton import symbol
+
+from broker.codec import message as _message
+
+cdef bytes REFUSED_NAME = b"amqp:resource-limit-exceeded"
+
+
+cdef class ProducerLink(AssemblingLink):
+    """A link on which the peer sends. ``open_credit`` above 0: credit that promises no room
+    (a rejecting node, an anonymous relay), kept at that many less what is held unsettled."""
+
+    def __init__(self, ConnectionIO connection, size_t link, Engine engine, str name, long max_size):
+        AssemblingLink.__init__(self, connection, link, engine, name, max_size)
+        self.unwritten = AwaitingSync()
+        self.holding = set()
+        self.most_unconfirmed = 1 << 60
+        self.refusal = STATE_REJECTED
+
+    # --- credit
+
+    cpdef object grant(self, long msgs):
+        pn_link_flow(self.link, msgs)
+        self.connection.mark_dirty()
+
+    cdef object on_flow(self):
+        """A flow came: how many messages the peer has, and perhaps that it gave up credit unasked (§2.6.7)."""
+        cdef long lost
+        self.offered_at = self.received
+        if self.dead:
+            return
+        if self.open_credit > 0:
+            self.renew_open()
+        elif self.account is not None:
+            lost = self.account.outstanding - pn_link_credit(self.link)
+            if lost > 0:
+                self.account.return_unused(lost, self.engine.now_ns)
+                if pn_link_credit(self.link) < 0:
+                    pn_link_flow(self.link, -pn_link_credit(self.link))
+                self.engine.mark_dirty(self.node)
+
+    cpdef object revoke(self, long msgs):
+        # Never below 0, which a flow frame would tell the peer as 4,294,967,295.
+        msgs = min(msgs, pn_link_credit(self.link))
+        if msgs > 0:
+            pn_link_flow(self.link, -msgs)
+            self.connection.mark_dirty()
+
+    def start_open(self, long credit):
+        """Grant credit that promises no room and keep it up."""
+        self.open_credit = credit
+        self.renew_open()
+
+    cdef object renew_open(self):
+        """Grant what is missing of the open credit, half of it at a time."""
+        cdef long standing, wanted
+        if self.open_credit == 0 or self.dead:
+            return
+        standing = pn_link_credit(self.link)
+        wanted = self.open_credit - self.kept
+        if standing < wanted and (standing <= wanted >> 1 or self.kept > 0):
+            pn_link_flow(self.link, wanted - standing)
+            self.connection.mark_dirty()
+
+    cdef bint may_begin(self) except -1:
+        """Whether the peer was ever allowed the message whose first piece came: memory goes with credit."""
+        if self.open_credit > 0:
+            return pn_link_credit(self.link) > 0
+        return self.account is None or self.account.outstanding + self.account.withdrawn > 0
+
+    def offered(self):
+        said = self.connection.incoming.offered(self.channel, self.name)
+        return max(said - (self.received - self.offered_at), 0)
+
+    cdef object on_aborted(self):
+        if self.account is not None:
+            self.account.use(0, self.engine.now_ns)
+        self.replace_credit()
+
+    cdef object lift_credit(self):
+        """Take Proton's count of credit back to 0 where a message on revoked credit took it below.
+
+        The next flow frame would tell the peer of 4,294,967,295.
+        """
+        if pn_link_credit(self.link) < 0:
+            pn_link_flow(self.link, 1)
+
+    cdef object replace_credit(self):
+        """Renew credit that was used up by something that is no message of the node's."""
+        self.lift_credit()
+        if self.open_credit > 0:
+            self.renew_open()
+        elif self.account is not None and self.account.outstanding <= self.account.low:
+            self.account.ledger.renew(self.account, self.engine.now_ns)
+        if self.node is not None:
+            self.engine.mark_dirty(self.node)
+
+    # --- messages
+
+    cdef object on_message(self, void *delivery, bytes data, long bits, long size):
+        cdef bint settled = pn_delivery_settled(delivery)
+        self.received += 1
+        self.connection.received += 1
+        if bits < 0:
+            self.decline(delivery, size, settled, b"amqp:decode-error", b"the message's sections are malformed")
+            return
+        if bits & constants.MAY_BE_DELAYED and self.is_delayed(delivery, data, size, settled):
+            return
+        if self.open_credit > 0 and pn_link_credit(self.link) <= 0:
+            self.oversent()
+            self.connection.drop_delivery(self.link, delivery)
+            return
+        pn_link_advance(self.link)
+        self.take(delivery, data, bits, settled)
+
+    cdef bint is_delayed(self, void *delivery, bytes data, long size, bint settled) except -1:
+        """Whether the sender wants it delivered later, which is refused: at once would be wrong, too."""
+        cdef long now_ms = (self.engine.epoch_ns + self.engine.now_ns) // 1000000
+        cdef bytes name = _message.delay_of(data, now_ms)
+        if not name:
+            return False
+        self.decline(delivery, size, settled, b"amqp:not-implemented",
+                     b"delivery can't be delayed, as the message annotation " + name + b" asks for")
+        return True
+
+    cdef object take(self, void *delivery, bytes data, long bits, bint settled):
+        """Hand a message to the engine."""
+        cdef long code = self.engine.arrive(self.node, self.account, data, bits, settled)
+        self.apply_result(delivery, code, data, bits, settled, self.node, self.account)
+
+    cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
+                             Node node, ProducerCredit account):
+        """Do what the engine's answer ``code`` asks for."""
+        cdef PendingDelivery held
+        if code == constants.ACCEPTED or code == constants.STORING:
+            self.outcome(delivery, code)
+        elif code == constants.OVERSENT:
+            self.oversent()
+            self.connection.reject_late(self.link, delivery)
+            return
+        elif code == constants.HOLD:
+            held = pending_delivery(node, account, bits)
+            self.hold(held, delivery)
+            self.kept += 1
+            self.engine.hold_settlement(node, account, held)
+        elif code == constants.PARK:
+            self.park(delivery, data, settled, pending_delivery(node, account, bits))
+        elif settled:
+            # Nothing can be told of a pre-settled message, so the link ends rather than lose it silently.
+            self.fail_for(delivery, "amqp:resource-limit-exceeded", f"'{node.name}' is at its hard limit")
+            return
+        else:
+            self.outcome(delivery, code)
+        if self.open_credit > 0:
+            self.renew_open()
+        else:
+            self.lift_credit()
+
+    # --- messages that wait outside their node
+
+    cdef object park(self, void *delivery, bytes data, bint settled, PendingDelivery held):
+        """Keep a message outside its node until the engine admits it."""
+        held.data = data
+        held.settled = settled
+        if held.bits >> constants.LARGE_SHIFT:
+            held.body = self.engine.large.of(held.bits)
+        self.kept += 1
+        if settled:
+            pn_delivery_settle(delivery)
+        else:
+            self.hold(held, delivery)
+        self.engine.park(held.node, held.account, held, len(data) + self.engine.large.size_of(held.bits), settled)
+
+    cpdef object admit(self, object parked, long size):
+        cdef PendingDelivery held = parked
+        cdef long code
+        self.engine.origin = held.account.origin
+        if held.node.awaiting is None or self.dead:
+            code = self.engine.put(held.node, held.data, held.bits)
+        else:
+            code = self.engine.put_awaited(held.node, held.data, held.bits, held.settled)
+        if code == constants.HOLD:
+            held.data = None
+            self.engine.hold_settlement(held.node, held.account, held)
+            return
+        self.release_held(held, code)
+        if self.dead and not held.account.parked:
+            self.engine.close_producer(held.node, held.account)
+
+    cpdef object refuse(self, object parked):
+        self.release_held(parked, constants.REFUSED)
+
+    cpdef object confirm(self, object parked):
+        cdef PendingDelivery held = parked
+        if not self.dead:
+            self.release_held(held, self.engine.confirmed(held.node, held.bits))
+
+    cdef object hold(self, PendingDelivery held, void *delivery):
+        """Leave a delivery unsettled: its outcome is told later."""
+        held.delivery = delivery
+        pn_delivery_set_context(delivery, <void *>held)
+        self.holding.add(held)
+
+    cdef object let_go(self, PendingDelivery held):
+        """Separate a message from its delivery, which has its outcome or needs none any more."""
+        pn_delivery_set_context(held.delivery, NULL)
+        held.delivery = NULL
+        self.holding.discard(held)
+
+    cdef object release_held(self, PendingDelivery held, long code):
+        """Tell the outcome of a message that was held."""
+        cdef void *delivery = held.delivery
+        if delivery != NULL:
+            self.let_go(held)
+            if code == constants.REFUSED and held.node.deleted and not pn_delivery_settled(delivery):
+                self.reject(delivery, b"amqp:resource-deleted", f"'{held.node.name}' was deleted".encode())
+            else:
+                self.outcome(delivery, code)
+            self.connection.mark_dirty()
+        self.kept -= 1
+        self.renew_open()
+
+    # --- outcomes
+
+    cdef object outcome(self, void *delivery, long code):
+        """Tell the engine's answer, at once or when it is on disk; a pre-settled delivery is only freed."""
+        if pn_delivery_settled(delivery):
+            pn_delivery_settle(delivery)
+            return
+        if code == constants.STORING:
+            self.unwritten.wait(self.engine, self, delivery)
+            return
+        if code != constants.ACCEPTED:
+            self.reject(delivery, REFUSED_NAME, b"the queue is full")
+            return
+        self.settle_with(delivery, STATE_ACCEPTED)
+
+    cdef object reject(self, void *delivery, bytes name, bytes text):
+        """Give a delivery the outcome of a message that isn't taken."""
+        cdef void *condition
+        if self.refusal == STATE_REJECTED:
+            condition = pn_disposition_condition(pn_delivery_local(delivery))
+            pn_condition_set_name(condition, name)
+            pn_condition_set_description(condition, text)
+        elif self.refusal == 0:
+            self.fail_for(delivery, name.decode(), text.decode())
+            return
+        elif self.refusal == STATE_MODIFIED:
+            pn_disposition_set_failed(pn_delivery_local(delivery), True)
+        self.settle_with(delivery, self.refusal)
+
+    cdef bint settle_with(self, void *delivery, uint64_t state) except -1:
+        """Tell a delivery's outcome, and settle where the peer doesn't settle second; whether that ended the link."""
+        pn_delivery_update(delivery, state)
+        if self.second:
+            return self.await_settlement()
+        pn_delivery_settle(delivery)
+        return False
+
+    cdef bint await_settlement(self) except -1:
+        """Count one more delivery that the peer settles second; whether it has left too many, and the link ends."""
+        self.unconfirmed += 1
+        if self.unconfirmed <= self.most_unconfirmed or self.dead:
+            return self.dead
+        self.connection.owner.over("max_unsettled")
+        self.fail("amqp:resource-limit-exceeded", f"{self.unconfirmed} deliveries wait for their settlement")
+        return True
+
+    cpdef object stored(self, long group):
+        cdef void *delivery
+        if self.dead:
+            return
+        while True:
+            delivery = self.unwritten.pop(group)
+            if delivery == NULL:
+                break
+            if self.settle_with(delivery, STATE_ACCEPTED):
+                break
+        self.connection.mark_dirty()
+
+    cdef object decline(self, void *delivery, long size, bint settled, bytes condition, bytes text):
+        """Refuse a delivery, the smallest scope; a pre-settled one can't be, so the link ends."""
+        pn_link_advance(self.link)
+        if self.account is not None:
+            if self.account.use(size, self.engine.now_ns) == constants.VIOLATION and self.open_credit == 0:
+                self.oversent()
+                self.connection.reject_late(self.link, delivery)
+                return
+        self.replace_credit()
+        if settled:
+            self.fail_for(delivery, condition.decode(), text.decode())
+            return
+        self.reject(delivery, condition, text)
+
+    cdef object peer_settled(self, void *delivery):
+        cdef void *context = pn_delivery_get_context(delivery)
+        if context != NULL:
+            # Held: the peer no longer asks for the outcome, the message is still taken in its turn.
+            self.let_go(<PendingDelivery>context)
+        else:
+            self.unwritten.discard(delivery)
+            if self.unconfirmed > 0:
+                self.unconfirmed -= 1
+        pn_delivery_settle(delivery)
+
+    # --- its end
+
+    cdef object oversent(self):
+        self.fail("amqp:link:transfer-limit-exceeded", "more transfers than credit was ever granted for")
+
+    cpdef object fail(self, str condition, str text):
+        """Detach this link with an error; what still arrives on it is discarded."""
+        self.dead = True
+        self.forget_pieces()
+        self.connection.owner.detach(self, condition, text)
+        self.connection.mark_dirty()
+
+    cdef object fail_for(self, void *delivery, str condition, str text):
+        """Detach this link for one delivery, and say which: no outcome can tell of it."""
+        cdef pn_bytes_t tag = pn_delivery_tag(delivery)
+        cdef bytes name = tag.start[:tag.size] if tag.size > 0 else b""
+        self.dead = True
+        if pn_delivery_settled(delivery):
+            # Else it stays unsettled: some clients read a settlement without an outcome as success.
+            pn_delivery_settle(delivery)
+        self.forget_pieces()
+        self.connection.owner.detach(self, condition, text, {symbol("delivery-tag"): name})
+        self.connection.mark_dirty()
+
+    def shut(self):
+        """The link is gone: reservations go back, what was parked is forgotten."""
+        self.dead = True
+        self.forget_pieces()
+        self.unwritten.clear()
+        for held in list(self.holding):
+            self.let_go(held)
+        pn_link_set_context(self.link, NULL)
+        self.connection.links.discard(self)
+        self.close_accounts()
+
+    def close_accounts(self):
+        if self.account is not None:
+            self.close_account(self.node, self.account)
+
+    cdef object close_account(self, Node node, ProducerCredit account):
+        """Pre-settled messages are the broker's since they came: parked ones keep their place in line."""
+        cdef PendingDelivery held
+        self.engine.forget_held(node, account)
+        for parked, _, _ in list(account.parked):
+            held = parked
+            if not held.settled:
+                account.unpark(held)
+        if account.parked and not node.deleted:
+            account.ledger.orphan(account, self.engine.now_ns)
+            self.engine.mark_dirty(node)
+        else:
+            self.engine.close_producer(node, account)
+
+    # --- for Python
+
+    def credit(self):
+        """The credit that stands, as Proton counts it."""
+        return pn_link_credit(self.link) - pn_link_queued(self.link)
+
+    def handle(self):
+        """The address of the pn_link_t."""
+        return <size_t>self.link

@@ -1,0 +1,13 @@
+from broker.amqp.links.connection cimport ConnectionIO
+from broker.amqp.links.producer cimport ProducerLink
+from broker.engine.engine cimport Engine
+from broker.engine.node cimport Node
+from broker.flow.ledger cimport ProducerCredit
+
+cdef class RelayLink(ProducerLink):
+    cdef object resolve
+    # By address: the node and the link's account there.
+    cdef dict accounts
+
+    cdef object open_account(self, void *delivery, str address, bint settled)
+    cdef object forget_idle(self)

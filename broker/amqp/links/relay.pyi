@@ -1,0 +1,19 @@
+from collections.abc import Callable
+
+from broker.amqp.links.connection import ConnectionIO
+from broker.amqp.links.producer import ProducerLink
+from broker.engine.engine import Engine
+from broker.engine.node import Node
+from broker.flow.ledger import ProducerCredit
+
+class RelayLink(ProducerLink):
+    def __init__(
+        self,
+        connection: ConnectionIO,
+        link: int,
+        engine: Engine,
+        name: str,
+        max_size: int,
+        resolve: Callable[[str], Node],
+    ) -> None: ...
+    def open_accounts(self) -> list[tuple[Node, ProducerCredit]]: ...

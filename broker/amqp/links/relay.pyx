@@ -1,0 +1,70 @@
+"""The anonymous relay, for senders that name a node in each message."""
+
+from broker.amqp.links.proton cimport STATE_REJECTED
+
+from broker.codec import message as _message
+
+
+cdef class RelayLink(ProducerLink):
+    """The anonymous relay: each message goes to the node its ``to`` names.
+
+    ``resolve`` takes an address and answers with a node or raises PeerError. The link has an
+    account at every node it sent to, made when it is first needed.
+    """
+
+    def __init__(self, ConnectionIO connection, size_t link, Engine engine, str name, long max_size, object resolve):
+        ProducerLink.__init__(self, connection, link, engine, name, max_size)
+        self.resolve = resolve
+        self.accounts = {}
+
+    cdef object take(self, void *delivery, bytes data, long bits, bint settled):
+        cdef ProducerCredit account
+        cdef Node node
+        cdef long code
+        address = _message.address_of(data)
+        entry = self.accounts.get(address)
+        if entry is None or (<Node>entry[0]).deleted:
+            entry = self.open_account(delivery, address, settled)
+            if entry is None:
+                return
+        node = entry[0]
+        account = entry[1]
+        code = self.engine.arrive(node, account, data, bits, settled)
+        self.apply_result(delivery, code, data, bits, settled, node, account)
+
+    cdef object open_account(self, void *delivery, str address, bint settled):
+        """Return the node of an address and a new account there; None where the delivery was refused."""
+        try:
+            node = self.resolve(address)
+        except Exception as fault:
+            name = getattr(fault, "condition", "amqp:not-found")
+            text = getattr(fault, "description", str(fault))
+            # Anonymous terminus for message routing, §2.2.2: a peer that can't be told by `rejected` is told by a detach.
+            if settled or self.refusal != STATE_REJECTED:
+                self.fail_for(delivery, name, text)
+                return None
+            self.reject(delivery, name.encode(), text.encode())
+            self.renew_open()
+            return None
+        entry = (node, self.engine.open_producer(node, self, False, self.connection.budget))
+        entry[1].origin = self.connection.owner
+        if len(self.accounts) >= 1000:
+            self.forget_idle()
+        self.accounts[address] = entry
+        return entry
+
+    cdef object forget_idle(self):
+        """Close the accounts that no message of the link waits at."""
+        for address, (node, account) in list(self.accounts.items()):
+            if not account.parked:
+                self.engine.close_producer(node, account)
+                del self.accounts[address]
+
+    def open_accounts(self):
+        """The nodes it sent to and its account at each."""
+        return list(self.accounts.values())
+
+    def close_accounts(self):
+        for node, account in self.accounts.values():
+            self.close_account(node, account)
+        self.accounts.clear()
