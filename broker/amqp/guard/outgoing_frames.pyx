@@ -10,12 +10,9 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
+from broker.amqp.guard.performative cimport ATTACH, BEGIN, DETACH, FLOW, TRANSFER, frame_size
+
 cdef enum:
-    BEGIN = 0x11
-    ATTACH = 0x12
-    FLOW = 0x13
-    TRANSFER = 0x14
-    DETACH = 0x16
     # A rare frame larger than this is not kept; its link gets no answers.
     MOST_KEPT = 4096
 
@@ -104,7 +101,7 @@ cdef class OutgoingFrames:
             self.lost = True
             return size
         if at[5] == 0 and whole > offset:
-            code = performative(at, offset)
+            code = code_of(at, offset)
         if code < 0:
             self.lost = True
             return size
@@ -122,12 +119,8 @@ cdef class OutgoingFrames:
         return 0
 
 
-cdef inline long frame_size(const uint8_t *at) noexcept:
-    return (<long>at[0] << 24) | (at[1] << 16) | (at[2] << 8) | at[3]
-
-
-cdef inline int performative(const uint8_t *at, long offset) noexcept:
-    """The performative's code; -1 where it stands beyond the prefix or in a form not followed."""
+cdef inline int code_of(const uint8_t *at, long offset) noexcept:
+    """Return the performative's code; -1 where it stands beyond the prefix or in a form not followed."""
     if offset + 10 > PREFIX or at[offset] != 0:
         return -1
     if at[offset + 1] == 0x53:

@@ -3,6 +3,11 @@ from broker.engine.engine cimport Engine
 from broker.flow.ledger cimport ConnectionBudget
 from broker.flow.window cimport Shared
 
+cdef enum:
+    # Encoded but unsent bytes a session may hold before its consumers have to wait, where its connection has few
+    # sessions: as many as the socket takes in a few turns, so that neither a stalled reader nor a burst fills memory.
+    OUTGOING_BYTES = 1 << 20
+
 cdef class ConnectionIO(TransportIO):
     cdef void *collector
     cdef public object control

@@ -19,10 +19,7 @@ import cproton_ffi as _proton
 cdef int EVENT_DELIVERY = _proton.lib.PN_DELIVERY
 cdef int EVENT_FLOW = _proton.lib.PN_LINK_FLOW
 
-# Encoded but unsent bytes a session may hold before its consumers have to wait, where its connection has few
-# sessions: what the socket takes in a few turns, so that neither a stalled reader nor a burst fills memory.
 cdef enum:
-    OUTGOING_BYTES = 1 << 20
     # Deliveries behind a detach that are rejected one by one on a connection; nobody has more under way by mistake.
     MOST_REJECTED_LATE = 10000
 

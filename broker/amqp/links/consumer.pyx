@@ -3,6 +3,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 
+from broker.amqp.links.connection cimport OUTGOING_BYTES
 from broker.amqp.links.pending cimport AwaitingSync
 from broker.amqp.links.proton cimport *
 from broker.amqp.links.tags cimport MOST_TAGS, slot_of, tag_of
@@ -13,7 +14,7 @@ from broker.codec import message as _message
 cdef enum:
     MOST_PER_DISPATCH = 4096
     # Messages of this size are counted by the room they fill, smaller ones by MOST_PER_DISPATCH alone.
-    LARGE_ENOUGH = (1 << 20) // 4096
+    LARGE_ENOUGH = OUTGOING_BYTES // MOST_PER_DISPATCH
     # Bytes of a large message that a session holds unsent at a time.
     STREAM_BYTES = 1 << 18
 

@@ -145,7 +145,8 @@ def _nothing(*_: object) -> None:
 FILES = (
     *("amqp/links/transport.pyx", "amqp/links/connection.pyx", "amqp/links/pending.pyx"),
     *("amqp/links/assembly.pyx", "amqp/links/producer.pyx", "amqp/links/consumer.pyx"),
-    *("amqp/guard/frame_guard.pyx", "amqp/guard/outgoing_frames.pyx"),
+    *("amqp/guard/frame_guard.pyx", "amqp/guard/session_rules.pyx", "amqp/guard/session.pyx"),
+    *("amqp/guard/outgoing_frames.pyx", "amqp/links/relay.pyx", "amqp/links/sink.pyx"),
     *("amqp/control/connection.py", "amqp/container.py", "amqp/loop/reactor.py"),
     *("amqp/guard/flow_reply.py", "amqp/links/filters.py", "amqp/control/decoding.py", "engine/engine.py"),
     *("queues/queue.py", "queues/dispatch.py"),

@@ -69,7 +69,7 @@ def _followed(stream: bytes, sizes: bytes | tuple[int, ...], allows: bool) -> ob
 TARGET = Target(
     "sentry",
     check,
-    ("amqp/guard/frame_guard.pyx",),
+    ("amqp/guard/frame_guard.pyx", "amqp/guard/session_rules.pyx", "amqp/guard/session.pyx"),
     AMQP_WORDS,
     with_prefix(mutate_frames, havoc),
     largest=8192,
