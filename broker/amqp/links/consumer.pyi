@@ -1,12 +1,12 @@
 from broker.amqp.links.connection import ConnectionIO
+from broker.amqp.links.link import OutgoingLink
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.adaptive import Adaptive
 from broker.flow.slow import SlowWatch
 from broker.flow.window import Window
-from broker.queues.dispatch import Consumer
 
-class ConsumerLink(Consumer):
+class ConsumerLink(OutgoingLink):
     connection: ConnectionIO
     engine: Engine
     node: Node

@@ -1,9 +1,10 @@
 from broker.amqp.links.connection import ConnectionIO
+from broker.amqp.links.link import IncomingLink
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import Port, ProducerCredit
+from broker.flow.ledger import ProducerCredit
 
-class ProducerLink(Port):
+class ProducerLink(IncomingLink):
     refusal: int
     connection: ConnectionIO
     engine: Engine

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import time
+from collections.abc import Mapping
 from typing import Self
 
 from proton import Collector, Connection, Transport
@@ -23,8 +25,10 @@ from broker.security.exchange import ListenerTrust
 from broker.store.memory import MemoryStore
 from tests.wire.frames import AMQP_HEADER, OPEN, RawPeer, performative
 
-# Turns a peer waits for an answer; the broker has no more to say after so many.
+# The broker has no more to say once a peer has heard nothing for so many turns and so long. Work that costs
+# more than traffic waits for its share of time (control_quota).
 TURNS = 20
+QUIET_S = 0.03
 NO_POLICIES = "policies: []"
 
 
@@ -35,12 +39,12 @@ class LiveBroker:
         self,
         policies: str = NO_POLICIES,
         store: MemoryStore | None = None,
-        flags: dict[str, object] | None = None,
+        flags: Mapping[str, object] | None = None,
     ) -> None:
         self.engine = Engine() if store is None else Engine(True, store)
         self.engine.begin_turn(10**9)
         self.engine.limit(16 << 20, 0, 0)
-        self.stored = store is not None
+        self.ends: list[socket.socket] = []
         registry = ConnectionRegistry()
         process = Process(pid=1, started_ns=1, memory=lambda: 1 << 20)
         known = parse_policies(policies, "policies.yaml")
@@ -66,6 +70,7 @@ class LiveBroker:
         """Return a peer whose connection is open, with one session."""
         mine, theirs = socket.socketpair()
         self.reactor.adopt(theirs, "127.0.0.1:1", True, ListenerTrust(loopback=True), lambda: None)
+        self.ends.append(mine)
         return Peer(self, mine).open().begin()
 
     def node(self, name: str) -> Node:
@@ -73,6 +78,9 @@ class LiveBroker:
         return self.engine.nodes[name]
 
     def close(self) -> None:
+        """Close every connection, from both ends."""
+        for end in self.ends:
+            end.close()
         self.reactor._close_all()
 
 
@@ -82,6 +90,8 @@ class TurningSocket:
     def __init__(self, broker: LiveBroker, end: socket.socket) -> None:
         self.broker = broker
         self.end = end
+        self.wait_s = 0.0
+        self.heard = b""
         end.setblocking(False)
 
     def sendall(self, data: bytes, /) -> None:
@@ -92,15 +102,20 @@ class TurningSocket:
                 self.broker.turn()
 
     def recv(self, size: int, /) -> bytes:
-        for _ in range(TURNS):
+        turns, until = 0, time.monotonic() + self.wait_s
+        while turns < TURNS or time.monotonic() < until:
             try:
-                return self.end.recv(size)
+                data = self.end.recv(size)
             except BlockingIOError:
                 self.broker.turn()
+                turns += 1
+            else:
+                self.heard += data
+                return data
         raise TimeoutError
 
     def settimeout(self, seconds: float | None, /) -> None:
-        pass
+        self.wait_s = seconds or 0.0
 
     def shutdown(self, how: int, /) -> None:
         self.end.shutdown(how)
@@ -113,7 +128,8 @@ class Peer(RawPeer):
     """A peer of a live broker. ``control`` is the broker's side of its connection."""
 
     def __init__(self, broker: LiveBroker, end: socket.socket) -> None:
-        super().__init__(0, TurningSocket(broker, end))
+        self.turning = TurningSocket(broker, end)
+        super().__init__(0, self.turning)
         self.broker = broker
 
     def authenticate(self) -> Self:
@@ -138,7 +154,7 @@ class Peer(RawPeer):
 
     def hear(self) -> list[int]:
         """Read all there is; the codes of every frame so far."""
-        while self._read_frame(float("inf")) is not None:
+        while self._read_frame(time.monotonic() + QUIET_S) is not None:
             pass
         return [each.code for each in self.log]
 
