@@ -19,8 +19,8 @@ from broker.amqp.control.permissions import LinkPermissions
 from broker.amqp.control.temporary import TemporaryNodes
 from broker.amqp.control.termini import KeptTermini
 from broker.amqp.links.connection import ConnectionIO as Wire
-from broker.amqp.links.connection import ConsumerLink
-from broker.amqp.links.consumers import fit
+from broker.amqp.links.consumer import ConsumerLink
+from broker.amqp.links.consumer_settings import fit
 from broker.amqp.links.filters import Filters, without_no_local
 from broker.amqp.links.filters import read as read_filters
 from broker.amqp.loop.client_quotas import OverLimitError

@@ -14,7 +14,9 @@ from broker.amqp.control.names import AddressResolver
 from broker.amqp.control.node_properties import tell_settings
 from broker.amqp.control.permissions import LinkPermissions
 from broker.amqp.links.connection import ConnectionIO as Wire
-from broker.amqp.links.connection import ProducerLink, RelayLink, SinkLink
+from broker.amqp.links.producer import ProducerLink
+from broker.amqp.links.relay import RelayLink
+from broker.amqp.links.sink import SinkLink
 from broker.amqp.management import ADDRESS as MANAGEMENT
 from broker.amqp.requests import ManagementRequests
 from broker.config.limits import Limits

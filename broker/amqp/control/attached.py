@@ -16,7 +16,9 @@ from broker.amqp.control.permissions import UNAUTHORIZED, LinkPermissions
 from broker.amqp.control.report import ConnectionReport
 from broker.amqp.control.termini import KeptTermini
 from broker.amqp.links.connection import ConnectionIO as Wire
-from broker.amqp.links.connection import ConsumerLink, ProducerLink, RelayLink
+from broker.amqp.links.consumer import ConsumerLink
+from broker.amqp.links.producer import ProducerLink
+from broker.amqp.links.relay import RelayLink
 from broker.amqp.loop.client_quotas import LIMIT_OF, Quotas
 from broker.loggers import about
 

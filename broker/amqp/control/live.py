@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from broker.amqp.links.connection import ConnectionIO, ConsumerLink, ProducerLink
+from broker.amqp.links.connection import ConnectionIO
+from broker.amqp.links.consumer import ConsumerLink
+from broker.amqp.links.producer import ProducerLink
 from broker.engine.node import Node
 from broker.loggers import About
 from broker.security.exchange import ListenerTrust

@@ -6,7 +6,9 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from broker.amqp.control.client import ClientDetails
-from broker.amqp.links.connection import ConsumerLink, ProducerLink, SinkLink
+from broker.amqp.links.consumer import ConsumerLink
+from broker.amqp.links.producer import ProducerLink
+from broker.amqp.links.sink import SinkLink
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.manage.access import TEMPORARY

@@ -1,6 +1,6 @@
 from broker.amqp.links.transport cimport TransportIO
 from broker.engine.engine cimport Engine
-from broker.flow.ledger cimport ConnectionBudget
+from broker.flow.connection_budget cimport ConnectionBudget
 from broker.flow.window cimport Shared
 
 cdef enum:

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from broker.amqp.links.consumer import ConsumerLink
 from broker.amqp.links.producer import ProducerLink
 from broker.amqp.links.transport import TransportIO
-from broker.flow.ledger import ConnectionBudget
+from broker.flow.connection_budget import ConnectionBudget
 from broker.flow.window import Shared
 
 class ConnectionIO(TransportIO):

@@ -11,7 +11,7 @@ from broker.amqp.links.link cimport IncomingLink, OutgoingLink
 from broker.amqp.links.proton cimport *
 from broker.amqp.links.transport cimport TransportIO
 from broker.engine.engine cimport Engine
-from broker.flow.ledger cimport ConnectionBudget
+from broker.flow.connection_budget cimport ConnectionBudget
 from broker.flow.window cimport Shared
 
 import cproton_ffi as _proton

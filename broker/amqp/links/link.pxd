@@ -1,4 +1,4 @@
-from broker.flow.ledger cimport Port
+from broker.flow.producer_credit cimport Port
 from broker.queues.dispatch cimport Consumer
 
 cdef class IncomingLink(Port):

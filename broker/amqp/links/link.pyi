@@ -1,4 +1,4 @@
-from broker.flow.ledger import Port
+from broker.flow.producer_credit import Port
 from broker.queues.dispatch import Consumer
 
 class IncomingLink(Port): ...

@@ -1,6 +1,6 @@
 from broker.engine.engine cimport Engine
 from broker.engine.node cimport Node
-from broker.flow.ledger cimport Port, ProducerCredit
+from broker.flow.producer_credit cimport Port, ProducerCredit
 
 cdef class PendingDelivery:
     cdef void *delivery

@@ -5,7 +5,7 @@ from broker.amqp.links.connection cimport ConnectionIO
 from broker.amqp.links.pending cimport AwaitingSync, PendingDelivery
 from broker.engine.engine cimport Engine
 from broker.engine.node cimport Node
-from broker.flow.ledger cimport ProducerCredit
+from broker.flow.producer_credit cimport ProducerCredit
 
 cdef class ProducerLink(AssemblingLink):
     cdef public Node node

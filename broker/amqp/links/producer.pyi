@@ -2,7 +2,7 @@ from broker.amqp.links.connection import ConnectionIO
 from broker.amqp.links.link import IncomingLink
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import ProducerCredit
+from broker.flow.producer_credit import ProducerCredit
 
 class ProducerLink(IncomingLink):
     refusal: int

@@ -98,7 +98,7 @@ cdef class ProducerLink(AssemblingLink):
         if self.open_credit > 0:
             self.renew_open()
         elif self.account is not None and self.account.outstanding <= self.account.low:
-            self.account.ledger.renew(self.account, self.engine.now_ns)
+            self.node.ledger.renew(self.account, self.engine.now_ns)
         if self.node is not None:
             self.engine.mark_dirty(self.node)
 
@@ -358,7 +358,7 @@ cdef class ProducerLink(AssemblingLink):
             if not held.settled:
                 account.unpark(held)
         if account.parked and not node.deleted:
-            account.ledger.orphan(account, self.engine.now_ns)
+            node.ledger.orphan(account, self.engine.now_ns)
             self.engine.mark_dirty(node)
         else:
             self.engine.close_producer(node, account)

@@ -2,7 +2,7 @@ from broker.amqp.links.connection cimport ConnectionIO
 from broker.amqp.links.producer cimport ProducerLink
 from broker.engine.engine cimport Engine
 from broker.engine.node cimport Node
-from broker.flow.ledger cimport ProducerCredit
+from broker.flow.producer_credit cimport ProducerCredit
 
 cdef class RelayLink(ProducerLink):
     cdef object resolve

@@ -4,7 +4,7 @@ from broker.amqp.links.connection import ConnectionIO
 from broker.amqp.links.producer import ProducerLink
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.flow.ledger import ProducerCredit
+from broker.flow.producer_credit import ProducerCredit
 
 class RelayLink(ProducerLink):
     def __init__(

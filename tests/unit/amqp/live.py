@@ -10,13 +10,13 @@ from typing import Self
 from proton import Collector, Connection, Transport
 
 from broker.amqp.container import Container
-from broker.amqp.control.connection import ConnectionControl, _address_of
+from broker.amqp.control.connection import ConnectionControl, address_of
 from broker.amqp.links.connection import ConnectionIO
 from broker.amqp.loop.reactor import Reactor
 from broker.amqp.registry import ConnectionRegistry
 from broker.config.broker import load_settings
 from broker.config.policy_files import parse_policies
-from broker.config.thresholds import BrokerDefaults
+from broker.config.flow import BrokerDefaults
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.manage.model import Model
@@ -168,7 +168,7 @@ class Guarded:
         self.collector = Collector()
         self.connection.collect(self.collector)
         self.transport.bind(self.connection)
-        pointers = _address_of(self.transport._impl), _address_of(self.collector._impl)
+        pointers = address_of(self.transport._impl), address_of(self.collector._impl)
         self.events: list[int] = []
         self.io = ConnectionIO(-1, *pointers, self._on_event, [], [])
         self.io.session_bytes = 1 << 20
@@ -196,7 +196,7 @@ class Guarded:
         """Open the window of the first session, for Proton wider than for the guard."""
         session = self.connection.session_head(0)
         assert session is not None
-        self.io.set_window(_address_of(session._impl), 1000)
+        self.io.set_window(address_of(session._impl), 1000)
         self.connection.open()
         session.open()
         self.transport.pending()

@@ -9,7 +9,8 @@ import pytest
 
 from broker.amqp.links.consumer import ConsumerLink
 from broker.amqp.links.consumer_settings import fit, wanted
-from broker.config.thresholds import BrokerDefaults, NodeSettings, resolve
+from broker.config.flow import BrokerDefaults
+from broker.config.thresholds import NodeSettings, resolve
 from broker.flow.window import Window
 
 

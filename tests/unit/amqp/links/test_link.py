@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.amqp.links import consumer, link, producer, relay, sink
-from broker.flow.ledger import Port
+from broker.flow.producer_credit import Port
 from broker.queues.dispatch import Consumer
 from tests.imports import compiled_imports
 

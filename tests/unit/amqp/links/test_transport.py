@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from proton import Collector, Connection, Transport
 
-from broker.amqp.control.connection import _address_of
+from broker.amqp.control.connection import address_of
 from broker.amqp.links.connection import ConnectionIO
 from tests.wire.frames import AMQP_HEADER, BEGIN, OPEN, frame, performative
 
@@ -37,7 +37,7 @@ class Pair:
         self.collector = Collector()
         self.connection.collect(self.collector)
         self.transport.bind(self.connection)
-        pointers = _address_of(self.transport._impl), _address_of(self.collector._impl)
+        pointers = address_of(self.transport._impl), address_of(self.collector._impl)
         self.to_flush: list[ConnectionIO] = []
         self.io = ConnectionIO(self.near.fileno(), *pointers, lambda kind, event: None, self.to_flush, [])
         self.io.owner = self
