@@ -31,31 +31,31 @@ class Cost:
         self.watch = NodeObserver(self.engine, lambda: None, lambda name: "")
         self.watch.listen()
         settings = resolve({"flow_stop_count": 1, "flow_resume_count": 1}, BrokerDefaults())
-        self.nodes = [self.engine.create(f"q{number}", settings) for number in range(NODES)]
+        self.nodes = [self.engine.lifecycle.create(f"q{number}", settings) for number in range(NODES)]
         self.look()
 
     def look(self) -> float:
         """Compare all nodes as in one interval; the longest part of it, in seconds."""
         self.watch.take()
-        self.engine.begin_turn(self.engine.now_ns + SECOND_NS)
+        self.engine.begin_turn(self.engine.turn.now_ns + SECOND_NS)
         longest, more = 0.0, True
         while more:
             begun = time.perf_counter()
-            more = self.watch.look(self.engine.now_ns)
+            more = self.watch.look(self.engine.turn.now_ns)
             longest = max(longest, time.perf_counter() - begun)
         return longest
 
     def work(self) -> None:
         """A message through every queue."""
         for node in self.nodes:
-            self.engine.put(node, BODY, 0)
-            self.engine.purge(node)
+            self.engine.intake.put(node, BODY, 0)
+            self.engine.actions.purge(node)
 
     def flap(self) -> None:
         """One queue stops and opens, many times."""
         for _ in range(FLAPS):
-            self.engine.put(self.nodes[0], BODY, 0)
-            self.engine.purge(self.nodes[0])
+            self.engine.intake.put(self.nodes[0], BODY, 0)
+            self.engine.actions.purge(self.nodes[0])
 
 
 def best(function: Callable[[], object], count: int, before: Callable[[], object] = lambda: None) -> float:
@@ -82,7 +82,7 @@ def main() -> int:
         longest.append(cost.look())
     figures["the longest part of a look at busy nodes, in one turn"] = min(longest) * 1e6
     told = best(cost.flap, 2 * FLAPS)
-    cost.engine.on_gate = None
+    cost.engine.changes.on_gate = None
     figures["a change of a gate that flaps"] = told - best(cost.flap, 2 * FLAPS)
     cost.work()
     cost.look()

@@ -114,11 +114,11 @@ class _Producer(Port):
         """Begin with a new link: what was heard of the one before, and is under way on it, is void."""
         run = self.run
         if self.links:
-            run.engine.close_producer(self.node, self.account)
+            run.engine.producers.close(self.node, self.account)
             self.since_ms = run.now_ms if self.backlog and self.since_ms < 0 else self.since_ms
         self.links += 1
         self.said = self.heard = self.used = 0
-        self.account = run.engine.open_producer(self.node, self, True, run.budget)
+        self.account = run.engine.producers.open(self.node, self, True, run.budget)
 
     def grant(self, msgs: int) -> None:
         self._say()
@@ -128,7 +128,7 @@ class _Producer(Port):
 
     def admit(self, parked: object, size: int) -> None:
         assert isinstance(parked, bytes)
-        self.run.engine.put(self.node, parked, self.run.bits)
+        self.run.engine.intake.put(self.node, parked, self.run.bits)
         self.arrived += 1
 
     def _say(self) -> None:
@@ -184,11 +184,11 @@ class _Producer(Port):
             self.backlog += count
             return
         for _ in range(count):
-            code = run.engine.arrive(self.node, self.account, self.data, run.bits, False)
+            code = run.engine.intake.arrive(self.node, self.account, self.data, run.bits, False)
             assert code != constants.OVERSENT
             if code == constants.PARK:
                 run.late += 1
-                run.engine.park(self.node, self.account, self.data, len(self.data), False)
+                run.engine.parking.park(self.node, self.account, self.data, len(self.data), False)
             else:
                 self.arrived += 1
 
@@ -205,7 +205,7 @@ class _Consumer(Consumer):
         self.held: list[Entry] = []
         self.allowance = 0.0
         self.settles = False
-        run.engine.add_consumer(node, self)
+        run.engine.delivery.add_consumer(node, self)
 
     def capacity(self) -> int:
         return self.most - len(self.held)
@@ -230,7 +230,7 @@ class _Consumer(Consumer):
             self.allowance -= count
         for entry in self.held[:count]:
             self.in_flight -= 1
-            self.run.engine.acknowledge(self.node, entry)
+            self.run.engine.settlement.acknowledge(self.node, entry)
         del self.held[:count]
         self.settles = False
 
@@ -261,7 +261,7 @@ class _Run:
         rates = [cell.drain / len(taken)] * len(taken)
         if cell.room == "topic":
             rates = [0.0] * (len(taken) - 1) + [cell.drain]
-        self.gates = [each.gate for each in taken] + [self.engine.memory, self.engine.disk]
+        self.gates = [each.gate for each in taken] + [self.engine.depths.memory, self.engine.depths.disk]
         if self.budget is not None:
             self.gates.append(self.budget.gate)
         self.consumers = [_Consumer(self, node, rate) for node, rate in zip(taken, rates, strict=True)]
@@ -277,13 +277,17 @@ class _Run:
         cell = self.cell
         settings = resolve(cell.settings, BrokerDefaults())
         if cell.room == "topic":
-            topic = self.engine.create("t", replace(settings, kind="topic"))
+            topic = self.engine.lifecycle.create("t", replace(settings, kind="topic"))
             for number in range(3):
-                self.engine.bind(topic, self.engine.subscribe(f"t/{number}", "t", settings))
+                self.engine.topology.bind(
+                    topic, self.engine.lifecycle.subscribe(f"t/{number}", "t", settings)
+                )
             return [topic]
         durable = replace(settings, durable=cell.room == "disk")
         names = [f"q{number}" for number in range(cell.queues)]
-        return [self.engine.create(name, durable, b"{}" if durable.durable else b"") for name in names]
+        return [
+            self.engine.lifecycle.create(name, durable, b"{}" if durable.durable else b"") for name in names
+        ]
 
     def later(self, ms: float, what: Callable[[], None]) -> None:
         self._count += 1

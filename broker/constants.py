@@ -37,7 +37,7 @@ TAKEN = 0
 LATE = 1
 VIOLATION = 2
 
-# What Engine.arrive answers (engine/engine.py).
+# What Intake.arrive answers (engine/intake.py).
 ACCEPTED = 1  # in the node: settle it as accepted
 REFUSED = 2  # no room and no waiting: settle it as rejected, amqp:resource-limit-exceeded
 PARK = 3  # no room yet: the link parks it and settles when it is admitted

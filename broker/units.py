@@ -14,6 +14,7 @@ DURATION_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 KB = SIZE_UNITS["KB"]
 MB = SIZE_UNITS["MB"]
 GB = SIZE_UNITS["GB"]
+SECOND_NS = 1_000_000_000
 
 # The same patterns stand in the JSON Schemas, which know no flags: so case is spelled out.
 SIZE_PATTERN = r"^\s*[0-9]{1,18}(\.[0-9]{1,9})?\s*([bB]|[kKmMgG][bB])\s*$|^\s*[0-9]{1,18}\s*$"

@@ -156,7 +156,7 @@ def _reached(start: str, onto: dict[str, set[str]]) -> set[str]:
 def test_the_compiled_files_are_read() -> None:
     found = {(item.importer, item.imported) for item in compiled_imports()}
     assert ("amqp.links.producer", "flow.producer_credit") in found
-    assert ("engine.engine", "queues.queue") in found
+    assert ("engine.intake", "queues.queue") in found
     assert ("amqp.links.producer", "constants") in found
 
 

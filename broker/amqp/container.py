@@ -24,8 +24,9 @@ from broker.amqp.loop.timers import Timers
 from broker.amqp.registry import ConnectionRegistry
 from broker.amqp.requests import ManagementRequests
 from broker.amqp.trace import FrameReader, Tap
-from broker.engine.engine import SECOND_NS, Engine
+from broker.engine.engine import Engine
 from broker.engine.node import Node
+from broker.units import SECOND_NS
 
 if TYPE_CHECKING:
     from broker.config.broker import Settings
@@ -106,8 +107,8 @@ class Container:
             return
         for consumer in (*node.consumers, *node.browsers):
             if isinstance(consumer, ConsumerLink):
-                fit(consumer, settings, self.engine.now_ns)
-        self.engine.mark_dirty(node)
+                fit(consumer, settings, self.engine.turn.now_ns)
+        self.engine.turn.mark_dirty(node)
 
     def sample(self, now_ns: int) -> None:
         """Measure the rates of all consumers, once a second, and find those that are slow."""
@@ -136,7 +137,7 @@ class Container:
 
         readers = FrameReader(*wire.incoming.position()), FrameReader(*wire.outgoing.position())
         tap = wire.tap = Tap(peer.id, peer.address, order.frames, readers, end)
-        due_ns = self.engine.now_ns + order.seconds * SECOND_NS
+        due_ns = self.engine.turn.now_ns + order.seconds * SECOND_NS
         self.timers.at(due_ns, lambda _: tap.finish("its time is over"))
         return True
 

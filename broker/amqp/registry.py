@@ -10,10 +10,10 @@ from broker.amqp.control.live import LiveConnection
 from broker.amqp.links.consumer import ConsumerLink
 from broker.amqp.links.producer import ProducerLink
 from broker.amqp.links.relay import RelayLink
-from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.flow.producer_credit import ProducerCredit
 from broker.manage.views import ConnectionView, ConsumerView, ProducerView, SessionView
+from broker.units import SECOND_NS
 
 log = logging.getLogger("sluice.amqp")
 

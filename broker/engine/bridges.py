@@ -8,28 +8,27 @@ which nodes need room where because of a bridge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from broker import constants
 from broker.engine.node import Bridge, Node, bridge_name
+from broker.engine.turn import Turn
 from broker.errors import ConflictError, OperatorError
 
 if TYPE_CHECKING:
-    from broker.engine.ports import BridgeHost
     from broker.queues.queue import Filter
-
-# What engine.emit says when a target begins to refuse copies.
-REFUSED = "bridge_refused"
 
 
 class Bridges:
-    """All bridges of an engine, which calls ``look`` whenever something about a node has changed."""
+    """All bridges there are; ``look`` is called whenever something about a node has changed.
 
-    def __init__(self, engine: BridgeHost) -> None:
-        self._engine = engine
+    ``update_claims`` is called with a node whose messages need room in other places from now on.
+    """
+
+    def __init__(self, turn: Turn, update_claims: Callable[[Node], None]) -> None:
+        self._turn = turn
+        self._update_claims = update_claims
         self.all: list[Bridge] = []
-        self._crossing = False
 
     def add(self, source: Node, target: Node, keep: Filter | None = None) -> Bridge:
         """A new bridge. ConflictError if there is one, OperatorError if it would close a cycle."""
@@ -66,36 +65,6 @@ class Bridges:
             if node in (source, target) or node in source.topics or node in target.subscriptions:
                 self._couple(bridge)
 
-    def cross(self, node: Node, data: bytes, bits: int, code: int) -> int:
-        """Copy a message that has arrived at a source; ``code`` is what came of it there.
-
-        STORING if it or a copy isn't on disk yet. A copy that is refused is counted, and told when the
-        target begins to refuse.
-        """
-        if self._crossing:
-            return code
-        self._crossing = True
-        # Whoever wants nothing from its own connection means what is sent to the topic itself.
-        self._engine.origin = None
-        try:
-            for bridge in node.bridges:
-                if bridge.filter is not None and not bridge.filter.matches(data):
-                    bridge.passed_by += 1
-                    continue
-                answer = self._engine.put(bridge.target, data, bits)
-                if answer == constants.REFUSED:
-                    self._refused(bridge)
-                    continue
-                bridge.refusing = False
-                bridge.copied += 1
-                if not bridge.crosses:
-                    self._unpromised(bridge.target)
-                if answer == constants.STORING:
-                    code = constants.STORING
-        finally:
-            self._crossing = False
-        return code
-
     def takers(self, node: Node) -> Iterator[Node]:
         """Every node where a message to this address comes to lie, the node itself included."""
         for part in (node, *node.subscriptions):
@@ -112,19 +81,6 @@ class Bridges:
         owners = dict.fromkeys(owner for taker in shared for owner in taker.owners())
         owners.pop(node, None)
         return list(owners)
-
-    def _unpromised(self, target: Node) -> None:
-        """A copy came without a promise: what the target's own producers hold may be too much now."""
-        for taker in (target, *target.subscriptions):
-            if taker.gate.excess_msgs() > 0:
-                self._engine.overpromise(taker)
-
-    def _refused(self, bridge: Bridge) -> None:
-        bridge.refused += 1
-        if not bridge.refusing:
-            bridge.refusing = True
-            fields = {"bridge": bridge.name, "refused": bridge.refused}
-            self._engine.emit(REFUSED, bridge.target, fields)
 
     def _couple(self, bridge: Bridge) -> None:
         """Reserve room in the target for those who send to the source, or no longer."""
@@ -144,7 +100,7 @@ class Bridges:
                 taker.bridge_sources.remove(owner)
         for owner, taker in wanted:
             if (owner, taker) not in bridge.coupled:
-                owner.ledger.attach_gate(taker.gate, self._engine.now_ns)
+                owner.ledger.attach_gate(taker.gate, self._turn.now_ns)
                 taker.bridge_sources.append(owner)
         bridge.coupled = wanted
 
@@ -153,8 +109,8 @@ class Bridges:
         for owner in (bridge.source, *bridge.source.topics):
             places = len(list(self.takers(owner))) - sum(each.is_topic for each in self.takers(owner))
             owner.ledger.copy(places)
-            self._engine.update_claims(owner)
-            self._engine.mark_dirty(owner)
+            self._update_claims(owner)
+            self._turn.mark_dirty(owner)
 
 
 def has_flow_control(node: Node) -> bool:

@@ -43,13 +43,13 @@ class DeferredSettlement:
         the topic's limits have no part in it, unless its `overflow` says what to drop.
         """
         if not self._is_on():
-            return self._engine.put(self._topic, data, bits)
+            return self._engine.intake.put(self._topic, data, bits)
         free = [each for each in self.channels if each.overflow not in _DROPS]
         limits = [(each.hard_msgs, each.hard_bytes) for each in free]
         for channel in free:
             channel.hard_msgs = channel.hard_bytes = constants.UNBOUNDED
         try:
-            return self._engine.put(self._topic, data, bits)
+            return self._engine.intake.put(self._topic, data, bits)
         finally:
             for channel, (msgs, nbytes) in zip(free, limits, strict=True):
                 channel.hard_msgs, channel.hard_bytes = msgs, nbytes
@@ -57,7 +57,7 @@ class DeferredSettlement:
     def heed(self) -> None:
         """The topic's settings changed, or the broker's: without flow control nobody waits any more."""
         for channel in self.channels:
-            self._engine.change(channel, channel_settings(self._topic))
+            self._engine.lifecycle.change(channel, channel_settings(self._topic))
         if not self._is_on():
             while self._held:
                 self._confirm_first()
@@ -65,7 +65,7 @@ class DeferredSettlement:
     def _is_on(self) -> bool:
         """Whether flow control holds at the topic, by its own switch and by the broker's."""
         settings = self._topic.settings
-        return self._engine.flow_control and settings is not None and settings.flow_control
+        return self._engine.topology.flow_control and settings is not None and settings.flow_control
 
     def hold(self, account: ProducerCredit, held: object) -> None:
         """Confirm this one through its account's port once all that is in the channels now has gone."""
@@ -80,14 +80,14 @@ class DeferredSettlement:
             if any(_is_there(channel, seq) for channel, seq in marks):
                 return
             self._confirm_first()
-        self._engine.mark_dirty(self._topic)
+        self._engine.turn.mark_dirty(self._topic)
 
     def _confirm_first(self) -> None:
         _, account, held = self._held.popleft()
         account.held -= 1
         account.port.confirm(held)
         if not account.closed and account.outstanding <= account.low:
-            self._topic.ledger.renew(account, self._engine.now_ns)
+            self._topic.ledger.renew(account, self._engine.turn.now_ns)
 
     def end(self) -> None:
         """The topic is gone, and all that was in its channels with it: nothing is waited for any more."""

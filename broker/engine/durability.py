@@ -9,13 +9,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from broker import constants
+from broker.engine.depths import Depths
 from broker.engine.node import Node
+from broker.engine.turn import Turn
 from broker.queues.queue import Entry
-from broker.store.port import DURABLE, LARGE, WRITING, Store
+from broker.store.port import DURABLE, FAILED, LARGE, WRITING, QueueLog, Store
 
 # Bytes handed over and not on disk yet, beyond which no more credit is granted to durable nodes: what
 # a slow disk writes in about a second. Pre-settled producers are held back by nothing else.
 BEHIND_BYTES = 64 << 20
+# The store's note of a node whose messages may have been sent: any of them, or those up to a number.
+SENT = "sent/"
+SENT_ANY = b"*"
+# The store's notes of message-ids, by node and place in its window of duplicates.
+SEEN = "seen/"
 
 
 class Waiter(Protocol):
@@ -123,3 +131,126 @@ class GroupCommit:
     def behind(self) -> bool:
         """True while more waits for the disk than should."""
         return self.store.behind_bytes > BEHIND_BYTES
+
+
+class Durability:
+    """What nodes leave to the store: their messages, notes of them, and answers that wait for both.
+
+    Without a store nothing is durable. ``commit`` has the groups on their way to disk, None without a store.
+    """
+
+    def __init__(self, store: Store | None, turn: Turn, depths: Depths) -> None:
+        self._turn = turn
+        self._depths = depths
+        self.commit = None if store is None else GroupCommit(store)
+
+    def is_on(self) -> bool:
+        """Return whether there is a store."""
+        return self.commit is not None
+
+    def is_behind(self) -> bool:
+        """Return whether more waits for the disk than should."""
+        return self.commit is not None and self.commit.behind
+
+    def has_failed(self) -> bool:
+        """Return whether the store has failed: nothing more is kept in this life of the broker."""
+        return self.commit is not None and self.commit.store.state == FAILED
+
+    def note(self, key: str, value: bytes) -> None:
+        """Keep a small fact across restarts; empty bytes take it away."""
+        if self.commit is not None:
+            self.commit.store.note(key, value)
+
+    def wait(self, waiter: Waiter) -> None:
+        """Tell ``waiter`` when the open group is on disk."""
+        if self.commit is not None:
+            self.commit.wait(waiter)
+
+    def wait_for_disk(self, waiter: Waiter) -> int:
+        """Return the open group, whose writing the link will be told of."""
+        if self.commit is None:
+            raise RuntimeError("nothing is stored without a store")
+        self.commit.wait(waiter)
+        return self.commit.last_group()
+
+    def keep(self, node: Node, entry: Entry, expires_ms: int) -> None:
+        """Put a message on its node's shelf."""
+        self._depths.count_kept(node, 1, len(entry.data))
+        if self.commit is not None:
+            self.commit.keep(node, entry, expires_ms)
+
+    def forget(self, node: Node, entry: Entry) -> None:
+        """Take a message that has left from its node's shelf."""
+        size = len(entry.data)
+        self._depths.count_kept(node, -1, -size)
+        if node.shelf is not None:
+            node.shelf.forget(entry.seq, size)
+
+    def update(self, node: Node, entry: Entry) -> None:
+        """Keep a message's delivery count and that it was delivered before."""
+        if entry.durable and node.shelf is not None:
+            node.shelf.update(entry.seq, entry.delivery_count, entry.spared)
+
+    def answer_behind(self, node: Node, bits: int) -> int:
+        """Return the answer for a message that is kept already, perhaps in a group that isn't on disk yet:
+        ACCEPTED or STORING.
+        """
+        if not bits & constants.IS_DURABLE or node.shelf is None or self.commit is None:
+            return constants.ACCEPTED
+        store = self.commit.store
+        if store.synced >= store.group - 1 and not store.open_records:
+            return constants.ACCEPTED
+        if not store.open_records:
+            # A group of nothing new, so that the answer has one to wait for.
+            self.note(SEEN, b"%d" % self._turn.now_ns)
+        return constants.STORING
+
+    def is_unstored(self, topic: Node, bits: int) -> bool:
+        """Return whether a topic isn't on disk itself yet, as an answer to a durable message says."""
+        return (
+            bits & constants.IS_DURABLE != 0
+            and topic.shelf is not None
+            and self.commit is not None
+            and topic.group > self.commit.store.synced
+        )
+
+    def is_mark_stored(self, node: Node) -> bool:
+        """Return whether what ``mark_sent`` noted last is on disk."""
+        if node.shelf is None:
+            return True
+        return self.commit is not None and node.attended_group <= self.commit.store.synced
+
+    def mark_sent(self, node: Node, mark: bytes) -> None:
+        """Note that this node's messages may be sent, before one is; after a crash they are flagged."""
+        if self.commit is not None:
+            self.commit.store.note(SENT + node.name, mark)
+            store = self.commit.store
+            # Where it was noted before, nothing is in the open group for it.
+            node.attended_group = store.group if store.open_records else store.group - 1
+            self.commit.watch(node)
+            self._turn.mark_dirty(node)
+
+    def open_log(self, node: Node, definition: bytes) -> QueueLog | None:
+        """Return a new log for a node of this definition; None without a store."""
+        if self.commit is None:
+            return None
+        log = self.commit.store.open_log(node.name, definition)
+        self.commit.watch(node)
+        return log
+
+    def redefine(self, log: QueueLog, definition: bytes) -> None:
+        """Have the store know a node by another definition."""
+        if self.commit is not None:
+            self.commit.store.redefine(log, definition)
+
+    def remove(self, node: Node) -> None:
+        """Take a node that is gone, with all its messages, from the store."""
+        if node.shelf is None or self.commit is None:
+            return
+        self._depths.count_kept(node, -node.stored_msgs, -node.kept_bytes)
+        if node.duplicates is not None:
+            for place in node.duplicates.places():
+                self.note(f"{SEEN}{node.name}/{place}", b"")
+        self.commit.store.remove(node.shelf)
+        self.commit.store.note(SENT + node.name, b"")
+        node.shelf = None

@@ -1,14 +1,24 @@
 cimport cython
 
 from broker.flow.gate cimport Gate
+from broker.engine.changes cimport Changes
+from broker.engine.depths cimport Depths
+from broker.engine.expirations cimport Expirations
 from broker.engine.node cimport Node, memory_of
+from broker.engine.settlement cimport Settlement
+from broker.engine.turn cimport Turn
 from broker.queues.queue cimport Entry
 from broker.engine.spool cimport Run, Spool
 
 @cython.final
 cdef class Paging:
-    cdef object _engine
+    cdef Turn _turn
+    cdef Changes _changes
+    cdef Depths _depths
     cdef Gate _memory, _temp
+    cdef object _bodies, _letters, _topology
+    cdef Expirations _expirations
+    cdef Settlement _settlement
     cdef public object pager, scans
     cdef public set nodes
     cdef public long passing_bytes

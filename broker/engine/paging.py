@@ -9,15 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker import constants
+from broker.engine.bodies import NodeBodies
+from broker.engine.changes import Changes
+from broker.engine.depths import Depths
+from broker.engine.expirations import Expirations
 from broker.engine.large import dress
+from broker.engine.letters import Letters
 from broker.engine.node import Node, memory_of
 from broker.engine.scan import Scans
+from broker.engine.settlement import Settlement
 from broker.engine.spool import READ_AHEAD_BYTES, Message, PagerPort, Run, Spool, put_back
+from broker.engine.topology import Topology
 from broker.engine.transfer import BODY_LOST, EXPIRED, MOVE_WINDOW
+from broker.engine.turn import Turn
 from broker.store.port import LARGE, REDELIVERED, UNSURE
 
 if TYPE_CHECKING:
-    from broker.engine.ports import PagingHost
     from broker.queues.queue import Entry
 
 # Memory that may be held before paging begins, of a paging node's limit and of the broker's, and how
@@ -37,12 +44,29 @@ class Paging:
     to or from disk, part of what memory holds; ``scans`` are those that readers look at.
     """
 
-    def __init__(self, engine: PagingHost) -> None:
-        self._engine = engine
-        self._memory = engine.memory
-        self._temp = engine.temp
+    def __init__(
+        self,
+        turn: Turn,
+        changes: Changes,
+        depths: Depths,
+        bodies: NodeBodies,
+        expirations: Expirations,
+        letters: Letters,
+        settlement: Settlement,
+        topology: Topology,
+    ) -> None:
+        self._turn = turn
+        self._changes = changes
+        self._depths = depths
+        self._memory = depths.memory
+        self._temp = depths.temp
+        self._bodies = bodies
+        self._expirations = expirations
+        self._letters = letters
+        self._settlement = settlement
+        self._topology = topology
         self.pager: PagerPort | None = None
-        self.nodes: set[Node] = set()
+        self.nodes = topology.paging
         self.passing_bytes = 0
         self.scans = Scans()
         self._pause_ns = 0
@@ -55,14 +79,14 @@ class Paging:
         else:
             self.nodes.discard(node)
         for owner in node.owners():
-            self._engine.update_claims(owner)
+            self._topology.update_claims(owner)
 
     def look(self, node: Node) -> None:
         """Read ahead what will be needed; put on disk what is more than memory should hold."""
         spool = node.spool
         if spool is None:
             return
-        now_ns = self._engine.now_ns
+        now_ns = self._turn.now_ns
         spool.tidy()
         if spool.runs and (node.consumers or spool.is_over(now_ns)) and not _letters_wait(node):
             spool.read_ahead(now_ns, self._room())
@@ -80,7 +104,7 @@ class Paging:
 
     def make_room(self) -> None:
         """The broker holds much in memory: of the nodes that page the largest make room first."""
-        if self._memory.stop_bytes == 0 or self._engine.now_ns < self._pause_ns:
+        if self._memory.stop_bytes == 0 or self._turn.now_ns < self._pause_ns:
             return
         held = self._memory.depth_bytes - self.passing_bytes
         over = held - self._memory.stop_bytes * PAGE_PERCENT // 100
@@ -90,7 +114,7 @@ class Paging:
             over -= self._page_out(node, over + PAGE_BYTES)
             if over <= 0:
                 return
-        self._pause_ns = self._engine.now_ns + PAGE_PAUSE_NS
+        self._pause_ns = self._turn.now_ns + PAGE_PAUSE_NS
 
     def _page_out(self, node: Node, nbytes: int) -> int:
         """Put about so much of the node on disk; how much it was."""
@@ -127,20 +151,20 @@ class Paging:
         if node.bodies:
             inside = {entry.seq for entry in node.queue}
             for seq in [seq for seq in node.bodies if seq not in inside]:
-                self._engine.let_go(node, seq)
+                self._bodies.let_go(node, seq)
         return int(count)
 
     def _loaded(self, node: Node, run: Run, messages: list[Message]) -> None:
         """A run is back; what it was counted for at the gate is set right where it was an estimate."""
         nbytes = 0
-        now_ns = self._engine.now_ns
+        now_ns = self._turn.now_ns
         late: list[tuple[Entry, str]] = []
         near: Entry | None = None
         for seq, flags, delivery_count, expires_ns, data in messages:
             if node.maybe_delivered_upto and seq <= node.maybe_delivered_upto:
                 flags |= REDELIVERED
             reason = EXPIRED if 0 < expires_ns <= now_ns else ""
-            if flags & (LARGE | UNSURE) and self._engine.is_without_body(node, seq, flags, data):
+            if flags & (LARGE | UNSURE) and self._letters.is_without_body(node, seq, flags, data):
                 reason = BODY_LOST
             entry = put_back(node.queue, seq, flags, delivery_count, 0 if reason else expires_ns, data, near)
             near = entry
@@ -150,17 +174,17 @@ class Paging:
             if reason:
                 late.append((entry, reason))
             elif expires_ns:
-                self._engine.watch_expiry(node, entry)
+                self._expirations.watch(node, entry)
         self._memory.depth_bytes += nbytes + constants.HELD_BYTES * len(messages)
         self._memory.depth_msgs += len(messages)
         node.gate.depth_msgs += len(messages) - run.count
         node.gate.depth_bytes += nbytes - run.nbytes
         if run.kept:
-            self._engine.count_kept(node, len(messages) - run.count, nbytes - run.nbytes)
+            self._depths.count_kept(node, len(messages) - run.count, nbytes - run.nbytes)
         for entry, reason in late:
             node.queue.take(entry)
-            self._engine.dead_letter(node, entry, reason)
-        self._engine.mark_dirty(node)
+            self._settlement.dead_letter(node, entry, reason)
+        self._turn.mark_dirty(node)
 
     def _scanned(self, node: Node, run: Run, messages: list[Message]) -> list[Message]:
         """A run was read to be looked at: from now on it is counted for what it holds."""
@@ -172,12 +196,12 @@ class Paging:
                 node.gate.depth_msgs += msgs
                 node.gate.depth_bytes += nbytes
                 if run.kept:
-                    self._engine.count_kept(node, msgs, nbytes)
+                    self._depths.count_kept(node, msgs, nbytes)
         # One that has lost its body stays where it is until it is read ahead, and becomes a dead letter then.
         lost = {
             each[0]
             for each in messages
-            if each[1] & (LARGE | UNSURE) and self._engine.is_without_body(node, each[0], each[1], each[4])
+            if each[1] & (LARGE | UNSURE) and self._letters.is_without_body(node, each[0], each[1], each[4])
         }
         if lost:
             messages = [each for each in messages if each[0] not in lost]
@@ -202,20 +226,20 @@ class Paging:
             self._memory.depth_bytes += len(entry.data) + constants.HELD_BYTES
             self._memory.depth_msgs += 1
             if entry.extra is not None and entry.extra.expires_ns:
-                self._engine.watch_expiry(node, entry)
+                self._expirations.watch(node, entry)
 
     def restore(self, node: Node, run: Run) -> None:
         """A page of messages that survived: it stays on disk until it is needed."""
         self._spool_of(node).add(run)
         node.gate.depth_bytes += run.nbytes
         node.gate.depth_msgs += run.count
-        self._engine.count_kept(node, run.count, run.nbytes)
-        if node.gate.look(self._engine.now_ns):
-            self._engine.gate_changed(node)
+        self._depths.count_kept(node, run.count, run.nbytes)
+        if node.gate.look(self._turn.now_ns):
+            self._changes.gate_changed(node)
 
     def fault(self) -> str:
         """What the temporary store can't do at present; empty if all is well."""
-        for node in self._engine.every_node():
+        for node in self._topology.every_node():
             if node.spool is not None and (
                 fault := node.spool.read_fault or node.spool.write_fault or node.spool.look_fault
             ):
@@ -227,16 +251,16 @@ class Paging:
         if spool.write_fault is not None or spool.read_fault is not None or spool.look_fault is not None:
             spool.retry()
             self._paged(node)
-        if spool.is_over(self._engine.now_ns) or self._temp.closed:
-            self._engine.mark_dirty(node)
+        if spool.is_over(self._turn.now_ns) or self._temp.closed:
+            self._turn.mark_dirty(node)
 
     def hold_temp(self) -> None:
         """Nodes that page take nothing in while what they put out can't be written."""
         faults = [each.spool.write_fault for each in self.nodes if each.spool is not None]
-        if self._temp.hold(any(fault is not None for fault in faults), self._engine.now_ns):
-            self._engine.budget_changed(self._temp)
+        if self._temp.hold(any(fault is not None for fault in faults), self._turn.now_ns):
+            self._changes.budget_changed(self._temp)
             for each in self.nodes:
-                self._engine.overpromise(each)
+                self._changes.overpromise(each)
 
     def _spool_of(self, node: Node) -> Spool:
         """The node's spool, made when it is first needed."""
@@ -260,13 +284,13 @@ class Paging:
                 scans=self.scans,
                 on_scanned=lambda run, messages: self._scanned(node, run, messages),
                 on_met=lambda entry, taken: self._met(node, entry, taken),
-                is_late=lambda expires_ns: expires_ns <= self._engine.now_ns,
+                is_late=lambda expires_ns: expires_ns <= self._turn.now_ns,
             )
         return node.spool
 
     def _paged(self, node: Node) -> None:
         """The pager has answered: where it can't write, nodes that page grant no credit until it can."""
-        self._engine.mark_dirty(node)
+        self._turn.mark_dirty(node)
         if node.spool is not None and (node.spool.write_fault is not None) != self._temp.held:
             self.hold_temp()
 

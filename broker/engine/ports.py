@@ -1,71 +1,36 @@
-"""What the parts of the engine need of it; each is given the engine itself (``engine.engine.Engine``).
+"""What transfers and deferred settlements need of the engine; each is given the engine itself.
 
-The methods are described there. A part names here what it uses, so that it can be read, and tested, without
-the rest.
+The methods are described at the parts that have them. These Protocols are here so that the parts, which
+make transfers, don't import each other in a circle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from broker.config.node import NodeSettings
+    from broker.engine.changes import Changes
     from broker.engine.large import LargeMessages
     from broker.engine.node import Node
-    from broker.flow.connection_budget import ConnectionBudget
-    from broker.flow.gate import Gate
-    from broker.flow.producer_credit import Port, ProducerCredit
+    from broker.engine.parking import Parking
+    from broker.engine.producers import Producers
+    from broker.engine.turn import Turn
+    from broker.flow.producer_credit import ProducerCredit
     from broker.queues.dispatch import Consumer
     from broker.queues.queue import Entry
 
 
-class Host(Protocol):
-    """The turn, and the arrival of a message."""
-
-    now_ns: int
-    emit: Callable[[str, Node | None, Mapping[str, object]], None]
-
-    def mark_dirty(self, node: Node) -> None: ...
+class Arrivals(Protocol):
+    """Messages arrive (``intake.Intake``)."""
 
     def put(self, node: Node, data: bytes, bits: int) -> int: ...
 
-
-class BridgeHost(Host, Protocol):
-    """For ``bridges``: whose copy it is, and credit that a copy takes of other producers."""
-
-    origin: object
-
-    def overpromise(self, node: Node) -> None: ...
-
-    def update_claims(self, node: Node) -> None: ...
-
-
-class SettlementHost(Host, Protocol):
-    """For ``deferred``: whether flow control is on, and the settings of the subscriptions that send."""
-
-    flow_control: bool
-
-    def change(self, node: Node, settings: NodeSettings) -> None: ...
-
-
-class TransferHost(Host, Protocol):
-    """For ``transfer``: the producer's side at the target, the consumer's at the source."""
-
-    large: LargeMessages
-    moves: list[Any]
-
-    def open_producer(
-        self, node: Node, port: Port, promised: bool, budget: ConnectionBudget | None = None
-    ) -> ProducerCredit: ...
-
-    def close_producer(self, node: Node, account: ProducerCredit) -> None: ...
-
     def arrive(self, node: Node, account: ProducerCredit, data: bytes, bits: int, settled: bool) -> int: ...
 
-    def park(
-        self, node: Node, account: ProducerCredit, message: object, size: int, settled: bool
-    ) -> None: ...
+
+class Outcomes(Protocol):
+    """Messages that were on their way to another node (``settlement.Settlement``)."""
 
     def passed_on(self, node: Node, entry: Entry, way: object) -> None: ...
 
@@ -73,33 +38,66 @@ class TransferHost(Host, Protocol):
 
     def give_up(self, node: Node, entry: Entry) -> None: ...
 
-    def mark_dirty_later(self, node: Node) -> None: ...
+
+class Consumers(Protocol):
+    """Consumers go (``delivery.Delivery``)."""
 
     def remove_consumer(self, node: Node, consumer: Consumer) -> None: ...
 
 
-class PagingHost(Host, Protocol):
-    """For ``paging``: the budgets, and what becomes of a message that is read again."""
+class FlowSwitch(Protocol):
+    """Whether flow control is on (``topology.Topology``)."""
 
-    memory: Gate
-    temp: Gate
+    flow_control: bool
 
-    def budget_changed(self, gate: Gate) -> None: ...
 
-    def gate_changed(self, node: Node) -> None: ...
+class Changing(Protocol):
+    """Nodes get new settings (``lifecycle.Lifecycle``)."""
 
-    def overpromise(self, node: Node) -> None: ...
+    def change(self, node: Node, settings: NodeSettings) -> None: ...
 
-    def update_claims(self, node: Node) -> None: ...
 
-    def count_kept(self, node: Node, msgs: int, nbytes: int) -> None: ...
+class SettlementHost(Protocol):
+    """For ``deferred``: the settings of the subscriptions that send, and whether they hold."""
 
-    def dead_letter(self, node: Node, entry: Entry, reason: str) -> None: ...
+    @property
+    def turn(self) -> Turn: ...
 
-    def every_node(self) -> Iterable[Node]: ...
+    @property
+    def intake(self) -> Arrivals: ...
 
-    def is_without_body(self, node: Node, seq: int, flags: int, data: bytes) -> bool: ...
+    @property
+    def topology(self) -> FlowSwitch: ...
 
-    def let_go(self, node: Node, seq: int) -> None: ...
+    @property
+    def lifecycle(self) -> Changing: ...
 
-    def watch_expiry(self, node: Node, entry: Entry) -> None: ...
+
+class TransferHost(Protocol):
+    """For ``transfer``: the producer's side at the target, the consumer's at the source."""
+
+    moves: list[Any]
+
+    @property
+    def turn(self) -> Turn: ...
+
+    @property
+    def changes(self) -> Changes: ...
+
+    @property
+    def large(self) -> LargeMessages: ...
+
+    @property
+    def intake(self) -> Arrivals: ...
+
+    @property
+    def producers(self) -> Producers: ...
+
+    @property
+    def parking(self) -> Parking: ...
+
+    @property
+    def settlement(self) -> Outcomes: ...
+
+    @property
+    def delivery(self) -> Consumers: ...

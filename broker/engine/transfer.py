@@ -27,7 +27,7 @@ UNDELIVERABLE = "max-delivery-count"
 OVERFLOW = "overflow"
 BODY_LOST = "body-lost"
 
-# What engine.emit says of a move that ended before all had gone.
+# What ``Changes.emit`` says of a move that ended before all had gone.
 MOVE_STOPPED = "move_stopped"
 
 # How many messages a move holds at a time.
@@ -51,7 +51,7 @@ class Transfer(Port):
         self.source = source
         self.target = target
         self.passed = 0
-        self.account: ProducerCredit = engine.open_producer(target, self, False)
+        self.account: ProducerCredit = engine.producers.open(target, self, False)
 
     def send(self, entry: Entry, data: bytes) -> None:
         """Bring an acquired entry over, now or when there is room; ``data`` is what it reads there."""
@@ -64,10 +64,10 @@ class Transfer(Port):
         size = len(waiting.data) + self.engine.large.size_of(waiting.bits)
         code = constants.REFUSED
         if not self._is_refusing(size):
-            code = self.engine.arrive(self.target, self.account, waiting.data, waiting.bits, True)
+            code = self.engine.intake.arrive(self.target, self.account, waiting.data, waiting.bits, True)
         if code == constants.PARK:
             self.waits(waiting.entry)
-            self.engine.park(self.target, self.account, waiting, size, True)
+            self.engine.parking.park(self.target, self.account, waiting, size, True)
         elif code == constants.REFUSED:
             self.refused(waiting, size)
         else:
@@ -83,7 +83,7 @@ class Transfer(Port):
     def arrived(self, entry: Entry) -> None:
         """The other node has it."""
         self.passed += 1
-        self.engine.passed_on(self.source, entry, self)
+        self.engine.settlement.passed_on(self.source, entry, self)
 
     def waiting_msgs(self) -> int:
         """How many are held for want of room."""
@@ -97,13 +97,13 @@ class Transfer(Port):
             assert isinstance(parked, PendingTransfer)
             waiting.append(parked)
         if not self.account.closed:
-            self.engine.close_producer(self.target, self.account)
+            self.engine.producers.close(self.target, self.account)
         return waiting
 
     def close(self, reason: str) -> None:
         """One of the nodes is gone, or takes no more: what waits stays where it is."""
         for waiting in self.leave():
-            self.engine.put_back(self.source, waiting.entry)
+            self.engine.settlement.put_back(self.source, waiting.entry)
 
     def grant(self, msgs: int) -> None:
         """Nobody is there to hear of credit: the account never asks for any."""
@@ -115,7 +115,7 @@ class Transfer(Port):
         """There is room for one that waited."""
         assert isinstance(parked, PendingTransfer)
         refusing = self._is_refusing(size)
-        if refusing or self.engine.put(self.target, parked.data, parked.bits) == constants.REFUSED:
+        if refusing or self.engine.intake.put(self.target, parked.data, parked.bits) == constants.REFUSED:
             self.refused(parked, size)
         else:
             self.arrived(parked.entry)
@@ -158,7 +158,7 @@ class DeadLetterTransfer(Transfer):
         ``bits`` are those it came with, which name its file if it is large.
         """
         bits = message.scan(data) | bits >> constants.LARGE_SHIFT << constants.LARGE_SHIFT
-        code = self.engine.arrive(self.target, self.account, data, bits, False)
+        code = self.engine.intake.arrive(self.target, self.account, data, bits, False)
         if code == constants.HOLD:
             return constants.ACCEPTED
         return constants.REFUSED if code == constants.PARK else code
@@ -166,7 +166,7 @@ class DeadLetterTransfer(Transfer):
     def refused(self, waiting: PendingTransfer, size: int) -> None:
         """It is kept until there is room, unless there never will be for one so large."""
         if size > self.target.hard_bytes:
-            self.engine.give_up(self.source, waiting.entry)
+            self.engine.settlement.give_up(self.source, waiting.entry)
         else:
             self.waits(waiting.entry)
             self.kept_back.append(waiting)
@@ -199,7 +199,7 @@ class DeadLetterTransfer(Transfer):
         """One of the nodes is gone: what waits is handed out again, or expires anew."""
         for waiting in self.leave():
             waiting.entry.redelivered = True
-            self.engine.put_back(self.source, waiting.entry)
+            self.engine.settlement.put_back(self.source, waiting.entry)
 
 
 class MoveTransfer(Transfer):
@@ -215,13 +215,13 @@ class MoveTransfer(Transfer):
         Transfer.arrived(self, entry)
         if self.mover.unsent > 0:
             # The window has room for one more, which nothing else says to the source.
-            self.engine.mark_dirty_later(self.source)
+            self.engine.turn.mark_dirty_later(self.source)
         elif not self.account.parked:
             self._end()
 
     def refused(self, waiting: PendingTransfer, size: int) -> None:
         """Nothing says when there would be room: the rest stays."""
-        self.engine.put_back(self.source, waiting.entry)
+        self.engine.settlement.put_back(self.source, waiting.entry)
         self.close(f"'{self.target.name}' is at its hard limit")
 
     def close(self, reason: str) -> None:
@@ -231,7 +231,7 @@ class MoveTransfer(Transfer):
         self._end()
         Transfer.close(self, reason)
         told = {"target": self.target.name, "moved": self.passed, "reason": reason}
-        self.engine.emit(MOVE_STOPPED, self.source, told)
+        self.engine.changes.emit(MOVE_STOPPED, self.source, told)
 
     def _end(self) -> None:
         self.over = True
@@ -265,4 +265,4 @@ class MoveConsumer(Consumer):
         self.left = self.unsent = 0
         source = self.move.source
         if self in source.consumers:
-            self.move.engine.remove_consumer(source, self)
+            self.move.engine.delivery.remove_consumer(source, self)

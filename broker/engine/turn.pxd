@@ -4,8 +4,10 @@ from broker.engine.node cimport Node
 
 @cython.final
 cdef class Turn:
-    cdef public long now_ns
-    cdef public list dirty
+    cdef public long now_ns, epoch_ns
+    cdef public list dirty, unfinished
 
+    cpdef long wall_ms(self) except -1
     cpdef object mark_dirty(self, Node node)
+    cpdef object mark_dirty_later(self, Node node)
     cpdef list take_dirty(self)

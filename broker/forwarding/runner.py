@@ -50,7 +50,7 @@ class Forwarding:
         self._model = model
         self._reactor = reactor
         self._routed = Routed(
-            model.subscriptions, model.nodes.resolve, self._limits, model.engine._apply, client_name
+            model.subscriptions, model.nodes.resolve, self._limits, model.engine.lifecycle.change, client_name
         )
         self._routes = Routes(self._dial_here, self._told, self._routed.prepare, self._routed.retire)
         self._channels = Channels(model.engine, lambda name: model.nodes.resolve(name, "topic"), reactor.at)
@@ -101,7 +101,7 @@ class Forwarding:
         if kind == UP_EVENT:
             # Its subscription may have been made anew, if the topic was deleted.
             self._routed.limit(definition)
-        self._model.engine.emit(kind, self._model.engine.nodes.get(definition.local), fields)
+        self._model.engine.changes.emit(kind, self._model.engine.topology.nodes.get(definition.local), fields)
 
     def _limits(self, address: str, limits: dict[str, object]) -> NodeSettings:
         effective = self._model.settings.policies.effective(
@@ -120,7 +120,7 @@ class Forwarding:
             topic=definition.topic,
             to=f"{definition.host}:{definition.port}",
             max_rate=definition.max_rate,
-            flow_control=self._model.engine.flow_control
+            flow_control=self._model.engine.topology.flow_control
             and any(each is not None and each.flow_control for each in settings),
             state=channel.state,
             last_error=channel.last_error,

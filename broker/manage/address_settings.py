@@ -157,7 +157,7 @@ class AddressSettings:
         """
         policies, defaults = terms or (self.policies, self.defaults)
         if arguments is None:
-            topic = self._engine.nodes.get(wanted.address)
+            topic = self._engine.topology.nodes.get(wanted.address)
             arguments = {} if topic is None else topic.arguments
         defaults = self.defaults_at(wanted.address, defaults)
         return policies.of_subscription(wanted.address, wanted.owner, arguments, defaults, without)

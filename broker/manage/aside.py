@@ -62,7 +62,7 @@ class Aside:
         Without a shelf it is no node, and takes no name.
         """
         self._known.append(_Known(view, shelf, notes, bodies, shelf is not None))
-        self._engine.keep_aside(view.depth_msgs, view.depth_bytes, bodies)
+        self._engine.bodies.keep_aside(view.depth_msgs, view.depth_bytes, bodies)
 
     def views(self) -> tuple[AsideView, ...]:
         """All of them, in the order they were set aside."""
@@ -80,7 +80,7 @@ class Aside:
 
     def hold(self, bodies: Sequence[Any]) -> None:
         """Keep files of large messages of which it can't be told whose they are."""
-        self._engine.keep_aside(0, 0, bodies)
+        self._engine.bodies.keep_aside(0, 0, bodies)
         self._held += bodies
 
     def box(self, name: str) -> Node:
@@ -89,7 +89,7 @@ class Aside:
         """
         if name not in self._boxes:
             box = Node(name, "queue")
-            self._engine.stand_in(box, self._settings())
+            self._engine.lifecycle.stand_in(box, self._settings())
             self._boxes[name] = box
         return self._boxes[name]
 
@@ -97,8 +97,8 @@ class Aside:
         """A node can have that name again: letters that waited go to their places, and from there anew."""
         box = self._boxes.pop(name, None)
         if box is not None:
-            self._engine.nodes[name] = box
-            self._engine.delete(name)
+            self._engine.topology.nodes[name] = box
+            self._engine.lifecycle.delete(name)
 
     def discard(self, name: str) -> int:
         """Remove all of that name with their messages; how many these were. NotFoundError if none is."""
@@ -112,9 +112,9 @@ class Aside:
         return sum(each.view.depth_msgs for each in gone)
 
     def _remove(self, known: _Known) -> None:
-        storing = self._engine.storing
+        storing = self._engine.durability.commit
         if storing is not None and known.shelf is not None:
             storing.store.remove(known.shelf)
         for key in known.notes:
-            self._engine.note(key, b"")
-        self._engine.drop_aside(known.view.depth_msgs, known.view.depth_bytes, known.bodies)
+            self._engine.durability.note(key, b"")
+        self._engine.bodies.drop_aside(known.view.depth_msgs, known.view.depth_bytes, known.bodies)

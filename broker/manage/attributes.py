@@ -14,9 +14,9 @@ from functools import partial
 from operator import attrgetter
 
 from broker.config.node import NodeSettings
-from broker.engine.engine import SECOND_NS
 from broker.manage.stats import stat_of
 from broker.manage.views import Counters, StoreView
+from broker.units import SECOND_NS
 
 PREFIX = "org.sluice."
 

@@ -39,7 +39,7 @@ class Audit:
 
 def audit(engine: Engine) -> Audit:
     """Check every gate, ledger, queue and window; the caller is between two turns."""
-    nodes = list(engine.every_node())
+    nodes = list(engine.topology.every_node())
     breaches = [*_promises(engine, nodes), *_budgets(nodes)]
     for node in nodes:
         breaches += islice(_of_node(node), MOST)
@@ -57,7 +57,7 @@ def _promises(engine: Engine, nodes: Iterable[Node]) -> Iterator[str]:
     """What gates have promised is what accounts hold: each credit once at every gate it needs room in."""
     msgs: dict[Gate, int] = defaultdict(int)
     nbytes: dict[Gate, int] = defaultdict(int)
-    gates = {node.gate for node in nodes} | {engine.memory, engine.disk, engine.temp}
+    gates = {node.gate for node in nodes} | {engine.depths.memory, engine.depths.disk, engine.depths.temp}
     for node in nodes:
         ledger = node.ledger
         for account in ledger.accounts:

@@ -32,7 +32,7 @@ class Binding:
 
 def every_binding(engine: Engine) -> list[Binding]:
     """All there are."""
-    nodes = engine.nodes.values()
+    nodes = engine.topology.nodes.values()
     return [Binding(topic.name, queue.name) for queue in nodes for topic in queue.topics if topic.is_topic]
 
 
@@ -47,14 +47,14 @@ class Bindings:
     def bind(self, topic: Node, queue: Node) -> None:
         """From now on the queue takes what is sent to the topic."""
         check(topic, queue)
-        self._engine.bind(topic, queue)
+        self._engine.topology.bind(topic, queue)
         self.keep()
 
     def unbind(self, topic: Node, queue: Node) -> None:
         """Not any more; what it took stays in it."""
         if topic not in queue.topics:
             raise NotFoundError(f"'{queue.name}' is not bound to '{topic.name}'")
-        self._engine.unbind(topic, queue)
+        self._engine.topology.unbind(topic, queue)
         self.keep()
 
     def restore(
@@ -63,13 +63,13 @@ class Bindings:
         """Those that survived, between nodes that did; the topics of each queue. Where an end was set aside,
         the binding stays noted.
         """
-        nodes = self._engine.nodes
+        nodes = self._engine.topology.nodes
         for name, topics in noted.items():
             queue = nodes.get(name)
             self._absent += [(each, name) for each in topics if is_aside(each) or is_aside(name)]
             for topic in (nodes[each] for each in topics if each in nodes):
                 if queue is not None and not queue.is_topic and topic.is_topic and topic not in queue.topics:
-                    self._engine.bind(topic, queue)
+                    self._engine.topology.bind(topic, queue)
 
     def discard(self, name: str) -> None:
         """A node that was set aside is gone, and its bindings with it."""
@@ -80,13 +80,13 @@ class Bindings:
         """Note those that are to be there after a restart."""
         pairs = [
             (topic.name, node.name)
-            for node in self._engine.nodes.values()
+            for node in self._engine.topology.nodes.values()
             for topic in node.topics
             if topic.is_topic
             if node.shelf is not None and topic.shelf is not None
         ]
         pairs += self._absent
-        self._engine.note(BINDINGS, json.dumps(pairs).encode() if pairs else b"")
+        self._engine.durability.note(BINDINGS, json.dumps(pairs).encode() if pairs else b"")
 
 
 def bound_in(noted: bytes) -> dict[str, list[str]]:

@@ -79,7 +79,7 @@ class DefinedBridges:
             known.definition = _durable(definition, known.bridge.source.shelf is not None)
         self._known[name] = known
         if known.definition.durable:
-            self._engine.note(BRIDGE_NOTE + name, json.dumps(asdict(known.definition)).encode())
+            self._engine.durability.note(BRIDGE_NOTE + name, json.dumps(asdict(known.definition)).encode())
         return name
 
     def delete(self, name: str) -> None:
@@ -89,7 +89,7 @@ class DefinedBridges:
             raise NotFoundError(f"no bridge named '{name}'")
         self._close(known)
         if known.definition.durable:
-            self._engine.note(BRIDGE_NOTE + name, b"")
+            self._engine.durability.note(BRIDGE_NOTE + name, b"")
 
     def configure(self, definitions: Iterable[BridgeDefinition]) -> None:
         """Those of the broker's file, in place of those it had before. Nothing is refused: a bridge that
@@ -141,12 +141,12 @@ class DefinedBridges:
         target = self._destination(definition.target, None, user)
         source = self._resolve(definition.source, None, user)
         if known.bridge is None:  # else making the second end has opened it
-            known.bridge = self._engine.bridging.add(source, target, keep)
+            known.bridge = self._engine.topology.bridging.add(source, target, keep)
             known.reason = ""
 
     def _close(self, known: _Known) -> None:
         if known.bridge is not None:
-            self._engine.bridging.remove(known.bridge)
+            self._engine.topology.bridging.remove(known.bridge)
 
 
 def ends_of(name: str, attributes: Mapping[str, object]) -> tuple[str, str]:

@@ -34,7 +34,7 @@ class Diagnostics:
         self.on_events: Callable[[int, bool], list[bytes]] | None = None
         self.deadlock_watch = DeadlockWatch(engine, self._catch_up)
         self.forecasts = Forecasts(engine, self._catch_up)
-        engine.watch = self.deadlock_watch.stir
+        engine.changes.watch = self.deadlock_watch.stir
 
     def why(self, name: str = "") -> list[Why]:
         """Return one answer for every producer without credit and every consumer held up: of a node, or a
@@ -74,27 +74,27 @@ class Diagnostics:
 
     def readiness(self) -> str:
         """Return why the broker isn't ready for traffic; empty if it is."""
-        storing = self._engine.storing
+        storing = self._engine.durability.commit
         if storing is not None and storing.store.state != WRITING:
             return storing.store.reason
         return self._engine.paging.fault()
 
     def _catch_up(self) -> None:
         """Gates opened or closed, links came or went since the last time."""
-        for node in self._engine.take_changed_nodes():
+        for node in self._engine.changes.take_nodes():
             self.deadlock_watch.changed(node)
             self.forecasts.changed(node)
 
     def _context(self, node: Node, store: str) -> WhyContext:
         """``store`` is what ``readiness`` says, asked once for all links."""
         engine = self._engine
-        storing = engine.storing
+        storing = engine.durability.commit
         return WhyContext(
-            now_ns=engine.now_ns,
+            now_ns=engine.turn.now_ns,
             forecasts=self.forecasts,
             held_by=self._holds.holding(node.address),
             store=store,
-            winding_down=engine.winding_down,
+            winding_down=engine.delivery.winding_down,
             behind_bytes=storing.store.behind_bytes if storing is not None and storing.behind else 0,
             deadlock=self.deadlock_watch.of(node),
         )
@@ -117,12 +117,14 @@ class Diagnostics:
         return [
             answer
             for each in (node, *node.subscriptions)[:MOST_TOLD]
-            for answer in advice.of_node(each, self._links.consumers(each.name), engine.memory, engine.now_ns)
+            for answer in advice.of_node(
+                each, self._links.consumers(each.name), engine.depths.memory, engine.turn.now_ns
+            )
         ]
 
     def _why_consumers(self, node: Node, links: list[ConsumerView], store: str, *, idle: bool) -> list[Why]:
         context = self._context(node, store)
-        noted = self._engine.is_noted(node)
+        noted = self._engine.delivery.is_noted(node)
         takers = [link for link in links if not link.browses]
         found = [reasons.of_consumer(link, node, takers, context, noted, idle=idle) for link in links]
         return [answer for answer in found if answer is not None]

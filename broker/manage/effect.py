@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from broker.config.node import NodeSettings
-from broker.engine.engine import would_enforce
 from broker.engine.node import Node
+from broker.engine.topology import would_enforce
 from broker.flow.gate import Gate
 
 COPIED = (

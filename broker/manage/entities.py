@@ -107,7 +107,7 @@ class Entities:
         """Nodes as they are, so that only those of the page become views; links as views."""
         kind = type_.removeprefix(PREFIX)
         if kind in NODE_KINDS:
-            yield from ((type_, node) for node in self._engine.every_node() if node.kind == kind)
+            yield from ((type_, node) for node in self._engine.topology.every_node() if node.kind == kind)
             return
         for item in self._others()[kind]():
             yield type_, item
@@ -125,12 +125,12 @@ class Entities:
     def _named(self, type_: str, name: str) -> Iterator[object]:
         kind = type_.removeprefix(PREFIX)
         if kind in ("queue", "topic"):
-            node = self._engine.nodes.get(name)
+            node = self._engine.topology.nodes.get(name)
             if node is not None and node.kind == kind:
                 yield node
             return
-        if kind == "subscription" and name in self._engine.subscriptions:
-            yield self._engine.subscriptions[name]
+        if kind == "subscription" and name in self._engine.topology.subscriptions:
+            yield self._engine.topology.subscriptions[name]
             return
         if kind == "broker":
             yield self._broker()
@@ -146,7 +146,7 @@ class Entities:
 
     def _view(self, item: object) -> object:
         if isinstance(item, Node):
-            return queue_view(item, self._holds.holding(item.address), self._engine.now_ns)
+            return queue_view(item, self._holds.holding(item.address), self._engine.turn.now_ns)
         return item
 
 

@@ -32,24 +32,24 @@ class Idle:
     def look(self) -> None:
         """Delete those whose time is over; call it once a second."""
         engine = self._engine
-        if engine.winding_down or not engine.fading:
+        if engine.delivery.winding_down or not engine.topology.fading:
             return
         spared = self._subscriptions.of_the_broker()
-        spared.update(end for each in engine.bridging.all for end in (each.source, each.target))
-        for node in list(engine.fading):
+        spared.update(end for each in engine.topology.bridging.all for end in (each.source, each.target))
+        for node in list(engine.topology.fading):
             if node in spared or _is_used(node):
-                node.used_ns = engine.now_ns
+                node.used_ns = engine.turn.now_ns
                 node.used_mark = node.received
-            elif engine.now_ns - node.used_ns >= node.expire_ns:
+            elif engine.turn.now_ns - node.used_ns >= node.expire_ns:
                 self._expire(node)
 
     def _expire(self, node: Node) -> None:
-        idle_ms = (self._engine.now_ns - node.used_ns) // MILLISECOND_NS
+        idle_ms = (self._engine.turn.now_ns - node.used_ns) // MILLISECOND_NS
         messages = node.gate.depth_msgs
         told = {"kind": node.kind, "idle_ms": idle_ms, "messages": messages}
         if node.is_subscription:
             told["address"] = node.address
-        self._engine.emit("idle_deleted", node, told)
+        self._engine.changes.emit("idle_deleted", node, told)
         text = "deleted %s '%s' with %d messages: nobody had used it for %d s (expire_after)"
         log.info(text, node.kind, node.name, messages, idle_ms // 1000)
         self._delete(node.name)

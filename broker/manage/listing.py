@@ -37,7 +37,7 @@ class Listing:
 
     def of_topic(self, topic: str, kind: str, only: Only = None) -> list[str]:
         """The names of a topic's subscriptions, by its name or by a pattern, or of the queues bound to it."""
-        node = self._engine.nodes.get(topic)
+        node = self._engine.topology.nodes.get(topic)
         if node is None or not node.is_topic:
             raise NotFoundError(f"no topic named '{topic}'")
         return [
@@ -49,7 +49,7 @@ class Listing:
         wanted = set(kinds)
         return [
             node.name
-            for node in self._engine.every_node()
+            for node in self._engine.topology.every_node()
             if node.kind in wanted
             and (node.is_subscription or not node.name.startswith("$"))
             and (only is None or only(node))
@@ -114,7 +114,7 @@ class Listing:
         return self._entities.row(type_, view)
 
     def _node(self, name: str) -> Node | None:
-        return self._engine.nodes.get(name) or self._engine.subscriptions.get(name)
+        return self._engine.topology.nodes.get(name) or self._engine.topology.subscriptions.get(name)
 
     def _reader(self, attribute: str) -> Callable[[Node], object]:
         return lambda node: self._entities.row(PREFIX + node.kind, node, (attribute,))[attribute]

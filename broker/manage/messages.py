@@ -27,20 +27,22 @@ class QueuedMessages:
         holders = [node, *(each for each in node.subscriptions if each.is_subscription)]
         if dry_run:
             return sum(waiting_msgs(each) for each in holders)
-        return sum(self._engine.purge(each) for each in holders)
+        return sum(self._engine.actions.purge(each) for each in holders)
 
     def move(self, source: str, target: str, count: int = 0, dry_run: bool = False, user: str = "") -> int:
         """Move the oldest messages of a queue to another as that has room; how many will go. 0 is all."""
         here = self._nodes.find(source)
         # Only what is to be done may make its target.
         check_not_own(target, "sent to")
-        there = self._engine.nodes.get(target) if dry_run else self._nodes.destination(target, user=user)
+        there = (
+            self._engine.topology.nodes.get(target) if dry_run else self._nodes.destination(target, user=user)
+        )
         if here is there:
             raise OperatorError(f"'{source}' is both source and target")
         if here.is_topic:
             raise OperatorError(f"'{source}' is a topic: move the messages of one of its subscriptions")
         count = min(count or waiting_msgs(here), waiting_msgs(here))
-        return count if dry_run or there is None else self._engine.move(here, there, count)
+        return count if dry_run or there is None else self._engine.actions.move(here, there, count)
 
     def browse(
         self, name: str, offset: int = 0, count: int = 20, told: Callable[[], None] = lambda: None

@@ -82,4 +82,4 @@ class Model:
         """Sample all nodes for ``history``, and delete those that nobody uses any more; once a second."""
         self._idle.look()
         self.diagnostics.forecasts.sample()
-        self.queries.samples.look(self.engine.every_node(), self.engine.now_ns)
+        self.queries.samples.look(self.engine.topology.every_node(), self.engine.turn.now_ns)

@@ -73,7 +73,7 @@ class Nodes:
 
     def find(self, name: str) -> Node:
         """Return the queue, topic or subscription of that name; NotFoundError if there is none."""
-        node = self._engine.nodes.get(name) or self._engine.subscriptions.get(name)
+        node = self._engine.topology.nodes.get(name) or self._engine.topology.subscriptions.get(name)
         if node is None:
             raise NotFoundError(f"no queue, topic or subscription named '{name}'")
         return node
@@ -87,7 +87,7 @@ class Nodes:
 
     def is_taken(self, name: str) -> bool:
         """Return whether a queue, a topic or a subscription has that name, or had when it was set aside."""
-        return self._engine.has(name) or self.aside.has(name)
+        return self._engine.topology.has(name) or self.aside.has(name)
 
     def resolve(
         self,
@@ -101,11 +101,11 @@ class Nodes:
         Its kind is the policy's, else the one that is wanted, else queue. One that is created gets the
         settings that are ``asked`` for, in Qpid's words, as far as policies don't say less.
         """
-        node = self._engine.nodes.get(address)
+        node = self._engine.topology.nodes.get(address)
         if node is not None:
             return node
         if address in self.own:
-            return self._engine.create(address, self.own[address])
+            return self._engine.lifecycle.create(address, self.own[address])
         arguments = self._settings.allowed(address, asked)
         effective = self._of_new(address, wanted_kind or "", arguments=arguments)
         return self.add(address, arguments, effective, user=user)
@@ -119,7 +119,7 @@ class Nodes:
         """Return the node for dead letters to an address. Where no node can have that name for now they wait:
         for one that was set aside, or until the subscription that has it is gone.
         """
-        node = self._engine.nodes.get(address)
+        node = self._engine.topology.nodes.get(address)
         if node is not None:
             return node
         if self.is_taken(address):
@@ -134,7 +134,7 @@ class Nodes:
         """Return the topic of a subscription that survived a restart, made whether or not a client might make
         it; None where there can't be one.
         """
-        node = self._engine.nodes.get(address)
+        node = self._engine.topology.nodes.get(address)
         if node is None and address in self.own:
             node = self.resolve(address)
         if node is None and not is_reserved(address) and not self.is_taken(address):
@@ -175,7 +175,9 @@ class Nodes:
         """Make a node with settings that were worked out, and tell everybody; with a shelf it is restored."""
         if shelf is None:
             self.ownership.check(user)
-        node = self._engine.create(name, effective.settings, _definition(effective, arguments, user), shelf)
+        node = self._engine.lifecycle.create(
+            name, effective.settings, _definition(effective, arguments, user), shelf
+        )
         node.arguments = arguments
         node.origins = dict(effective.origins)
         self.ownership.made(node, user)
@@ -202,7 +204,7 @@ class Nodes:
         OperatorError where the node, or one that takes from it, can't follow.
         """
         check_not_own(name, "changed")
-        node = self._engine.node(name)
+        node = self._engine.topology.node(name)
         explicit = _changed_arguments(node, arguments)
         effective = self._settings.checked(node, explicit)
         self._check_heirs(node, explicit)
@@ -210,9 +212,9 @@ class Nodes:
 
     def change(self, node: Node, arguments: dict[str, object], effective: Effective) -> None:
         """Put settings that were worked out into force at a node."""
-        self._engine.change(node, effective.settings)
+        self._engine.lifecycle.change(node, effective.settings)
         if effective.settings.durable or node.shelf is not None:
-            self._engine.define(node, _definition(effective, arguments, self.ownership.user(node)))
+            self._engine.lifecycle.define(node, _definition(effective, arguments, self.ownership.user(node)))
         before, node.arguments = _place_in(node.arguments), arguments
         node.origins = dict(effective.origins)
         self.on_change(node)
@@ -223,7 +225,7 @@ class Nodes:
     def bind(self, source: str, target: str, user: str = "") -> None:
         """Have a queue take the messages of a topic, and from now on the settings it lacks (FLOW §6)."""
         # All is looked at first, what is there and what would be made: a refusal makes no node.
-        topic, queue = self._engine.nodes.get(source), self._engine.nodes.get(target)
+        topic, queue = self._engine.topology.nodes.get(source), self._engine.topology.nodes.get(target)
         check_ends(topic, queue)
         if source == target:
             raise OperatorError(f"'{source}' can't be bound to itself")
@@ -250,7 +252,7 @@ class Nodes:
 
     def unbind(self, source: str, target: str) -> None:
         """End a binding: the queue takes no more messages, and loses the settings it had from the topic."""
-        topic, queue = self._engine.node(source), self._engine.node(target)
+        topic, queue = self._engine.topology.node(source), self._engine.topology.node(target)
         parents = {name: given for name, given in parents_of(queue).items() if name != source}
         effective = self._settings.followed(queue, parents)
         self.bindings.unbind(topic, queue)
@@ -272,11 +274,11 @@ class Nodes:
         for each in gone:
             self._totals.retire(each)
         if node.is_subscription:
-            self._engine.unsubscribe(node)
+            self._engine.lifecycle.unsubscribe(node)
         else:
             heirs = [each for each in node.subscriptions if not each.is_subscription]
             bound = bool(heirs or node.topics)
-            self._engine.delete(name)
+            self._engine.lifecycle.delete(name)
             if bound:
                 self.bindings.keep()
             for each in heirs:
@@ -329,9 +331,9 @@ class Nodes:
 
     def _check_free(self, name: str) -> None:
         """ConflictError if a new node can't be called so because something is."""
-        if name in self._engine.subscriptions:
+        if name in self._engine.topology.subscriptions:
             raise ConflictError(f"'{name}' is the name of a subscription: no queue or topic can have it")
-        if name in self._engine.nodes:
+        if name in self._engine.topology.nodes:
             raise ConflictError(f"'{name}' exists already")
         self.aside.check(name)
 
@@ -376,7 +378,7 @@ class Nodes:
             return
         self._settings.replace_letter_place(before, after)
         for place in (before, after):
-            node = self._engine.nodes.get(place)
+            node = self._engine.topology.nodes.get(place)
             if node is not None and not is_reserved(place):
                 self._resettle(node)
                 self._hand_down(node)

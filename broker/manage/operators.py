@@ -32,19 +32,19 @@ class Operators:
         pattern = parsed(wanted)
         self._holds.put(wanted, held)
         self.keep_holds()
-        nodes = [node for node in self._engine.nodes.values() if matches(wanted, pattern, node.name)]
+        nodes = [node for node in self._engine.topology.nodes.values() if matches(wanted, pattern, node.name)]
         for node in nodes:
             self.hold_node(node)
         names = [node.name for node in nodes if not is_reserved(node.name)]
         told = {"action": "stop" if held else "start", "target": wanted, "nodes": len(names)}
-        self._engine.emit("operator", None, told)
+        self._engine.changes.emit("operator", None, told)
         return names
 
     def hold_node(self, node: Node) -> None:
         """Stop the producers of a node, or start them, as the holds say."""
         held = bool(self._holds.holding(node.name))
         if node.gate.held != held:
-            self._engine.hold(node, held)
+            self._engine.actions.hold(node, held)
 
     def holds(self) -> list[str]:
         """Return the names and patterns whose producers an operator stops."""
@@ -58,7 +58,9 @@ class Operators:
 
     def keep_holds(self) -> None:
         """Note the holds there are in the store."""
-        self._engine.note(HOLDS, json.dumps(self._holds.rules).encode() if self._holds.rules else b"")
+        self._engine.durability.note(
+            HOLDS, json.dumps(self._holds.rules).encode() if self._holds.rules else b""
+        )
 
     def close_connection(self, connection_id: str) -> None:
         """Close a client's connection, which is told that an operator did."""

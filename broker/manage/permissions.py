@@ -65,7 +65,7 @@ class RequestPermissions:
 
     def require_made(self, name: str) -> None:
         """Require the right to make a node, if it isn't there: it is about to be made."""
-        if name not in self._engine.nodes:
+        if name not in self._engine.topology.nodes:
             self.require(Action.CREATE, name)
 
     def require_ends(self, *ends: str) -> None:
@@ -118,5 +118,5 @@ class RequestPermissions:
         """The address by which rules mean a node of that name."""
         engine = self._engine
         # A queue first, as everywhere: whoever names a subscription after it gets no right at it.
-        subscription = None if name in engine.nodes else engine.subscriptions.get(name)
+        subscription = None if name in engine.topology.nodes else engine.topology.subscriptions.get(name)
         return name if subscription is None else subscription.address

@@ -145,7 +145,7 @@ class Policies:
         """Return every setting at an address, its effective value and where it comes from."""
         settings = self._settings
         wanted = self._nodes.subscriptions.wanted(address)
-        node = self._engine.nodes.get(address)
+        node = self._engine.topology.nodes.get(address)
         if wanted is not None:
             effective = settings.standing_subscription(wanted)
         else:
@@ -167,7 +167,7 @@ class Policies:
     def effect(self, name: str, arguments: Mapping[str, object]) -> Effect:
         """Work out an ``update`` of the node, and refuse as it does; nothing is changed."""
         node, _, effective = self._nodes.planned(name, arguments)
-        return effect(node, effective.settings, self._engine.flow_control)
+        return effect(node, effective.settings, self._engine.topology.flow_control)
 
     # --- inside
 
@@ -242,6 +242,6 @@ class Policies:
 
     def _concerned(self) -> Iterator[Node]:
         """The queues and topics that policies are about, each as long as it is there when its turn comes."""
-        for node in list(self._engine.nodes.values()):
+        for node in list(self._engine.topology.nodes.values()):
             if not is_reserved(node.name) and not node.deleted:
                 yield node

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
-from broker.engine.engine import SECOND_NS, Engine
+from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError
 from broker.manage.address_settings import AddressSettings
@@ -22,6 +22,7 @@ from broker.manage.samples import Flow, Sample, Samples
 from broker.manage.survey import Survey, SurveyResult, SurveyScope
 from broker.manage.totals import Totals
 from broker.manage.views import BrokerView, Links, QueueView, Snapshot, StoreView, queue_view
+from broker.units import SECOND_NS
 
 BROKER = PREFIX + "broker"
 
@@ -93,7 +94,7 @@ class Queries:
     def history(self, name: str, seconds: int) -> tuple[Node, list[Sample]]:
         """Return a node, and a row a second of its last minutes, as far back as is known."""
         node = self._nodes.find(name)
-        return node, self.samples.of(node, self._engine.now_ns, seconds)
+        return node, self.samples.of(node, self._engine.turn.now_ns, seconds)
 
     def broker_history(self, seconds: int) -> list[Flow]:
         """Return a row a second of the whole broker's last minutes."""
@@ -103,13 +104,15 @@ class Queries:
 
     def snapshot(self) -> Snapshot:
         """Return the broker and its nodes, for metrics."""
-        return Snapshot(self.broker(), tuple(self._queue_view(node) for node in self._engine.every_node()))
+        return Snapshot(
+            self.broker(), tuple(self._queue_view(node) for node in self._engine.topology.every_node())
+        )
 
     def survey(self, wanted: SurveyScope) -> Generator[None, None, SurveyResult]:
         """Read everything that is counted, in parts: a node after each ``next``, and all when it returns."""
         reading = self._survey()
         try:
-            yield from reading.steps(lambda: self._engine.now_ns, wanted.subscriptions)
+            yield from reading.steps(lambda: self._engine.turn.now_ns, wanted.subscriptions)
             return SurveyResult(
                 broker=self._broker(reading),
                 nodes=reading.nodes,
@@ -141,7 +144,7 @@ class Queries:
             self._totals.abandon(reading.look)
 
     def _survey(self) -> Survey:
-        nodes = list(self._engine.every_node())
+        nodes = list(self._engine.topology.every_node())
         return Survey(nodes, self._totals.begin(), bool(self._holds.patterns), self._held_by)
 
     def _broker(self, reading: Survey) -> BrokerView:
@@ -150,8 +153,8 @@ class Queries:
             name=process.name,
             version=process.version,
             pid=process.pid,
-            uptime_s=(self._engine.now_ns - process.started_ns) / SECOND_NS,
-            flow_control=self._engine.flow_control,
+            uptime_s=(self._engine.turn.now_ns - process.started_ns) / SECOND_NS,
+            flow_control=self._engine.topology.flow_control,
             holds=self._holds.patterns,
             policy_files=tuple(dict.fromkeys(policy.place.file for policy in policies)),
             connections=len(self._links.connections()),
@@ -166,7 +169,7 @@ class Queries:
         )
 
     def _queue_view(self, node: Node) -> QueueView:
-        return queue_view(node, self._held_by(node), self._engine.now_ns)
+        return queue_view(node, self._held_by(node), self._engine.turn.now_ns)
 
     def _held_by(self, node: Node) -> str:
         return self._holds.holding(node.address)

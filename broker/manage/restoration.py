@@ -39,7 +39,7 @@ class Restoration:
         if known.kind not in ("queue", "topic"):
             raise OperatorError(f"it is a '{known.kind}', which this version doesn't know")
         arguments, unknown = _understood(name, known.arguments)
-        nodes = self._engine.nodes
+        nodes = self._engine.topology.nodes
         parents = {each: nodes[each].arguments for each in topics if each in nodes}
         effective = self._settings.tolerated(name, known.kind, arguments, known.capability, parents)
         node = self._nodes.add(name, arguments, effective, shelf, known.maker)
@@ -65,8 +65,8 @@ class Restoration:
 
     def withdraw(self, shelf: QueueLog) -> None:
         """Take out what was being restored from this shelf, if it got that far; the store keeps all of it."""
-        for node in [each for each in self._engine.every_node() if each.shelf is shelf]:
-            self._engine.withdraw(node)
+        for node in [each for each in self._engine.topology.every_node() if each.shelf is shelf]:
+            self._engine.lifecycle.withdraw(node)
             self._nodes.forget(node)
 
     def bindings(self, noted: Mapping[str, Sequence[str]]) -> None:

@@ -14,9 +14,9 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.manage.stats import BY_PATH
+from broker.units import SECOND_NS
 
 ROWS = 300
 Flow = tuple[int, float, float]

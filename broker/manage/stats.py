@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
 
-from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.flow.gate import Gate
+from broker.units import SECOND_NS
 
 # Reads a figure of any node at a monotonic time; the last argument is whether an operator holds the node.
 Read = Callable[[Node, int, bool], Any]

@@ -152,7 +152,7 @@ class Subscriptions:
         self.surviving: Callable[[str], Node | None] = topic
         # A subscription's name is nothing else's.
         self.is_taken: Callable[[str], bool] = lambda name: (
-            name in engine.subscriptions or name in engine.nodes
+            name in engine.topology.subscriptions or name in engine.topology.nodes
         )
         # The names of those that were set aside, and why.
         self._aside: dict[Key, tuple[str, str]] = {}
@@ -228,7 +228,7 @@ class Subscriptions:
         del self._known[subscription.key]
         subscription.called_off()
         self._patterns.pop(subscription.node, None)
-        self._engine.unsubscribe(subscription.node)
+        self._engine.lifecycle.unsubscribe(subscription.node)
         self._on_remove(subscription.node)
 
     def forget(self, node: Node) -> None:
@@ -263,12 +263,12 @@ class Subscriptions:
         """A new topic: patterns that fit its name take from it too."""
         for node, pattern in self._patterns.items():
             if self._means(pattern, topic):
-                self._engine.bind(topic, node)
+                self._engine.topology.bind(topic, node)
         found = [node for node in self._alone if node.address == topic.name]
         self._alone.difference_update(found)
         for node in found:
             if not node.deleted:
-                self._engine.bind(topic, node)
+                self._engine.topology.bind(topic, node)
         if found:
             self.resettle(topic.name)
 
@@ -296,7 +296,7 @@ class Subscriptions:
             effective = self.standing(known.wanted)
             settings = replace(effective.settings, durable=known.wanted.durable)
             if settings != known.node.settings:
-                self._engine.change(known.node, settings)
+                self._engine.lifecycle.change(known.node, settings)
                 self._on_change(known.node)
             known.node.origins = dict(effective.origins)
             yield
@@ -328,14 +328,14 @@ class Subscriptions:
             topics = [each for each in [self.surviving(wanted.address)] if each is not None]
         effective = self._settings(wanted) if shelf is None else self.standing(wanted)
         settings = replace(effective.settings, durable=wanted.durable)
-        node = engine.subscribe(
+        node = engine.lifecycle.subscribe(
             name, wanted.address, settings, wanted.encode() if wanted.durable else b"", shelf
         )
         node.filter = keep
         self.ownership.made(node, user)
         node.origins = dict(effective.origins)
         for topic in topics:
-            engine.bind(topic, node)
+            engine.topology.bind(topic, node)
         if pattern is not None:
             self._patterns[node] = pattern
         elif not topics:
@@ -344,7 +344,7 @@ class Subscriptions:
         return known
 
     def _fitting(self, pattern: Pattern) -> list[Node]:
-        return [node for node in self._engine.nodes.values() if self._means(pattern, node)]
+        return [node for node in self._engine.topology.nodes.values() if self._means(pattern, node)]
 
     def _means(self, pattern: Pattern, node: Node) -> bool:
         """Whether it stands for that topic too; never for the broker's own or one made for a link: who takes

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from broker.config.node import NodeSettings
-from broker.engine.engine import SECOND_NS, Engine
+from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.gate import Gate
 from broker.flow.producer_credit import ProducerCredit
@@ -22,6 +22,7 @@ from broker.manage.stats import STATS, parts_of
 from broker.manage.why.cause import GateCause, bars, budgets
 from broker.manage.why.deadlocks import DeadlockView
 from broker.queues.queue import Entry
+from broker.units import SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,16 +371,16 @@ class StoreView:
     @classmethod
     def of(cls, engine: Engine) -> StoreView:
         """The store as the engine sees it."""
-        store = None if engine.storing is None else engine.storing.store
+        store = None if engine.durability.commit is None else engine.durability.commit.store
         return cls(
             state="none" if store is None else store.state,
             reason="" if store is None else store.reason,
-            held_bytes=engine.memory.depth_bytes,
-            store_bytes=engine.disk.depth_bytes,
-            store_msgs=engine.disk.depth_msgs,
-            store_limit_bytes=engine.disk.stop_bytes,
-            temp_bytes=engine.temp.depth_bytes,
-            temp_limit_bytes=engine.temp.stop_bytes,
+            held_bytes=engine.depths.memory.depth_bytes,
+            store_bytes=engine.depths.disk.depth_bytes,
+            store_msgs=engine.depths.disk.depth_msgs,
+            store_limit_bytes=engine.depths.disk.stop_bytes,
+            temp_bytes=engine.depths.temp.depth_bytes,
+            temp_limit_bytes=engine.depths.temp.stop_bytes,
             syncs=0 if store is None else store.syncs,
             sync_seconds=0.0 if store is None else store.sync_ns / SECOND_NS,
             groups=0 if store is None else store.groups_written,

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from broker.codec.bodyscan import body_start
-from broker.engine.engine import SEEN, SENT, SENT_ANY, Engine
+from broker.engine.durability import SEEN, SENT, SENT_ANY
+from broker.engine.engine import Engine
 from broker.engine.large import Body, note_key, note_value, noted
 from broker.engine.node import Node
 from broker.engine.spool import Message, Run
@@ -151,7 +152,7 @@ class Recovery:
         for key in [key for key in self._notes if key.startswith(BRIDGE_NOTE)]:
             self._take_bridge(key)
         for key in self._stale:
-            self._engine.note(key, b"")
+            self._engine.durability.note(key, b"")
         if self._messages:
             log.info("restored %d messages", self._messages)
 
@@ -184,13 +185,13 @@ class Recovery:
             node.duplicates.restore(self._seen.get(said.name, ()))
         for key, value in said.larges:
             number, seq, _, _, _ = noted(key, value)
-            self._engine.restore_large(node, seq, self._engine.large.recovered(number, value))
+            self._engine.bodies.restore(node, seq, self._engine.large.recovered(number, value))
         for part in found.parts:
             if isinstance(part, StoredPage):
                 self._engine.paging.restore(node, _run(self._engine, node, self._store, found.shelf, part))
             else:
                 _report_lost_bodies(node, part)
-                self._engine.restore(node, part)
+                self._engine.lifecycle.restore(node, part)
         self._messages += node.gate.depth_msgs
         if node.name != said.name:
             self._rename(said, node)
@@ -207,11 +208,11 @@ class Recovery:
         self._store.redefine(said.found.shelf, said.wanted.encode(node.name))
         mark = self._notes.get(SENT + said.name, b"")
         if mark:
-            self._engine.note(SENT + node.name, mark)
+            self._engine.durability.note(SENT + node.name, mark)
         for key, _ in said.larges:
-            self._engine.note(key, b"")
+            self._engine.durability.note(key, b"")
         for seq, (body, _) in node.bodies.items():
-            self._engine.note(note_key(body, node.name, seq), note_value(body))
+            self._engine.durability.note(note_key(body, node.name, seq), note_value(body))
         log.warning(
             "subscription '%s' is called '%s' from now on: something else has its name", said.name, node.name
         )
@@ -282,12 +283,12 @@ class Recovery:
             try:
                 restore(value)
             except Exception as fault:  # noqa: BLE001 - it may hold anything
-                self._engine.note(kept, b"")
-                self._engine.note(UNREAD + key, value)
+                self._engine.durability.note(kept, b"")
+                self._engine.durability.note(UNREAD + key, value)
                 self._unread(UNREAD + key, key, key, fault)
             else:
                 if kept != key:
-                    self._engine.note(kept, b"")
+                    self._engine.durability.note(kept, b"")
                     self._reread = True
 
     def _take_bridge(self, key: str) -> None:
@@ -337,7 +338,7 @@ def _run(engine: Engine, node: Node, store: DiskStore, shelf: DiskQueueLog, page
         messages = messages_of(shelf, blob)
         _report_lost_bodies(node, messages)
         return [
-            (seq, flags, count, expires_ms * 1_000_000 - engine.epoch_ns if expires_ms else 0, data)
+            (seq, flags, count, expires_ms * 1_000_000 - engine.turn.epoch_ns if expires_ms else 0, data)
             for seq, flags, count, expires_ms, data in messages
         ]
 

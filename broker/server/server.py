@@ -145,8 +145,8 @@ class Server:
         self.tls = None if settings.tls.certificate is None else ServerTls(settings.tls)
         self.store = open_store(settings.data, settings.journal_file_size)
         self.engine = Engine(settings.flow.defaults.flow_control, self.store)
-        self.engine.now_ns = time.monotonic_ns()
-        self.engine.epoch_ns = time.time_ns() - self.engine.now_ns
+        self.engine.turn.now_ns = time.monotonic_ns()
+        self.engine.turn.epoch_ns = time.time_ns() - self.engine.turn.now_ns
         self.engine.limit(self.budgets.memory_bytes, self.budgets.store_bytes, self.budgets.temp_bytes)
         # Set up before the reactor is there to post to; it answers once that runs.
         self.pager = Pager(settings.data, lambda task: self.reactor.post(task))
@@ -161,8 +161,8 @@ class Server:
             settings.flow.defaults,
             roster,
             Process(
-                started_ns=self.engine.now_ns,
-                epoch_ns=self.engine.epoch_ns,
+                started_ns=self.engine.turn.now_ns,
+                epoch_ns=self.engine.turn.epoch_ns,
                 memory_limit_bytes=self.budgets.memory_bytes,
             ),
             auto_create=settings.auto_create,
@@ -171,7 +171,7 @@ class Server:
         self.model.subscriptions.virtual_hosts = frozenset(settings.virtual_hosts)
         self.model.ownership.most = settings.limits.max_nodes_per_user
         self.model.policies.on_reload = self.read_again
-        self.engine.find = self.model.nodes.dead_letter_box
+        self.engine.letters.find = self.model.nodes.dead_letter_box
         if settings.events.enabled:
             self.model.nodes.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults.without_letters("its own"))
         backups = self.model.backups
@@ -237,7 +237,7 @@ class Server:
             self.history.start(__version__, self.model.process.pid)
         for each in self.model.aside.views():
             told = {"kind": each.kind, "name": each.name, "messages": each.depth_msgs, "reason": each.reason}
-            self.engine.emit("set_aside", None, told)
+            self.engine.changes.emit("set_aside", None, told)
         try:
             self.reactor.run()
         finally:
@@ -288,7 +288,7 @@ class Server:
         answers: list[Answer] = []
         faults: list[BaseException] = []
 
-        storing = self.engine.storing
+        storing = self.engine.durability.commit
 
         def answer() -> None:
             mark = (0, 0) if storing is None else storing.mark()
@@ -410,8 +410,8 @@ class Server:
         self._configure_logs(settings)
         self.model.bridges.configure(settings.bridges)
         self.conducting.configure(settings)
-        if settings.flow.defaults.flow_control != self.engine.flow_control:
-            self.engine.switch_flow(settings.flow.defaults.flow_control)
+        if settings.flow.defaults.flow_control != self.engine.topology.flow_control:
+            self.engine.topology.switch_flow(settings.flow.defaults.flow_control)
 
     def _warn_of_files(self, settings: Settings) -> None:
         for text in warnings(settings.tls, datetime.now(UTC)):
@@ -430,11 +430,11 @@ class Server:
         self._stopping = True
         log.info("stopping: waiting for what is in flight")
         notify("STOPPING=1")
-        self.engine.emit("stopping", None, {})
+        self.engine.changes.emit("stopping", None, {})
         self.reactor.stop_listening()
         if self.http is not None:
             self.http.wind_down()
-        self.engine.wind_down()
+        self.engine.actions.wind_down()
         self.conducting.wind_down()
         deadline = time.monotonic_ns() + self.settings.limits.shutdown_timeout_ms * 1_000_000
         self._wait_for_settlement(deadline)
@@ -451,7 +451,7 @@ class Server:
         """How many messages consumers hold. Dead letters and moved messages that wait for room elsewhere are
         acquired too, and nobody settles them: they stay where they are.
         """
-        nodes = list(self.engine.every_node())
+        nodes = list(self.engine.topology.every_node())
         acquired = sum(node.queue.acquired for node in nodes)
         letters = sum(node.letters.waiting_msgs() for node in nodes if node.letters is not None)
         return acquired - letters - sum(move.waiting_msgs() for move in self.engine.moves)
@@ -508,7 +508,7 @@ class Server:
             self._reload_soon()
 
     def _sample(self, now_ns: int) -> None:
-        moved = self.engine.sample(now_ns)
+        moved = self.engine.sampler.sample(now_ns)
         self.container.sample(now_ns)
         self.model.sample()
         self.container.temporary.look_after_orphans()

@@ -40,7 +40,7 @@ class Sender(Port):
         # Of a peer that doesn't read while it sends: what it may still send on credit taken back.
         self.input_stopped = False
         self.unheard = 0
-        self.account: ProducerCredit = engine.open_producer(node, self, True, budget)
+        self.account: ProducerCredit = engine.producers.open(node, self, True, budget)
 
     def grant(self, msgs: int) -> None:
         heard = min(msgs, self.unheard)
@@ -54,7 +54,7 @@ class Sender(Port):
 
     def admit(self, parked: object, size: int) -> None:
         assert isinstance(parked, bytes)
-        self.engine.put(self.node, parked, constants.IS_DURABLE)
+        self.engine.intake.put(self.node, parked, constants.IS_DURABLE)
 
     def send(self) -> None:
         if self.credit > 0:
@@ -64,10 +64,10 @@ class Sender(Port):
         else:
             return
         self.sent += 1
-        code = self.engine.arrive(self.node, self.account, BODY, constants.IS_DURABLE, False)
+        code = self.engine.intake.arrive(self.node, self.account, BODY, constants.IS_DURABLE, False)
         assert code != constants.OVERSENT
         if code == constants.PARK:
-            self.engine.park(self.node, self.account, BODY, SIZE, False)
+            self.engine.parking.park(self.node, self.account, BODY, SIZE, False)
 
 
 class Tree:
@@ -87,8 +87,11 @@ class Tree:
         strict = {"byte_reservation": "strict", "max_message_size": SIZE, "flow_stop_size": 90 * SIZE}
         queue = resolve({**strict, "flow_stop_count": 60}, DEFAULTS)
         topic = resolve({**strict, "kind": "topic", "flow_stop_count": 30, "max_count": 100}, DEFAULTS)
-        self.queues = [self.engine.create("a", replace(queue, durable=True)), self.engine.create("b", queue)]
-        self.topics = [self.engine.create(name, topic) for name in ("t", "u")]
+        self.queues = [
+            self.engine.lifecycle.create("a", replace(queue, durable=True)),
+            self.engine.lifecycle.create("b", queue),
+        ]
+        self.topics = [self.engine.lifecycle.create(name, topic) for name in ("t", "u")]
         kinds = {
             "holds": topic,
             "sheds": replace(topic, pending_message_limit=5, flow_stop_count=0, flow_stop_size=0),
@@ -99,16 +102,16 @@ class Tree:
             for each in self.topics:
                 self.taken.append(self.subscribe(f"{each.name}/{name}", [each], settings))
         self.taken.append(self.subscribe("both", self.topics, topic))
-        self.engine.bind(self.topics[0], self.queues[0])
+        self.engine.topology.bind(self.topics[0], self.queues[0])
         self.budgets = [ConnectionBudget(12 * HELD), ConnectionBudget(50 * HELD), None]
         self.senders: list[Sender] = []
         self.takers: list[tuple[Node, Taker]] = []
 
     def subscribe(self, name: str, topics: list[Node], settings: NodeSettings) -> Node:
-        durable = b"{}" if self.engine.storing is not None and not name.endswith("sheds") else b""
-        node = self.engine.subscribe(name, "#", settings, durable)
+        durable = b"{}" if self.engine.durability.commit is not None and not name.endswith("sheds") else b""
+        node = self.engine.lifecycle.subscribe(name, "#", settings, durable)
         for topic in topics:
-            self.engine.bind(topic, node)
+            self.engine.topology.bind(topic, node)
         return node
 
     def step(self) -> None:
@@ -117,7 +120,7 @@ class Tree:
         verb()
         self.engine.end_turn()
         self.check()
-        if self.engine.storing is not None and self.random.random() < 0.7:
+        if self.engine.durability.commit is not None and self.random.random() < 0.7:
             self.engine.seal()
             self.engine.attend_store()
         self.now_ns += self.random.choice([0, MS, 11 * MS])
@@ -142,22 +145,22 @@ class Tree:
         for node, taker in self.takers:
             for _ in range(self.random.randrange(0, len(taker.held) + 1)):
                 taker.in_flight -= 1
-                self.engine.acknowledge(node, taker.held.pop(0))
+                self.engine.settlement.acknowledge(node, taker.held.pop(0))
 
     def consume(self) -> None:
         if len(self.takers) < 8:
             node, taker = self.random.choice(self.taken), Taker()
-            self.engine.add_consumer(node, taker)
+            self.engine.delivery.add_consumer(node, taker)
             self.takers.append((node, taker))
 
     def close(self) -> None:
         if self.senders and self.random.random() < 0.3:
             sender = self.senders.pop(self.random.randrange(len(self.senders)))
-            self.engine.close_producer(sender.node, sender.account)
+            self.engine.producers.close(sender.node, sender.account)
 
     def hold(self) -> None:
         node = self.random.choice([*self.queues, *self.topics])
-        self.engine.hold(node, not node.gate.held)
+        self.engine.actions.hold(node, not node.gate.held)
 
     def wait(self) -> None:
         self.now_ns += 150 * MS
@@ -165,7 +168,9 @@ class Tree:
     # --- the laws
 
     def check(self) -> None:
-        accounts = [account for node in self.engine.nodes.values() for account in node.ledger.accounts]
+        accounts = [
+            account for node in self.engine.topology.nodes.values() for account in node.ledger.accounts
+        ]
         for node in self.taken:
             if node.gate.enforced:
                 self.fits(node.gate)
@@ -175,12 +180,12 @@ class Tree:
                 if part.never_blocks_publishers:
                     assert (part.gate.promised_msgs, part.gate.closed) == (0, False)
         if not self.late:
-            self.fits(self.engine.memory)
-            self.fits(self.engine.disk)
+            self.fits(self.engine.depths.memory)
+            self.fits(self.engine.depths.disk)
         disk = sum(a.outstanding * a.reserve_bytes * self.kept(a.ledger) for a in accounts)
-        assert self.engine.disk.promised_bytes == disk
+        assert self.engine.depths.disk.promised_bytes == disk
         memory = sum(a.outstanding * a.ledger.reservations.copies * held(a) for a in accounts)
-        assert self.engine.memory.promised_bytes == memory
+        assert self.engine.depths.memory.promised_bytes == memory
         for budget in self.budgets:
             if budget is None:
                 continue
@@ -198,7 +203,7 @@ class Tree:
 
     def kept(self, ledger: AllocatorPort) -> int:
         """How often a message to that address is written to disk."""
-        node = next(each for each in self.engine.nodes.values() if each.ledger is ledger)
+        node = next(each for each in self.engine.topology.nodes.values() if each.ledger is ledger)
         places = node.subscriptions if node.is_topic else [node]
         return sum(each.shelf is not None for each in places)
 
@@ -229,7 +234,7 @@ def test_each_copy_that_is_kept_has_room_on_disk(seed: int, late: bool) -> None:
     deepest = 0
     for _ in range(400):
         tree.step()
-        deepest = max(deepest, tree.engine.disk.depth_bytes)
+        deepest = max(deepest, tree.engine.depths.disk.depth_bytes)
     assert deepest > 40 * SIZE
 
 
@@ -243,7 +248,7 @@ def test_whoever_waits_for_its_connection_gets_credit_in_the_end(seed: int) -> N
     tree.engine.end_turn()
     for node in (tree.queues[1],):
         taker = Taker()
-        tree.engine.add_consumer(node, taker)
+        tree.engine.delivery.add_consumer(node, taker)
         tree.takers.append((node, taker))
     for _ in range(3000):
         tree.random.choice(tree.senders).send()
@@ -259,7 +264,9 @@ def test_whoever_waits_for_its_connection_gets_credit_in_the_end(seed: int) -> N
 def test_a_message_larger_than_its_connection_s_budget_goes_alone() -> None:
     engine = Engine()
     engine.begin_turn(MS)
-    node = engine.create("q", resolve({"byte_reservation": "strict", "max_message_size": 2000}, DEFAULTS))
+    node = engine.lifecycle.create(
+        "q", resolve({"byte_reservation": "strict", "max_message_size": 2000}, DEFAULTS)
+    )
     budget = ConnectionBudget(500)
     first, second = (Sender(engine, node, budget) for _ in range(2))
     engine.end_turn()

@@ -82,11 +82,11 @@ class FlowWalk(RuleBasedStateMachine):
 
     @rule(held=st.booleans())
     def operator(self, held: bool) -> None:
-        self.world.engine.hold(self.world.node, held)
+        self.world.engine.actions.hold(self.world.node, held)
 
     @rule(enabled=st.booleans())
     def switch(self, enabled: bool) -> None:
-        self.world.engine.switch_flow(enabled)
+        self.world.engine.topology.switch_flow(enabled)
 
     @rule(ms=st.sampled_from([0, 1, 11, 101]))
     def wait(self, ms: int) -> None:

@@ -40,7 +40,7 @@ class Sender(Port):
         self.promised = promised
         self.credit = 0
         self.sent = 0
-        self.account: ProducerCredit = engine.open_producer(node, self, promised, budget)
+        self.account: ProducerCredit = engine.producers.open(node, self, promised, budget)
 
     def grant(self, msgs: int) -> None:
         self.credit += msgs
@@ -50,7 +50,7 @@ class Sender(Port):
 
     def admit(self, parked: object, size: int) -> None:
         assert isinstance(parked, bytes)
-        self.engine.put(self.node, parked, constants.IS_DURABLE)
+        self.engine.intake.put(self.node, parked, constants.IS_DURABLE)
 
     def refuse(self, parked: object) -> None:
         """It was told; it doesn't send that one again."""
@@ -60,10 +60,10 @@ class Sender(Port):
             return
         self.credit -= self.promised
         self.sent += 1
-        code = self.engine.arrive(self.node, self.account, BODY, constants.IS_DURABLE, False)
+        code = self.engine.intake.arrive(self.node, self.account, BODY, constants.IS_DURABLE, False)
         assert code != constants.OVERSENT
         if code == constants.PARK:
-            self.engine.park(self.node, self.account, BODY, SIZE, False)
+            self.engine.parking.park(self.node, self.account, BODY, SIZE, False)
 
 
 class World:
@@ -124,21 +124,21 @@ class World:
         return self.random.random() < part
 
     def nodes(self, topics: bool = True, queues: bool = True) -> list[Node]:
-        found = self.engine.nodes.values()
+        found = self.engine.topology.nodes.values()
         return [each for each in found if (topics if each.is_topic else queues)]
 
     def takers_of(self) -> list[Node]:
-        return [*self.nodes(topics=False), *self.engine.subscriptions.values()]
+        return [*self.nodes(topics=False), *self.engine.topology.subscriptions.values()]
 
     def create(self) -> None:
-        if len(self.engine.nodes) < 8:
+        if len(self.engine.topology.nodes) < 8:
             self.made += 1
             kind = self.random.choice(["topic", "queue"])
-            self.engine.create(f"{kind}{self.made}", self.settings(kind), b"{}")
+            self.engine.lifecycle.create(f"{kind}{self.made}", self.settings(kind), b"{}")
 
     def delete(self) -> None:
-        if self.engine.nodes and self.maybe(0.4):
-            self.gone(self.engine.delete(self.random.choice(self.nodes()).name))
+        if self.engine.topology.nodes and self.maybe(0.4):
+            self.gone(self.engine.lifecycle.delete(self.random.choice(self.nodes()).name))
 
     def gone(self, node: Node) -> None:
         self.senders = [each for each in self.senders if each.node is not node]
@@ -146,52 +146,52 @@ class World:
 
     def subscribe(self) -> None:
         topics = self.nodes(queues=False)
-        if topics and len(self.engine.subscriptions) < 8:
+        if topics and len(self.engine.topology.subscriptions) < 8:
             self.made += 1
             kept = b"{}" if self.maybe(0.6) else b""
-            node = self.engine.subscribe(f"s{self.made}", "#", self.settings("queue"), kept)
+            node = self.engine.lifecycle.subscribe(f"s{self.made}", "#", self.settings("queue"), kept)
             for topic in self.random.sample(topics, min(self.random.randrange(1, 3), len(topics))):
-                self.engine.bind(topic, node)
+                self.engine.topology.bind(topic, node)
 
     def unsubscribe(self) -> None:
-        if self.engine.subscriptions:
-            node = self.random.choice(list(self.engine.subscriptions.values()))
-            self.engine.unsubscribe(node)
+        if self.engine.topology.subscriptions:
+            node = self.random.choice(list(self.engine.topology.subscriptions.values()))
+            self.engine.lifecycle.unsubscribe(node)
             self.gone(node)
 
     def bind(self) -> None:
         topics, takers = self.nodes(queues=False), self.takers_of()
         if topics and takers:
             topic, node = self.random.choice(topics), self.random.choice(takers)
-            verb = self.engine.unbind if node in topic.subscriptions else self.engine.bind
+            verb = self.engine.topology.unbind if node in topic.subscriptions else self.engine.topology.bind
             verb(topic, node)
 
     def bridge(self) -> None:
-        if len(self.engine.nodes) > 1:
+        if len(self.engine.topology.nodes) > 1:
             source, target = self.random.sample(self.nodes(), 2)
             with contextlib.suppress(OperatorError):
-                self.engine.bridging.add(source, target)
+                self.engine.topology.bridging.add(source, target)
 
     def unbridge(self) -> None:
-        if self.engine.bridging.all:
-            self.engine.bridging.remove(self.random.choice(self.engine.bridging.all))
+        if self.engine.topology.bridging.all:
+            self.engine.topology.bridging.remove(self.random.choice(self.engine.topology.bridging.all))
 
     def change(self) -> None:
-        if every := list(self.engine.every_node()):
+        if every := list(self.engine.topology.every_node()):
             node = self.random.choice(every)
             settings = self.settings("topic" if node.is_topic else "queue")
-            self.engine.change(node, settings)
+            self.engine.lifecycle.change(node, settings)
             if node.shelf is not None or (settings.durable and not node.is_subscription):
-                self.engine.define(node, b"{}")
+                self.engine.lifecycle.define(node, b"{}")
 
     def fail(self) -> None:
         self.store.state = self.random.choice([WRITING, WRITING, FULL, FAILED])
         self.engine.attend_store()
 
     def open(self) -> None:
-        if self.engine.nodes and len(self.senders) < 12:
+        if self.engine.topology.nodes and len(self.senders) < 12:
             node = self.random.choice(self.nodes())
-            promised = self.maybe(0.8) and not self.engine.rejects_at_once(node)
+            promised = self.maybe(0.8) and not self.engine.producers.reject_at_once(node)
             self.senders.append(Sender(self.engine, node, promised, self.random.choice(self.budgets)))
 
     def send(self) -> None:
@@ -205,7 +205,7 @@ class World:
             count = len(taker.held)
             for _ in range(count if everything else self.random.randrange(count + 1)):
                 taker.in_flight -= 1
-                self.engine.acknowledge(node, taker.held.pop(0))
+                self.engine.settlement.acknowledge(node, taker.held.pop(0))
 
     def consume(self) -> None:
         if (nodes := self.takers_of()) and len(self.takers) < 8:
@@ -213,44 +213,44 @@ class World:
 
     def take(self, node: Node) -> None:
         self.takers.append((node, Taker()))
-        self.engine.add_consumer(*self.takers[-1])
+        self.engine.delivery.add_consumer(*self.takers[-1])
 
     def leave(self) -> None:
         if self.takers and self.maybe(0.5):
             node, taker = self.takers.pop(self.random.randrange(len(self.takers)))
             for entry in taker.held:
-                self.engine.requeue(node, entry, False)
-            self.engine.remove_consumer(node, taker)
+                self.engine.settlement.requeue(node, entry, False)
+            self.engine.delivery.remove_consumer(node, taker)
 
     def close(self) -> None:
         if self.senders and self.maybe(0.4):
             sender = self.senders.pop(self.random.randrange(len(self.senders)))
-            self.engine.close_producer(sender.node, sender.account)
+            self.engine.producers.close(sender.node, sender.account)
 
     def hold(self) -> None:
-        if self.engine.nodes:
+        if self.engine.topology.nodes:
             node = self.random.choice(self.nodes())
-            self.engine.hold(node, not node.gate.held)
+            self.engine.actions.hold(node, not node.gate.held)
 
     def wait(self) -> None:
         self.now_ns += 150 * MS
 
     def purge(self) -> None:
         if (nodes := self.takers_of()) and self.maybe(0.3):
-            self.engine.purge(self.random.choice(nodes))
+            self.engine.actions.purge(self.random.choice(nodes))
 
     # --- the laws
 
     def check(self) -> None:
         assert audit(self.engine).breaches == ()
-        for node in self.engine.nodes.values():
-            places = list(self.engine.bridging.takers(node))
+        for node in self.engine.topology.nodes.values():
+            places = list(self.engine.topology.bridging.takers(node))
             kept = sum(each.shelf is not None and not each.is_topic for each in places)
             if kept == 0:
                 kept = int(self.store.state == FAILED or any(each.shelf is not None for each in places))
-            assert node.ledger.takes(self.engine.disk, 1) == kept
+            assert node.ledger.takes(self.engine.depths.disk, 1) == kept
             assert node.ledger.reservations.copies == max(sum(not each.is_topic for each in places), 1)
-        disk = self.engine.disk
+        disk = self.engine.depths.disk
         if disk.promised_msgs > 0 and disk.depth_msgs + disk.promised_msgs > 1:
             assert disk.depth_bytes + disk.promised_bytes <= disk.stop_bytes
 
@@ -259,7 +259,7 @@ class World:
         self.store.state = WRITING
         self.engine.attend_store()
         for node in self.nodes():
-            self.engine.hold(node, False)
+            self.engine.actions.hold(node, False)
         for node in self.takers_of():
             self.take(node)
         for sender in self.random.sample(self.senders, len(self.senders)):

@@ -41,7 +41,7 @@ class Producer(Port):
 
     def admit(self, parked: object, size: int) -> None:
         assert isinstance(parked, bytes)
-        assert self.world.engine.put(self.world.node, parked, False) == constants.ACCEPTED
+        assert self.world.engine.intake.put(self.world.node, parked, False) == constants.ACCEPTED
         self.accepted += 1
 
     def refuse(self, parked: object) -> None:
@@ -62,10 +62,10 @@ class Producer(Port):
         self.sent += 1
         engine, node = self.world.engine, self.world.node
         data = BODY + bytes(max(size - len(BODY), 0))
-        code = engine.arrive(node, self.account, data, False, settled)
+        code = engine.intake.arrive(node, self.account, data, False, settled)
         assert code != constants.OVERSENT
         if code == constants.PARK:
-            engine.park(node, self.account, data, len(data), settled)
+            engine.parking.park(node, self.account, data, len(data), settled)
         elif code == constants.ACCEPTED:
             self.accepted += 1
         else:
@@ -103,7 +103,7 @@ class World:
         self.takers: list[Taker] = []
         self.settings = dict(settings)
         self.engine.begin_turn(self.now_ns)
-        self.node = self.engine.create("orders", resolve(self.settings, BrokerDefaults()))
+        self.node = self.engine.lifecycle.create("orders", resolve(self.settings, BrokerDefaults()))
         self.acknowledged = 0
         self.lowered = False
 
@@ -115,19 +115,19 @@ class World:
 
     def open(self) -> Producer:
         producer = Producer(self, f"p{len(self.producers) + len(self.gone)}")
-        producer.account = self.engine.open_producer(self.node, producer, True)
+        producer.account = self.engine.producers.open(self.node, producer, True)
         self.producers.append(producer)
         return producer
 
     def close(self, producer: Producer) -> None:
-        self.engine.close_producer(self.node, producer.account)
+        self.engine.producers.close(self.node, producer.account)
         self.producers.remove(producer)
         self.gone.append(producer)
 
     def consume(self, credit: int) -> Taker:
         taker = Taker(credit)
         self.takers.append(taker)
-        self.engine.add_consumer(self.node, taker)
+        self.engine.delivery.add_consumer(self.node, taker)
         return taker
 
     def settle(self, taker: Taker, count: int) -> None:
@@ -135,19 +135,19 @@ class World:
             entry = taker.held.pop(0)
             taker.in_flight -= 1
             self.acknowledged += 1
-            self.engine.acknowledge(self.node, entry)
+            self.engine.settlement.acknowledge(self.node, entry)
 
     def drop(self, taker: Taker) -> None:
         for entry in taker.held:
-            self.engine.requeue(self.node, entry, True)
+            self.engine.settlement.requeue(self.node, entry, True)
         taker.held.clear()
         taker.in_flight = 0
         self.takers.remove(taker)
-        self.engine.remove_consumer(self.node, taker)
+        self.engine.delivery.remove_consumer(self.node, taker)
 
     def change(self, **settings: object) -> None:
         self.settings.update(settings)
-        self.engine.change(self.node, resolve(self.settings, BrokerDefaults()))
+        self.engine.lifecycle.change(self.node, resolve(self.settings, BrokerDefaults()))
 
     # --- the laws
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.config.broker import Settings
-from broker.engine.engine import SEEN, SENT
+from broker.engine.durability import SEEN, SENT
 from broker.errors import ConflictError, NotFoundError
 from broker.manage.bindings import BINDINGS, every_binding
 from broker.manage.bridges import BRIDGE_NOTE
@@ -153,7 +153,7 @@ def test_nodes_that_can_t_be_restored_are_set_aside_and_the_others_are_served(
             assert aside(model) == dict.fromkeys(STRANGE, 2)
             assert depth(model, "good") == 1
             # They take room on disk all the same.
-            assert model.engine.disk.depth_msgs == 1 + 2 * len(STRANGE)
+            assert model.engine.depths.disk.depth_msgs == 1 + 2 * len(STRANGE)
             for name in STRANGE:
                 assert f"'{name}' can't be restored and is set aside with its 2 messages" in caplog.text
                 # What is accepted under its name would be another node's.
@@ -182,7 +182,7 @@ def test_an_operator_discards_one_of_them(data: Path) -> None:
             model.nodes.discard("good")
         assert model.nodes.discard("odd/one") == 2
         assert aside(model) == {}
-        assert model.engine.disk.depth_msgs == 1
+        assert model.engine.depths.disk.depth_msgs == 1
     with started(data) as model:
         assert aside(model) == {}
         model.nodes.create("queue", "odd/one", durable=True)
@@ -344,7 +344,7 @@ def test_a_node_and_a_subscription_of_one_name_are_both_restored(
         with started(data, crash) as model:
             assert aside(model) == {}
             assert depth(model, NAME) == (definition == QUEUE)
-            (subscription,) = model.engine.subscriptions.values()
+            (subscription,) = model.engine.topology.subscriptions.values()
             called.add(subscription.name)
             # What may have been sent before is told so still.
             assert [entry.redelivered for entry in subscription.queue] == [True, False]
@@ -356,7 +356,7 @@ def test_a_node_and_a_subscription_of_one_name_are_both_restored(
         assert model.messages.purge(name) == 2
         model.nodes.delete(name)
     with started(data) as model:
-        assert not model.engine.subscriptions
+        assert not model.engine.topology.subscriptions
         assert depth(model, NAME) == (definition == QUEUE)
 
 
@@ -366,7 +366,10 @@ def test_two_subscriptions_of_one_name_are_both_restored(data: Path) -> None:
     open_log(data, NAME, lasting("news", "reader.d", ""), "two")
     with started(data) as model:
         assert bodies(model, NAME) == ["one"]
-        assert sorted(bodies(model, each)[0] for each in model.engine.subscriptions) == ["one", "two"]
+        assert sorted(bodies(model, each)[0] for each in model.engine.topology.subscriptions) == [
+            "one",
+            "two",
+        ]
 
 
 def test_a_topic_that_did_not_survive_takes_no_subscription_s_name(data: Path) -> None:
@@ -375,11 +378,13 @@ def test_a_topic_that_did_not_survive_takes_no_subscription_s_name(data: Path) -
     open_log(data, "a/b.c/x.y", lasting("a/b.c", "x", "y"), "two")
     with started(data) as model:
         assert aside(model) == {}
-        assert {each.address: each.gate.depth_msgs for each in model.engine.subscriptions.values()} == {
+        assert {
+            each.address: each.gate.depth_msgs for each in model.engine.topology.subscriptions.values()
+        } == {
             "a": 1,
             "a/b.c": 1,
         }
-        assert not set(model.engine.subscriptions) & set(model.engine.nodes)
+        assert not set(model.engine.topology.subscriptions) & set(model.engine.topology.nodes)
 
 
 # --- large messages
@@ -441,7 +446,7 @@ def test_large_messages_of_two_of_a_name_are_told_apart_by_their_numbers(data: P
         large(data, number, (NAME, number))
     for crash in (False, True, False):
         with started(data, crash) as model:
-            (subscription,) = model.engine.subscriptions
+            (subscription,) = model.engine.topology.subscriptions
             assert files(model, NAME) == {2: 2}
             assert files(model, subscription) == {1: 1, 3: 3}
 

@@ -56,7 +56,7 @@ class Taker(FakeConsumer):
             return
         self.credit -= 1
         self.app.settled += 1
-        self.app.engine.acknowledge(self.node, entry)
+        self.app.engine.settlement.acknowledge(self.node, entry)
 
 
 class App:
@@ -78,18 +78,18 @@ class App:
     def consume(self, node: Node, credit: int = 1000, presettled: bool = False) -> Taker:
         taker = Taker(self, node, credit, presettled)
         self.takers.append(taker)
-        self.engine.add_consumer(node, taker)
+        self.engine.delivery.add_consumer(node, taker)
         self.engine.end_turn()
         return taker
 
     def browse(self, node: Node) -> None:
         taker = Taker(self, node, 0, False)
         taker.reader = Reader(taker, None, True)
-        self.engine.add_browser(node, taker)
+        self.engine.delivery.add_browser(node, taker)
 
     def attach(self, node: Node, promised: bool = True) -> Sender:
         port = Sender()
-        account = self.engine.open_producer(node, port, promised)
+        account = self.engine.producers.open(node, port, promised)
         account.origin = self
         self.links.append((node, account, port))
         self.engine.end_turn()
@@ -110,14 +110,14 @@ class App:
             while port.credit > 0 and count > 0:
                 port.credit -= 1
                 count -= 1
-                assert self.engine.arrive(node, account, BODY, 0, False) != constants.PARK
+                assert self.engine.intake.arrive(node, account, BODY, 0, False) != constants.PARK
                 self.engine.end_turn()
 
     def _relay(self, node: Node, account: ProducerCredit) -> None:
         while True:
-            code = self.engine.arrive(node, account, BODY, 0, False)
+            code = self.engine.intake.arrive(node, account, BODY, 0, False)
             if code == constants.PARK:
-                self.engine.park(node, account, object(), len(BODY), False)
+                self.engine.parking.park(node, account, object(), len(BODY), False)
             self.engine.end_turn()
             if code != constants.ACCEPTED:
                 return
@@ -129,16 +129,16 @@ class App:
                 taker.window.settled()
                 taker.in_flight -= 1
                 self.settled += 1
-                self.engine.acknowledge(taker.node, taker.held.pop(0))
+                self.engine.settlement.acknowledge(taker.node, taker.held.pop(0))
         self.engine.end_turn()
 
     def close(self) -> None:
         for taker in self.takers:
             for entry in taker.held:
-                self.engine.requeue(taker.node, entry, True)
-            self.engine.remove_consumer(taker.node, taker)
+                self.engine.settlement.requeue(taker.node, entry, True)
+            self.engine.delivery.remove_consumer(taker.node, taker)
         for node, account, _ in self.links:
-            self.engine.close_producer(node, account)
+            self.engine.producers.close(node, account)
         self.takers, self.links = [], []
         self.engine.end_turn()
 
@@ -152,7 +152,7 @@ class DeadlockWorld(World):
         self.told: list[tuple[float, str, Mapping[str, object]]] = []
         self.due_ns = 0
         self.model.diagnostics.deadlock_watch.wake = self._wake
-        self.engine.emit = self._tell
+        self.engine.changes.emit = self._tell
 
     def _wake(self, due_ns: int) -> None:
         self.due_ns = due_ns
@@ -201,5 +201,5 @@ class DeadlockWorld(World):
 
     def put(self, node: Node, count: int, size: int = 0) -> None:
         for _ in range(count):
-            self.engine.put(node, BODY, 0)
+            self.engine.intake.put(node, BODY, 0)
         self.engine.end_turn()

@@ -152,20 +152,20 @@ class World:
     def subscribe(self, topic: Node, name: str) -> Node:
         """A subscription of that name to one topic."""
         assert topic.settings is not None
-        subscription = self.engine.subscribe(name, topic.name, topic.settings)
-        self.engine.bind(topic, subscription)
+        subscription = self.engine.lifecycle.subscribe(name, topic.name, topic.settings)
+        self.engine.topology.bind(topic, subscription)
         return subscription
 
     def producer(self, node: Node, link: str = "s1") -> ProducerCredit:
         """A producer link that got its first grant, if there was room."""
-        account = self.engine.open_producer(node, FakePort(), True)
+        account = self.engine.producers.open(node, FakePort(), True)
         self.links.senders.append((node.name, link, account))
         self.engine.end_turn()
         return account
 
     def consumer(self, node: Node, limit: int = 0, credit: int = 1_000_000, link: str = "r1") -> FakeConsumer:
         consumer = FakeConsumer(Window(limit, 50, None), credit)
-        self.engine.add_consumer(node, consumer)
+        self.engine.delivery.add_consumer(node, consumer)
         self.links.receivers.append((node.name, link, consumer))
         self.engine.end_turn()
         return consumer
@@ -174,13 +174,13 @@ class World:
         """``count`` messages sent on the link's credit, which is renewed as they go."""
         for _ in range(count):
             assert account.outstanding > 0
-            self.engine.arrive(node, account, bytes(size), False, False)
+            self.engine.intake.arrive(node, account, bytes(size), False, False)
             self.engine.end_turn()
 
     def put(self, node: Node, count: int, size: int = 10) -> None:
         """``count`` messages from nobody in particular."""
         for _ in range(count):
-            self.engine.put(node, bytes(size), False)
+            self.engine.intake.put(node, bytes(size), False)
         self.engine.end_turn()
 
     def survey(self, wanted: SurveyScope | None = None) -> SurveyResult:

@@ -67,7 +67,7 @@ def test_a_queue_is_created_read_changed_and_deleted(world: World, client: Clien
     assert client.call("READ", {}, type=QUEUE, name="orders")[2]["flow_stop_count"] == 10
     assert client.call("UPDATE", {"flow_stop_count": 5}, type=QUEUE, name="orders")[2]["flow_stop_count"] == 5
     assert client.call("DELETE", type=QUEUE, identity="orders")[:2] == (204, "OK")
-    assert world.engine.nodes == {}
+    assert world.engine.topology.nodes == {}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_refusal_has_its_status_and_a_reason(
     found, reason, body = client.call(operation, {}, **properties)
     assert (found, body) == (status, {})
     assert reason
-    assert list(world.engine.nodes) == ["orders"]
+    assert list(world.engine.topology.nodes) == ["orders"]
 
 
 @pytest.mark.parametrize("slip", ["true", "yes", 1, 0, 1.0, b"true", [True], "", "false"])
@@ -133,7 +133,7 @@ def test_what_is_nearly_a_trial_is_not_the_real_thing(world: World, client: Clie
             found.append(client.call(operation, {}, type=BROKER, dry_run=slip, **arguments))
         for status, reason, _ in found:
             assert (status, reason) == (400, f"{operation}: 'dry_run' must be true or false, a boolean")
-    assert (queue.gate.depth_msgs, list(world.engine.nodes)) == (3, ["orders"])
+    assert (queue.gate.depth_msgs, list(world.engine.topology.nodes)) == (3, ["orders"])
     assert client.call("purge", {"name": "orders", "dry_run": True}, type=BROKER)[2] == {"purged": 3}
     assert client.call("purge", {"name": "orders", "dry_run": None}, type=BROKER)[2] == {"purged": 3}
     assert queue.gate.depth_msgs == 0
@@ -174,7 +174,7 @@ def test_what_is_no_text_stays_none(world: World, client: Client) -> None:
     assert client.call("CREATE", {"dead_letter_address": b"dlq"}, type=QUEUE, name="x")[0] == 400
     assert client.call("CREATE", {"selector": b"1 = 1"}, type="org.sluice.bridge", name="a->b")[0] == 400
     assert client.call("CREATE", {"durable": 1}, type="org.sluice.bridge", name="a->b")[0] == 400
-    assert [name for name in world.engine.nodes if "memory" in name] == []
+    assert [name for name in world.engine.topology.nodes if "memory" in name] == []
 
 
 def test_a_body_that_is_no_map_is_refused(client: Client) -> None:

@@ -83,7 +83,7 @@ class Secured:
     @property
     def depth(self) -> int:
         """Messages that have arrived."""
-        return sum(node.queue.ready for node in self.world.engine.every_node())
+        return sum(node.queue.ready for node in self.world.engine.topology.every_node())
 
     def is_called(self) -> bool:
         """Whether the loop has a reason to turn again, soon: a socket, or what it knows of itself.

@@ -244,9 +244,9 @@ class ConsumerAttach:
         consumer.shares = consumer.window.shared is not None
         if browses:
             consumer.browses = True
-            self._engine.add_browser(node, consumer)
+            self._engine.delivery.add_browser(node, consumer)
         else:
-            self._engine.add_consumer(node, consumer)
+            self._engine.delivery.add_consumer(node, consumer)
 
     def _consumer(self, link: Link, node: Node) -> ConsumerLink:
         handle = handle_of(link)
@@ -257,7 +257,7 @@ class ConsumerAttach:
             self._wire, handle, self._engine, node, window, link.name, presettled, channel
         )
         if node.settings is not None:
-            fit(consumer, node.settings, self._engine.now_ns)
+            fit(consumer, node.settings, self._engine.turn.now_ns)
         consumer.origin = self._wire.owner
         self._links.by_handle[handle] = consumer
         return consumer
@@ -287,7 +287,7 @@ class ConsumerAttach:
 
         A client that was told of its subscription has it, whatever happens to the broker then.
         """
-        storing = self._engine.storing
+        storing = self._engine.durability.commit
         if storing is None or not on_topic or consumer.node.shelf is None:
             link.open()
             return

@@ -94,9 +94,9 @@ class ProducerAttach:
         if target.dynamic:
             tell_lifetime(link.target, lifetime_of(target))
         tell_settings(link.target, target, node.settings)
-        promised = producer.presettled or not self._engine.rejects_at_once(node)
+        promised = producer.presettled or not self._engine.producers.reject_at_once(node)
         producer.node = node
-        producer.account = self._engine.open_producer(node, producer, promised, self._wire.budget)
+        producer.account = self._engine.producers.open(node, producer, promised, self._wire.budget)
         producer.account.origin = self._wire.owner
         if not target.dynamic:
             self._permissions.hold(handle, Action.SEND, node.name)

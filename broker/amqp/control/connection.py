@@ -80,7 +80,7 @@ class ConnectionControl:
         self.door = door
         # Version and cipher; empty without TLS.
         self.tls = "" if tls is None else f"{tls.version} {tls.cipher}"
-        self.opened_ns = container.engine.now_ns
+        self.opened_ns = container.engine.turn.now_ns
         self.replies: dict[str, Node] = {}
         self._opened = opened
         # Whether it was refused as a whole: nothing it says is heard then, but that it goes.
@@ -362,7 +362,7 @@ class ConnectionControl:
             return True
         quotas.refuse(over.limit)
         self._barred = True
-        count = quotas.may_tell(f"{over.limit} {self.user}", self.container.engine.now_ns)
+        count = quotas.may_tell(f"{over.limit} {self.user}", self.container.engine.turn.now_ns)
         if count:
             self._report.refused(over.limit, over.most, count)
         self.close("amqp:resource-limit-exceeded", over.text)

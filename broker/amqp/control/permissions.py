@@ -59,7 +59,7 @@ class LinkPermissions:
     def require_node(self, action: Action, name: str) -> None:
         """The same for a node that is made if it isn't there. Nobody reads where another awaits replies."""
         self.require(action, name)
-        node = self._model.engine.nodes.get(name)
+        node = self._model.engine.topology.nodes.get(name)
         if node is None:
             if not name.startswith("$"):
                 self.require(Action.CREATE, name)

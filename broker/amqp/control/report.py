@@ -113,7 +113,7 @@ class ConnectionReport:
 
     def _tell(self, kind: str, fields: Mapping[str, object], node: Node | None = None) -> None:
         if not self.is_tool or log.isEnabledFor(logging.DEBUG):
-            self._engine.emit(kind, node, {"connection": self._client.id, **fields})
+            self._engine.changes.emit(kind, node, {"connection": self._client.id, **fields})
 
     def _tell_link(self, kind: str, link: ProducerLink | ConsumerLink | None) -> None:
         if link is None:

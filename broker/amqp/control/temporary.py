@@ -62,7 +62,7 @@ class TemporaryNodes:
         arguments = from_arguments(asked)
         settings = replace(resolve(arguments, self._defaults), kind=kind, durable=False)
         name = f"{TEMPORARY}/{secrets.token_urlsafe(NAME_BYTES)}"
-        node = self._model.engine.create(name, settings)
+        node = self._model.engine.lifecycle.create(name, settings)
         node.arguments = arguments
         self._model.ownership.made(node, user)
         self._made[node] = TemporaryNode(node, peer)
@@ -125,7 +125,7 @@ class TemporaryNodes:
 
     def delete(self, node: Node) -> None:
         """Delete a node with its links, unless it is gone already."""
-        if node.name in self._model.engine.nodes:
+        if node.name in self._model.engine.topology.nodes:
             self._model.nodes.delete(node.name, anyway=True)
 
     def gone(self, node: Node) -> None:

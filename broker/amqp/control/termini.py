@@ -8,8 +8,9 @@ from broker.amqp.control.client import ClientDetails
 from broker.amqp.control.lifetimes import CLOSED, CONNECTION_CLOSED, SESSION_ENDED, Kept
 from broker.amqp.control.temporary import TemporaryNodes
 from broker.amqp.loop.timers import Timers
-from broker.engine.engine import SECOND_NS, Engine
+from broker.engine.engine import Engine
 from broker.manage.subscriptions import Subscription, Subscriptions
+from broker.units import SECOND_NS
 
 
 class KeptTermini:
@@ -99,7 +100,7 @@ class KeptTermini:
         if kept.timeout_s == 0 or how == CLOSED:
             kept.end()
             return
-        when_ns = self._engine.now_ns + kept.timeout_s * SECOND_NS
+        when_ns = self._engine.turn.now_ns + kept.timeout_s * SECOND_NS
         timer = self._timers.at(when_ns, lambda _: kept.end())
         kept.ends_later(partial(self._timers.drop, timer))
         if subscription is not None:

@@ -108,13 +108,13 @@ cdef class AssemblingLink(IncomingLink):
                 return
             self.chunks = []
         self.partial_bytes += len(data)
-        self.engine.memory.depth_bytes += len(data)
+        self.engine.depths.memory.depth_bytes += len(data)
         self.gather(data)
         if self.connection.budget is not None:
             self.connection.budget.hold(0, len(data))
-            self.connection.budget.trim(self.engine.now_ns)
+            self.connection.budget.trim(self.engine.turn.now_ns)
             self.engine.credit.budgets_in_demand[self.connection.budget] = None
-        if self.engine.memory.stop_bytes and self.engine.memory.depth_bytes > self.engine.memory.stop_bytes:
+        if self.engine.depths.memory.stop_bytes and self.engine.depths.memory.depth_bytes > self.engine.depths.memory.stop_bytes:
             # Nothing else bounds messages that never end.
             self.fail("amqp:resource-limit-exceeded", "the broker's memory_limit leaves no room for the rest")
         elif self.connection.budget is not None and self.is_too_much():
@@ -155,7 +155,7 @@ cdef class AssemblingLink(IncomingLink):
         if self.inflow is not None:
             self.drop_inflow()
         self.chunks = None
-        self.engine.memory.depth_bytes -= self.partial_bytes
+        self.engine.depths.memory.depth_bytes -= self.partial_bytes
         if self.connection.budget is not None:
             self.connection.budget.hold(0, -self.partial_bytes)
         self.partial_bytes = 0

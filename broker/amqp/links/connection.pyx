@@ -207,7 +207,7 @@ cdef class ConnectionIO(TransportIO):
         for inflow in self.inflows:
             # What Proton keeps takes up to twice its room there, and is copied out at once.
             waiting += inflow.writing_bytes + 4 * inflow.unread_bytes
-        if engine.memory.stop_bytes and engine.memory.depth_bytes > engine.memory.stop_bytes:
+        if engine.depths.memory.stop_bytes and engine.depths.memory.depth_bytes > engine.depths.memory.stop_bytes:
             most = SCARCE_BYTES
         self.paused = waiting > (most >> 1 if self.paused else most)
         self.mark_dirty()

@@ -36,7 +36,7 @@ cdef class ConsumerLink(OutgoingLink):
         self.name = name
         self.started = False
         self.presettled = presettled
-        self.attached_ns = engine.now_ns
+        self.attached_ns = engine.turn.now_ns
         self.slots = []
         self.free = []
         self.unwritten = AwaitingSync()
@@ -95,7 +95,7 @@ cdef class ConsumerLink(OutgoingLink):
         cdef bint large = False
         if entry.redelivered or entry.delivery_count > 0 or entry.extra is not None:
             large = entry.extra is not None and entry.extra.body is not None
-            data = rewritten(entry, self.engine.now_ns)
+            data = rewritten(entry, self.engine.turn.now_ns)
         if self.presettled:
             self.next_tag += 1
             number = self.next_tag & MOST_TAGS
@@ -115,12 +115,12 @@ cdef class ConsumerLink(OutgoingLink):
             return
         pn_link_advance(self.link)
         self.delivered += 1
-        self.served_ns = self.engine.now_ns
+        self.served_ns = self.engine.turn.now_ns
         self.count_sent()
         if self.presettled:
             pn_delivery_settle(delivery)
             if not self.browses:
-                self.engine.acknowledge(self.node, entry)
+                self.engine.settlement.acknowledge(self.node, entry)
 
     cdef object count_sent(self):
         """Count a message that is on its way."""
@@ -130,7 +130,7 @@ cdef class ConsumerLink(OutgoingLink):
             self.in_flight += 1
             self.window.sent()
             if self.pace is not None:
-                self.pace.sent(self.engine.now_ns)
+                self.pace.sent(self.engine.turn.now_ns)
         self.connection.mark_dirty()
 
 
@@ -178,8 +178,8 @@ cdef class ConsumerLink(OutgoingLink):
             pn_delivery_settle(self.streaming)
         self.drop_stream()
         if self.presettled and not self.browses:
-            self.engine.acknowledge(self.node, entry)
-        self.engine.mark_dirty(self.node)
+            self.engine.settlement.acknowledge(self.node, entry)
+        self.engine.turn.mark_dirty(self.node)
 
     cdef object drop_stream(self):
         """Let go of the large message under way."""
@@ -200,15 +200,15 @@ cdef class ConsumerLink(OutgoingLink):
             self.connection.answers.append(self)
         if not self.started and pn_link_credit(self.link) > 0:
             self.started = True
-            self.engine.consumers_changed(self.node)
+            self.engine.topology.consumers_changed(self.node)
         self.on_writable()
 
     cdef object on_writable(self):
         if self.node.queue.ready > 0 or self.node.queue.gap:
-            self.engine.mark_dirty(self.node)
+            self.engine.turn.mark_dirty(self.node)
 
     cdef object on_window(self):
-        self.engine.mark_dirty(self.node)
+        self.engine.turn.mark_dirty(self.node)
 
     cdef object on_updated(self, void *delivery):
         cdef uint64_t state
@@ -239,21 +239,21 @@ cdef class ConsumerLink(OutgoingLink):
         self.slots[number] = None
         self.in_flight -= 1
         self.settled += 1
-        self.settled_ns = self.engine.now_ns
+        self.settled_ns = self.engine.turn.now_ns
         self.window.settled()
         if self.pace is not None:
-            self.pace.settled(self.engine.now_ns)
+            self.pace.settled(self.engine.turn.now_ns)
         if self.connection.shared is not None:
             self.connection.await_turn()
         if self.browses:
             # It took nothing: no word on a copy changes anything.
             self.free_slot(delivery, number)
             self.connection.mark_dirty()
-            self.engine.mark_dirty(self.node)
+            self.engine.turn.mark_dirty(self.node)
             return
         if state == STATE_ACCEPTED or state == 0 or state == STATE_RECEIVED:
             # Settled without an outcome counts as accepted, as with qpidd and Artemis.
-            self.engine.acknowledge(self.node, entry)
+            self.engine.settlement.acknowledge(self.node, entry)
         else:
             self.settle_as(delivery, entry, state)
         if delivery == self.streaming:
@@ -263,7 +263,7 @@ cdef class ConsumerLink(OutgoingLink):
             pn_delivery_abort(delivery)
             self.drop_stream()
             self.connection.mark_dirty()
-            self.engine.mark_dirty(self.node)
+            self.engine.turn.mark_dirty(self.node)
         elif entry.durable and not pn_delivery_settled(delivery):
             # The peer waits for our settlement until its own is on disk.
             self.unwritten.wait(self.engine, self, delivery)
@@ -298,17 +298,17 @@ cdef class ConsumerLink(OutgoingLink):
         cdef void *remote = pn_delivery_remote(delivery)
         cdef Node node = self.node
         if state == STATE_REJECTED:
-            self.engine.reject(node, entry)
+            self.engine.settlement.reject(node, entry)
         elif state == STATE_MODIFIED:
             node.modified += 1
             if not node.deleted:
                 if pn_disposition_is_undeliverable(remote):
                     node.queue.forbid(entry, self)
                 self.connection.owner.annotate(<size_t>delivery, entry)
-            self.engine.requeue(node, entry, pn_disposition_is_failed(remote))
+            self.engine.settlement.requeue(node, entry, pn_disposition_is_failed(remote))
         else:
             node.released += 1
-            self.engine.requeue(node, entry, False)
+            self.engine.settlement.requeue(node, entry, False)
 
     # --- drain and echo
 
@@ -352,13 +352,13 @@ cdef class ConsumerLink(OutgoingLink):
             if not self.node.queue.has_more(self.reader):
                 return False
             if not self.reader.waits:
-                self.engine.mark_dirty(self.node)
+                self.engine.turn.mark_dirty(self.node)
             return True
         if self.node.queue.gap:
             # More is on its way from disk.
             return True
         if self.node.queue.ready > 0 and self.node.queue.picky == 0:
-            self.engine.mark_dirty(self.node)
+            self.engine.turn.mark_dirty(self.node)
             return True
         return False
 
@@ -389,7 +389,7 @@ cdef class ConsumerLink(OutgoingLink):
         self.sampled = count
         if self.pace is not None and self.window.unsettled > 0:
             self.pace.look(now_ns)
-            self.engine.mark_dirty(self.node)
+            self.engine.turn.mark_dirty(self.node)
         if self.watch is not None and not self.browses:
             found = self.watch.look(now_ns, count, self.has_work())
             self.slow = self.watch.slow
@@ -422,10 +422,10 @@ cdef class ConsumerLink(OutgoingLink):
         if self.has_unsent(self.session):
             self.connection.note_leak()
         self.dead = True
-        first = None if self.engine.winding_down else self.first_unsettled()
+        first = None if self.engine.delivery.winding_down else self.first_unsettled()
         if self.outflow is not None:
             if self.presettled and not self.browses:
-                self.engine.requeue(self.node, self.streamed, not self.engine.winding_down)
+                self.engine.settlement.requeue(self.node, self.streamed, not self.engine.delivery.winding_down)
             self.drop_stream()
         pn_link_set_context(self.link, NULL)
         self.connection.links.discard(self)
@@ -433,9 +433,9 @@ cdef class ConsumerLink(OutgoingLink):
             if entry is not None:
                 self.window.settled()
                 if entry is first and not self.browses:
-                    self.engine.requeue(self.node, entry, True)
+                    self.engine.settlement.requeue(self.node, entry, True)
                 elif not self.browses:
-                    self.engine.spare(self.node, entry)
+                    self.engine.settlement.spare(self.node, entry)
         self.slots = []
         self.free = []
         self.unwritten.mark()
@@ -463,9 +463,9 @@ cdef class ConsumerLink(OutgoingLink):
         """The link is gone; its node stops sending to it."""
         self.close()
         if self.browses:
-            self.engine.remove_browser(self.node, self)
+            self.engine.delivery.remove_browser(self.node, self)
         else:
-            self.engine.remove_consumer(self.node, self)
+            self.engine.delivery.remove_consumer(self.node, self)
 
     # --- for Python
 

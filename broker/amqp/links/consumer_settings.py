@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.amqp.links.consumer import ConsumerLink
-from broker.config.thresholds import NodeSettings
+from broker.config.node import NodeSettings
 from broker.flow.adaptive import SIZED
 from broker.flow.slow import SlowWatch
 from broker.flow.window import Window

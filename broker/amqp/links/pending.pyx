@@ -27,9 +27,9 @@ cdef class AwaitingSync:
 
     cdef object wait(self, Engine engine, object link, void *delivery):
         """Keep a delivery until the group that is open now is on disk: ``link.stored(group)`` is told then."""
-        cdef long group = engine.storing.last_group()
+        cdef long group = engine.durability.commit.last_group()
         if self.group != group:
-            self.group = engine.wait_for_disk(link)
+            self.group = engine.durability.wait_for_disk(link)
         self.push(delivery, group)
 
     cdef object push(self, void *delivery, long group):

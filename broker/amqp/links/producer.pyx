@@ -41,10 +41,10 @@ cdef class ProducerLink(AssemblingLink):
         elif self.account is not None:
             lost = self.account.outstanding - pn_link_credit(self.link)
             if lost > 0:
-                self.account.return_unused(lost, self.engine.now_ns)
+                self.account.return_unused(lost, self.engine.turn.now_ns)
                 if pn_link_credit(self.link) < 0:
                     pn_link_flow(self.link, -pn_link_credit(self.link))
-                self.engine.mark_dirty(self.node)
+                self.engine.turn.mark_dirty(self.node)
 
     cpdef object revoke(self, long msgs):
         # Never below 0, which a flow frame would tell the peer as 4,294,967,295.
@@ -81,7 +81,7 @@ cdef class ProducerLink(AssemblingLink):
 
     cdef object on_aborted(self):
         if self.account is not None:
-            self.account.use(0, self.engine.now_ns)
+            self.account.use(0, self.engine.turn.now_ns)
         self.replace_credit()
 
     cdef object lift_credit(self):
@@ -98,9 +98,9 @@ cdef class ProducerLink(AssemblingLink):
         if self.open_credit > 0:
             self.renew_open()
         elif self.account is not None and self.account.outstanding <= self.account.low:
-            self.node.ledger.renew(self.account, self.engine.now_ns)
+            self.node.ledger.renew(self.account, self.engine.turn.now_ns)
         if self.node is not None:
-            self.engine.mark_dirty(self.node)
+            self.engine.turn.mark_dirty(self.node)
 
     # --- messages
 
@@ -122,7 +122,7 @@ cdef class ProducerLink(AssemblingLink):
 
     cdef bint is_delayed(self, void *delivery, bytes data, long size, bint settled) except -1:
         """Whether the sender wants it delivered later, which is refused: at once would be wrong, too."""
-        cdef long now_ms = (self.engine.epoch_ns + self.engine.now_ns) // 1000000
+        cdef long now_ms = (self.engine.turn.epoch_ns + self.engine.turn.now_ns) // 1000000
         cdef bytes name = _message.delay_of(data, now_ms)
         if not name:
             return False
@@ -132,7 +132,7 @@ cdef class ProducerLink(AssemblingLink):
 
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
         """Hand a message to the engine."""
-        cdef long code = self.engine.arrive(self.node, self.account, data, bits, settled)
+        cdef long code = self.engine.intake.arrive(self.node, self.account, data, bits, settled)
         self.apply_result(delivery, code, data, bits, settled, self.node, self.account)
 
     cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
@@ -149,7 +149,7 @@ cdef class ProducerLink(AssemblingLink):
             held = pending_delivery(node, account, bits)
             self.hold(held, delivery)
             self.kept += 1
-            self.engine.hold_settlement(node, account, held)
+            self.engine.producers.hold_settlement(node, account, held)
         elif code == constants.PARK:
             self.park(delivery, data, settled, pending_delivery(node, account, bits))
         elif settled:
@@ -176,23 +176,23 @@ cdef class ProducerLink(AssemblingLink):
             pn_delivery_settle(delivery)
         else:
             self.hold(held, delivery)
-        self.engine.park(held.node, held.account, held, len(data) + self.engine.large.size_of(held.bits), settled)
+        self.engine.parking.park(held.node, held.account, held, len(data) + self.engine.large.size_of(held.bits), settled)
 
     cpdef object admit(self, object parked, long size):
         cdef PendingDelivery held = parked
         cdef long code
-        self.engine.origin = held.account.origin
+        self.engine.intake.origin = held.account.origin
         if held.node.awaiting is None or self.dead:
-            code = self.engine.put(held.node, held.data, held.bits)
+            code = self.engine.intake.put(held.node, held.data, held.bits)
         else:
-            code = self.engine.put_awaited(held.node, held.data, held.bits, held.settled)
+            code = self.engine.intake.put_awaited(held.node, held.data, held.bits, held.settled)
         if code == constants.HOLD:
             held.data = None
-            self.engine.hold_settlement(held.node, held.account, held)
+            self.engine.producers.hold_settlement(held.node, held.account, held)
             return
         self.release_held(held, code)
         if self.dead and not held.account.parked:
-            self.engine.close_producer(held.node, held.account)
+            self.engine.producers.close(held.node, held.account)
 
     cpdef object refuse(self, object parked):
         self.release_held(parked, constants.REFUSED)
@@ -200,7 +200,7 @@ cdef class ProducerLink(AssemblingLink):
     cpdef object confirm(self, object parked):
         cdef PendingDelivery held = parked
         if not self.dead:
-            self.release_held(held, self.engine.confirmed(held.node, held.bits))
+            self.release_held(held, self.engine.intake.confirmed(held.node, held.bits))
 
     cdef object hold(self, PendingDelivery held, void *delivery):
         """Leave a delivery unsettled: its outcome is told later."""
@@ -289,7 +289,7 @@ cdef class ProducerLink(AssemblingLink):
         """Refuse a delivery, the smallest scope; a pre-settled one can't be, so the link ends."""
         pn_link_advance(self.link)
         if self.account is not None:
-            if self.account.use(size, self.engine.now_ns) == constants.VIOLATION and self.open_credit == 0:
+            if self.account.use(size, self.engine.turn.now_ns) == constants.VIOLATION and self.open_credit == 0:
                 self.oversent()
                 self.connection.reject_late(self.link, delivery)
                 return
@@ -352,16 +352,16 @@ cdef class ProducerLink(AssemblingLink):
     cdef object close_account(self, Node node, ProducerCredit account):
         """Pre-settled messages are the broker's since they came: parked ones keep their place in line."""
         cdef PendingDelivery held
-        self.engine.forget_held(node, account)
+        self.engine.producers.forget_held(node, account)
         for parked, _, _ in list(account.parked):
             held = parked
             if not held.settled:
                 account.unpark(held)
         if account.parked and not node.deleted:
-            node.ledger.orphan(account, self.engine.now_ns)
-            self.engine.mark_dirty(node)
+            node.ledger.orphan(account, self.engine.turn.now_ns)
+            self.engine.turn.mark_dirty(node)
         else:
-            self.engine.close_producer(node, account)
+            self.engine.producers.close(node, account)
 
     # --- for Python
 

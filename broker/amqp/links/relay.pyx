@@ -29,7 +29,7 @@ cdef class RelayLink(ProducerLink):
                 return
         node = entry[0]
         account = entry[1]
-        code = self.engine.arrive(node, account, data, bits, settled)
+        code = self.engine.intake.arrive(node, account, data, bits, settled)
         self.apply_result(delivery, code, data, bits, settled, node, account)
 
     cdef object open_account(self, void *delivery, str address, bint settled):
@@ -46,7 +46,7 @@ cdef class RelayLink(ProducerLink):
             self.reject(delivery, name.encode(), text.encode())
             self.renew_open()
             return None
-        entry = (node, self.engine.open_producer(node, self, False, self.connection.budget))
+        entry = (node, self.engine.producers.open(node, self, False, self.connection.budget))
         entry[1].origin = self.connection.owner
         if len(self.accounts) >= 1000:
             self.forget_idle()
@@ -57,7 +57,7 @@ cdef class RelayLink(ProducerLink):
         """Close the accounts that no message of the link waits at."""
         for address, (node, account) in list(self.accounts.items()):
             if not account.parked:
-                self.engine.close_producer(node, account)
+                self.engine.producers.close(node, account)
                 del self.accounts[address]
 
     def open_accounts(self):

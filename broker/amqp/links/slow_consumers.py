@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from broker.amqp.control.live import LiveConnection
 from broker.amqp.links.consumer import ConsumerLink
-from broker.config.node import NodeSettings
-from broker.engine.engine import SECOND_NS, Engine
+from broker.engine.engine import Engine
+from broker.units import SECOND_NS
 
 
 class Sampler:
@@ -32,7 +32,7 @@ class Sampler:
             return
         seconds = settings.slow_consumer_for_ms / 1000
         detaches = link.slow and settings.slow_consumer_action == "detach"
-        self.engine.emit(
+        self.engine.changes.emit(
             "slow_consumer",
             node,
             {

@@ -73,7 +73,7 @@ class ClientHandshakes:
         """Read through TLS, to the end of what has been read: epoll doesn't know of what TLS holds."""
         handshake = client.handshake
         try:
-            if not tls.shake(self._engine.now_ns):
+            if not tls.shake(self._engine.turn.now_ns):
                 return
             if handshake is not None and tls.user:
                 handshake.door = replace(handshake.door, external_user=tls.user)
@@ -143,7 +143,7 @@ class ClientHandshakes:
             self._sockets.crash(client, fault)
         peer.wire.mark()
         if client.tls is not None and not client.closed:
-            self._on_ready(client, select.EPOLLIN, self._engine.now_ns)
+            self._on_ready(client, select.EPOLLIN, self._engine.turn.now_ns)
 
     def _connection(
         self, client: ClientSocket, handshake: Handshake, identity: Identity

@@ -116,4 +116,4 @@ class ClientInput:
         peer.wire.mark()
         for link in peer.wire.links:
             if link.node is not None:
-                self._engine.mark_dirty(link.node)
+                self._engine.turn.mark_dirty(link.node)

@@ -89,7 +89,7 @@ class TurnOutput:
             self._sockets.linger(client)
         elif wire.blocked != client.armed or (wire.paused or wire.input_stopped) != client.paused:
             if wire.blocked and not client.armed:
-                client.taken_ns = self._engine.now_ns
+                client.taken_ns = self._engine.turn.now_ns
                 self._timeouts.await_taken(client)
             client.armed = wire.blocked
             client.paused = wire.paused or wire.input_stopped

@@ -47,7 +47,7 @@ class Reactor:
         self.longest_turn_ns = 0
         self._inbox = container.inbox
         self.epoll.register(self._inbox.bell, select.EPOLLIN)
-        storing = self.engine.storing
+        storing = self.engine.durability.commit
         self._store_bell = -1 if storing is None else storing.store.bell
         if self._store_bell >= 0:
             self.epoll.register(self._store_bell, select.EPOLLIN)

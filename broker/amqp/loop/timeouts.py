@@ -47,7 +47,7 @@ class ClientTimeouts:
         self._sockets.handshaking.pop(client, None)
         if "open" in client.timers:
             self._timers.drop(client.timers.pop("open"))
-        self._sockets.at(self._engine.now_ns, client, "tick", lambda now_ns: self._tick(client, now_ns))
+        self._sockets.at(self._engine.turn.now_ns, client, "tick", lambda now_ns: self._tick(client, now_ns))
 
     def _tick(self, client: ClientSocket, now_ns: int) -> None:
         """Keep idle timeouts both ways, known once the client has opened; Proton says when to ask again."""

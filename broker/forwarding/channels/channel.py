@@ -46,7 +46,7 @@ class Channel(Consumer):
         self.node = node
         self.definition = definition
         rate = definition.max_rate
-        self.bucket = TokenBucket(rate, max(rate * BURST_MS // 1000, LEAST_BURST), engine.now_ns)
+        self.bucket = TokenBucket(rate, max(rate * BURST_MS // 1000, LEAST_BURST), engine.turn.now_ns)
         self.state = OPEN
         self.last_error = ""
         self.sent = 0
@@ -62,7 +62,7 @@ class Channel(Consumer):
         entry = self.node.queue.oldest()
         if entry is None:
             return 0
-        now_ns = self.engine.now_ns
+        now_ns = self.engine.turn.now_ns
         due_ns = max(now_ns + self.bucket.wait_ns(self._size(entry), now_ns), self._retry_ns)
         if due_ns <= now_ns:
             return 1
@@ -78,9 +78,9 @@ class Channel(Consumer):
             self.too_large += 1
         elif not self._sent(entry, size):
             return
-        self.engine.acknowledge(self.node, entry)
+        self.engine.settlement.acknowledge(self.node, entry)
         if self.node.queue.ready > 0:
-            self.engine.mark_dirty(self.node)
+            self.engine.turn.mark_dirty(self.node)
 
     def _sent(self, entry: Entry, size: int) -> bool:
         try:
@@ -99,15 +99,15 @@ class Channel(Consumer):
         return True
 
     def _retry(self, entry: Entry, pause_ns: int) -> None:
-        self._retry_ns = self.engine.now_ns + pause_ns
-        self.engine.requeue(self.node, entry, False)
+        self._retry_ns = self.engine.turn.now_ns + pause_ns
+        self.engine.settlement.requeue(self.node, entry, False)
 
     def _failed(self, fault: OSError) -> None:
         self.last_error = fault.strerror or str(fault)
         if self.state != FAULTY:
             self.state = FAULTY
             fields = {"channel": self.definition.name, "reason": self.last_error}
-            self.engine.emit(FAULT_EVENT, self.node, fields)
+            self.engine.changes.emit(FAULT_EVENT, self.node, fields)
 
     def _size(self, entry: Entry) -> int:
         """The datagram's size; 0 if the message fits none."""

@@ -87,19 +87,19 @@ class Channels:
         sock = open_socket(definition)
         settings = channel_settings(topic)
         # Its address is not the topic's: thresholds that the topic is given later play no part here.
-        node = engine.subscribe(
+        node = engine.lifecycle.subscribe(
             f"{topic.name}/channel.{definition.name}", f"$channel/{definition.name}", settings
         )
-        engine.bind(topic, node)
+        engine.topology.bind(topic, node)
         destination = (definition.host, definition.port)
         channel = Channel(
             engine,
             node,
             definition,
             lambda data: _send(sock, data, destination),
-            lambda when_ns: self._at(when_ns, lambda _: engine.mark_dirty(node)),
+            lambda when_ns: self._at(when_ns, lambda _: engine.turn.mark_dirty(node)),
         )
-        engine.add_consumer(node, channel)
+        engine.delivery.add_consumer(node, channel)
         if topic.awaiting is None:
             topic.awaiting = DeferredSettlement(engine, topic)
         topic.awaiting.channels.append(node)
@@ -112,11 +112,11 @@ class Channels:
         for topic in list(channel.node.topics):
             if topic.awaiting is not None:
                 topic.awaiting.channels.remove(channel.node)
-                self._engine.unsubscribe(channel.node)
+                self._engine.lifecycle.unsubscribe(channel.node)
                 topic.awaiting.moved()
                 if not topic.awaiting.channels:
                     topic.awaiting = None
-        self._engine.unsubscribe(channel.node)
+        self._engine.lifecycle.unsubscribe(channel.node)
 
 
 def open_socket(definition: ChannelDefinition) -> socket.socket:

@@ -95,7 +95,7 @@ class ReplayedSender(Port):
 
     def admit(self, parked: object, size: int) -> None:
         assert isinstance(parked, bytes)
-        self.replay.engine.put(self.replay.node, parked, 0)
+        self.replay.engine.intake.put(self.replay.node, parked, 0)
 
     def refuse(self, parked: object) -> None:
         """Never: a parked message waits as long as it takes."""
@@ -136,10 +136,10 @@ class Taker(Consumer):
             _, entry = held.popleft()
             self.in_flight -= 1
             self.window.settled()
-            replay.engine.acknowledge(replay.node, entry)
+            replay.engine.settlement.acknowledge(replay.node, entry)
             done += 1
         if done and replay.node.queue.ready > 0:
-            replay.engine.mark_dirty(replay.node)
+            replay.engine.turn.mark_dirty(replay.node)
         return done
 
 
@@ -170,7 +170,7 @@ class Replay:
         self.now_ns = 1
         self.engine = Engine()
         self.engine.begin_turn(self.now_ns)
-        self.node: Node = self.engine.create("replayed", self.settings)
+        self.node: Node = self.engine.lifecycle.create("replayed", self.settings)
         self.bodies = [(at_ns, bytes(max(size * self.grain, 1))) for at_ns, size in trace.sizes]
         self.body = self.bodies[0][1]
         self.senders: list[ReplayedSender] = []
@@ -219,14 +219,14 @@ class Replay:
     def _set_up(self) -> None:
         trace, settings = self.trace, self.settings
         for _ in range(trace.begin_msgs // self.grain):
-            self.engine.put(self.node, self.body, 0)
+            self.engine.intake.put(self.node, self.body, 0)
         for _ in range(min(max(trace.consumers, 1), MOST_LINKS)):
             window = Window(settings.consumer_flow_limit, settings.consumer_flow_threshold, None)
             self.takers.append(Taker(self, window))
-            self.engine.add_consumer(self.node, self.takers[-1])
+            self.engine.delivery.add_consumer(self.node, self.takers[-1])
         for _ in range(min(max(trace.producers, 1), MOST_LINKS)):
             sender = ReplayedSender(self)
-            sender.account = self.engine.open_producer(self.node, sender, True)
+            sender.account = self.engine.producers.open(self.node, sender, True)
             self.senders.append(sender)
         weights = [float(self.clients.skew) ** -i for i in range(len(self.senders))]
         for sender, weight in zip(self.senders, weights, strict=True):
@@ -244,8 +244,8 @@ class Replay:
             count = min(int(sender.waiting), int(sendable), sender.credit())
             for _ in range(count):
                 sender.sent += 1
-                if engine.arrive(node, sender.account, body, 0, False) == constants.PARK:
-                    engine.park(node, sender.account, body, len(body), False)
+                if engine.intake.arrive(node, sender.account, body, 0, False) == constants.PARK:
+                    engine.parking.park(node, sender.account, body, len(body), False)
             if count > 0:
                 sender.waiting -= count
                 sendable -= count

@@ -58,7 +58,7 @@ class EventHistory:
     ) -> None:
         self.engine = engine
         self.watch = NodeObserver(engine, self._arm, held_by)
-        self.teller = EventWriter(engine.epoch_ns, self._publish)
+        self.teller = EventWriter(engine.turn.epoch_ns, self._publish)
         self._clockwork = clockwork
         self._sample_ms = sample_ms
         if file is not None:
@@ -69,11 +69,11 @@ class EventHistory:
         fields = {"version": version, "pid": pid, "sample_interval_ms": self._sample_ms}
         self.watch.tell("started", None, fields)
         self.watch.listen()
-        self._clockwork.at(self.engine.now_ns + self._sample_ms * MILLISECOND_NS, self._look)
+        self._clockwork.at(self.engine.turn.now_ns + self._sample_ms * MILLISECOND_NS, self._look)
 
     def stop(self) -> None:
         """Tell what is left and let the threads go; the reactor doesn't turn any more."""
-        while self.watch.look(self.engine.now_ns):
+        while self.watch.look(self.engine.turn.now_ns):
             pass
         self.teller.give(self.watch.take(), False)
         self.teller.stop(STOP_S)
@@ -93,14 +93,14 @@ class EventHistory:
             self._clockwork.at(max(following, now_ns + PAUSE_NS), self._look)
 
     def _arm(self) -> None:
-        self._clockwork.at(self.engine.now_ns + BATCH_NS, self._flush)
+        self._clockwork.at(self.engine.turn.now_ns + BATCH_NS, self._flush)
 
     def _flush(self, now_ns: int) -> None:
         if not self.teller.has_room():
             # The rest of the batch fills up meanwhile; beyond its bound events are counted as lost.
             self._clockwork.at(now_ns + BATCH_NS, self._flush)
             return
-        topic = self.engine.nodes.get(TOPIC)
+        topic = self.engine.topology.nodes.get(TOPIC)
         self.teller.give(self.watch.take(), topic is not None and bool(topic.subscriptions))
 
     def _publish(self, messages: list[bytes]) -> None:
@@ -110,11 +110,11 @@ class EventHistory:
             self._clockwork.post(lambda part=part: self._put(part))  # type: ignore[misc]
 
     def _put(self, messages: list[bytes]) -> None:
-        topic = self.engine.nodes.get(TOPIC)
-        if topic is None or self.engine.winding_down:
+        topic = self.engine.topology.nodes.get(TOPIC)
+        if topic is None or self.engine.delivery.winding_down:
             return
         for message in messages:
-            self.engine.put(topic, message, 0)
+            self.engine.intake.put(topic, message, 0)
 
     def _lost_line(self, seq: int, now_ns: int, count: int) -> bytes:
         return self.teller.line((seq, "lost", now_ns, None, {"count": count, "where": "file"}))

@@ -85,18 +85,18 @@ class NodeObserver:
         self._reasons: dict[str, str] = {}
         self._scan: Iterator[Node] | None = None
         # When the present look at all nodes began, and the one before it.
-        self._began_ns = self._sampled_ns = engine.now_ns
+        self._began_ns = self._sampled_ns = engine.turn.now_ns
 
     def listen(self) -> None:
         """From now on the engine tells us; of what was before, only that a gate is closed is told."""
-        self._began_ns = self._sampled_ns = self.engine.now_ns
-        for node in self.engine.every_node():
-            seen = self._seen[node] = Seen(self.engine.now_ns)
+        self._began_ns = self._sampled_ns = self.engine.turn.now_ns
+        for node in self.engine.topology.every_node():
+            seen = self._seen[node] = Seen(self.engine.turn.now_ns)
             _remember(node, seen)
             if node.gate.closed:
                 self._gate_event(node, seen)
-        self.engine.on_gate = self.on_gate
-        self.engine.emit = self.tell
+        self.engine.changes.on_gate = self.on_gate
+        self.engine.changes.emit = self.tell
 
     def tell(self, kind: str, node: Node | None, fields: Mapping[str, object]) -> None:
         """The engine's port (docs/observability.md)."""
@@ -123,7 +123,7 @@ class NodeObserver:
         batch, self.pending = self.pending, []
         if self.lost:
             batch.append(
-                (self.seq, "lost", self.engine.now_ns, None, {"count": self.lost, "where": "broker"})
+                (self.seq, "lost", self.engine.turn.now_ns, None, {"count": self.lost, "where": "broker"})
             )
             self.lost = 0
         return batch
@@ -131,7 +131,7 @@ class NodeObserver:
     def look(self, now_ns: int) -> bool:
         """Compare the next nodes; true if there are more to compare in a turn soon."""
         if self._scan is None:
-            self._scan = iter(list(self.engine.every_node()))
+            self._scan = iter(list(self.engine.topology.every_node()))
             self._sampled_ns, self._began_ns = self._began_ns, now_ns
             self._forget_deleted()
         left = NODES_AT_ONCE
@@ -150,7 +150,7 @@ class NodeObserver:
             return
         if not self.pending:
             self.arm()
-        self.pending.append((self.seq, kind, self.engine.now_ns, node, fields))
+        self.pending.append((self.seq, kind, self.engine.turn.now_ns, node, fields))
 
     def _forget_deleted(self) -> None:
         for node in [node for node in self._seen if node.deleted]:
@@ -171,7 +171,7 @@ class NodeObserver:
             fields["held_by"] = self.held_by(node.address)
         fields |= _gate_fields(gate)
         if not gate.closed:
-            fields |= _opened_fields(gate, self.engine.now_ns)
+            fields |= _opened_fields(gate, self.engine.turn.now_ns)
         if seen.skipped:
             fields["skipped"] = seen.skipped
             seen.skipped = 0
@@ -180,17 +180,21 @@ class NodeObserver:
 
     def _reason(self, gate: Gate) -> str:
         if gate.held:
-            return "shutdown" if self.engine.winding_down else "operator"
+            return "shutdown" if self.engine.delivery.winding_down else "operator"
         return "count" if gate.stop_msgs and gate.depth_msgs >= gate.stop_msgs else "bytes"
 
     def _budget_fields(self, name: str) -> dict[str, object]:
         engine = self.engine
-        gate = next(each for each in (engine.memory, engine.disk, engine.temp) if each.name == name)
+        gate = next(
+            each
+            for each in (engine.depths.memory, engine.depths.disk, engine.depths.temp)
+            if each.name == name
+        )
         fields: dict[str, object] = {"reason": "budget", "budget": name}
         if gate.held:
             fields["held"] = True
         fields |= _gate_fields(gate)
-        return fields if gate.closed else fields | _opened_fields(gate, engine.now_ns)
+        return fields if gate.closed else fields | _opened_fields(gate, engine.turn.now_ns)
 
     # --- counters
 

@@ -14,10 +14,11 @@ from itertools import islice
 from typing import Protocol, cast
 
 from broker import constants
-from broker.engine.engine import SECOND_NS, Engine
+from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.flow.deadlock import Circle, Scene, Waits, WaitsFor
 from broker.flow.producer_credit import ProducerCredit
+from broker.units import SECOND_NS
 
 log = logging.getLogger("sluice.flow")
 
@@ -79,12 +80,12 @@ class DeadlockWatch(Scene):
 
     def stir(self) -> None:
         """Something changed: look soon."""
-        self._arm(self.engine.now_ns + SOON_NS)
+        self._arm(self.engine.turn.now_ns + SOON_NS)
 
     def look(self, now_ns: int) -> None:
         """Find new deadlocks and those that are over, and say so."""
         self._armed = False
-        if self.engine.winding_down:
+        if self.engine.delivery.winding_down:
             return
         self.catch_up()
         for node in list(islice(self._changed, MOST_AT_ONCE)):
@@ -95,11 +96,11 @@ class DeadlockWatch(Scene):
             self.found_total += 1
             view = view_of(circle)
             log.warning("deadlock: %s", view.sentence)
-            self.engine.emit("deadlock", None, _told(view))
+            self.engine.changes.emit("deadlock", None, _told(view))
         for circle in change.cleared:
             view = view_of(circle)
             log.info("deadlock over: %s", ", ".join(f"'{name}'" for name in view.nodes))
-            self.engine.emit("deadlock_cleared", None, _told(view))
+            self.engine.changes.emit("deadlock_cleared", None, _told(view))
         due = now_ns + SOON_NS if self._changed else self._waits.next_look(now_ns)
         if due:
             self._arm(due)
@@ -153,7 +154,7 @@ class DeadlockWatch(Scene):
 
     def _expires_soon(self, node: Node) -> bool:
         due_ns = 0 if node.expiry is None else node.expiry.next_deadline()
-        return 0 < due_ns < self.engine.now_ns + EXPIRES_NS
+        return 0 < due_ns < self.engine.turn.now_ns + EXPIRES_NS
 
     def _refresh(self, node: Node) -> None:
         if node.deleted or not node.gate.closed:

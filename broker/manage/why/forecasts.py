@@ -65,7 +65,7 @@ class Forecasts:
     def of_budget(self, gate: Gate) -> float | None:
         """Seconds until a budget over all nodes has room again."""
         excess = {SIZE: max(gate.depth_bytes - gate.resume_bytes + 1, 0)}
-        rate = sum(node.rate_out * node.mean_bytes() for node in self._engine.every_node())
+        rate = sum(node.rate_out * node.mean_bytes() for node in self._engine.topology.every_node())
         return self._said(gate, excess, {SIZE: rate})
 
     def error_of(self, gate: Gate) -> float | None:
@@ -76,7 +76,7 @@ class Forecasts:
     def _said(self, gate: Gate, excess: dict[str, int], rates: dict[str, float]) -> float | None:
         self._running.setdefault(gate, gate.closed_count)
         forecast = self._of.setdefault(gate, Forecast())
-        return forecast.say(excess, rates, _terms(gate), self._engine.now_ns)
+        return forecast.say(excess, rates, _terms(gate), self._engine.turn.now_ns)
 
     def _opened(self, gate: Gate) -> None:
         """It is open, or was and has closed again."""
@@ -84,11 +84,11 @@ class Forecasts:
         if count is None or (gate.closed and gate.closed_count == count):
             return
         del self._running[gate]
-        at_ns = gate.closed_since_ns if gate.closed else self._engine.now_ns
+        at_ns = gate.closed_since_ns if gate.closed else self._engine.turn.now_ns
         self._of[gate].opened(_terms(gate), at_ns)
 
     def _budgets(self) -> tuple[Gate, ...]:
-        return self._engine.memory, self._engine.disk, self._engine.temp
+        return self._engine.depths.memory, self._engine.depths.disk, self._engine.depths.temp
 
 
 def _terms(gate: Gate) -> tuple[object, ...]:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from broker import constants
-from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.flow.gate import Gate
 from broker.flow.producer_credit import IDLE_NS, PROBE_NS
@@ -19,6 +18,7 @@ from broker.manage.why.cause import COUNT, OPERATOR, SIZE, GateCause, bars, budg
 from broker.manage.why.deadlocks import DeadlockView
 from broker.manage.why.forecasts import Forecasts
 from broker.manage.why.reason import Reason, about, filled, quantity, span
+from broker.units import SECOND_NS
 
 # What a link waits for, beyond the settings that bars name.
 PROMISED = "promised"  # the gate is open, but other producers hold its room

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
 from broker.manage.views import ConsumerView, ProducerView
 from broker.manage.why.cause import COUNT, SIZE, GateCause
@@ -17,6 +16,7 @@ from broker.manage.why.consumer import of_consumer as consumer_reason
 from broker.manage.why.producer import WhyContext, gate_bar, of_gates, refusal
 from broker.manage.why.producer import of_producer as producer_reason
 from broker.manage.why.reason import Reason, about, eta_text, filled, span
+from broker.units import SECOND_NS
 
 __all__ = ["Why", "about", "merged", "of_consumer", "of_node", "of_producer", "span"]
 

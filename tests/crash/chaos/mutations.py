@@ -144,20 +144,18 @@ NODES, RESTORATION = "broker/manage/nodes.py", "broker/manage/restoration.py"
 RECOVERY = "broker/server/recovery.py"
 ONE_NAME_FOR_TWO = (
     Edit(
-        "broker/engine/engine.py",
-        "        if self.has(name):\n            raise ConflictError(f\"'{name}' exists already\")\n"
-        "        node = Node(name, settings.kind)",
-        "        if name in self.nodes:\n            raise ConflictError(f\"'{name}' exists already\")\n"
-        "        node = Node(name, settings.kind)",
+        "broker/engine/lifecycle.py",
+        "        if self._topology.has(name):\n",
+        "        if name in self._topology.nodes:\n",
     ),
     Edit(
         NODES,
-        "        return self._engine.has(name) or self.aside.has(name)\n",
-        "        return name in self._engine.nodes\n",
+        "        return self._engine.topology.has(name) or self.aside.has(name)\n",
+        "        return name in self._engine.topology.nodes\n",
     ),
     Edit(
         NODES,
-        "        if name in self._engine.subscriptions:\n            raise",
+        "        if name in self._engine.topology.subscriptions:\n            raise",
         "        if not name:\n            raise",
     ),
     Edit(
@@ -187,7 +185,7 @@ MUTATIONS = {
         (
             *GIVEN_BACK,
             Edit(
-                "broker/engine/engine.py",
+                "broker/engine/letters.py",
                 "        if flags & LARGE:\n            return True\n",
                 "        if flags & LARGE:\n            return False\n",
             ),

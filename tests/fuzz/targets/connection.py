@@ -49,7 +49,7 @@ class World:
         process = Process(pid=1, started_ns=1, memory=lambda: 1 << 20)
         roster = ConnectionRegistry()
         self.model = Model(self.engine, KNOWN, BrokerDefaults(), roster, process)
-        self.engine.find = self.model.nodes.destination
+        self.engine.letters.find = self.model.nodes.destination
         self.container = Container(self.engine, self.model, roster, SETTINGS)
         self.reactor = Reactor(self.container)
 
@@ -114,7 +114,7 @@ def _nothing_left(world: World) -> None:
     expect(not container.peers and not container.lasting, "a peer or a name is left")
     found = world.model.diagnostics.audit()
     expect(not found.breaches, "the books don't agree:", found.breaches)
-    for node in world.engine.every_node():
+    for node in world.engine.topology.every_node():
         expect(
             not node.name.startswith("$temporary") or node in container.temporary.orphans,
             "made for a link:",
@@ -148,7 +148,14 @@ FILES = (
     *("amqp/guard/frame_guard.pyx", "amqp/guard/session_rules.pyx", "amqp/guard/session.pyx"),
     *("amqp/guard/outgoing_frames.pyx", "amqp/links/relay.pyx", "amqp/links/sink.pyx"),
     *("amqp/control/connection.py", "amqp/container.py", "amqp/loop/reactor.py"),
-    *("amqp/guard/flow_reply.py", "amqp/links/filters.py", "amqp/control/decoding.py", "engine/engine.py"),
+    *(
+        "amqp/guard/flow_reply.py",
+        "amqp/links/filters.py",
+        "amqp/control/decoding.py",
+        "engine/intake.py",
+        "engine/settlement.py",
+        "engine/delivery.py",
+    ),
     *("queues/queue.py", "queues/dispatch.py"),
 )
 TARGET = Target(

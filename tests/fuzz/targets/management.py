@@ -55,7 +55,7 @@ def check(data: bytes) -> None:
     world = World(POLICIES)
     orders = world.queue("orders")
     for message in MESSAGES[1:4]:
-        world.engine.put(orders, message, scan(message))
+        world.engine.intake.put(orders, message, scan(message))
     world.engine.end_turn()
     world.subscribe(world.model.nodes.create("topic", "news", {}), "reader")
     node = ManagementNode(world.model)

@@ -10,13 +10,14 @@ from typing import Self
 from proton import Collector, Connection, Transport
 
 from broker.amqp.container import Container
-from broker.amqp.control.connection import ConnectionControl, address_of
+from broker.amqp.control.handles import address_of
+from broker.amqp.control.live import LiveConnection
 from broker.amqp.links.connection import ConnectionIO
 from broker.amqp.loop.reactor import Reactor
 from broker.amqp.registry import ConnectionRegistry
 from broker.config.broker import load_settings
-from broker.config.policy_files import parse_policies
 from broker.config.flow import BrokerDefaults
+from broker.config.policy_files import parse_policies
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.manage.model import Model
@@ -49,7 +50,7 @@ class LiveBroker:
         process = Process(pid=1, started_ns=1, memory=lambda: 1 << 20)
         known = parse_policies(policies, "policies.yaml")
         self.model = Model(self.engine, known, BrokerDefaults(), registry, process)
-        self.engine.find = self.model.destination
+        self.engine.letters.find = self.model.nodes.destination
         settings = load_settings(None, {}, flags or {})
         self.container = Container(self.engine, self.model, registry, settings)
         self.reactor = Reactor(self.container)
@@ -75,13 +76,13 @@ class LiveBroker:
 
     def node(self, name: str) -> Node:
         """Return the node of a name."""
-        return self.engine.nodes[name]
+        return self.engine.topology.nodes[name]
 
     def close(self) -> None:
         """Close every connection, from both ends."""
         for end in self.ends:
             end.close()
-        self.reactor._close_all()
+        self.reactor.close()
 
 
 class TurningSocket:
@@ -137,7 +138,7 @@ class Peer(RawPeer):
         return self
 
     @property
-    def control(self) -> ConnectionControl:
+    def control(self) -> LiveConnection:
         """The newest connection of the broker's."""
         return list(self.broker.container.peers)[-1]
 

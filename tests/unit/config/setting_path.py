@@ -45,7 +45,7 @@ def main() -> None:
     world = World()
     node = world.queue("orders")
     sys.setprofile(note)
-    world.model.apply(parse_policies(POLICY, "policies.yaml"))
+    world.model.policies.apply(parse_policies(POLICY, "policies.yaml"))
     sys.setprofile(None)
     assert node.gate.stop_msgs == STOP
     print(json.dumps(list(passed)))

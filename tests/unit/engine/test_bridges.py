@@ -25,8 +25,8 @@ def full(world: World, node: Node) -> bool:
 def drain(world: World, node: Node, count: int) -> None:
     consumer = world.consumer(node, credit=count)
     for entry in consumer.held:
-        world.engine.acknowledge(node, entry)
-    world.engine.remove_consumer(node, consumer)
+        world.engine.settlement.acknowledge(node, entry)
+    world.engine.delivery.remove_consumer(node, consumer)
     world.engine.end_turn()
 
 
@@ -34,7 +34,7 @@ def send(world: World, node: Node, account: ProducerCredit, most: int) -> int:
     """As many as the credit allows, up to ``most``; how many."""
     sent = 0
     while sent < most and account.outstanding > 0:
-        world.engine.arrive(node, account, SMALL, 0, False)
+        world.engine.intake.arrive(node, account, SMALL, 0, False)
         world.engine.end_turn()
         sent += 1
     return sent
@@ -44,7 +44,7 @@ def test_a_message_is_copied_to_every_target_and_no_further() -> None:
     world = World()
     a, b, c, d = (world.queue(name) for name in "abcd")
     for source, target in ((a, b), (a, d), (b, c)):
-        world.engine.bridging.add(source, target)
+        world.engine.topology.bridging.add(source, target)
     world.put(a, 3)
     world.put(b, 1)
     assert [node.gate.depth_msgs for node in (a, b, c, d)] == [3, 4, 1, 3]
@@ -53,9 +53,9 @@ def test_a_message_is_copied_to_every_target_and_no_further() -> None:
 def test_a_selector_says_what_crosses() -> None:
     world = World()
     a, b = world.queue("a"), world.queue("b")
-    bridge = world.engine.bridging.add(a, b, compile_selector("amqp.subject = 'x'"))
-    world.engine.put(a, b"\x00\x53\x73\xc0\x07\x04\x40\x40\x40\xa1\x01x" + SMALL, 0)
-    world.engine.put(a, SMALL, 0)
+    bridge = world.engine.topology.bridging.add(a, b, compile_selector("amqp.subject = 'x'"))
+    world.engine.intake.put(a, b"\x00\x53\x73\xc0\x07\x04\x40\x40\x40\xa1\x01x" + SMALL, 0)
+    world.engine.intake.put(a, SMALL, 0)
     assert (a.gate.depth_msgs, b.gate.depth_msgs) == (2, 1)
     assert (bridge.copied, bridge.passed_by) == (1, 1)
 
@@ -65,8 +65,8 @@ def test_a_topic_is_bridged_into_a_queue_and_a_queue_into_a_topic() -> None:
     news, box = world.model.nodes.create("topic", "news"), world.queue("box")
     jobs, feed = world.queue("jobs"), world.model.nodes.create("topic", "feed")
     reader = world.subscribe(feed, "feed/1")
-    world.engine.bridging.add(news, box)
-    world.engine.bridging.add(jobs, feed)
+    world.engine.topology.bridging.add(news, box)
+    world.engine.topology.bridging.add(jobs, feed)
     world.put(news, 2)
     world.put(jobs, 3)
     assert (box.gate.depth_msgs, jobs.gate.depth_msgs, reader.gate.depth_msgs) == (2, 3, 3)
@@ -75,7 +75,7 @@ def test_a_topic_is_bridged_into_a_queue_and_a_queue_into_a_topic() -> None:
 def test_backpressure_crosses_when_both_ends_have_flow_control() -> None:
     world = World()
     a, b = world.queue("a", flow_stop_count=100), world.queue("b", flow_stop_count=10)
-    world.engine.bridging.add(a, b)
+    world.engine.topology.bridging.add(a, b)
     account = world.producer(a)
     assert send(world, a, account, 1000) == 10
     assert (a.gate.depth_msgs, b.gate.depth_msgs) == (10, 10)
@@ -95,8 +95,8 @@ def test_the_targets_fullness_stops_nobody_where_one_end_has_no_flow_control(wit
     words[without]["flow_control"] = False
     a, b = world.queue("a", **words["a"]), world.queue("b", **words["b"])
     told: list[tuple[str, str]] = []
-    world.engine.emit = lambda kind, node, fields: told.append((kind, str(fields["bridge"])))
-    bridge = world.engine.bridging.add(a, b)
+    world.engine.changes.emit = lambda kind, node, fields: told.append((kind, str(fields["bridge"])))
+    bridge = world.engine.topology.bridging.add(a, b)
     account = world.producer(a)
     assert send(world, a, account, 50) == 50
     assert (a.gate.depth_msgs, b.gate.depth_msgs) == (50, 10)
@@ -107,7 +107,7 @@ def test_the_targets_fullness_stops_nobody_where_one_end_has_no_flow_control(wit
 def test_the_targets_overflow_decides() -> None:
     world = World()
     a, b = world.queue("a"), world.queue("b", max_count=5, overflow="ring")
-    bridge = world.engine.bridging.add(a, b)
+    bridge = world.engine.topology.bridging.add(a, b)
     world.put(a, 20)
     assert (b.gate.depth_msgs, b.dropped, bridge.refused) == (5, 15, 0)
 
@@ -115,7 +115,7 @@ def test_the_targets_overflow_decides() -> None:
 def test_flow_control_switched_at_runtime_couples_and_uncouples() -> None:
     world = World()
     a, b = world.queue("a"), world.queue("b", flow_stop_count=5)
-    bridge = world.engine.bridging.add(a, b)
+    bridge = world.engine.topology.bridging.add(a, b)
     account = world.producer(a)
     assert send(world, a, account, 100) == 5
     world.model.nodes.update("b", {"flow_control": False})
@@ -131,14 +131,14 @@ def test_flow_control_switched_at_runtime_couples_and_uncouples() -> None:
 def test_a_subscription_of_a_target_topic_holds_the_source_back_while_it_is_there() -> None:
     world = World("policies:\n  - match: feed\n    kind: topic\n    flow_stop_count: 5\n")
     jobs, feed = world.queue("jobs"), world.model.nodes.create("topic", "feed")
-    world.engine.bridging.add(jobs, feed)
+    world.engine.topology.bridging.add(jobs, feed)
     account = world.producer(jobs)
     assert send(world, jobs, account, 20) == 20
     reader = world.subscribe(feed, "feed/1")
     assert send(world, jobs, account, 20) == 5
     drain(world, reader, 2)
     assert send(world, jobs, account, 20) == 2
-    world.engine.unsubscribe(reader)
+    world.engine.lifecycle.unsubscribe(reader)
     world.engine.end_turn()
     assert send(world, jobs, account, 20) == 20
     assert feed.ledger.promised_msgs == 0
@@ -147,10 +147,10 @@ def test_a_subscription_of_a_target_topic_holds_the_source_back_while_it_is_ther
 def test_nothing_stays_reserved_when_a_bridge_goes() -> None:
     world = World()
     a, b = world.queue("a", flow_stop_count=50), world.queue("b", flow_stop_count=10)
-    bridge = world.engine.bridging.add(a, b)
+    bridge = world.engine.topology.bridging.add(a, b)
     account = world.producer(a)
     assert b.gate.promised_msgs == account.outstanding > 0
-    world.engine.bridging.remove(bridge)
+    world.engine.topology.bridging.remove(bridge)
     world.engine.end_turn()
     assert b.gate.promised_msgs == 0
     assert b.bridge_sources == []
@@ -160,12 +160,12 @@ def test_nothing_stays_reserved_when_a_bridge_goes() -> None:
 def test_a_deleted_end_takes_its_bridges_along() -> None:
     world = World()
     a, b = world.queue("a"), world.queue("b", flow_stop_count=5)
-    world.engine.bridging.add(a, b)
+    world.engine.topology.bridging.add(a, b)
     account = world.producer(a)
     assert send(world, a, account, 100) == 5
     world.model.nodes.delete("b")
     world.engine.end_turn()
-    assert world.engine.bridging.all == []
+    assert world.engine.topology.bridging.all == []
     assert send(world, a, account, 100) == 100
 
 
@@ -173,7 +173,7 @@ def test_producers_of_both_ends_share_the_targets_room() -> None:
     """Idle credit at one end is lent to the other, and each end is first in its turn."""
     world = World()
     a, b = world.queue("a"), world.queue("b", flow_stop_count=10)
-    world.engine.bridging.add(a, b)
+    world.engine.topology.bridging.add(a, b)
     idle = world.producer(a)
     assert idle.outstanding == 10
     busy = world.producer(b, "s2")
@@ -200,24 +200,24 @@ def test_producers_of_both_ends_share_the_targets_room() -> None:
 def test_a_cycle_is_refused_with_the_way_it_would_take(ends: tuple[str, str]) -> None:
     world = World()
     nodes = {name: world.queue(name) for name in "abc"}
-    world.engine.bridging.add(nodes["a"], nodes["b"])
-    world.engine.bridging.add(nodes["b"], nodes["c"])
+    world.engine.topology.bridging.add(nodes["a"], nodes["b"])
+    world.engine.topology.bridging.add(nodes["b"], nodes["c"])
     with pytest.raises(OperatorError, match="would close a cycle: " + ends[0] + " -> a"):
-        world.engine.bridging.add(nodes[ends[0]], nodes[ends[1]])
+        world.engine.topology.bridging.add(nodes[ends[0]], nodes[ends[1]])
 
 
 def test_one_bridge_for_each_pair() -> None:
     world = World()
     a, b = world.queue("a"), world.queue("b")
-    world.engine.bridging.add(a, b)
+    world.engine.topology.bridging.add(a, b)
     with pytest.raises(ConflictError, match="'a->b' exists already"):
-        world.engine.bridging.add(a, b)
+        world.engine.topology.bridging.add(a, b)
 
 
 def test_why_names_the_target() -> None:
     world = World()
     a, b = world.queue("a"), world.queue("b", flow_stop_count=5)
-    world.engine.bridging.add(a, b)
+    world.engine.topology.bridging.add(a, b)
     send(world, a, world.producer(a), 100)
     (answer,) = world.model.diagnostics.why("a")
     assert "queue 'b' is stopped by flow_stop_count (5 of 5 messages queued)" in answer.sentence
@@ -238,17 +238,17 @@ def test_a_walk_keeps_every_law(seed: int) -> None:
         node = walk.choice(nodes)
         if verb == 0 and node is not topic:
             with contextlib.suppress(OperatorError):
-                world.engine.bridging.add(node, walk.choice(nodes))
-        elif verb == 1 and world.engine.bridging.all and walk.random() < 0.3:
-            world.engine.bridging.remove(walk.choice(world.engine.bridging.all))
+                world.engine.topology.bridging.add(node, walk.choice(nodes))
+        elif verb == 1 and world.engine.topology.bridging.all and walk.random() < 0.3:
+            world.engine.topology.bridging.remove(walk.choice(world.engine.topology.bridging.all))
         elif verb == 2 and len(topic.subscriptions) < 3:
             world.subscribe(topic, f"t/{step}")
         elif verb == 3 and topic.subscriptions and walk.random() < 0.2:
-            world.engine.unsubscribe(walk.choice(topic.subscriptions))
+            world.engine.lifecycle.unsubscribe(walk.choice(topic.subscriptions))
         elif verb == 4 and node is not topic:
             world.model.nodes.update(node.name, {"flow_control": walk.random() < 0.8})
         elif verb == 5:
-            for each in world.engine.every_node():
+            for each in world.engine.topology.every_node():
                 drain(world, each, walk.randint(0, 5))
         else:
             for owner, account in accounts:
@@ -256,18 +256,18 @@ def test_a_walk_keeps_every_law(seed: int) -> None:
         world.engine.end_turn()
         seconds += 0.013
         world.at(seconds)
-        for each in world.engine.every_node():
+        for each in world.engine.topology.every_node():
             gate = each.gate
             if gate.enforced and gate.stop_msgs and not gate.full:
                 assert gate.depth_msgs + gate.promised_msgs <= gate.stop_msgs
             owed = sum(owner.ledger.promised_msgs * _uses(owner, each) for owner in nodes)
             assert gate.promised_msgs == owed, each.name
-    for bridge in list(world.engine.bridging.all):
-        world.engine.bridging.remove(bridge)
+    for bridge in list(world.engine.topology.bridging.all):
+        world.engine.topology.bridging.remove(bridge)
     for owner, account in accounts:
-        world.engine.close_producer(owner, account)
-    assert all(each.gate.promised_msgs == 0 for each in world.engine.every_node())
-    assert world.engine.memory.promised_bytes == 0
+        world.engine.producers.close(owner, account)
+    assert all(each.gate.promised_msgs == 0 for each in world.engine.topology.every_node())
+    assert world.engine.depths.memory.promised_bytes == 0
 
 
 def _uses(owner: Node, node: Node) -> int:
@@ -283,20 +283,20 @@ def test_two_ways_to_one_queue_need_its_room_twice() -> None:
     source = world.queue("source", flow_stop_count=100)
     topic = world.model.nodes.create("topic", "t")
     for each in (source, target):
-        engine.bind(topic, each)
-    bridge = engine.bridging.add(source, target)
+        engine.topology.bind(topic, each)
+    bridge = engine.topology.bridging.add(source, target)
     account = world.producer(topic)
     engine.end_turn()
     assert (account.outstanding, target.gate.promised_msgs) == (5, 10)
     assert send(world, topic, account, 20) == 5
     assert target.gate.depth_msgs == 10
 
-    engine.unbind(topic, target)
+    engine.topology.unbind(topic, target)
     assert topic.ledger.ways_to(target.gate) == 1, "the bridge still takes messages there"
-    engine.bind(topic, target)
-    engine.bridging.remove(bridge)
+    engine.topology.bind(topic, target)
+    engine.topology.bridging.remove(bridge)
     assert topic.ledger.ways_to(target.gate) == 1, "it is bound"
-    engine.unbind(topic, target)
+    engine.topology.unbind(topic, target)
     assert topic.ledger.ways_to(target.gate) == 0
     account.close()
     assert (target.gate.promised_msgs, target.gate.promised_bytes) == (0, 0)

@@ -75,21 +75,21 @@ def acknowledge(world: World, node: Node, taker: Taker) -> list[object]:
     """It settles what it holds."""
     got, taker.got = taker.got, []
     for entry in got:
-        world.engine.acknowledge(node, entry)
-    world.engine.mark_dirty(node)
+        world.engine.settlement.acknowledge(node, entry)
+    world.engine.turn.mark_dirty(node)
     return [number_of(entry) for entry in got]
 
 
 def test_a_filter_finds_the_last_of_a_deep_queue_and_memory_stays_where_it_was(world: World) -> None:
     node = deep(world)
-    before = world.engine.memory.depth_bytes
+    before = world.engine.depths.memory.depth_bytes
     taker = Selecting(10, 2_999)
-    world.engine.add_consumer(node, taker)
+    world.engine.delivery.add_consumer(node, taker)
     most = 0
 
     def found() -> bool:
         nonlocal most
-        most = max(most, int(world.engine.memory.depth_bytes))
+        most = max(most, int(world.engine.depths.memory.depth_bytes))
         return len(taker.got) == 2
 
     world.until(found)
@@ -100,16 +100,16 @@ def test_a_filter_finds_the_last_of_a_deep_queue_and_memory_stays_where_it_was(w
     for _ in range(3):
         world.second()
     assert world.engine.paging.scans.nbytes == 0
-    world.engine.remove_consumer(node, taker)
+    world.engine.delivery.remove_consumer(node, taker)
     assert world.drain(node) == list(range(1, 2_999))
-    assert (world.engine.memory.depth_bytes, world.engine.temp.depth_bytes) == (0, 0)
+    assert (world.engine.depths.memory.depth_bytes, world.engine.depths.temp.depth_bytes) == (0, 0)
 
 
 def test_a_consumer_that_takes_all_and_one_that_selects_serve_a_deep_queue_together(world: World) -> None:
     node = deep(world)
     plain, picky = Taker(50), Selecting(50, 3)
-    world.engine.add_consumer(node, picky)
-    world.engine.add_consumer(node, plain)
+    world.engine.delivery.add_consumer(node, picky)
+    world.engine.delivery.add_consumer(node, plain)
     of_plain: list[object] = []
     of_picky: list[object] = []
 
@@ -129,15 +129,15 @@ def test_a_consumer_that_takes_all_and_one_that_selects_serve_a_deep_queue_toget
 def test_a_thousand_browsers_at_a_thousand_places_take_no_more_memory_than_one(world: World) -> None:
     node = deep(world, 500, 16_000)
     world.second()
-    before = world.engine.memory.depth_bytes
+    before = world.engine.depths.memory.depth_bytes
     browsers = [Browser(window=10 + number // 10) for number in range(1_000)]
     for browser in browsers:
-        world.engine.add_browser(node, browser)
+        world.engine.delivery.add_browser(node, browser)
     most = reads = 0
 
     def seen() -> bool:
         nonlocal most, reads
-        most = max(most, int(world.engine.memory.depth_bytes))
+        most = max(most, int(world.engine.depths.memory.depth_bytes))
         reads = max(reads, len(world.engine.paging.scans.reading))
         return all(browser.capacity() == 0 for browser in browsers)
 
@@ -154,9 +154,9 @@ def test_two_nodes_share_the_reading_of_the_disk(world: World) -> None:
     other = world.create("other", memory_limit=MB)
     world.put(other, 3_000)
     for number in range(100):
-        world.engine.add_browser(node, Browser(window=50 * number))
+        world.engine.delivery.add_browser(node, Browser(window=50 * number))
     one = Browser(window=3_000)
-    world.engine.add_browser(other, one)
+    world.engine.delivery.add_browser(other, one)
     world.until(lambda: len(one.seen) == 3_000)
     assert one.seen == list(range(1, 3_001))
 
@@ -168,9 +168,9 @@ def test_what_expired_on_disk_is_seen_by_nobody(world: World) -> None:
     world.put(node, 700)
     world.turn(2_000)
     browser, taker = Browser(), Selecting(10_000, 1)
-    world.engine.add_browser(node, browser)
+    world.engine.delivery.add_browser(node, browser)
     world.until(lambda: len(browser.seen) == 2_700)
-    world.engine.add_consumer(node, taker)
+    world.engine.delivery.add_consumer(node, taker)
     world.until(lambda: len(taker.got) == 2_700)
     assert [number_of(entry) for entry in taker.got] == [*range(2_000), *range(2_300, 3_000)]
 
@@ -180,12 +180,12 @@ def test_a_time_to_live_goes_on_for_what_a_filter_took_from_disk(world: World) -
     node = world.create("deep", memory_limit=MB, dead_letter_address="dead")
     world.put(node, 3_000, ttl=60.0)
     taker = Selecting(10, 2_500)
-    world.engine.add_consumer(node, taker)
+    world.engine.delivery.add_consumer(node, taker)
     world.until(lambda: len(taker.got) == 2)
     world.turn(61_000)
     late = taker.got[1]
     taker.got.clear()
-    world.engine.requeue(node, late, False)
+    world.engine.settlement.requeue(node, late, False)
     world.second()
     world.until(lambda: node.gate.depth_msgs == 1)
     assert (node.expired, dead.gate.depth_msgs) == (2_999, 2_999)
@@ -194,10 +194,10 @@ def test_a_time_to_live_goes_on_for_what_a_filter_took_from_disk(world: World) -
 def test_purge_and_delete_while_the_disk_is_read(world: World) -> None:
     node = deep(world, durable=True)
     taker, browser = Selecting(5, 500), Browser()
-    world.engine.add_consumer(node, taker)
-    world.engine.add_browser(node, browser)
+    world.engine.delivery.add_consumer(node, taker)
+    world.engine.delivery.add_browser(node, browser)
     world.until(lambda: len(taker.got) == 5)
-    world.engine.purge(node)
+    world.engine.actions.purge(node)
     assert node.gate.depth_msgs == 5
     acknowledge(world, node, taker)
     world.turn()
@@ -206,12 +206,16 @@ def test_purge_and_delete_while_the_disk_is_read(world: World) -> None:
     world.until(lambda: len(taker.got) == 5)
     acknowledge(world, node, taker)
     world.turn()
-    world.engine.delete("deep")
+    world.engine.lifecycle.delete("deep")
     world.until(lambda: world.pager.used_bytes == 0)
     for _ in range(3):
         world.second()
     engine = world.engine
-    assert (engine.memory.depth_bytes, engine.memory.depth_msgs, engine.temp.depth_bytes) == (0, 0, 0)
+    assert (
+        engine.depths.memory.depth_bytes,
+        engine.depths.memory.depth_msgs,
+        engine.depths.temp.depth_bytes,
+    ) == (0, 0, 0)
 
 
 def test_what_nobody_may_have_again_holds_up_the_search_not_memory(
@@ -220,22 +224,22 @@ def test_what_nobody_may_have_again_holds_up_the_search_not_memory(
     """A reader that gives back all it takes, for others only, doesn't bring the whole queue into memory."""
     node = deep(world, 6_000)
     taker = Selecting(100, 1)
-    world.engine.add_consumer(node, taker)
+    world.engine.delivery.add_consumer(node, taker)
     for _ in range(200):
         world.turn()
         got, taker.got = taker.got, []
         for entry in got:
             node.queue.forbid(entry, taker)
-            world.engine.requeue(node, entry, False)
+            world.engine.settlement.requeue(node, entry, False)
     assert node.queue.aside <= queue_room.MOST_ASIDE + 100
-    world.engine.remove_consumer(node, taker)
+    world.engine.delivery.remove_consumer(node, taker)
     assert world.drain(node) == list(range(6_000))
 
 
 def test_emptied_runs_give_their_room_back(world: World) -> None:
     node = deep(world)
     taker = Selecting(100, 1)
-    world.engine.add_consumer(node, taker)
+    world.engine.delivery.add_consumer(node, taker)
     numbers: list[object] = []
 
     def done() -> bool:
@@ -246,4 +250,4 @@ def test_emptied_runs_give_their_room_back(world: World) -> None:
     assert numbers == list(range(3_000))
     world.until(lambda: world.pager.used_bytes == 0)
     assert not node.queue.gap
-    assert (world.engine.temp.depth_bytes, world.engine.temp.depth_msgs) == (0, 0)
+    assert (world.engine.depths.temp.depth_bytes, world.engine.depths.temp.depth_msgs) == (0, 0)

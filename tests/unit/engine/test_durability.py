@@ -68,19 +68,19 @@ class World:
     def __init__(self, **given: object) -> None:
         self.store = MemoryStore()
         self.engine = Engine(True, self.store)
-        self.engine.epoch_ns = 1_700_000_000_000 * MS
+        self.engine.turn.epoch_ns = 1_700_000_000_000 * MS
         self.node = self.create("orders", durable=True, **given)
         self.settle()
 
     def create(self, name: str, **given: object) -> Node:
-        return self.engine.create(name, resolve(given, BrokerDefaults()), b"{}")
+        return self.engine.lifecycle.create(name, resolve(given, BrokerDefaults()), b"{}")
 
     def put(self, body: str = "x", durable: bool = True, **fields: object) -> int:
         data = bytes(Message(body=body, durable=durable, **fields).encode())
-        return int(self.engine.put(self.node, data, message.scan(data)))
+        return int(self.engine.intake.put(self.node, data, message.scan(data)))
 
     def turn(self, ms: int = 0) -> None:
-        self.engine.begin_turn(self.engine.now_ns + ms * MS)
+        self.engine.begin_turn(self.engine.turn.now_ns + ms * MS)
         self.engine.seal()
         self.engine.end_turn()
         self.engine.seal()
@@ -93,7 +93,7 @@ class World:
 
     def consumer(self) -> Taker:
         taker = Taker()
-        self.engine.add_consumer(self.node, taker)
+        self.engine.delivery.add_consumer(self.node, taker)
         self.settle()
         return taker
 
@@ -112,7 +112,7 @@ def test_nobody_sees_a_durable_message_before_it_is_on_disk() -> None:
     taker = world.consumer()
     told = Told()
     assert world.put() == constants.STORING
-    group = world.engine.wait_for_disk(told)
+    group = world.engine.durability.wait_for_disk(told)
     world.turn()
     assert (taker.got, told.groups, world.node.queue.pending) == ([], [], 1)
     assert world.node.gate.depth_msgs == 1, "it has its place"
@@ -135,7 +135,7 @@ def test_nothing_overtakes_what_waits_for_the_disk() -> None:
 
 def test_what_changed_something_is_answered_once_that_is_on_disk() -> None:
     world = World()
-    storing = world.engine.storing
+    storing = world.engine.durability.commit
     assert storing is not None
     told: list[str] = []
     storing.after(storing.mark(), lambda: told.append("nothing changed"))
@@ -160,7 +160,7 @@ def test_a_new_topic_answers_nothing_before_it_is_on_disk_itself() -> None:
     told = Told()
     assert world.put(durable=False) == constants.ACCEPTED
     assert world.put() == constants.STORING, "nobody subscribes, so no copy waits"
-    group = world.engine.wait_for_disk(told)
+    group = world.engine.durability.wait_for_disk(told)
     world.turn()
     assert (world.put(), told.groups) == (constants.STORING, [])
     world.settle()
@@ -174,30 +174,30 @@ def test_a_topic_s_publishers_wait_until_all_copies_have_room_on_disk() -> None:
     data = bytes(Message(body="x" * 100, durable=True).encode())
     size = len(data)
     settings = resolve({"kind": "topic"}, BrokerDefaults())
-    topic = engine.create("news", settings)
-    kept = [engine.subscribe(f"news/{n}", "news", settings, b"{}") for n in range(4)]
+    topic = engine.lifecycle.create("news", settings)
+    kept = [engine.lifecycle.subscribe(f"news/{n}", "news", settings, b"{}") for n in range(4)]
     for each in kept:
-        engine.bind(topic, each)
+        engine.topology.bind(topic, each)
         each.gate.typical_bytes = size
     topic.gate.typical_bytes = size
     engine.limit(0, 10 * size)
     sender = Sender()
-    account = engine.open_producer(topic, sender, True)
+    account = engine.producers.open(topic, sender, True)
     world.settle()
     assert sender.credit == 2, "four copies each"
     for _ in range(2):
-        assert engine.arrive(topic, account, data, message.scan(data), False) == constants.STORING
+        assert engine.intake.arrive(topic, account, data, message.scan(data), False) == constants.STORING
     sender.credit = 0
     world.settle()
-    assert (engine.disk.depth_bytes, sender.credit) == (8 * size, 0)
+    assert (engine.depths.disk.depth_bytes, sender.credit) == (8 * size, 0)
 
     takers = []
     for each in kept:
         takers.append(Taker())
-        engine.add_consumer(each, takers[-1])
+        engine.delivery.add_consumer(each, takers[-1])
     world.settle()
     for each, taker in zip(kept[:2], takers, strict=False):
-        engine.acknowledge(each, taker.got[0])
+        engine.settlement.acknowledge(each, taker.got[0])
         world.turn(100)
     assert sender.credit == 1, "room for four copies, though two stayed where they were"
 
@@ -207,20 +207,20 @@ def test_a_topic_s_publishers_hear_of_room_in_memory_for_all_copies() -> None:
     engine = world.engine
     data = bytes(Message(body="x" * 100).encode())
     settings = resolve({"kind": "topic"}, BrokerDefaults())
-    topic = engine.create("news", settings)
+    topic = engine.lifecycle.create("news", settings)
     for n in range(4):
-        engine.bind(topic, engine.subscribe(f"news/{n}", "news", settings))
+        engine.topology.bind(topic, engine.lifecycle.subscribe(f"news/{n}", "news", settings))
     topic.gate.typical_bytes = len(data)
     engine.limit(10 * (len(data) + constants.HELD_BYTES), 0)
     taker = world.consumer()
     for _ in range(8):
-        assert engine.put(world.node, data, message.scan(data)) == constants.ACCEPTED
+        assert engine.intake.put(world.node, data, message.scan(data)) == constants.ACCEPTED
     sender = Sender()
-    engine.open_producer(topic, sender, True)
+    engine.producers.open(topic, sender, True)
     world.settle()
     assert sender.credit == 0, "there is room for two of four copies"
     for entry in taker.got[:2]:
-        engine.acknowledge(world.node, entry)
+        engine.settlement.acknowledge(world.node, entry)
     world.turn(100)
     assert sender.credit == 1, "what left was another's"
 
@@ -231,9 +231,9 @@ def test_what_is_consumed_leaves_the_shelf() -> None:
     world.put()
     world.settle()
     assert len(world.store.shelves["orders"].messages) == 1
-    world.engine.acknowledge(world.node, taker.got[0])
+    world.engine.settlement.acknowledge(world.node, taker.got[0])
     assert world.store.shelves["orders"].messages == {}
-    assert (world.engine.disk.depth_msgs, world.engine.disk.depth_bytes) == (0, 0)
+    assert (world.engine.depths.disk.depth_msgs, world.engine.depths.disk.depth_bytes) == (0, 0)
     assert (world.node.stored_msgs, world.node.kept_bytes) == (0, 0)
 
 
@@ -242,7 +242,7 @@ def test_a_failed_delivery_is_noted() -> None:
     taker = world.consumer()
     world.put()
     world.settle()
-    world.engine.requeue(world.node, taker.got[0], True)
+    world.engine.settlement.requeue(world.node, taker.got[0], True)
     [(flags, count, _, _)] = world.store.shelves["orders"].messages.values()
     assert (flags & 2, count) == (2, 1)
 
@@ -252,13 +252,13 @@ def test_that_messages_may_be_sent_is_on_disk_before_one_is() -> None:
     world.put()
     world.settle()
     taker = Taker()
-    world.engine.add_consumer(world.node, taker)
+    world.engine.delivery.add_consumer(world.node, taker)
     world.turn()
     assert taker.got == []
     assert world.store.notes["sent/orders"] == b"*"
     world.settle()
     assert len(taker.got) == 1
-    world.engine.remove_consumer(world.node, taker)
+    world.engine.delivery.remove_consumer(world.node, taker)
     assert "sent/orders" not in world.store.notes
 
 
@@ -266,10 +266,10 @@ def test_a_duplicate_is_answered_after_the_first_copy_is_on_disk() -> None:
     world = World(duplicate_window=100)
     first, second = Told(), Told()
     assert world.put(id="a") == constants.STORING
-    world.engine.wait_for_disk(first)
+    world.engine.durability.wait_for_disk(first)
     world.turn()
     assert world.put(id="a") == constants.STORING
-    world.engine.wait_for_disk(second)
+    world.engine.durability.wait_for_disk(second)
     world.turn()
     assert (first.groups, second.groups) == ([], [])
     world.settle()
@@ -283,9 +283,9 @@ def test_deleting_a_node_takes_its_window_of_duplicates_along() -> None:
     world.put(id="a")
     world.settle()
     assert any(key.startswith("seen/orders/") for key in world.store.notes)
-    world.engine.delete("orders")
+    world.engine.lifecycle.delete("orders")
     assert not any(key.startswith("seen/orders/") for key in world.store.notes)
-    assert world.engine.disk.depth_bytes == 0
+    assert world.engine.depths.disk.depth_bytes == 0
 
 
 def test_a_dead_letter_is_in_one_place_only() -> None:
@@ -297,16 +297,16 @@ def test_a_dead_letter_is_in_one_place_only() -> None:
         world.put(body)
     world.settle()
     for entry in taker.got:
-        world.engine.reject(world.node, entry)
+        world.engine.settlement.reject(world.node, entry)
     world.settle()
     # One has room there; the other stays where it was until there is.
     assert (dead.gate.depth_msgs, world.node.gate.depth_msgs) == (1, 1)
     shelves = world.store.shelves
     assert (len(shelves["dead"].messages), len(shelves["orders"].messages)) == (1, 1)
     reader = Taker()
-    world.engine.add_consumer(dead, reader)
+    world.engine.delivery.add_consumer(dead, reader)
     world.settle()
-    world.engine.acknowledge(dead, reader.got[0])
+    world.engine.settlement.acknowledge(dead, reader.got[0])
     world.settle()
     assert world.node.gate.depth_msgs == 0
     assert bodies(reader.got) == ["a", "b"]
@@ -330,7 +330,7 @@ def test_what_was_given_back_expires_once() -> None:
     world.settle()
     entry = world.node.queue.acquire()
     assert entry is not None
-    world.engine.requeue(world.node, entry, False)
+    world.engine.settlement.requeue(world.node, entry, False)
     world.turn(4_999)
     assert world.node.queue.ready == 1
     world.turn(2)
@@ -353,8 +353,8 @@ def test_a_failed_store_grants_no_credit_anywhere() -> None:
     world = World()
     plain = world.create("plain")
     senders = [Sender(), Sender()]
-    world.engine.open_producer(world.node, senders[0], True)
-    world.engine.open_producer(plain, senders[1], True)
+    world.engine.producers.open(world.node, senders[0], True)
+    world.engine.producers.open(plain, senders[1], True)
     world.settle()
     assert all(sender.credit > 0 for sender in senders)
     world.store.state = FAILED
@@ -362,7 +362,7 @@ def test_a_failed_store_grants_no_credit_anywhere() -> None:
     world.turn()
     assert [sender.credit for sender in senders] == [0, 0]
     late = Sender()
-    world.engine.open_producer(world.create("late"), late, True)
+    world.engine.producers.open(world.create("late"), late, True)
     world.turn()
     assert late.credit == 0
 
@@ -371,8 +371,8 @@ def test_a_full_store_holds_durable_nodes_until_there_is_room() -> None:
     world = World()
     plain = world.create("plain")
     senders = [Sender(), Sender()]
-    world.engine.open_producer(world.node, senders[0], True)
-    world.engine.open_producer(plain, senders[1], True)
+    world.engine.producers.open(world.node, senders[0], True)
+    world.engine.producers.open(plain, senders[1], True)
     world.settle()
     world.store.state = "full"
     world.engine.attend_store()
@@ -392,17 +392,17 @@ def test_credit_over_all_nodes_stays_within_the_memory() -> None:
     for number in range(20):
         node = world.create(f"n{number}")
         senders.append(Sender())
-        world.engine.open_producer(node, senders[-1], True)
+        world.engine.producers.open(node, senders[-1], True)
     world.turn()
     promised = sum(sender.credit for sender in senders)
     assert 0 < promised * (1024 + constants.HELD_BYTES) <= 100_000
-    assert world.engine.memory.promised_bytes <= 100_000
+    assert world.engine.depths.memory.promised_bytes <= 100_000
     # Idle links lend theirs: sooner or later every one had some.
     served = {number for number, sender in enumerate(senders) if sender.credit}
     for _ in range(300):
         world.turn(20)
         served |= {number for number, sender in enumerate(senders) if sender.credit}
-        assert world.engine.memory.promised_bytes <= 100_000
+        assert world.engine.depths.memory.promised_bytes <= 100_000
     assert len(served) == 20
 
 
@@ -414,7 +414,7 @@ def test_what_a_full_file_closed_is_told_with_its_own_group() -> None:
     assert world.put() == constants.STORING
     group = world.store.group
     world.store.seal()  # as a full file does while it takes the record
-    assert world.engine.wait_for_disk(told) == group
+    assert world.engine.durability.wait_for_disk(told) == group
     world.settle()
     assert told.groups == [group]
     assert bodies(taker.got) == ["x"]
@@ -429,7 +429,7 @@ def test_what_is_on_disk_before_its_turn_ends_is_told_at_its_end() -> None:
     group = world.store.group
     world.store.seal()
     world.engine.attend_store()
-    assert world.engine.wait_for_disk(told) == group
+    assert world.engine.durability.wait_for_disk(told) == group
     world.turn()
     world.turn()
     assert told.groups == [group]
@@ -439,14 +439,14 @@ def test_what_is_on_disk_before_its_turn_ends_is_told_at_its_end() -> None:
 def test_while_the_disk_is_behind_nobody_is_looked_at_again_and_again() -> None:
     world = World()
     engine = world.engine
-    accounts = [engine.open_producer(world.node, Sender(), True) for _ in range(2)]
+    accounts = [engine.producers.open(world.node, Sender(), True) for _ in range(2)]
     world.settle()
     account = accounts[0]
     data = bytes(Message(body="x", durable=True).encode())
     while account.outstanding > account.low:
-        engine.arrive(world.node, account, data, message.scan(data), False)
+        engine.intake.arrive(world.node, account, data, message.scan(data), False)
         world.store.behind_bytes = BEHIND_BYTES + 1
-    engine.mark_dirty(world.node)
+    engine.turn.mark_dirty(world.node)
     world.turn(100)
     assert account.waiting
     assert engine.next_deadline() == 0, "the store's bell tells"
@@ -458,7 +458,7 @@ def test_a_full_store_that_fails_stops_everybody() -> None:
     world = World()
     fleeting = world.create("fleeting")
     sender = Sender()
-    world.engine.open_producer(fleeting, sender, True)
+    world.engine.producers.open(fleeting, sender, True)
     world.settle()
     world.store.state = FULL
     world.settle()
@@ -472,10 +472,10 @@ def test_what_a_channel_held_back_waits_for_a_new_topic_too() -> None:
     world = World()
     topic = world.create("news", kind="topic", durable=True)
     bits = message.scan(bytes(Message(body="x", durable=True).encode()))
-    assert world.engine.confirmed(topic, bits) == constants.STORING
-    assert world.engine.confirmed(topic, 0) == constants.ACCEPTED
+    assert world.engine.intake.confirmed(topic, bits) == constants.STORING
+    assert world.engine.intake.confirmed(topic, 0) == constants.ACCEPTED
     world.settle()
-    assert world.engine.confirmed(topic, bits) == constants.ACCEPTED
+    assert world.engine.intake.confirmed(topic, bits) == constants.ACCEPTED
 
 
 def test_a_large_message_s_file_is_reserved_once_for_all_copies() -> None:
@@ -486,16 +486,16 @@ def test_a_large_message_s_file_is_reserved_once_for_all_copies() -> None:
     settings = resolve(
         {"kind": "topic", "byte_reservation": "strict", "max_message_size": 50_000}, BrokerDefaults()
     )
-    topic = engine.create("news", settings)
+    topic = engine.lifecycle.create("news", settings)
     for n in range(4):
-        engine.bind(topic, engine.subscribe(f"news/{n}", "news", settings, b"{}"))
+        engine.topology.bind(topic, engine.lifecycle.subscribe(f"news/{n}", "news", settings, b"{}"))
     engine.limit(0, 110_000)
     sender = Sender()
-    account = engine.open_producer(topic, sender, True)
+    account = engine.producers.open(topic, sender, True)
     world.settle()
-    assert (sender.credit, engine.disk.promised_bytes) == (2, 2 * 53_000)
+    assert (sender.credit, engine.depths.disk.promised_bytes) == (2, 2 * 53_000)
     account.close()
-    assert (engine.disk.promised_msgs, engine.disk.promised_bytes) == (0, 0)
+    assert (engine.depths.disk.promised_msgs, engine.depths.disk.promised_bytes) == (0, 0)
 
 
 class Way(Sender):
@@ -509,7 +509,7 @@ class Way(Sender):
 
     def admit(self, parked: object, size: int) -> None:
         assert isinstance(parked, bytes)
-        assert self.engine.put(self.node, parked, 0) == constants.ACCEPTED
+        assert self.engine.intake.put(self.node, parked, 0) == constants.ACCEPTED
         self.admitted += 1
 
 
@@ -524,20 +524,20 @@ def test_what_is_parked_goes_in_once_what_others_hold_leaves_room(parked: int, l
     engine.limit(10 * (size + constants.HELD_BYTES), 0)
     taker = world.consumer()
     for _ in range(10):
-        engine.put(world.node, data, 0)
+        engine.intake.put(world.node, data, 0)
     world.settle()
     way = Way(engine, target)
-    account = engine.open_producer(target, way, False)
+    account = engine.producers.open(target, way, False)
     for _ in range(parked):
-        assert engine.arrive(target, account, data, 0, False) == constants.PARK
-        engine.park(target, account, data, size, False)
+        assert engine.intake.arrive(target, account, data, 0, False) == constants.PARK
+        engine.parking.park(target, account, data, size, False)
     world.settle()
     assert way.admitted == 0
     for entry in taker.got[left:]:
-        engine.acknowledge(world.node, entry)
+        engine.settlement.acknowledge(world.node, entry)
     world.turn()
     assert way.admitted == min(10 - left, parked)
-    assert engine.next_deadline() == 0 or engine.next_deadline() > engine.now_ns
+    assert engine.next_deadline() == 0 or engine.next_deadline() > engine.turn.now_ns
 
 
 def lent(ledger: CreditAllocator, now_ns: int) -> int:
@@ -550,13 +550,13 @@ def test_who_is_asked_again_has_time_to_answer() -> None:
     world = World()
     engine, ledger = world.engine, world.node.ledger
     sender = Sender()
-    engine.open_producer(world.node, sender, True)
+    engine.producers.open(world.node, sender, True)
     world.turn()
     world.turn(1000)
-    assert lent(ledger, engine.now_ns) > 0
+    assert lent(ledger, engine.turn.now_ns) > 0
     assert sender.credit == 0
-    engine.mark_dirty(world.node)
+    engine.turn.mark_dirty(world.node)
     world.turn(200)
     assert sender.credit > 0, "it rests, and is asked whether it wants to send"
-    assert lent(ledger, engine.now_ns + IDLE_NS - 1) == 0
-    assert lent(ledger, engine.now_ns + IDLE_NS) > 0
+    assert lent(ledger, engine.turn.now_ns + IDLE_NS - 1) == 0
+    assert lent(ledger, engine.turn.now_ns + IDLE_NS) > 0

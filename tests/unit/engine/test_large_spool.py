@@ -88,7 +88,7 @@ class LargeWorld(World):
         self.large.gate(durable).depth_bytes += self.size
         body = self.large.embody(self.number, self.size, 0, durable)
         bits = self.large.bits_of(head, body)
-        assert self.engine.put(node, head, bits) in (constants.ACCEPTED, constants.STORING)
+        assert self.engine.intake.put(node, head, bits) in (constants.ACCEPTED, constants.STORING)
         del body
         self.turn()
         return self.number
@@ -99,9 +99,9 @@ class LargeWorld(World):
         self.turn()
         assert sorted(self.files.removed) == list(range(1, self.number + 1))
         engine = self.engine
-        assert (engine.memory.depth_bytes, engine.memory.depth_msgs) == (0, 0)
-        assert engine.disk.depth_bytes == 0
-        assert all(not node.bodies and node.file_bytes == 0 for node in engine.nodes.values())
+        assert (engine.depths.memory.depth_bytes, engine.depths.memory.depth_msgs) == (0, 0)
+        assert engine.depths.disk.depth_bytes == 0
+        assert all(not node.bodies and node.file_bytes == 0 for node in engine.topology.nodes.values())
         assert not [key for key in self.store.notes if key.startswith("large/")]
 
 
@@ -118,15 +118,15 @@ def world(tmp_path: Path) -> Iterator[LargeWorld]:
 def take_all(world: LargeWorld, node: Node, wanted: int) -> list[int]:
     """Acknowledge so many; the sizes of their bodies."""
     taker = Taker(100)
-    world.engine.add_consumer(node, taker)
+    world.engine.delivery.add_consumer(node, taker)
     sizes: list[int] = []
     while len(sizes) < wanted:
         world.until(lambda: bool(taker.got))
         entry = taker.got.pop(0)
         sizes.append(entry.extra.body.size if entry.extra is not None and entry.extra.body is not None else 0)
-        world.engine.acknowledge(node, entry)
-        world.engine.mark_dirty(node)
-    world.engine.remove_consumer(node, taker)
+        world.engine.settlement.acknowledge(node, entry)
+        world.engine.turn.mark_dirty(node)
+    world.engine.delivery.remove_consumer(node, taker)
     return sizes
 
 
@@ -134,8 +134,8 @@ def test_depth_counts_all_of_it_and_memory_the_head(world: LargeWorld) -> None:
     node = world.create("q", overflow="reject", max_size=100 * MB)
     world.put_large(node)
     assert world.size < node.gate.depth_bytes < world.size + 100
-    assert world.engine.memory.depth_bytes == node.gate.depth_bytes - world.size + HELD
-    assert world.engine.temp.depth_bytes == world.size
+    assert world.engine.depths.memory.depth_bytes == node.gate.depth_bytes - world.size + HELD
+    assert world.engine.depths.temp.depth_bytes == world.size
     assert take_all(world, node, 1) == [world.size]
     assert node.gate.depth_bytes == 0
     world.is_clean()
@@ -147,21 +147,23 @@ def test_a_hard_limit_counts_all_of_it(world: LargeWorld) -> None:
         world.put_large(node)
     assert (node.gate.depth_msgs, node.dropped) == (2, 2)
     assert world.files.removed == [1, 2]
-    world.engine.purge(node)
+    world.engine.actions.purge(node)
     world.is_clean()
 
 
 def test_subscriptions_share_it(world: LargeWorld) -> None:
     topic = world.create("news", kind="topic", overflow="reject")
     assert topic.settings is not None
-    first, second = (world.engine.subscribe(f"news/{each}", "news", topic.settings) for each in (1, 2))
+    first, second = (
+        world.engine.lifecycle.subscribe(f"news/{each}", "news", topic.settings) for each in (1, 2)
+    )
     for each in (first, second):
-        world.engine.bind(topic, each)
+        world.engine.topology.bind(topic, each)
     world.put_large(topic)
-    assert world.engine.temp.depth_bytes == world.size
+    assert world.engine.depths.temp.depth_bytes == world.size
     assert take_all(world, first, 1) == [world.size]
     assert world.files.removed == []
-    world.engine.unsubscribe(second)
+    world.engine.lifecycle.unsubscribe(second)
     world.is_clean()
 
 
@@ -178,7 +180,7 @@ def test_a_duplicate_needs_no_second_file(world: LargeWorld) -> None:
     data = bytes(Message(body=b"x", inferred=True, id=1).encode())
     head = data[: body_start(data)]
     body = world.large.embody(2, world.size, 0, False)
-    assert world.engine.put(node, head, world.large.bits_of(head, body)) == constants.ACCEPTED
+    assert world.engine.intake.put(node, head, world.large.bits_of(head, body)) == constants.ACCEPTED
     del body
     assert (node.gate.depth_msgs, node.duplicated, world.files.removed) == (1, 1, [2])
 
@@ -199,9 +201,9 @@ def test_paged_ones_let_go_too(world: LargeWorld, durable: bool, end: str) -> No
         sizes = take_all(world, node, 3006)
         assert [at for at, size in enumerate(sizes) if size] == [501 * each + 500 for each in range(6)]
     elif end == "purge":
-        assert world.engine.purge(node) == 3006
+        assert world.engine.actions.purge(node) == 3006
     elif end == "delete":
-        world.engine.delete("q")
+        world.engine.lifecycle.delete("q")
     else:
         world.turn(61_000)
         world.until(lambda: _looked(world, node))
@@ -221,15 +223,15 @@ def test_what_comes_back_still_has_it(world: LargeWorld) -> None:
     node = world.create("q", overflow="reject")
     world.put_large(node)
     taker = Taker(1)
-    world.engine.add_consumer(node, taker)
+    world.engine.delivery.add_consumer(node, taker)
     world.turn()
-    world.engine.requeue(node, taker.got.pop(), True)
+    world.engine.settlement.requeue(node, taker.got.pop(), True)
     world.turn()
     [entry] = taker.got
     assert entry.extra is not None
     assert entry.extra.body.size == world.size
     assert entry.delivery_count == 1
-    world.engine.acknowledge(node, entry)
+    world.engine.settlement.acknowledge(node, entry)
     del entry
     taker.got.clear()
     world.is_clean()
@@ -263,9 +265,9 @@ def test_a_durable_file_goes_once_that_is_on_disk(world: LargeWorld) -> None:
     [key] = [key for key in world.store.notes if key.startswith("large/")]
     assert noted(key, world.store.notes[key])[:4] == (1, 1, "q", world.size)
     taker = Taker(1)
-    world.engine.add_consumer(node, taker)
+    world.engine.delivery.add_consumer(node, taker)
     world.until(lambda: bool(taker.got))
-    world.engine.acknowledge(node, taker.got.pop())
+    world.engine.settlement.acknowledge(node, taker.got.pop())
     assert key not in world.store.notes
     world.engine.seal()
     assert world.files.removed == []
@@ -300,21 +302,21 @@ def test_an_inflow_holds_only_what_is_not_written(world: LargeWorld) -> None:
     for _ in range(4):
         inflow.feed(bytes(PIECE_BYTES))
     assert inflow.writing_bytes > 3 * PIECE_BYTES
-    assert world.engine.memory.depth_bytes == size + 8 + len(HEAD)
-    assert world.engine.disk.depth_bytes == size + 8
+    assert world.engine.depths.memory.depth_bytes == size + 8 + len(HEAD)
+    assert world.engine.depths.disk.depth_bytes == size + 8
     inflow.end()
     [writing] = world.files.writings
     assert writing.ended
     for piece in writing.pieces:
         writing.written(len(piece), None)
     assert (inflow.writing_bytes, inflow.done, len(told)) == (0, False, len(writing.pieces))
-    assert world.engine.memory.depth_bytes == len(HEAD)
+    assert world.engine.depths.memory.depth_bytes == len(HEAD)
     writing.finished(1, 99, None)
     assert inflow.done
     assert inflow.bits & constants.IS_DURABLE
     assert world.large.of(inflow.bits).checksum == 99
     inflow.drop()
-    assert world.engine.memory.depth_bytes == world.engine.disk.depth_bytes == 0
+    assert world.engine.depths.memory.depth_bytes == world.engine.depths.disk.depth_bytes == 0
     assert world.files.removed == [1]
 
 
@@ -329,10 +331,10 @@ def test_a_dropped_inflow_leaves_nothing(world: LargeWorld, when: str) -> None:
     inflow.drop()
     inflow.drop()
     assert writing.dropped
-    assert world.engine.memory.depth_bytes == world.engine.temp.depth_bytes == 0
+    assert world.engine.depths.memory.depth_bytes == world.engine.depths.temp.depth_bytes == 0
     writing.written(PIECE_BYTES, None)
     writing.finished(5, 0, None)
-    assert world.engine.memory.depth_bytes == 0
+    assert world.engine.depths.memory.depth_bytes == 0
     assert world.files.removed == [5]
 
 
@@ -342,10 +344,10 @@ def test_a_malformed_one_is_taken_and_thrown_away(world: LargeWorld) -> None:
     inflow.feed(bytes(MB))
     inflow.end()
     assert (inflow.malformed, inflow.done) == (True, True)
-    assert world.engine.memory.depth_bytes == len(HEAD)
-    assert world.engine.disk.depth_bytes == 0
+    assert world.engine.depths.memory.depth_bytes == len(HEAD)
+    assert world.engine.depths.disk.depth_bytes == 0
     inflow.drop()
-    assert world.engine.memory.depth_bytes == 0
+    assert world.engine.depths.memory.depth_bytes == 0
 
 
 def test_a_link_that_sent_large_ones_reserves_little_memory(world: LargeWorld) -> None:

@@ -67,23 +67,25 @@ class World:
         self.inbox: deque[Callable[[], None]] = deque()
         self.store = MemoryStore()
         self.engine = Engine(True, self.store)
-        self.engine.epoch_ns = 1_700_000_000_000 * MS
+        self.engine.turn.epoch_ns = 1_700_000_000_000 * MS
         self.engine.begin_turn(1000 * MS)
         self.pager = Pager(folder, self.inbox.append)
         self.engine.paging.pager = self.pager
 
     def create(self, name: str, **given: object) -> Node:
-        return self.engine.create(name, resolve({"overflow": "page", **given}, BrokerDefaults()), b"{}")
+        return self.engine.lifecycle.create(
+            name, resolve({"overflow": "page", **given}, BrokerDefaults()), b"{}"
+        )
 
     def put(self, node: Node, count: int, size: int = 1000, **fields: object) -> None:
         """Messages numbered from the last one on, each in a turn."""
         for number in range(node.received, node.received + count):
             data = bytes(Message(body=bytes(size), id=number, **fields).encode())
-            self.engine.put(node, data, message.scan(data))
+            self.engine.intake.put(node, data, message.scan(data))
             self.turn()
 
     def turn(self, ms: int = 0) -> None:
-        self.engine.begin_turn(self.engine.now_ns + ms * MS)
+        self.engine.begin_turn(self.engine.turn.now_ns + ms * MS)
         for _ in range(len(self.inbox)):
             self.inbox.popleft()()
         self.engine.seal()
@@ -101,13 +103,13 @@ class World:
     def second(self) -> None:
         """What happens once a second."""
         self.turn(1000)
-        self.engine.sample(self.engine.now_ns)
+        self.engine.sampler.sample(self.engine.turn.now_ns)
         self.turn()
 
     def drain(self, node: Node, window: int = 100) -> list[object]:
         """Everything, settled in batches: the numbers as they come."""
         taker = Taker(window)
-        self.engine.add_consumer(node, taker)
+        self.engine.delivery.add_consumer(node, taker)
         numbers: list[object] = []
         left = node.gate.depth_msgs
         while left:
@@ -116,10 +118,10 @@ class World:
             left -= len(got)
             for entry in got:
                 numbers.append(number_of(entry))
-                self.engine.acknowledge(node, entry)
-            self.engine.mark_dirty(node)
+                self.engine.settlement.acknowledge(node, entry)
+            self.engine.turn.mark_dirty(node)
             self.turn()
-        self.engine.remove_consumer(node, taker)
+        self.engine.delivery.remove_consumer(node, taker)
         self.turn()
         return numbers
 
@@ -152,10 +154,10 @@ def test_a_deep_backlog_stays_below_its_limit_and_comes_back_in_order(world: Wor
     assert paged(node) > 5_000
     assert node.gate.depth_msgs == 10_000
     world.until(lambda: world.engine.paging.passing_bytes == 0)
-    assert world.engine.memory.depth_bytes == world.held(node)
+    assert world.engine.depths.memory.depth_bytes == world.held(node)
     assert world.drain(node) == list(range(10_000))
-    assert (world.engine.memory.depth_bytes, world.engine.memory.depth_msgs) == (0, 0)
-    assert (node.gate.depth_bytes, world.engine.temp.depth_bytes) == (0, 0)
+    assert (world.engine.depths.memory.depth_bytes, world.engine.depths.memory.depth_msgs) == (0, 0)
+    assert (node.gate.depth_bytes, world.engine.depths.temp.depth_bytes) == (0, 0)
     world.until(lambda: world.pager.used_bytes == 0)
 
 
@@ -168,22 +170,22 @@ def test_large_messages_are_counted_by_their_bytes(world: World) -> None:
     world.until(lambda: world.engine.paging.passing_bytes == 0)
     most = 0
     taker = Taker(1)
-    world.engine.add_consumer(node, taker)
+    world.engine.delivery.add_consumer(node, taker)
     for number in range(60):
         world.until(lambda: bool(taker.got))
         entry = taker.got.pop()
         assert number_of(entry) == number
-        world.engine.acknowledge(node, entry)
-        world.engine.mark_dirty(node)
+        world.engine.settlement.acknowledge(node, entry)
+        world.engine.turn.mark_dirty(node)
         world.turn()
-        most = max(most, int(world.engine.memory.depth_bytes))
+        most = max(most, int(world.engine.depths.memory.depth_bytes))
     assert most <= 16 * MB
 
 
 def test_little_is_not_worth_a_run(world: World) -> None:
     node = world.create("deep", memory_limit=1 * MB)
     taker = Taker(5_000)
-    world.engine.add_consumer(node, taker)
+    world.engine.delivery.add_consumer(node, taker)
     world.put(node, 5_000)
     assert world.held(node) > MB, "the consumer holds it all"
     for _ in range(3):
@@ -194,19 +196,19 @@ def test_little_is_not_worth_a_run(world: World) -> None:
 def test_what_one_consumer_gives_back_waits_in_front_of_what_another_holds(world: World) -> None:
     node = world.create("deep", memory_limit=1 * MB)
     one, other = Taker(3_000), Taker(3_000)
-    world.engine.add_consumer(node, one)
+    world.engine.delivery.add_consumer(node, one)
     world.put(node, 3_000)
-    world.engine.add_consumer(node, other)
+    world.engine.delivery.add_consumer(node, other)
     world.put(node, 3_000)
-    world.engine.remove_consumer(node, one)
+    world.engine.delivery.remove_consumer(node, one)
     for entry in one.got:
-        world.engine.requeue(node, entry, True)
+        world.engine.settlement.requeue(node, entry, True)
     other.window = 0
     world.put(node, 3_000)
     assert paged(node) > 0
-    world.engine.remove_consumer(node, other)
+    world.engine.delivery.remove_consumer(node, other)
     for entry in other.got:
-        world.engine.requeue(node, entry, True)
+        world.engine.settlement.requeue(node, entry, True)
     assert world.drain(node) == list(range(9_000))
 
 
@@ -227,10 +229,10 @@ def test_who_waits_for_memory_is_not_held_up_by_a_full_temporary_store(world: Wo
     world.engine.limit(8 * MB, 0, MB)
     paging, plain = world.create("paging", memory_limit=MB), world.create("plain", overflow="reject")
     world.put(paging, 3_000)
-    assert world.engine.temp.room(1000) == 0
+    assert world.engine.depths.temp.room(1000) == 0
     world.put(plain, 6_000)
     sender = Sender()
-    world.engine.open_producer(world.create("other", overflow="reject"), sender, True)
+    world.engine.producers.open(world.create("other", overflow="reject"), sender, True)
     world.turn()
     assert sender.credit == 0
     assert len(world.drain(plain)) == 6_000
@@ -243,7 +245,7 @@ def test_what_a_full_disk_refuses_stays_in_memory_and_stops_producers(tmp_path: 
     world = World(tmp_path)
     node = world.create("deep", memory_limit=MB)
     sender = Sender()
-    world.engine.open_producer(node, sender, True)
+    world.engine.producers.open(node, sender, True)
     world.turn()
     assert sender.credit > 0
     world.put(node, 5_000)
@@ -271,7 +273,7 @@ def test_what_expired_on_disk_leaves_though_nobody_consumes(world: World) -> Non
     world.until(lambda: node.gate.depth_msgs == 0)
     assert (node.expired, node.dead_lettered, dead.gate.depth_msgs) == (4_000, 4_000, 4_000)
     world.until(lambda: world.engine.paging.passing_bytes == 0)
-    assert world.engine.memory.depth_bytes == world.held(dead)
+    assert world.engine.depths.memory.depth_bytes == world.held(dead)
 
 
 def test_an_expired_message_from_disk_is_never_delivered(world: World) -> None:
@@ -281,7 +283,7 @@ def test_an_expired_message_from_disk_is_never_delivered(world: World) -> None:
     world.put(node, 1_000)
     world.turn(2_000)
     taker = Taker(10_000)
-    world.engine.add_consumer(node, taker)
+    world.engine.delivery.add_consumer(node, taker)
     world.until(lambda: len(taker.got) + node.expired == 4_000)
     assert [number_of(entry) for entry in taker.got] == [*range(2_000), *range(3_000, 4_000)]
 
@@ -292,24 +294,28 @@ def test_purge_and_delete_give_everything_back(world: World) -> None:
     world.put(node, 3_000, durable=True)
     world.put(other, 3_000)
     assert paged(node) > 1_000
-    assert world.engine.purge(node) == 3_000
+    assert world.engine.actions.purge(node) == 3_000
     assert world.store.shelves["deep"].messages == {}
     assert (node.stored_msgs, node.kept_bytes) == (0, 0)
     assert (node.gate.depth_msgs, node.gate.depth_bytes) == (0, 0)
-    world.engine.delete("other")
+    world.engine.lifecycle.delete("other")
     world.until(lambda: world.pager.used_bytes == 0)
     engine = world.engine
-    assert (engine.memory.depth_bytes, engine.memory.depth_msgs, engine.temp.depth_bytes) == (0, 0, 0)
-    assert engine.disk.depth_bytes == 0
+    assert (
+        engine.depths.memory.depth_bytes,
+        engine.depths.memory.depth_msgs,
+        engine.depths.temp.depth_bytes,
+    ) == (0, 0, 0)
+    assert engine.depths.disk.depth_bytes == 0
 
 
 def test_a_node_that_pages_no_more_keeps_what_it_had(world: World) -> None:
     world.engine.limit(64 * MB, 0, 2 * MB)
     node = world.create("deep", memory_limit=MB)
     world.put(node, 3_000)
-    assert node.ledger.takes(world.engine.temp, 1) == 1
-    world.engine.change(node, resolve({}, BrokerDefaults()))
-    assert node.ledger.takes(world.engine.temp, 1) == 0
+    assert node.ledger.takes(world.engine.depths.temp, 1) == 1
+    world.engine.lifecycle.change(node, resolve({}, BrokerDefaults()))
+    assert node.ledger.takes(world.engine.depths.temp, 1) == 0
     before = paged(node)
     world.put(node, 2_000)
     assert paged(node) == before
@@ -357,13 +363,13 @@ def test_what_was_put_on_disk_for_want_of_memory_is_not_read_again_at_once(world
     node = world.create("tight", memory_limit="64KB")
     world.put(node, 3, 8200)
     stalled = Taker(0)
-    world.engine.add_consumer(node, stalled)
+    world.engine.delivery.add_consumer(node, stalled)
     world.put(node, small, 100)
     for _ in range(20):
-        world.engine.mark_dirty(node)
+        world.engine.turn.mark_dirty(node)
         world.turn(1)
     assert paged(node) > 0
-    world.engine.remove_consumer(node, stalled)
+    world.engine.delivery.remove_consumer(node, stalled)
     assert world.drain(node) == list(range(3 + small))
 
 
@@ -374,10 +380,10 @@ def test_a_rejected_message_that_waits_for_room_elsewhere_is_noted_as_delivered(
     for each in (dead, node, node):
         world.put(each, 1, durable=True)
     taker = Taker(10)
-    world.engine.add_consumer(node, taker)
+    world.engine.delivery.add_consumer(node, taker)
     world.until(lambda: len(taker.got) == 2)
     for entry in taker.got:
-        world.engine.reject(node, entry)
+        world.engine.settlement.reject(node, entry)
     world.turn()
     assert node.letters is not None
     assert node.letters.waiting_msgs() == 2

@@ -31,13 +31,13 @@ class Sending(Port):
         self.node = node
         self.taken = 0
         self.refused = 0
-        self.account: ProducerCredit = world.engine.open_producer(node, self, False)
+        self.account: ProducerCredit = world.engine.producers.open(node, self, False)
 
     def grant(self, msgs: int) -> None:
         raise AssertionError("nothing is promised here")
 
     def admit(self, parked: object, size: int) -> None:
-        self.taken += self.world.engine.put(self.node, SMALL, 0) == constants.ACCEPTED
+        self.taken += self.world.engine.intake.put(self.node, SMALL, 0) == constants.ACCEPTED
 
     def refuse(self, parked: object) -> None:
         self.refused += 1
@@ -46,11 +46,11 @@ class Sending(Port):
         """So many messages; the last one that was parked."""
         last = None
         for _ in range(count):
-            code = self.world.engine.arrive(self.node, self.account, SMALL, 0, settled)
+            code = self.world.engine.intake.arrive(self.node, self.account, SMALL, 0, settled)
             if code == constants.PARK:
                 parked = Parked()
                 last = weakref.ref(parked)
-                self.world.engine.park(self.node, self.account, parked, len(SMALL), settled)
+                self.world.engine.parking.park(self.node, self.account, parked, len(SMALL), settled)
             self.taken += code == constants.ACCEPTED
             self.refused += code == constants.REFUSED
         self.world.engine.end_turn()
@@ -62,16 +62,16 @@ class Sending(Port):
 
 def change(world: World, queue: Node, **settings: object) -> None:
     """All its settings, at runtime."""
-    world.engine.change(queue, resolve({"flow_stop_count": 1, **settings}, BrokerDefaults()))
+    world.engine.lifecycle.change(queue, resolve({"flow_stop_count": 1, **settings}, BrokerDefaults()))
     world.engine.end_turn()
 
 
 def wait(world: World, seconds: float) -> None:
     """Turn after turn as the engine asks for them."""
-    end = world.engine.now_ns + int(seconds * 1e9)
-    while world.engine.now_ns < end:
+    end = world.engine.turn.now_ns + int(seconds * 1e9)
+    while world.engine.turn.now_ns < end:
         due = world.engine.next_deadline()
-        world.engine.begin_turn(min(max(due, world.engine.now_ns + 1_000_000), end) if due else end)
+        world.engine.begin_turn(min(max(due, world.engine.turn.now_ns + 1_000_000), end) if due else end)
         world.engine.end_turn()
 
 
@@ -82,7 +82,7 @@ def test_what_somebody_idle_was_promised_makes_nobody_s_send_fail() -> None:
     world = World("policies:\n  - {match: t, kind: topic}\n")
     queue = world.queue("q", flow_stop_count=20, when_full="reject")
     topic = world.model.nodes.create("topic", "t")
-    world.engine.bind(topic, queue)
+    world.engine.topology.bind(topic, queue)
     publisher = world.producer(topic)
     assert publisher.outstanding == 20
     link = Sending(world, queue)
@@ -112,14 +112,14 @@ def test_what_a_busy_link_holds_is_waited_for_no_longer_than_a_moment() -> None:
     world = World("policies:\n  - {match: t, kind: topic}\n")
     queue = world.queue("q", flow_stop_count=20, when_full="reject")
     topic = world.model.nodes.create("topic", "t")
-    world.engine.bind(topic, queue)
+    world.engine.topology.bind(topic, queue)
     publisher = world.producer(topic)
     link = Sending(world, queue)
     link.send(1)
     for _ in range(12):
-        world.engine.begin_turn(world.engine.now_ns + 4_000_000)
+        world.engine.begin_turn(world.engine.turn.now_ns + 4_000_000)
         if publisher.outstanding:
-            world.engine.arrive(topic, publisher, SMALL, 0, False)
+            world.engine.intake.arrive(topic, publisher, SMALL, 0, False)
         world.engine.end_turn()
     assert link.outcomes() == (0, 1)
     assert queue.ledger.parked_msgs == 0
@@ -138,7 +138,7 @@ def test_nothing_is_kept_of_a_message_that_was_taken_in_time() -> None:
     assert parked is not None
     assert parked() is not None
     consumer = world.consumer(queue)
-    world.engine.acknowledge(queue, consumer.held.pop())
+    world.engine.settlement.acknowledge(queue, consumer.held.pop())
     world.engine.end_turn()
     gc.collect()
     assert link.outcomes() == (2, 0)
@@ -151,7 +151,7 @@ def test_nothing_is_kept_of_a_link_that_is_gone() -> None:
     link = Sending(world, queue)
     parked = link.send(2)
     assert parked is not None
-    world.engine.close_producer(queue, link.account)
+    world.engine.producers.close(queue, link.account)
     del link
     gc.collect()
     assert parked() is None

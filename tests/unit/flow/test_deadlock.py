@@ -102,7 +102,7 @@ def test_another_consumer_does_not_help_where_all_messages_are_held() -> None:
     world = DeadlockWorld()
     one, _ = figure_14(world)
     assert len(one.takers[0].held) == 10
-    world.app("idle").consume(world.engine.node("A"))
+    world.app("idle").consume(world.engine.topology.node("A"))
     world.run(1)
     assert len(world.standing) == 1
 
@@ -165,7 +165,7 @@ def test_a_circle_that_grows_is_not_said_again() -> None:
     world.run(1)
     c = world.full("C")
     third = world.app("three")
-    third.consume(world.engine.node("A"))
+    third.consume(world.engine.topology.node("A"))
     world.put(c, 10)
     third.produce(c)
     world.run(3)
@@ -201,7 +201,7 @@ def delete(world: DeadlockWorld, _one: App) -> None:
 
 
 def switch_off(world: DeadlockWorld, _one: App) -> None:
-    world.engine.switch_flow(False)
+    world.engine.topology.switch_flow(False)
 
 
 @pytest.mark.parametrize("way", [raise_threshold, settle_one, disconnect, purge, hold, delete, switch_off])
@@ -294,7 +294,7 @@ def a_third_that_is_slow(world: DeadlockWorld) -> None:
 
 def settles_slowly(world: DeadlockWorld) -> None:
     _, two = figure_14(world)
-    world.put(world.engine.node("B"), 100)
+    world.put(world.engine.topology.node("B"), 100)
     for _ in range(30):
         world.run(0.4)
         two.settle(1)
@@ -379,7 +379,7 @@ def rejecting_after(world: DeadlockWorld) -> None:
 
 
 def without_flow_control(world: DeadlockWorld) -> None:
-    world.engine.switch_flow(False)
+    world.engine.topology.switch_flow(False)
     a, b = world.full("A"), world.full("B")
     one, two = world.app("one"), world.app("two")
     one.consume(a)
@@ -409,7 +409,7 @@ def a_spent_budget(world: DeadlockWorld) -> None:
     for _ in range(3):
         one.produce(b)
         two.produce(a)
-    assert world.engine.memory.room(1000) == 0
+    assert world.engine.depths.memory.room(1000) == 0
 
 
 def subscribers_elsewhere(world: DeadlockWorld) -> None:
@@ -432,7 +432,7 @@ def presettled_consumers(world: DeadlockWorld) -> None:
     for _ in range(20):
         world.run(0.4)
         takes.credit += 1
-        world.engine.mark_dirty(a)
+        world.engine.turn.mark_dirty(a)
         world.engine.end_turn()
         two.send(a)
 
@@ -471,7 +471,7 @@ def expiring(world: DeadlockWorld) -> None:
     one.consume(a, credit=2)
     two.consume(b)
     one.produce(b)
-    world.engine.put(a, WITH_TTL, scan(WITH_TTL))
+    world.engine.intake.put(a, WITH_TTL, scan(WITH_TTL))
     two.produce(a)
 
 
@@ -484,7 +484,7 @@ def being_moved(world: DeadlockWorld) -> None:
     two.produce(a)
     target = world.full("C")
     world.put(target, 10)
-    world.engine.move(a, target, 8)
+    world.engine.actions.move(a, target, 8)
     world.engine.end_turn()
 
 
@@ -501,7 +501,7 @@ def an_active_consumer_that_is_free(world: DeadlockWorld) -> None:
 def producers_that_left(world: DeadlockWorld) -> None:
     one, _ = figure_14(world)
     for node, account, _port in one.links:
-        world.engine.close_producer(node, account)
+        world.engine.producers.close(node, account)
 
 
 def going_at_the_threshold(world: DeadlockWorld) -> None:
@@ -509,7 +509,7 @@ def going_at_the_threshold(world: DeadlockWorld) -> None:
     for _ in range(100):
         world.run(0.1)
         one.settle(1)
-        two.send(world.engine.node("A"))
+        two.send(world.engine.topology.node("A"))
 
 
 def work_elsewhere_on_the_connection(world: DeadlockWorld) -> None:
@@ -525,7 +525,7 @@ def work_elsewhere_on_the_connection(world: DeadlockWorld) -> None:
 
 def shutting_down(world: DeadlockWorld) -> None:
     figure_14(world)
-    world.engine.wind_down()
+    world.engine.actions.wind_down()
 
 
 # Those in which somebody does something all the time.

@@ -120,8 +120,8 @@ def test_the_error_stands_beside_the_forecast() -> None:
             world.model.diagnostics.forecasts.sample()
             for _ in range(5):
                 consumer.in_flight -= 1
-                world.engine.acknowledge(node, consumer.held.pop(0))
-            world.engine.sample(world.engine.now_ns)
+                world.engine.settlement.acknowledge(node, consumer.held.pop(0))
+            world.engine.sampler.sample(world.engine.turn.now_ns)
             world.engine.end_turn()
     while not node.gate.closed:
         world.fill(node, account, 1)
@@ -145,7 +145,7 @@ def test_an_operators_hold_ends_what_was_foretold() -> None:
     world.model.diagnostics.forecasts.sample()
     world.model.operators.hold("orders", False)
     world.at(60)
-    world.engine.purge(node)
+    world.engine.actions.purge(node)
     assert world.model.diagnostics.forecasts.error_of(node.gate) is None
 
 
@@ -156,7 +156,7 @@ def test_a_spent_budget_has_a_forecast() -> None:
     world.put(node, 80)
     account = world.producer(node)
     node.rate_out = 10.0
-    assert world.engine.memory.closed
+    assert world.engine.depths.memory.closed
     assert account.outstanding == 0
     [answer] = world.model.diagnostics.why("orders")
     assert answer.cause == "memory_limit"

@@ -57,8 +57,8 @@ def test_the_broker_as_a_whole() -> None:
     account = world.producer(node)
     consumer = world.consumer(node)
     world.fill(node, account, 3)
-    world.engine.acknowledge(node, consumer.held[0])
-    world.engine.reject(node, consumer.held[1])
+    world.engine.settlement.acknowledge(node, consumer.held[0])
+    world.engine.settlement.reject(node, consumer.held[1])
     found = series(world)
     assert found["sluice_messages_received_total", ""] == 3
     assert found["sluice_messages_settled_total", "accepted"] == 1
@@ -86,7 +86,7 @@ def test_subscriptions_and_temporary_nodes_have_no_series() -> None:
     topic = world.model.nodes.create("topic", "news")
     world.subscribe(topic, "news/s1")
     assert topic.settings is not None
-    world.engine.create("$temporary/1", topic.settings)
+    world.engine.lifecycle.create("$temporary/1", topic.settings)
     assert {label for name, label in series(world) if name == "sluice_queue_depth_messages"} == {"news"}
 
 
@@ -125,16 +125,16 @@ def test_a_row_says_what_the_view_says() -> None:
     account = world.producer(node)
     consumer = world.consumer(node)
     world.fill(node, account, 3)
-    world.engine.acknowledge(node, consumer.held[0])
+    world.engine.settlement.acknowledge(node, consumer.held[0])
     consumer.credit = 0
     world.put(node, 5)
     world.at(3)
     for held in (False, True):
-        view = queue_view(node, "x" if held else "", world.engine.now_ns)
-        assert row_of(node, of_node(node), held, world.engine.now_ns) == attrgetter(*COLUMNS)(view)
+        view = queue_view(node, "x" if held else "", world.engine.turn.now_ns)
+        assert row_of(node, of_node(node), held, world.engine.turn.now_ns) == attrgetter(*COLUMNS)(view)
     node.bridge_sources.append(node)
     try:
-        assert len(row_of(node, of_node(node), False, world.engine.now_ns)) == len(COLUMNS)
+        assert len(row_of(node, of_node(node), False, world.engine.turn.now_ns)) == len(COLUMNS)
     finally:
         node.bridge_sources.clear()
 

@@ -37,11 +37,13 @@ class Scene:
     def __init__(self) -> None:
         self.engine = Engine()
         self.engine.begin_turn(1_000_000)
-        self.node: Node = self.engine.create("orders", resolve({"flow_stop_count": 10}, BrokerDefaults()))
+        self.node: Node = self.engine.lifecycle.create(
+            "orders", resolve({"flow_stop_count": 10}, BrokerDefaults())
+        )
         self.budget = ConnectionBudget(1_000_000)
-        self.account: ProducerCredit = self.engine.open_producer(self.node, Silent(), True, self.budget)
+        self.account: ProducerCredit = self.engine.producers.open(self.node, Silent(), True, self.budget)
         self.engine.end_turn()
-        assert self.engine.arrive(self.node, self.account, BODY, 0, False) == constants.ACCEPTED
+        assert self.engine.intake.arrive(self.node, self.account, BODY, 0, False) == constants.ACCEPTED
         self.engine.end_turn()
 
 
@@ -70,7 +72,7 @@ def overdraw(scene: Scene) -> None:
 
 
 def strand(scene: Scene) -> None:
-    scene.engine.hold(scene.node, True)
+    scene.engine.actions.hold(scene.node, True)
     scene.engine.end_turn()
     scene.node.ledger.line.clear()
     scene.account.waiting = False

@@ -122,11 +122,13 @@ def test_a_refusal_doesnt_tell_what_there_is(world: World, verb: str) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_is_refused_changes_nothing(world: World, verb: str) -> None:
-    before = {name: (node.settings, node.gate.held) for name, node in world.engine.nodes.items()}
+    before = {name: (node.settings, node.gate.held) for name, node in world.engine.topology.nodes.items()}
     for name in ("b.one", "b.gone", "a.gone"):
         with pytest.raises(ForbiddenError):
             VERBS[verb](act(world, NOBODY), name)
-    assert {name: (node.settings, node.gate.held) for name, node in world.engine.nodes.items()} == before
+    assert {
+        name: (node.settings, node.gate.held) for name, node in world.engine.topology.nodes.items()
+    } == before
     assert world.model.bridges.views() == []
 
 
@@ -438,7 +440,7 @@ def test_nodes_are_counted_by_who_made_them(world: World) -> None:
     for attempt in ("n.3", "n.4"):
         with pytest.raises(OperatorError, match="you have made 2 nodes and may make no more"):
             act(world).nodes.create("queue", attempt)
-    assert "n.3" not in world.engine.nodes
+    assert "n.3" not in world.engine.topology.nodes
     act(world, BOB).nodes.create("queue", "n.3")
     assert (ownership.count("alice"), ownership.count("bob"), ownership.refused) == (2, 1, 2)
     act(world, BOB).nodes.delete("n.1")

@@ -31,7 +31,7 @@ def setting(explanation: Explanation, name: str) -> EffectiveSetting:
 def test_a_bound_queue_takes_from_its_topic_what_it_does_not_set() -> None:
     world = World(POLICIES)
     world.model.nodes.bind("news", "inbox")
-    node = world.engine.nodes["inbox"]
+    node = world.engine.topology.nodes["inbox"]
     assert node.settings is not None
     assert (node.settings.flow_stop_count, node.settings.kind) == (5, "queue")
     told = world.model.policies.explain("inbox")
@@ -48,7 +48,7 @@ def test_of_several_topics_the_first_that_says_something_has_its_way() -> None:
     world = World(POLICIES)
     world.model.nodes.bind("news", "inbox")
     world.model.nodes.bind("sport", "inbox")
-    node = world.engine.nodes["inbox"]
+    node = world.engine.topology.nodes["inbox"]
     assert (node.gate.stop_msgs, node.hard_msgs) == (5, 20)
     world.model.nodes.unbind("news", "inbox")
     assert (node.gate.stop_msgs, node.hard_msgs) == (7, 20)
@@ -61,7 +61,7 @@ def test_what_a_topic_was_declared_with_is_inherited_too_and_follows_its_changes
     world = World()
     world.model.nodes.create("topic", "news", {"flow_stop_count": 4})
     world.model.nodes.bind("news", "inbox")
-    inbox = world.engine.nodes["inbox"]
+    inbox = world.engine.topology.nodes["inbox"]
     assert inbox.gate.stop_msgs == 4
     assert (
         setting(world.model.policies.explain("inbox"), "flow_stop_count").origin == "argument (by topic news)"
@@ -76,7 +76,7 @@ def test_what_a_topic_was_declared_with_is_inherited_too_and_follows_its_changes
 def test_unbinding_releases_whom_the_topic_s_settings_blocked_in_the_same_turn() -> None:
     world = World(POLICIES)
     world.model.nodes.bind("news", "inbox")
-    inbox = world.engine.nodes["inbox"]
+    inbox = world.engine.topology.nodes["inbox"]
     account = world.producer(inbox)
     world.fill(inbox, account, 5)
     assert (inbox.gate.closed, account.outstanding) == (True, 0)
@@ -112,7 +112,7 @@ def test_a_policy_applied_with_nothing_in_it_takes_back_what_stood_there() -> No
 def test_publishing_needs_room_in_a_bound_queue_and_fills_it() -> None:
     world = World(POLICIES)
     world.model.nodes.bind("news", "inbox")
-    news, inbox = world.engine.nodes["news"], world.engine.nodes["inbox"]
+    news, inbox = world.engine.topology.nodes["news"], world.engine.topology.nodes["inbox"]
     account = world.producer(news)
     assert account.outstanding == 5
     world.fill(news, account, 5)
@@ -140,9 +140,9 @@ def test_a_binding_whose_inheritance_contradicts_is_refused_and_changes_nothing(
     world.queue("small", max_count=4)
     with pytest.raises(SettingError, match="flow_stop_count 5 is more than max_count 4"):
         world.model.nodes.bind("news", "small")
-    assert not world.engine.nodes["small"].topics
+    assert not world.engine.topology.nodes["small"].topics
     world.model.nodes.bind("sport", "inbox")
     world.model.nodes.create("topic", "odd", {"max_count": 30})
     with pytest.raises(SettingError):
         world.model.nodes.update("sport", {"max_count": 6})
-    assert world.engine.nodes["inbox"].hard_msgs == 20
+    assert world.engine.topology.nodes["inbox"].hard_msgs == 20

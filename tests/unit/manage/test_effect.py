@@ -38,7 +38,7 @@ def receives(world: World, node: Node, how: str) -> None:
     if how != "nobody":
         consumer = world.consumer(node, credit=0)
         consumer.started = how == "started"
-        world.engine.consumers_changed(node)
+        world.engine.topology.consumers_changed(node)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_bound_queue_becomes_what_was_foretold(how: str, change: dict[str, obj
     world = World(POLICIES)
     topic = world.model.nodes.create("topic", "news", {})
     node = world.queue("orders")
-    world.engine.bind(topic, node)
+    world.engine.topology.bind(topic, node)
     receives(world, node, how)
     world.put(node, 30)
     foretold = world.model.policies.effect("orders", change)

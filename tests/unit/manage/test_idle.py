@@ -58,7 +58,7 @@ def test_one_that_is_used_stays_and_one_that_is_not_goes(verbs: list[tuple[str, 
         engine = world.engine
         if verb == "blink":
             account = world.producer(node, f"s{number}")
-            engine.close_producer(node, account)
+            engine.producers.close(node, account)
         elif verb in ("send", "attach"):
             links.append(world.producer(node, f"s{number}"))
         elif verb == "receive":
@@ -68,9 +68,9 @@ def test_one_that_is_used_stays_and_one_that_is_not_goes(verbs: list[tuple[str, 
                 continue
             link = links.pop()
             if isinstance(link, FakeConsumer):
-                engine.remove_consumer(node, link)
+                engine.delivery.remove_consumer(node, link)
             else:
-                engine.close_producer(node, link)
+                engine.producers.close(node, link)
         elif verb == "put":
             world.put(node, 1)
         elif verb == "drain":
@@ -97,9 +97,9 @@ def test_a_use_between_two_looks_counts(use: str) -> None:
     world.passes(9_400)
     engine = world.engine
     if use == "producer":
-        engine.close_producer(node, world.producer(node))
+        engine.producers.close(node, world.producer(node))
     elif use == "consumer":
-        engine.remove_consumer(node, world.consumer(node))
+        engine.delivery.remove_consumer(node, world.consumer(node))
     else:
         world.put(node, 1)
         world.model.messages.purge(node.name)
@@ -131,7 +131,7 @@ def test_a_topic_stays() -> None:
 def test_an_end_of_a_bridge_is_in_use() -> None:
     world = Used()
     source, target = world.model.nodes.resolve("q.a"), world.model.nodes.resolve("q.b")
-    world.engine.bridging.add(source, target)
+    world.engine.topology.bridging.add(source, target)
     world.passes(30_000)
     assert not source.deleted
     assert not target.deleted
@@ -141,10 +141,10 @@ def test_nothing_is_watched_that_has_no_such_setting() -> None:
     world = Used()
     world.model.nodes.resolve("other")
     node = world.model.nodes.resolve("q.a")
-    assert world.engine.fading == {node}
+    assert world.engine.topology.fading == {node}
     world.model.nodes.update("q.a", {"expire_after": 0})
-    assert world.engine.fading == set()
+    assert world.engine.topology.fading == set()
     world.model.nodes.update("q.a", {"expire_after": "5s"})
-    assert world.engine.fading == {node}
+    assert world.engine.topology.fading == {node}
     world.model.nodes.delete("q.a")
-    assert world.engine.fading == set()
+    assert world.engine.topology.fading == set()

@@ -24,7 +24,7 @@ def world() -> World:
     world.consumer(world.subscribe(news, "news/b"))
     world.producer(news)
     world.model.nodes.create("topic", "quiet")
-    for node in world.engine.every_node():
+    for node in world.engine.topology.every_node():
         node.rate_in, node.rate_out = 1.5, 2.5
     return world
 

@@ -37,7 +37,7 @@ def test_what_no_policy_creates_is_not_found() -> None:
     world = World(ORDERS)
     with pytest.raises(NotFoundError, match=r"closed\.x.*policies\.yaml:8:5"):
         world.model.nodes.resolve("closed.x")
-    assert world.engine.nodes == {}
+    assert world.engine.topology.nodes == {}
 
 
 def test_the_brokers_own_switch_stops_auto_creation() -> None:
@@ -59,7 +59,7 @@ def test_a_name_that_no_node_may_bear_is_refused(name: str) -> None:
     ):
         with pytest.raises(OperatorError):
             verb(name)
-    assert world.engine.nodes == {}
+    assert world.engine.topology.nodes == {}
 
 
 def test_the_refusal_of_a_name_holds_no_control_character() -> None:
@@ -92,7 +92,7 @@ def test_a_contradiction_is_refused_and_nothing_is_made() -> None:
         world.queue("orders", flow_stop_count=10, flow_resume_count=20)
     with pytest.raises(OperatorError, match="flow_stop_cuont"):
         world.queue("orders", flow_stop_cuont=10)
-    assert world.engine.nodes == {}
+    assert world.engine.topology.nodes == {}
 
 
 def test_update_changes_one_setting_and_keeps_the_others() -> None:
@@ -133,7 +133,7 @@ def test_deleting_a_topic_tells_of_its_subscriptions_too() -> None:
     world.model.nodes.on_delete = lambda node: gone.append(node.name)
     world.model.nodes.delete("news")
     assert gone == ["news/s1", "news"]
-    assert (first.deleted, topic.deleted, world.engine.nodes) == (True, True, {})
+    assert (first.deleted, topic.deleted, world.engine.topology.nodes) == (True, True, {})
 
 
 def test_one_subscription_can_be_deleted_alone() -> None:

@@ -29,7 +29,7 @@ def test_a_hold_on_a_pattern_is_for_nodes_to_come_as_well() -> None:
     assert world.model.nodes.resolve("orders.us").gate.held
     assert not world.model.nodes.resolve("stock.us").gate.held
     assert world.model.operators.hold(None, False) == ["orders.eu", "stock", "orders.us", "stock.us"]
-    assert not any(node.gate.held for node in world.engine.nodes.values())
+    assert not any(node.gate.held for node in world.engine.topology.nodes.values())
 
 
 def test_a_bad_pattern_is_refused_and_holds_nobody() -> None:
@@ -44,6 +44,6 @@ def test_the_brokers_own_nodes_are_never_held() -> None:
     world = World()
     settings = world.queue("orders").settings
     assert settings is not None
-    own = world.engine.create("$temporary/1", settings)
+    own = world.engine.lifecycle.create("$temporary/1", settings)
     assert world.model.operators.hold(None, True) == ["orders"]
     assert not own.gate.held

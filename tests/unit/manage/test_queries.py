@@ -13,7 +13,7 @@ def test_totals_never_fall_when_nodes_go() -> None:
     assert world.model.queries.snapshot().broker.totals.received == 6
     world.model.nodes.delete("a")
     assert world.model.queries.snapshot().broker.totals.received == 6
-    world.engine.delete("b")  # behind the model's back, as a link's temporary node goes
+    world.engine.lifecycle.delete("b")  # behind the model's back, as a link's temporary node goes
     assert world.model.queries.snapshot().broker.totals.received == 6
     assert world.model.queries.snapshot().broker.totals.received == 6
 
@@ -42,7 +42,7 @@ def test_the_view_of_a_stopped_queue_says_since_when_and_by_what() -> None:
     assert (view.depth_msgs, view.promised_msgs, view.blocked_producers) == (4, 0, 1)
     broker = world.model.queries.snapshot().broker
     assert (broker.stopped_nodes, broker.uptime_s) == (1, 12.0)
-    assert world.engine.now_ns - view.flow_stopped_since_ns == 7 * SECOND
+    assert world.engine.turn.now_ns - view.flow_stopped_since_ns == 7 * SECOND
 
 
 def test_a_message_that_nobody_takes_is_unrouted() -> None:

@@ -37,7 +37,7 @@ def leaning() -> tuple[World, Node]:
 def test_a_topic_s_change_that_a_subscription_can_not_follow_is_refused_whole() -> None:
     world = World(OWN_RESUME)
     subscription = world.model.subscriptions.join(LASTING).node
-    topic = world.engine.nodes["S"]
+    topic = world.engine.topology.nodes["S"]
     assert (thresholds(topic), thresholds(subscription)) == ((1000, 700), (1000, 500))
     wanted = {"flow_stop_count": 100, "flow_resume_count": 50}
     for verb in (world.model.policies.effect, world.model.nodes.update):
@@ -55,7 +55,7 @@ def test_the_effect_of_a_change_that_a_queue_can_not_follow_is_a_refusal() -> No
         with pytest.raises(SettingError, match=NEEDS):
             verb("T", {"flow_stop_count": None})
     assert thresholds(queue) == (1000, 500)
-    assert world.engine.nodes["T"].arguments == {"kind": "topic", "flow_stop_count": 1000}
+    assert world.engine.topology.nodes["T"].arguments == {"kind": "topic", "flow_stop_count": 1000}
 
 
 def test_a_topic_that_a_queue_leans_on_is_not_deleted() -> None:
@@ -65,8 +65,12 @@ def test_a_topic_that_a_queue_leans_on_is_not_deleted() -> None:
     world.model.subscriptions.join(SubscriptionKey("T", "app", "sub", lasts=True))
     with pytest.raises(SettingError, match=NEEDS):
         world.model.nodes.delete("T")
-    assert (gone, "T" in world.engine.nodes, queue.topics) == ([], True, [world.engine.nodes["T"]])
-    assert list(world.engine.subscriptions) == ["T/app.sub"]
+    assert (gone, "T" in world.engine.topology.nodes, queue.topics) == (
+        [],
+        True,
+        [world.engine.topology.nodes["T"]],
+    )
+    assert list(world.engine.topology.subscriptions) == ["T/app.sub"]
     world.model.nodes.update("Q", {"flow_resume_count": None})
     world.model.nodes.delete("T")
     assert (gone, queue.topics, thresholds(queue)) == (["T/app.sub", "T"], [], (0, 0))
@@ -77,7 +81,7 @@ def test_a_node_that_goes_with_its_link_goes_whoever_leans_on_it() -> None:
     gone: list[str] = []
     world.model.nodes.on_delete = lambda node: gone.append(node.name)
     world.model.nodes.delete("T", anyway=True)
-    assert (gone, "T" in world.engine.nodes, thresholds(queue)) == (["T"], False, (0, 0))
+    assert (gone, "T" in world.engine.topology.nodes, thresholds(queue)) == (["T"], False, (0, 0))
     origins = {each.name: each.origin for each in world.model.policies.explain("Q").settings}
     assert origins["flow_stop_count"].startswith("default")
     # What it was set to is kept, and holds again once that is possible.
@@ -90,7 +94,7 @@ def test_unbinding_a_queue_from_what_it_leans_on_is_refused_whole() -> None:
     world, queue = leaning()
     with pytest.raises(SettingError, match=NEEDS):
         world.model.nodes.unbind("T", "Q")
-    assert (queue.topics, thresholds(queue)) == ([world.engine.nodes["T"]], (1000, 500))
+    assert (queue.topics, thresholds(queue)) == ([world.engine.topology.nodes["T"]], (1000, 500))
 
 
 BIND = """\
@@ -121,14 +125,14 @@ def test_a_refused_binding_makes_no_node(source: str, target: str, reason: str) 
     world.model.nodes.create("topic", "BT", {"flow_stop_count": 100})
     with pytest.raises((SettingError, NotFoundError, OperatorError), match=reason):
         world.model.nodes.bind(source, target)
-    assert list(world.engine.nodes) == ["BT"]
+    assert list(world.engine.topology.nodes) == ["BT"]
 
 
 def test_a_queue_is_made_with_what_its_topic_has() -> None:
     world = World(BIND)
     world.model.nodes.create("topic", "BT", {"flow_stop_count": 100})
     world.model.nodes.bind("BT", "leans")
-    assert thresholds(world.engine.nodes["leans"]) == (100, 50)
+    assert thresholds(world.engine.topology.nodes["leans"]) == (100, 50)
 
 
 def test_a_binding_makes_both_its_ends_or_none() -> None:
@@ -137,8 +141,8 @@ def test_a_binding_makes_both_its_ends_or_none() -> None:
     world.model.nodes.resolve("one", user="ann")
     with pytest.raises(LimitError):
         world.model.nodes.bind("T", "Q", "ann")
-    assert list(world.engine.nodes) == ["one"]
+    assert list(world.engine.topology.nodes) == ["one"]
     world.model.nodes.resolve("T", "topic", "ann")
     world.model.nodes.resolve("Q")
     world.model.nodes.bind("T", "Q", "ann")
-    assert world.engine.nodes["Q"].topics == [world.engine.nodes["T"]]
+    assert world.engine.topology.nodes["Q"].topics == [world.engine.topology.nodes["T"]]

@@ -18,7 +18,7 @@ def world() -> World:
 def tick(world: World, second: int) -> None:
     """A second of the reactor's."""
     world.at(second)
-    world.engine.sample(world.engine.now_ns)
+    world.engine.sampler.sample(world.engine.turn.now_ns)
     world.model.sample()
 
 

@@ -33,7 +33,7 @@ def world() -> World:
     found.subscribe(topic, "news/b")
     found.model.nodes.bind("news", "bound")
     found.put(topic, 4)
-    for rate, node in enumerate(found.engine.every_node()):
+    for rate, node in enumerate(found.engine.topology.every_node()):
         node.rate_in, node.rate_out = rate + 0.25, rate + 0.75
     found.at(9)
     return found
@@ -66,8 +66,8 @@ def test_metrics_and_lists_come_from_the_table() -> None:
 
 @pytest.mark.parametrize("stat", STATS, ids=lambda stat: stat.path)
 def test_a_view_has_what_the_row_reads(world: World, stat: Stat) -> None:
-    now_ns = world.engine.now_ns
-    for node in world.engine.every_node():
+    now_ns = world.engine.turn.now_ns
+    for node in world.engine.topology.every_node():
         for held_by in ("", "orders"):
             view = queue_view(node, held_by, now_ns)
             assert attrgetter(stat.path)(view) == stat.whole(node, now_ns, bool(held_by))
@@ -75,7 +75,7 @@ def test_a_view_has_what_the_row_reads(world: World, stat: Stat) -> None:
 
 @pytest.mark.parametrize("stat", STATS, ids=lambda stat: stat.path)
 def test_the_short_way_comes_to_the_same(world: World, stat: Stat) -> None:
-    node, now_ns = world.engine.nodes["orders"], world.engine.now_ns
+    node, now_ns = world.engine.topology.nodes["orders"], world.engine.turn.now_ns
     assert short(stat, node, now_ns) == stat.whole(node, now_ns, False)
 
 

@@ -65,4 +65,4 @@ def test_nobody_gives_what_the_rights_decide() -> None:
         model.nodes.delete("orders", True)
     with pytest.raises(TypeError, match="not given only from outside"):
         model.listing.nodes(["queue"], lambda node: True)
-    assert list(world.engine.nodes) == ["orders"]
+    assert list(world.engine.topology.nodes) == ["orders"]

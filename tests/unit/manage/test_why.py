@@ -117,7 +117,7 @@ def test_a_message_larger_than_the_room_left() -> None:
 def test_room_that_the_next_dealing_gives() -> None:
     world = World()
     node = world.queue()
-    world.engine.open_producer(node, FakePort(), True)
+    world.engine.producers.open(node, FakePort(), True)
     world.links.senders.append(("orders", "s1", node.ledger.accounts[0]))
     assert only(world).cause == "turn"
 
@@ -180,7 +180,7 @@ def test_a_node_that_is_stopped_though_nobody_waits() -> None:
     node = world.queue(flow_stop_count=2)
     account = world.producer(node)
     world.fill(node, account, 2)
-    world.engine.close_producer(node, account)
+    world.engine.producers.close(node, account)
     world.links.senders.clear()
     answer = only(world)
     assert (answer.subject, answer.cause) == ("node", "flow_stop_count")
@@ -195,7 +195,7 @@ def test_a_link_can_be_asked_for_by_name_or_id() -> None:
     assert only(world, "s2").link == "s2"
     assert only(world, "c1/s1").link == "s1"
     world.queue("idle")
-    world.producer(world.engine.node("idle"), "s3")
+    world.producer(world.engine.topology.node("idle"), "s3")
     assert only(world, "s3").sentence.endswith("may send: it has 100 credits.")
 
 

@@ -34,16 +34,16 @@ def test_pieces_of_any_size_are_one_message(broker: LiveBroker, size: int) -> No
     peer.turn()
     node = broker.node("orders")
     assert [entry.data for entry in node.queue] == [message(3000)]
-    assert broker.model.audit().breaches == ()
+    assert broker.model.diagnostics.audit().breaches == ()
 
 
 def test_pieces_take_memory_until_the_sender_aborts(broker: LiveBroker) -> None:
     peer = sender(broker)
-    before = broker.engine.memory.depth_bytes
+    before = broker.engine.depths.memory.depth_bytes
     first, *_ = pieces(message(3000), 2000)
     peer.send(first)
     peer.turn()
-    assert broker.engine.memory.depth_bytes == before + 2000
+    assert broker.engine.depths.memory.depth_bytes == before + 2000
     peer.send(transfer(0, b"", more=True, aborted=True), transfer(1))
     peer.turn()
     assert broker.node("orders").queue.ready == 1
@@ -53,13 +53,13 @@ def test_pieces_take_memory_until_the_sender_aborts(broker: LiveBroker) -> None:
 
 def test_pieces_go_with_their_link(broker: LiveBroker) -> None:
     peer = sender(broker)
-    before = broker.engine.memory.depth_bytes
+    before = broker.engine.depths.memory.depth_bytes
     peer.send(pieces(message(3000), 2000)[0])
     peer.turn()
     peer.close()
     broker.turn(4)
-    assert broker.engine.memory.depth_bytes == before
-    assert broker.model.audit().breaches == ()
+    assert broker.engine.depths.memory.depth_bytes == before
+    assert broker.model.diagnostics.audit().breaches == ()
 
 
 @pytest.mark.parametrize("size", [10_000, 4000])
@@ -68,7 +68,7 @@ def test_a_message_larger_than_the_limit_ends_its_link(size: int) -> None:
     peer = sender(broker)
     peer.send(*pieces(message(9000), size))
     assert peer.expect(DETACH).condition == "amqp:link:message-size-exceeded"
-    assert broker.engine.memory.depth_bytes == 0
+    assert broker.engine.depths.memory.depth_bytes == 0
     broker.close()
 
 

@@ -91,7 +91,7 @@ def test_rates_are_sampled_once_a_second(broker: LiveBroker) -> None:
     peer.turn()
     peer.send(performative(DISPOSITION, RECEIVER, 0, 3, True, Described(ACCEPTED)))
     peer.turn()
-    assert peer.io.sample(broker.engine.now_ns, 2.0) == []
+    assert peer.io.sample(broker.engine.turn.now_ns, 2.0) == []
     assert link_of(peer).rate == 2.0
 
 

@@ -10,7 +10,8 @@ import pytest
 from broker.amqp.links.consumer import ConsumerLink
 from broker.amqp.links.consumer_settings import fit, wanted
 from broker.config.flow import BrokerDefaults
-from broker.config.thresholds import NodeSettings, resolve
+from broker.config.node import NodeSettings
+from broker.config.thresholds import resolve
 from broker.flow.window import Window
 
 

@@ -63,7 +63,7 @@ def test_a_delivery_that_its_sender_has_settled_is_told_nothing(broker: LiveBrok
     broker.sync()
     peer.turn()
     assert broker.node("orders").queue.ready == 1
-    assert broker.model.audit().breaches == ()
+    assert broker.model.diagnostics.audit().breaches == ()
 
 
 def test_a_consumers_settlement_is_confirmed_once_it_is_stored(broker: LiveBroker) -> None:

@@ -153,7 +153,7 @@ def test_a_link_that_goes_leaves_nothing_behind(broker: LiveBroker) -> None:
     peer.turn()
     assert link.dead
     assert peer.io.links == set()
-    assert broker.model.audit().breaches == ()
+    assert broker.model.diagnostics.audit().breaches == ()
 
 
 def test_a_link_fails_with_an_error_once(broker: LiveBroker) -> None:

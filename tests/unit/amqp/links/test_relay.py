@@ -54,4 +54,4 @@ def test_accounts_close_with_the_link(broker: LiveBroker) -> None:
     peer.close()
     broker.turn(4)
     assert link.open_accounts() == []
-    assert broker.model.audit().breaches == ()
+    assert broker.model.diagnostics.audit().breaches == ()

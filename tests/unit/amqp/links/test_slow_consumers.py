@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from broker.amqp.links.slow_consumers import Sampler
-from broker.engine.engine import SECOND_NS
 from broker.engine.node import Node
+from broker.units import SECOND_NS
 from tests.unit.amqp.links.test_consumer import fill, link_of
 from tests.unit.amqp.live import LiveBroker
 from tests.wire.frames import DETACH
@@ -39,9 +39,9 @@ def test_a_consumer_that_holds_messages_is_slow(broker: LiveBroker) -> None:
     peer.give_credit(3)
     peer.turn()
     link = link_of(peer)
-    broker.engine.emit = tell
+    broker.engine.changes.emit = tell
     sampler = Sampler(broker.engine)
-    now_ns = broker.engine.now_ns
+    now_ns = broker.engine.turn.now_ns
     for second in range(6):
         sampler.sample([peer.control], now_ns + second * SECOND_NS)
     assert link.slow

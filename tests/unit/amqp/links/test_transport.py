@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from proton import Collector, Connection, Transport
 
-from broker.amqp.control.connection import address_of
+from broker.amqp.control.handles import address_of
 from broker.amqp.links.connection import ConnectionIO
 from tests.wire.frames import AMQP_HEADER, BEGIN, OPEN, frame, performative
 

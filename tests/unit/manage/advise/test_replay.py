@@ -45,7 +45,7 @@ def constant(wanted: float, taken: float, seconds: float, peak: float = 100_000.
 def test_what_is_replayed_is_the_brokers_own_engine_gate_and_ledger() -> None:
     subject = Replay(constant(10, 10, 1), Candidate(10, 5).settings(), CLIENTS)
     assert type(subject.engine) is broker.engine.engine.Engine
-    assert subject.node is subject.engine.nodes["replayed"]
+    assert subject.node is subject.engine.topology.nodes["replayed"]
     assert not any(name in vars(room) for name in ("Gate", "Ledger", "deal", "fair"))
 
 

@@ -57,7 +57,7 @@ class Watched(World):
     def look(self, seconds: float) -> list[dict[str, Any]]:
         """What a look at that time adds."""
         self.at(seconds)
-        while self.watch.look(self.engine.now_ns):
+        while self.watch.look(self.engine.turn.now_ns):
             pass
         return self.told()
 
@@ -97,10 +97,10 @@ def test_a_gate_tells_what_stopped_it_and_how_long_it_was_stopped(world: Watched
     assert stopped["stopped_count"] == 1
     world.at(2)
     consumer.credit = 3
-    world.engine.mark_dirty(queue)
+    world.engine.turn.mark_dirty(queue)
     world.engine.end_turn()
     for entry in consumer.held:
-        world.engine.acknowledge(queue, entry)
+        world.engine.settlement.acknowledge(queue, entry)
     [opened] = world.told()
     assert holds(opened, event="opened", reason="count", depth_msgs=1, stopped_ms=2000, stopped_total_ms=2000)
     assert opened["mono_ns"] == BEGIN + 2 * SECOND
@@ -147,7 +147,7 @@ def test_a_budget_has_no_node(world: Watched) -> None:
 
 def test_a_shutdown_is_no_operators_hand(world: Watched) -> None:
     world.queue()
-    world.engine.wind_down()
+    world.engine.actions.wind_down()
     assert holds(only(world.told(), "stopped"), reason="shutdown")
 
 
@@ -155,7 +155,7 @@ def test_a_gate_that_flaps_is_told_of_now_and_then_and_the_last_word_is_true(wor
     queue = world.queue(flow_stop_count=1, flow_resume_count=1)
     for _ in range(100):
         world.put(queue, 1)
-        world.engine.purge(queue)
+        world.engine.actions.purge(queue)
     world.put(queue, 1)
     events = world.told()
     assert len(events) == MOST_CHANGES
@@ -165,7 +165,7 @@ def test_a_gate_that_flaps_is_told_of_now_and_then_and_the_last_word_is_true(wor
     assert holds(later[0], skipped=201 - MOST_CHANGES, stopped_count=101)
     assert only(later, "sample")["state"] == "stopped"
     # A new interval begins with a clean sheet.
-    world.engine.purge(queue)
+    world.engine.actions.purge(queue)
     assert kinds(world.told()) == ["opened"]
 
 
@@ -185,10 +185,10 @@ def test_refused_dropped_and_parked_messages_are_counted_once_an_interval(world:
     world.put(full, 5)
     world.put(ring, 6)
     parking = world.queue("parking", flow_stop_count=1)
-    account = world.engine.open_producer(parking, _Silent(), False)
+    account = world.engine.producers.open(parking, _Silent(), False)
     for number in range(4):
-        if world.engine.arrive(parking, account, bytes(10), 0, False) == constants.PARK:
-            world.engine.park(parking, account, number, 10, False)
+        if world.engine.intake.arrive(parking, account, bytes(10), 0, False) == constants.PARK:
+            world.engine.parking.park(parking, account, number, 10, False)
     events = [event for event in world.look(1) if event["event"] not in ("sample", "stopped")]
     assert [(event["event"], event["node"], event["count"]) for event in events] == [
         ("rejected", "full", 3),
@@ -220,11 +220,11 @@ def test_messages_that_go_to_disk_and_come_back_are_told(world: Watched) -> None
     taken = 0
     while taken < 4000:
         pager.answer()
-        world.engine.mark_dirty(queue)
+        world.engine.turn.mark_dirty(queue)
         world.engine.end_turn()
         taken += len(consumer.held)
         while consumer.held:
-            world.engine.acknowledge(queue, consumer.held.pop())
+            world.engine.settlement.acknowledge(queue, consumer.held.pop())
     events = world.look(2)
     back = only(events, "paged_in")
     assert (back["count"], back["paged_msgs"]) == (queue.spool.paged_out, 0)
@@ -240,13 +240,13 @@ def test_samples_add_up_to_what_happened(world: Watched) -> None:
     for second in range(1, 40):
         world.put(queue, dice.randrange(30), size=dice.randrange(1, 50))
         consumer.credit = dice.randrange(20)
-        world.engine.mark_dirty(queue)
+        world.engine.turn.mark_dirty(queue)
         world.engine.end_turn()
         while consumer.held and dice.random() < 0.9:
             entry = consumer.held.pop()
-            dice.choice((world.engine.acknowledge, world.engine.reject))(queue, entry)
+            dice.choice((world.engine.settlement.acknowledge, world.engine.settlement.reject))(queue, entry)
         if dice.random() < 0.1:
-            world.engine.purge(queue)
+            world.engine.actions.purge(queue)
         samples += [event for event in world.look(second) if event["event"] == "sample"]
         if samples:
             last = samples[-1]
@@ -289,9 +289,9 @@ def test_many_nodes_are_looked_at_a_part_at_a_time(world: Watched) -> None:
     for number in range(NODES_AT_ONCE + 1):
         world.put(world.queue(f"q{number}"), 1)
     world.at(1)
-    assert world.watch.look(world.engine.now_ns)
+    assert world.watch.look(world.engine.turn.now_ns)
     assert len(world.told()) == NODES_AT_ONCE
-    assert not world.watch.look(world.engine.now_ns)
+    assert not world.watch.look(world.engine.turn.now_ns)
     assert kinds(world.told()) == ["sample"]
 
 
@@ -300,8 +300,8 @@ def test_many_nodes_are_looked_at_a_part_at_a_time(world: Watched) -> None:
 
 def test_the_engines_port_takes_any_kind_with_its_node(world: Watched) -> None:
     queue = world.queue()
-    world.engine.emit("slow_consumer", queue, {"link": "c1.1", "connection": "c1", "rate": 0.5})
-    world.engine.emit("deadlock", None, {"id": 1, "nodes": ["a", "b"], "connections": ["c1", "c2"]})
+    world.engine.changes.emit("slow_consumer", queue, {"link": "c1.1", "connection": "c1", "rate": 0.5})
+    world.engine.changes.emit("deadlock", None, {"id": 1, "nodes": ["a", "b"], "connections": ["c1", "c2"]})
     first, second = world.told()
     assert holds(first, event="slow_consumer", node="orders", link="c1.1", rate=0.5)
     assert holds(second, event="deadlock", node=None, nodes=["a", "b"])
@@ -313,23 +313,23 @@ def test_of_the_topic_of_events_nothing_is_told(world: Watched) -> None:
     topic = world.model.nodes.resolve(TOPIC)
     world.subscribe(topic, f"{TOPIC}/s1")
     world.put(topic, 10)
-    world.engine.hold(topic, True)
+    world.engine.actions.hold(topic, True)
     assert world.look(1) == []
 
 
 def test_the_first_event_of_a_batch_arms_and_no_other(world: Watched) -> None:
     queue = world.queue()
     for _ in range(3):
-        world.engine.emit("slow_consumer", queue, {})
+        world.engine.changes.emit("slow_consumer", queue, {})
     assert world.armed == 1
     world.told()
-    world.engine.emit("slow_consumer", queue, {})
+    world.engine.changes.emit("slow_consumer", queue, {})
     assert world.armed == 2
 
 
 def test_beyond_the_bound_events_are_counted(world: Watched) -> None:
     for _ in range(MOST_PENDING + 7):
-        world.engine.emit("stopping", None, {})
+        world.engine.changes.emit("stopping", None, {})
     batch = world.watch.take()
     assert len(batch) == MOST_PENDING + 1
     assert batch[-1][1] == "lost"
@@ -359,7 +359,7 @@ def test_the_topic_keeps_the_newest_of_what_a_slow_subscriber_leaves(world: Watc
     assert not topic.settings.flow_control
     for seq in range(1, most + 51):
         event: Event = (seq, "stopping", BEGIN, None, {})
-        world.engine.put(topic, message_of(event, world.teller.line(event)), 0)
+        world.engine.intake.put(topic, message_of(event, world.teller.line(event)), 0)
     assert subscription.gate.depth_msgs == most
     assert subscription.dropped == 50
     assert not subscription.gate.closed

@@ -1,0 +1,83 @@
+"""Operators' actions on the messages and producers of a node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker import constants
+from broker.engine.changes import Changes
+from broker.engine.delivery import Delivery
+from broker.engine.departure import Departure
+from broker.engine.depths import Depths
+from broker.engine.node import Node
+from broker.engine.paging import Paging
+from broker.engine.topology import Topology
+from broker.engine.transfer import MoveTransfer
+from broker.engine.turn import Turn
+
+if TYPE_CHECKING:
+    from broker.engine.ports import TransferHost
+
+
+class OperatorActions:
+    """Purges nodes, moves their messages, and stops their producers."""
+
+    def __init__(
+        self,
+        host: TransferHost,
+        turn: Turn,
+        changes: Changes,
+        depths: Depths,
+        departure: Departure,
+        delivery: Delivery,
+        topology: Topology,
+        paging: Paging,
+    ) -> None:
+        self._host = host
+        self._turn = turn
+        self._changes = changes
+        self._depths = depths
+        self._departure = departure
+        self._delivery = delivery
+        self._topology = topology
+        self._paging = paging
+
+    def purge(self, node: Node) -> int:
+        """Drop every ready message; return how many there were."""
+        count = 0
+        entry = node.queue.head
+        while entry is not None:
+            following = entry.next
+            if entry.state in (constants.READY, constants.BEHIND, constants.ASIDE):
+                self._departure.drop(node, entry)
+                count += 1
+            entry = following
+        paged = self._paging.drop(node)
+        if paged:
+            node.dropped += paged
+            self._depths.recount(node)
+            for owner in node.owners():
+                self._turn.mark_dirty(owner)
+            self._turn.mark_dirty(node)
+        return count + paged
+
+    def move(self, source: Node, target: Node, count: int) -> int:
+        """Move the oldest ready messages to another node, as it has room; return how many will go."""
+        spooled = 0 if source.spool is None else source.spool.count
+        queue = source.queue
+        count = min(count, queue.ready + queue.behind + queue.aside + spooled)
+        if count > 0:
+            move = MoveTransfer(self._host, source, target, count)
+            self._host.moves.append(move)
+            self._delivery.add_consumer(source, move.mover)
+        return count
+
+    def hold(self, node: Node, held: bool) -> None:
+        """Stop or start this node's producers."""
+        self._changes.hold(node, held)
+
+    def wind_down(self) -> None:
+        """Take no more from producers and send no more to consumers; what is out may still settle."""
+        self._delivery.winding_down = True
+        for node in self._topology.nodes.values():
+            self._changes.hold(node, True)

@@ -1,0 +1,116 @@
+"""A node's settings take effect: at its gate, its ledger, and whatever else acts on one of them."""
+
+from __future__ import annotations
+
+from broker import constants
+from broker.config.node import NodeSettings
+from broker.engine.changes import Changes
+from broker.engine.node import Node
+from broker.engine.paging import Paging
+from broker.engine.parking import Parking
+from broker.engine.topology import OVERFLOW, Topology, would_never_block
+from broker.engine.turn import Turn
+from broker.queues.duplicates import Duplicates
+
+_WHEN_FULL = {
+    "block": constants.FULL_BLOCK,
+    "reject": constants.FULL_REJECT,
+    "reject_after": constants.FULL_REJECT_AFTER,
+}
+
+
+class Configurator:
+    """Applies settings to nodes, new ones or those at work."""
+
+    def __init__(
+        self, turn: Turn, changes: Changes, topology: Topology, paging: Paging, parking: Parking
+    ) -> None:
+        self._turn = turn
+        self._changes = changes
+        self._topology = topology
+        self._paging = paging
+        self._parking = parking
+
+    def apply(self, node: Node, settings: NodeSettings) -> None:
+        """Apply settings: credit beyond them is withdrawn, who waits is let in."""
+        node.settings = settings
+        self._limit_depth(node, settings)
+        node.when_full = _WHEN_FULL[settings.when_full]
+        node.reject_after_ns = settings.reject_after_ms * 1_000_000
+        self._parking.set_timeout(node)
+        node.by_turn = settings.dispatch == "fill"
+        node.single_active = settings.consumers == "single_active"
+        node.exclusive = settings.consumers == "exclusive"
+        node.always_enforced = settings.enforce_flow == "always"
+        node.flow_control = settings.flow_control
+        node.pending_limit = settings.pending_message_limit
+        node.never_blocks_publishers = would_never_block(node, settings)
+        node.dead_letter_address = settings.dead_letter_address
+        node.dead_letter_expired = settings.dead_letter_expired
+        node.max_delivery_count = settings.max_delivery_count
+        _watch_duplicates(node, settings)
+        self._limit_lives(node, settings)
+        self._set_thresholds(node, settings)
+        for account in node.ledger.accounts:
+            account.resize(settings.producer_window)
+        self._topology.settings_changed(node)
+        self._changes.overpromise(node)
+        if node.awaiting is not None:
+            node.awaiting.heed()
+        self._topology.look_at_bridges(node)
+
+    def _limit_depth(self, node: Node, settings: NodeSettings) -> None:
+        """Set the hard limits, or the memory beyond which a node pages."""
+        node.hard_msgs = settings.max_count or constants.UNBOUNDED
+        node.hard_bytes = settings.max_size or constants.UNBOUNDED
+        node.overflow = OVERFLOW[settings.overflow]
+        if node.overflow == constants.OVERFLOW_PAGE:
+            node.page_bytes = settings.memory_limit or node.hard_bytes
+            node.hard_msgs = node.hard_bytes = constants.UNBOUNDED
+        if not node.is_topic:
+            self._paging.set(node, node.overflow == constants.OVERFLOW_PAGE)
+
+    def _set_thresholds(self, node: Node, settings: NodeSettings) -> None:
+        strict = settings.max_message_size if settings.byte_reservation == "strict" else 0
+        if node.is_topic:
+            # It has no depth of its own, but its publishers' credit reserves as it says.
+            node.gate.configure(0, 0, 0, 0, strict, self._turn.now_ns)
+            return
+        changed = node.gate.configure(
+            settings.flow_stop_count,
+            settings.flow_resume_count,
+            settings.flow_stop_size,
+            settings.flow_resume_size,
+            strict,
+            self._turn.now_ns,
+        )
+        if changed:
+            self._changes.gate_changed(node)
+
+    def _limit_lives(self, node: Node, settings: NodeSettings) -> None:
+        """Set how long messages that come from now on are kept, and the node itself while it is idle.
+
+        The time of idleness begins anew where another one holds.
+        """
+        node.message_ttl_ms = settings.message_ttl_ms
+        node.max_ttl_ms = settings.max_ttl_ms
+        node.limits_ttl = settings.message_ttl_ms > 0 or settings.max_ttl_ms > 0
+        expire_ns = settings.expire_after_ms * 1_000_000
+        if expire_ns != node.expire_ns:
+            node.expire_ns = expire_ns
+            node.used_ns = self._turn.now_ns
+        if expire_ns and not node.is_topic:
+            self._topology.fading.add(node)
+        else:
+            self._topology.fading.discard(node)
+
+
+def _watch_duplicates(node: Node, settings: NodeSettings) -> None:
+    count, span_ms = settings.duplicate_window_count, settings.duplicate_window_ms
+    if not count and not span_ms:
+        node.duplicates = None
+    elif node.duplicates is None:
+        node.duplicates = Duplicates(count, span_ms)
+    else:
+        node.duplicates.resize(count, span_ms)
+    node.skips_duplicate_check = node.duplicates is None

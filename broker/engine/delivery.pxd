@@ -1,0 +1,29 @@
+cimport cython
+
+from broker.engine.departure cimport Departure
+from broker.engine.durability cimport Durability
+from broker.engine.node cimport Node
+from broker.engine.turn cimport Turn
+from broker.queues.dispatch cimport Consumer, fair, fill, only
+from broker.queues.queue cimport Entry, Queue, Reader
+
+@cython.final
+cdef class Delivery:
+    cdef Turn _turn
+    cdef Durability _durability
+    cdef Departure _departure
+    cdef object _topology
+    cdef public bint winding_down
+
+    @cython.locals(queue=Queue)
+    cpdef object serve(self, Node node)
+    cpdef bint is_noted(self, Node node) except -1
+    cdef bint _may_serve(self, Node node) except -1
+    @cython.locals(consumers=list)
+    cdef object _dispatch(self, Node node)
+    @cython.locals(queue=Queue, spooled=long, excess=long)
+    cdef object _shed(self, Node node)
+    @cython.locals(browser=Consumer, reader=Reader, entry=Entry)
+    cdef object _show(self, Node node)
+    @cython.locals(reader=Reader)
+    cdef object _look_for_unfinished(self, Node node)

@@ -1,0 +1,118 @@
+"""Ready messages go out: to consumers, which take them, and to browsers, which don't."""
+
+from __future__ import annotations
+
+from broker.engine.departure import Departure
+from broker.engine.durability import SENT_ANY, Durability
+from broker.engine.node import Node
+from broker.engine.topology import Topology
+from broker.engine.turn import Turn
+from broker.queues.dispatch import Consumer, fair, fill, only
+
+
+class Delivery:
+    """Hands messages to consumers; ``winding_down`` once none goes out any more."""
+
+    def __init__(self, turn: Turn, durability: Durability, departure: Departure, topology: Topology) -> None:
+        self._turn = turn
+        self._durability = durability
+        self._departure = departure
+        self._topology = topology
+        self.winding_down = False
+
+    def add_consumer(self, node: Node, consumer: Consumer) -> None:
+        """Serve a consumer from now on."""
+        node.used_ns = self._turn.now_ns
+        node.consumers.append(consumer)
+        if consumer.reader is not None:
+            node.queue.open_reader(consumer.reader)
+        if node.shelf is not None and len(node.consumers) == 1:
+            self._durability.mark_sent(node, SENT_ANY)
+        self._topology.consumers_changed(node)
+
+    def remove_consumer(self, node: Node, consumer: Consumer) -> None:
+        """Serve a consumer no more; the caller has requeued what it held."""
+        node.used_ns = self._turn.now_ns
+        if consumer.reader is not None:
+            node.queue.close_reader(consumer.reader)
+        if consumer in node.consumers:
+            node.consumers.remove(consumer)
+            if node.shelf is not None and not node.consumers and not node.deleted:
+                upto = node.maybe_delivered_upto
+                self._durability.mark_sent(node, b"%d" % upto if upto else b"")
+        self._topology.consumers_changed(node)
+
+    def add_browser(self, node: Node, browser: Consumer) -> None:
+        """Show the node's messages to somebody who takes none."""
+        if browser.reader is not None:
+            node.queue.open_reader(browser.reader)
+        node.browsers.append(browser)
+        node.used_ns = self._turn.now_ns
+        self._turn.mark_dirty(node)
+
+    def remove_browser(self, node: Node, browser: Consumer) -> None:
+        """Show a browser nothing more."""
+        node.used_ns = self._turn.now_ns
+        if browser.reader is not None:
+            node.queue.close_reader(browser.reader)
+        if browser in node.browsers:
+            node.browsers.remove(browser)
+
+    def serve(self, node: Node) -> None:
+        """Send what is ready, then drop what `pending_message_limit` doesn't let wait, then show browsers."""
+        queue = node.queue
+        if (queue.ready > 0 or (queue.gap and queue.readers)) and node.consumers and self._may_serve(node):
+            self._dispatch(node)
+        if node.pending_limit:
+            self._shed(node)
+        if node.browsers:
+            self._show(node)
+
+    def is_noted(self, node: Node) -> bool:
+        """Return whether it is on disk that the node's messages may have been sent; else none is yet."""
+        return node.shelf is None or self._may_serve(node)
+
+    def _may_serve(self, node: Node) -> bool:
+        """Return whether messages may go out: no shutdown, and it is on disk that they may have been."""
+        return not self.winding_down and (node.shelf is None or self._durability.is_mark_stored(node))
+
+    def _dispatch(self, node: Node) -> None:
+        consumers = node.consumers
+        if len(consumers) == 1 or node.single_active:
+            only(node.queue, consumers[0])
+        else:
+            node.turn += 1
+            if node.by_turn:
+                fill(node.queue, consumers, node.turn)
+            else:
+                fair(node.queue, consumers, node.turn)
+        if node.queue.readers:
+            self._look_for_unfinished(node)
+
+    def _shed(self, node: Node) -> None:
+        """Drop the oldest of the messages that wait beyond the limit: whoever could be sent any was."""
+        queue = node.queue
+        spooled = 0 if node.spool is None else node.spool.count
+        excess = queue.ready + queue.behind + queue.aside + spooled - node.pending_limit
+        while excess > 0 and queue.cursor is not None:
+            self._departure.drop(node, queue.cursor)
+            excess -= 1
+
+    def _show(self, node: Node) -> None:
+        """Send browsers what they have not seen yet, as far as they may be sent."""
+        for browser in list(node.browsers):
+            reader = browser.reader
+            browser.left = browser.capacity()
+            while reader is not None and browser.left > 0:
+                entry = node.queue.look(reader)
+                if entry is None:
+                    break
+                browser.left -= 1
+                browser.send(entry)
+        self._look_for_unfinished(node)
+
+    def _look_for_unfinished(self, node: Node) -> None:
+        for reader in node.queue.readers:
+            if reader.unfinished:
+                self._turn.mark_dirty_later(node)
+                return

@@ -1,0 +1,90 @@
+"""Messages leave their node: what each has is given back, and who waits for its room is woken."""
+
+from __future__ import annotations
+
+from broker.engine.bodies import NodeBodies
+from broker.engine.depths import Depths
+from broker.engine.durability import Durability
+from broker.engine.expirations import Expirations
+from broker.engine.node import Node
+from broker.engine.turn import Turn
+from broker.queues.queue import Entry
+
+
+class Departure:
+    """Takes messages out of nodes."""
+
+    def __init__(
+        self, turn: Turn, depths: Depths, durability: Durability, bodies: NodeBodies, expirations: Expirations
+    ) -> None:
+        self._turn = turn
+        self._depths = depths
+        self._durability = durability
+        self._bodies = bodies
+        self._expirations = expirations
+
+    def remove(self, node: Node, entry: Entry) -> None:
+        """Take out a message that a consumer has acquired."""
+        if node.deleted:
+            return
+        node.queue.settle(entry)
+        self._strip(node, entry)
+        self._leave(node, len(entry.data))
+
+    def drop(self, node: Node, entry: Entry) -> None:
+        """Take out a message that nobody has acquired; it is counted as dropped."""
+        node.dropped += 1
+        node.queue.drop(entry)
+        self._strip(node, entry)
+        self._leave(node, len(entry.data))
+
+    def _strip(self, node: Node, entry: Entry) -> None:
+        """Give back what an entry has beyond its place in memory."""
+        if entry.durable:
+            self._durability.forget(node, entry)
+        extra = entry.extra
+        if extra is None:
+            return
+        if extra.expires_ns:
+            self._expirations.left(node)
+        if extra.body is not None:
+            # The heap of expiries may know the entry a while longer.
+            extra.body = None
+            self._bodies.let_go(node, entry.seq)
+
+    def _leave(self, node: Node, size: int) -> None:
+        self._depths.leave(node, size)
+        if node.bridge_sources:
+            self._wake_in_turn(node)
+            return
+        ledger = node.ledger
+        if ledger.line or ledger.rest:
+            self._turn.mark_dirty(node)
+        if node.topics:
+            self._wake_topics(node)
+
+    def _wake_topics(self, node: Node) -> None:
+        """Have the topics that send here deal what came free."""
+        if len(node.topics) > 1:
+            # Whose publishers are first to be dealt what came free changes each time.
+            node.topics.append(node.topics.pop(0))
+        for topic in node.topics:
+            ledger = topic.ledger
+            # Where another gate leaves no room this one's makes no difference (bench: subscribers).
+            if (
+                not node.never_blocks_publishers
+                and (ledger.line or ledger.rest)
+                and not ledger.is_shut_by_other(node.gate)
+            ):
+                self._turn.mark_dirty(topic)
+            if topic.awaiting is not None:
+                topic.awaiting.moved()
+
+    def _wake_in_turn(self, node: Node) -> None:
+        """Have nodes whose producers share this room over bridges deal it, each first in its turn."""
+        owners = node.owners()
+        first = node.queue.next_seq % len(owners)
+        for owner in owners[first:] + owners[:first]:
+            ledger = owner.ledger
+            if ledger.line or ledger.rest:
+                self._turn.mark_dirty(owner)

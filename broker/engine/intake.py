@@ -1,0 +1,348 @@
+"""Messages arrive: each is put into its node, into a topic's subscriptions, over bridges, or refused."""
+
+from __future__ import annotations
+
+from broker import constants
+from broker.codec import message
+from broker.engine.bodies import NodeBodies
+from broker.engine.changes import Changes
+from broker.engine.departure import Departure
+from broker.engine.depths import Depths
+from broker.engine.durability import SEEN, Durability
+from broker.engine.expirations import Expirations
+from broker.engine.large import LargeMessages
+from broker.engine.letters import Letters
+from broker.engine.node import Bridge, Node
+from broker.engine.turn import Turn
+from broker.flow.producer_credit import ProducerCredit
+
+# What Changes.emit says when a bridge's target begins to refuse copies.
+REFUSED = "bridge_refused"
+
+
+class Intake:
+    """Takes messages in.
+
+    ``origin`` is the connection of whoever sent the message that a topic is passing on.
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        changes: Changes,
+        depths: Depths,
+        durability: Durability,
+        bodies: NodeBodies,
+        expirations: Expirations,
+        departure: Departure,
+        large: LargeMessages,
+        letters: Letters,
+    ) -> None:
+        self._turn = turn
+        self._changes = changes
+        self._depths = depths
+        self._durability = durability
+        self._bodies = bodies
+        self._expirations = expirations
+        self._departure = departure
+        self._large = large
+        self._letters = letters
+        self._crossing = False
+        self.origin: object = None
+
+    def arrive(self, node: Node, account: ProducerCredit, data: bytes, bits: int, settled: bool) -> int:
+        """Take a whole message from a producer link; return what to tell the peer (constants.py)."""
+        size = len(data)
+        if node.subscriptions:
+            self.origin = account.origin
+        if bits >> constants.LARGE_SHIFT:
+            size += self._large.size_of(bits)
+        if account.window_max == 0:
+            return self._arrive_unpromised(node, account, data, bits, settled, size)
+        verdict = account.use(size, self._turn.now_ns)
+        if verdict == constants.TAKEN:
+            if not self._fits(node, data, size, True) and node.ledger.room(size) == 0:
+                # Larger than what its credit reserved: it waits, rather than be lost (FLOW §2 rule 7).
+                return constants.PARK
+            if node.awaiting is None:
+                code = self.put(node, data, bits)
+            else:
+                code = self.put_awaited(node, data, bits, settled)
+                if code == constants.HOLD:
+                    return constants.HOLD
+            # Only now does the depth tell how much room is left to promise.
+            if account.outstanding <= account.low:
+                if code == constants.STORING and self._durability.is_behind():
+                    node.ledger.wait(account, self._turn.now_ns)
+                else:
+                    node.ledger.renew(account, self._turn.now_ns)
+            return code
+        if verdict == constants.LATE:
+            if settled:
+                account.overrun_count += 1
+                node.overrun += 1
+            return constants.PARK
+        return constants.OVERSENT
+
+    def _arrive_unpromised(
+        self, node: Node, account: ProducerCredit, data: bytes, bits: int, settled: bool, size: int
+    ) -> int:
+        """Take a message on credit that promised no room: an anonymous relay, or a node that rejects."""
+        account.used += 1
+        account.last_used_ns = self._turn.now_ns
+        ledger = node.ledger
+        if not ledger.line and ledger.room(size) > 0:
+            if node.awaiting is None:
+                return self.put(node, data, bits)
+            return self.put_awaited(node, data, bits, settled)
+        if settled:
+            # It can't be refused any more, so it waits whatever `when_full` says.
+            account.overrun_count += 1
+            node.overrun += 1
+            return constants.PARK
+        if node.when_full == constants.FULL_REJECT and not ledger.is_only_promised(size):
+            node.refused += 1
+            return constants.REFUSED
+        return constants.PARK
+
+    def put_awaited(self, topic: Node, data: bytes, bits: int, settled: bool) -> int:
+        """Put a message into a topic with channels; HOLD if it is settled only when they have sent it."""
+        awaiting = topic.awaiting
+        if settled or awaiting is None:
+            return self.put(topic, data, bits)
+        code: int = awaiting.put(data, bits)
+        return constants.HOLD if code != constants.REFUSED and awaiting.wanted() else code
+
+    def put(self, node: Node, data: bytes, bits: int) -> int:
+        """Put in a message that has room; ACCEPTED, STORING (not on disk yet) or REFUSED (hard limit)."""
+        if node.is_topic or node.subscriptions:
+            return self._publish(node, data, bits)
+        if not node.skips_duplicate_check and self._is_duplicate(node, data):
+            # The first copy may be in a group that isn't on disk yet.
+            return self._durability.answer_behind(node, bits)
+        gate = node.gate
+        size = len(data)
+        if bits >> constants.LARGE_SHIFT:
+            size += self._large.size_of(bits)
+        if (
+            gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes
+        ) and not self._make_room(node, size):
+            code = self._overflow(node, data, bits)
+            if not node.skips_duplicate_check and code != constants.REFUSED:
+                self._remember(node, data)
+            return code
+        if not node.skips_duplicate_check:
+            self._remember(node, data)
+        keep = bits & constants.IS_DURABLE != 0 and node.shelf is not None
+        entry = node.queue.append(data, keep)
+        node.received += 1
+        node.received_bytes += size
+        self._depths.enter(node, size)
+        if bits >> constants.LARGE_SHIFT:
+            self._bodies.add(node, entry, self._large.of(bits), keep)
+        expires_ms = 0
+        if bits & (constants.HAS_TTL | constants.HAS_EXPIRY) or node.limits_ttl:
+            expires_ms = self._expirations.set_deadline(node, entry, data)
+        if keep:
+            self._durability.keep(node, entry, expires_ms)
+        elif not node.dirty:
+            self._turn.mark_dirty(node)
+        code = constants.STORING if keep else constants.ACCEPTED
+        if node.bridges:
+            return self._cross(node, data, bits, code)
+        return code
+
+    def put_behind(self, node: Node, data: bytes) -> None:
+        """Put in a message nobody may see before all that was stored until now is on disk."""
+        commit = self._durability.commit
+        if commit is None or not commit.store.open_records:
+            self.put(node, data, 0)
+            return
+        entry = node.queue.append(data, True)
+        entry.durable = False
+        commit.delay(node, entry)
+        node.received += 1
+        node.received_bytes += len(data)
+        self._depths.enter(node, len(data))
+
+    def confirmed(self, topic: Node, bits: int) -> int:
+        """Return the answer for a message whose settlement was held: ACCEPTED, or STORING where a copy may
+        not be on disk yet.
+        """
+        for subscription in topic.subscriptions:
+            if subscription.shelf is not None:
+                return self._durability.answer_behind(subscription, bits)
+        return constants.STORING if self._durability.is_unstored(topic, bits) else constants.ACCEPTED
+
+    def _publish(self, topic: Node, data: bytes, bits: int) -> int:
+        """Put a copy into every subscription; the bytes are shared, the places in line are not."""
+        if not topic.always_enforced and not self._fits_unheeded(topic, data, bits):
+            topic.refused += 1
+            return constants.REFUSED
+        topic.received += 1
+        topic.received_bytes += len(data)
+        routed = bool(topic.bridges)
+        answer = constants.ACCEPTED
+        for subscription in topic.subscriptions:
+            if (subscription.filter is not None or subscription.not_from is not None) and not self._wants(
+                subscription, data
+            ):
+                continue
+            routed = True
+            code = self.put(subscription, data, bits)
+            if code == constants.STORING:
+                answer = constants.STORING
+            elif code != constants.ACCEPTED:
+                subscription.dropped += 1
+            if not topic.always_enforced and subscription.gate.excess_msgs() > 0:
+                # Others were promised this room: a bound queue's own producers, another topic's publishers.
+                self._changes.overpromise(subscription)
+        if not routed:
+            topic.unrouted += 1
+        if answer == constants.ACCEPTED and self._durability.is_unstored(topic, bits):
+            # No copy waits for the disk, but the topic itself does.
+            answer = constants.STORING
+        if not topic.dirty:
+            self._turn.mark_dirty(topic)
+        if topic.bridges:
+            return self._cross(topic, data, bits, answer)
+        return answer
+
+    def _cross(self, node: Node, data: bytes, bits: int, code: int) -> int:
+        """Copy a message that has arrived at a bridge's source; ``code`` is what came of it there.
+
+        STORING if it or a copy isn't on disk yet. A copy crosses no further bridge, as in TIBCO EMS. One that
+        is refused is counted, and told when the target begins to refuse.
+        """
+        if self._crossing:
+            return code
+        self._crossing = True
+        # Whoever wants nothing from its own connection means what is sent to the topic itself.
+        self.origin = None
+        try:
+            for bridge in node.bridges:
+                if bridge.filter is not None and not bridge.filter.matches(data):
+                    bridge.passed_by += 1
+                    continue
+                answer = self.put(bridge.target, data, bits)
+                if answer == constants.REFUSED:
+                    self._count_refused(bridge)
+                    continue
+                bridge.refusing = False
+                bridge.copied += 1
+                if not bridge.crosses:
+                    self._withdraw_excess(bridge.target)
+                if answer == constants.STORING:
+                    code = constants.STORING
+        finally:
+            self._crossing = False
+        return code
+
+    def _withdraw_excess(self, target: Node) -> None:
+        """A copy came without a promise: the credit of the target's own producers may be too much now."""
+        for taker in (target, *target.subscriptions):
+            if taker.gate.excess_msgs() > 0:
+                self._changes.overpromise(taker)
+
+    def _count_refused(self, bridge: Bridge) -> None:
+        bridge.refused += 1
+        if not bridge.refusing:
+            bridge.refusing = True
+            fields = {"bridge": bridge.name, "refused": bridge.refused}
+            self._changes.emit(REFUSED, bridge.target, fields)
+
+    def _fits(self, node: Node, data: bytes, size: int, crossing: bool) -> bool:
+        """Return whether no hard limit is in the way of a message, below which it may fit later.
+
+        ``crossing``: bridges take it further. Where `overflow` knows what to do at the limit, it fits.
+        """
+        if node.is_topic or node.subscriptions:
+            for each in node.subscriptions:
+                if (
+                    not each.never_blocks_publishers
+                    and not self._fits(each, data, size, crossing)
+                    and self._wants(each, data)
+                ):
+                    return False
+        elif (
+            (node.gate.depth_bytes + size > node.hard_bytes or node.gate.depth_msgs >= node.hard_msgs)
+            and size <= node.hard_bytes
+            and node.overflow == constants.OVERFLOW_REJECT
+        ):
+            return False
+        if crossing and node.bridges:
+            for bridge in node.bridges:
+                if (
+                    bridge.crosses
+                    and not self._fits(bridge.target, data, size, False)
+                    and (bridge.filter is None or bridge.filter.matches(data))
+                ):
+                    return False
+        return True
+
+    def _fits_unheeded(self, topic: Node, data: bytes, bits: int) -> bool:
+        """Return whether no hard limit is in the way at those whose room its publishers were not held to.
+
+        Nobody gets a message that such a one rejects, as its `overflow` says, and the sender hears it.
+        """
+        size = len(data)
+        if bits >> constants.LARGE_SHIFT:
+            size += self._large.size_of(bits)
+        for each in topic.subscriptions:
+            if (
+                not each.never_blocks_publishers
+                and not self._fits(each, data, size, False)
+                and not topic.heeds(each)
+                and self._wants(each, data)
+            ):
+                return False
+        return True
+
+    def _wants(self, subscription: Node, data: bytes) -> bool:
+        if subscription.not_from is not None and subscription.not_from is self.origin:
+            return False
+        return subscription.filter is None or subscription.filter.matches(data)
+
+    def _make_room(self, node: Node, size: int) -> bool:
+        """Drop the oldest ready messages of a ring; false if that doesn't help or isn't asked for."""
+        if node.overflow != constants.OVERFLOW_RING or size > node.hard_bytes:
+            return False
+        gate = node.gate
+        while gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes:
+            oldest = node.queue.oldest()
+            if oldest is None:
+                return False
+            self._departure.drop(node, oldest)
+        return True
+
+    def _overflow(self, node: Node, data: bytes, bits: int) -> int:
+        """Do with the newest message what `overflow` says: the node is at its hard limit."""
+        if node.overflow == constants.OVERFLOW_DROP_NEWEST:
+            node.dropped += 1
+            return constants.ACCEPTED
+        if node.overflow == constants.OVERFLOW_DEAD_LETTER:
+            code = self._letters.take_overflow(node, data, bits)
+            if code is not None:
+                return code
+        node.refused += 1
+        return constants.REFUSED
+
+    def _is_duplicate(self, node: Node, data: bytes) -> bool:
+        """Return whether the message came before, within the node's window."""
+        if node.duplicates is None:
+            return False
+        message_id = message.message_id(data)
+        if not message_id or not node.duplicates.knows(message_id, self._turn.wall_ms()):
+            return False
+        node.duplicated += 1
+        return True
+
+    def _remember(self, node: Node, data: bytes) -> None:
+        """Remember a message the node takes; one that is refused may come again."""
+        if node.duplicates is None:
+            return
+        message_id = message.message_id(data)
+        if message_id:
+            place, note = node.duplicates.remember(message_id, self._turn.wall_ms())
+            if node.shelf is not None:
+                self._durability.note(f"{SEEN}{node.name}/{place}", note)
