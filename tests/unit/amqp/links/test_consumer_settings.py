@@ -48,14 +48,14 @@ def test_an_adaptive_window_is_sized_by_the_same_pace_as_before() -> None:
 
 @pytest.mark.parametrize(("rate", "same"), [(10, True), (20, False)])
 def test_a_watch_begins_anew_only_where_its_settings_changed(rate: int, same: bool) -> None:
-    made = put(link(), slow_consumer={"rate": 10})
+    made = put(link(), slow_consumer="10/s for 1s notify")
     watch = made.watch
-    put(made, slow_consumer={"rate": rate})
+    put(made, slow_consumer=f"{rate}/s for 1s notify")
     assert (made.watch is watch) == same
 
 
 def test_nobody_is_slow_without_a_rate() -> None:
-    made = put(link(), slow_consumer={"rate": 10})
+    made = put(link(), slow_consumer="10/s for 1s notify")
     made.slow = True
     put(made)
     assert (made.watch, made.slow) == (None, False)

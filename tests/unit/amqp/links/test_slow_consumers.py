@@ -15,7 +15,7 @@ from tests.wire.frames import DETACH
 
 POLICIES = """
 policies:
-  - {match: orders, slow_consumer: {rate: 10, for: 1s, action: ACTION}}
+  - {match: orders, slow_consumer: 10/s for 1s ACTION}
 """
 
 
