@@ -25,20 +25,23 @@ Reader = Callable[[object, int], object]
 Row = dict[str, Reader]
 
 
-class FieldReader:
-    """Reads the field of a view that ``path`` leads to."""
-
-    __slots__ = ("_get", "path")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._get = attrgetter(path)
-
-    def __call__(self, view: object, epoch_ns: int) -> object:
-        return self._get(view)
+# The field that a reader reads, of those that read one.
+_PATHS: dict[Reader, str] = {}
 
 
-_field = FieldReader
+def path_of(read: Reader) -> str:
+    """Return the path of the view's field that a reader reads; '' for one that makes its value of several."""
+    return _PATHS.get(read, "")
+
+
+def _field(path: str) -> Reader:
+    get = attrgetter(path)
+
+    def read(view: object, epoch_ns: int) -> object:
+        return get(view)
+
+    _PATHS[read] = path
+    return read
 
 
 def _same(*names: str) -> Row:

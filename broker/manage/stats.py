@@ -67,19 +67,22 @@ def _over(
 ) -> Stat:
     """A figure of all parts of a node together."""
     get = attrgetter(at)
-    return Stat(path, lambda node, now_ns, held: combine(map(get, parts_of(node))), at, metric, text)
+
+    def whole(node: Node, now_ns: int, held: bool) -> Any:
+        return combine(map(get, parts_of(node))) if node.subscriptions else get(node)
+
+    return Stat(path, whole, at, metric, text)
 
 
 def _summed(count: Count, path: str, metric: str, text: str, alone: Count | Literal[0] | None = None) -> Stat:
     """A sum over all parts of a node of something that is counted out."""
-    short = count if alone is None else alone
-    return Stat(
-        path,
-        lambda node, now_ns, held: sum(count(part, now_ns) for part in parts_of(node)),
-        short,
-        metric,
-        text,
-    )
+
+    def whole(node: Node, now_ns: int, held: bool) -> Any:
+        if not node.subscriptions:
+            return count(node, now_ns)
+        return sum(count(part, now_ns) for part in parts_of(node))
+
+    return Stat(path, whole, count if alone is None else alone, metric, text)
 
 
 def _read(path: str, count: Count, alone: str | Count | Literal[0], metric: str = "", text: str = "") -> Stat:
@@ -104,6 +107,8 @@ def _setting(name: str, metric: str, text: str) -> Stat:
 
 
 def _stopped_s(node: Node, now_ns: int, held: bool) -> float:
+    if not node.subscriptions:
+        return _stopped_alone_s(node, now_ns)
     return sum(_closed_ns(part.gate, now_ns) for part in parts_of(node)) / SECOND_NS
 
 

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from typing_extensions import TypedDict
 
-from broker.manage.attributes import PREFIX, ROWS, FieldReader
+from broker.manage.attributes import PREFIX, ROWS, path_of
 from broker.manage.bindings import Binding
 from broker.manage.bridges import BridgeView
 from broker.manage.forwards import ChannelView, RouteView
@@ -48,7 +48,7 @@ def _shape(name: str, kind: str, *views: type) -> Any:
     for view in reversed((*views, Counters)):
         hints |= {key: _plain(hint) for key, hint in _hints(view).items()}
     types = {
-        name: hints[read.path.rpartition(".")[2]] if isinstance(read, FieldReader) else SPECIAL[name]
+        name: hints[path.rpartition(".")[2]] if (path := path_of(read)) else SPECIAL[name]
         for name, read in ROWS[PREFIX + kind].items()
     }
     made: Any = TypedDict(name, types, total=False)  # type: ignore[misc]
