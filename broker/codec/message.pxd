@@ -1,4 +1,5 @@
 cimport cython
+from broker.codec.encoding cimport compound, symbol, text
 
 # The constants of message.py under names of their own, so that both stand side by side.
 cdef long MALFORMED, SHORT, DURABLE, HAS_HEADER, HAS_TTL, HAS_EXPIRY, HAS_DELIVERY_NOTES, MAY_BE_DELAYED, TTL_FIELD, EXPIRY_FIELD
@@ -36,6 +37,13 @@ cpdef long absolute_expiry_ms(bytes data)
 @cython.locals(start=long, at=long)
 cpdef bytes message_id(bytes data)
 cdef long _first_field(bytes data, long start)
+cpdef long header_end(bytes data)
+@cython.locals(end=long, at=long, following=long, fields=list)
+cpdef list list_fields(bytes data, long start)
+cpdef list header_fields(bytes data)
+cdef bytes _encode_header(list fields)
+cdef bytes _encode_uint(object value)
+cdef long _uint(bytes field) except -1
 
 @cython.final
 cdef class WantedFields:

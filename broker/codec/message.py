@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from broker.codec.encoding import compound, symbol, text
+
 # What scan() answers: -1 for bytes that aren't a message, else these bits.
 MALFORMED = -1
 DURABLE = 1
@@ -446,27 +448,27 @@ def dead_lettered(data: bytes, reason: str, address: str, time_ms: int) -> bytes
     """
     before = _pairs(annotations_of(data))
     count = min(_letter_count(before) + 1, MAX_UINT)
-    first = before.get(_symbol(LETTER_ADDRESS), b"") if count > 1 else b""
+    first = before.get(symbol(LETTER_ADDRESS), b"") if count > 1 else b""
     pairs = {
-        _symbol(LETTER_REASON): _string(reason),
-        _symbol(LETTER_ADDRESS): first if first[:1] in _STRINGS else _string(address),
-        _symbol(LETTER_TIME): b"\x83" + time_ms.to_bytes(8, "big"),
-        _symbol(LETTER_COUNT): _encode_uint(count),
+        symbol(LETTER_REASON): text(reason),
+        symbol(LETTER_ADDRESS): first if first[:1] in _STRINGS else text(address),
+        symbol(LETTER_TIME): b"\x83" + time_ms.to_bytes(8, "big"),
+        symbol(LETTER_COUNT): _encode_uint(count),
     }
     fields = header_fields(data)
     if len(fields) > TTL_FIELD and _uint(fields[TTL_FIELD]) > 0:
-        pairs[_symbol(LETTER_TTL)] = fields[TTL_FIELD]
+        pairs[symbol(LETTER_TTL)] = fields[TTL_FIELD]
     properties = _section_fields(data, PROPERTIES)
     if len(properties) > EXPIRY_FIELD and properties[EXPIRY_FIELD][0] == 0x83:
-        pairs[_symbol(LETTER_EXPIRY)] = properties[EXPIRY_FIELD]
+        pairs[symbol(LETTER_EXPIRY)] = properties[EXPIRY_FIELD]
         properties[EXPIRY_FIELD] = _NULL
-        data = _with_section(data, PROPERTIES, _sized(b"\xd0", properties))
+        data = _with_section(data, PROPERTIES, compound(0xD0, properties, len(properties)))
     told = [
-        _string(PROPERTY_REASON.decode()),
-        pairs[_symbol(LETTER_REASON)],
-        _string(PROPERTY_ORIGIN.decode()),
-        pairs[_symbol(LETTER_ADDRESS)],
-        _string(PROPERTY_COUNT.decode()),
+        text(PROPERTY_REASON.decode()),
+        pairs[symbol(LETTER_REASON)],
+        text(PROPERTY_ORIGIN.decode()),
+        pairs[symbol(LETTER_ADDRESS)],
+        text(PROPERTY_COUNT.decode()),
         b"\x71" + min(count, MAX_INT).to_bytes(4, "big"),
     ]
     own = _section_fields(data, APPLICATION_PROPERTIES)
@@ -474,7 +476,7 @@ def dead_lettered(data: bytes, reason: str, address: str, time_ms: int) -> bytes
     for key, value in zip(own[::2], own[1::2], strict=False):
         if _text_of(key) not in (PROPERTY_REASON, PROPERTY_ORIGIN, PROPERTY_COUNT):
             kept += (key, value)
-    data = _with_section(data, APPLICATION_PROPERTIES, _sized(b"\xd1", kept + told))
+    data = _with_section(data, APPLICATION_PROPERTIES, compound(0xD1, kept + told, len(kept) + len(told)))
     return with_annotations(_as_if_new(data), _encode_map({**before, **pairs}))
 
 
@@ -483,12 +485,6 @@ def _text_of(key: bytes) -> bytes:
     if key[:1] not in _STRINGS:
         return b""
     return key[2:] if key[0] == 0xA1 else key[5:]
-
-
-def _sized(constructor: bytes, items: list[bytes]) -> bytes:
-    """A list32 or map32 of encoded items."""
-    body = b"".join(items)
-    return constructor + (len(body) + 4).to_bytes(4, "big") + len(items).to_bytes(4, "big") + body
 
 
 def _section_fields(data: bytes, section: int) -> list[bytes]:
@@ -528,23 +524,12 @@ def letter_count(data: bytes) -> int:
 
 
 def _letter_count(annotations: dict[bytes, bytes]) -> int:
-    return _uint(annotations.get(_symbol(LETTER_COUNT), _NULL))
+    return _uint(annotations.get(symbol(LETTER_COUNT), _NULL))
 
 
 def is_dead_lettered(data: bytes) -> bool:
     """Whether the message became a dead letter once."""
     return LETTER_COUNT in data and letter_count(data) > 0
-
-
-def _symbol(name: bytes) -> bytes:
-    return b"\xa3" + bytes((len(name),)) + name
-
-
-def _string(text: str) -> bytes:
-    raw = text.encode()
-    if len(raw) < 256:
-        return b"\xa1" + bytes((len(raw),)) + raw
-    return b"\xb1" + len(raw).to_bytes(4, "big") + raw
 
 
 def address_of(data: bytes) -> str:
@@ -622,8 +607,7 @@ def _pairs(encoded: bytes) -> dict[bytes, bytes]:
 
 
 def _encode_map(pairs: dict[bytes, bytes]) -> bytes:
-    body = b"".join(key + value for key, value in pairs.items())
-    return b"\xd1" + (len(body) + 4).to_bytes(4, "big") + (2 * len(pairs)).to_bytes(4, "big") + body
+    return compound(0xD1, [key + value for key, value in pairs.items()], 2 * len(pairs))
 
 
 def _short_symbol(key: bytes) -> bytes:
