@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from broker.codec.message import value_end
+
 # Bytes of a body that are shown, and those of other sections and of one whole value in a body.
 BODY_BYTES, SECTION_BYTES = 4096, 65_536
 DEEPEST = 16
@@ -87,18 +89,11 @@ def _body(code: int, message: bytes, at: int, end: int) -> dict[str, object]:
 
 
 def skipped(data: bytes, at: int) -> int:
-    """Where the value at ``at`` ends (§1.6); it may be behind the end of what is there."""
-    code = data[at]
-    if code == 0:
-        return skipped(data, skipped(data, at + 1))
-    width = code >> 4
-    if width in (0x4, 0x5, 0x6, 0x7, 0x8, 0x9):
-        return at + 1 + (0, 1, 2, 4, 8, 16)[width - 4]
-    if width in (0xA, 0xC, 0xE):
-        return at + 2 + data[at + 1]
-    if width in (0xB, 0xD, 0xF):
-        return at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
-    raise ValueError(f"no type: 0x{code:02x}")
+    """Return where the value at ``at`` ends, which may be behind the end of what is there, or ValueError."""
+    end = value_end(data, at, len(data), 0)
+    if end < 0:
+        raise ValueError(f"no value at byte {at}")
+    return end
 
 
 def value(data: bytes, at: int, depth: int = 0) -> tuple[Any, int]:
