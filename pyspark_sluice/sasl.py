@@ -127,7 +127,7 @@ def read(body: bytes) -> tuple[int, list[bytes]]:
 
 def _payload(field: object) -> bytes:
     """Return the bytes of a field; an outcome's code is one byte, null none."""
-    if isinstance(field, list):
+    if type(field) is list:
         return b" ".join(map(_payload, field))
     if isinstance(field, str):
         return field.encode()
