@@ -60,9 +60,9 @@ DEFAULT_HTTP = ListenAddress("127.0.0.1", 8672)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything the broker is started with. ``origins`` says where each setting that was set comes from.
+    """The settings a broker is started with. ``origins`` has the place of each one that somebody set.
 
-    Limits in bytes; None is what the machine has to give, 0 no limit.
+    Limits are in bytes: None leaves one to the machine's size, 0 is no limit.
     """
 
     listeners: tuple[Listener, ...] = row(
@@ -158,7 +158,7 @@ class Settings:
 
     @property
     def backups(self) -> Path:
-        """Where backups are made."""
+        """The directory in which backups are made."""
         return self.data / "backups" if self.backup_directory is None else self.backup_directory
 
 
@@ -257,7 +257,7 @@ def _contradictions(found: Mapping[str, SetValue]) -> list[Problem]:
 
 
 def _without_virtual_host(found: Mapping[str, SetValue]) -> list[Problem]:
-    """Connections are limited to a virtual host that there isn't."""
+    """Find limits of connections to a virtual host that ``virtual_hosts`` doesn't have."""
     limits, hosts = found.get("connection_limits"), found.get("virtual_hosts")
     if limits is None:
         return []
@@ -272,7 +272,7 @@ def _without_virtual_host(found: Mapping[str, SetValue]) -> list[Problem]:
 
 
 def _without_certificate(found: Mapping[str, SetValue]) -> list[Problem]:
-    """TLS is asked for, and there is nothing to speak it with; or the reverse of that."""
+    """Find ports with TLS that have no certificate, and client certificates that nobody can check."""
     wanting = []
     listeners, http = found.get("listeners"), found.get("http")
     if listeners is not None:
@@ -315,7 +315,7 @@ def _built(found: Mapping[str, SetValue]) -> Settings:
 
 
 def _set_in(rows: Mapping[str, Field], found: Mapping[str, SetValue]) -> dict[str, Any]:
-    """The attributes of one section that somebody set, with their values."""
+    """Collect the attributes of one section that somebody set, with their values."""
     return {attribute: found[row.name].value for attribute, row in rows.items() if row.name in found}
 
 

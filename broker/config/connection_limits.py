@@ -1,4 +1,4 @@
-"""How many connections a user, a listener or a virtual host may have, as somebody wrote it.
+"""`connection_limits` of the broker's file: most connections of a user, a listener or a virtual host.
 
 Values and their parser; counting is ``amqp/loop/client_quotas.py``'s.
 """
@@ -64,7 +64,7 @@ class ConnectionLimit:
     most: int
 
     def is_for(self, user: str, groups: Collection[str]) -> bool:
-        """Whether a user has it."""
+        """Whether it limits the connections of a user."""
         if self.kind == "user":
             return _fits(user, self.name)
         return self.kind == "group" and any(_fits(group, self.name) for group in groups)

@@ -27,7 +27,7 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What has series of its own beside queues, topics and the broker: one each, so they can be many."""
+    """Kinds that have series of their own beside queues, topics and the broker; there may be many."""
 
     per_subscription: bool = row(Flag(), False, "Series of every single subscription of a topic")
     per_link: bool = row(Flag(), False, "Series of every single producer and consumer link")

@@ -1,7 +1,7 @@
-"""What a setting may be: name, type, default and meaning in one row.
+"""Rows of settings, each with name, type, default and meaning, and the types that values may have.
 
-A table of fields is the one source of what the parsers accept, of the JSON Schemas and of the
-documentation. Types are pure values: they know no file, no key and no place in it.
+A table of rows is the one source of the parsers, of the JSON Schemas and of the documentation. Types are pure
+values: they know no file, no key and no place in it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Schema = dict[str, object]
 
 
 class Type(Protocol):
-    """What a value may be. ``parse`` raises ValueError with a text that says what was expected."""
+    """The type of a value. ``parse`` raises ValueError with a text that says what was expected."""
 
     @property
     def label(self) -> str: ...
@@ -47,7 +47,7 @@ class Type(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One row: what users type, what it may be, what holds without it and what it means."""
+    """One row: the key that users type, its type, the default as documentation shows it, and its meaning."""
 
     name: str
     type: Type
@@ -94,7 +94,7 @@ class Size:
 class Budget:
     """A number of bytes that many messages share; 0 for no limit."""
 
-    # A budget below it holds no message worth the name: whoever asks for less has left the unit out.
+    # A smaller budget holds no message worth the name: more likely the unit was left out.
     smallest: int = 4 * KB
     label = "size"
 
@@ -117,7 +117,7 @@ class Duration:
     """A number of milliseconds, or a number with a unit."""
 
     minimum: int = 0
-    # What an AMQP milliseconds field holds (AMQP 1.0 §2.8.9).
+    # The largest value of AMQP's milliseconds (AMQP 1.0 §2.8.9).
     maximum: int = (1 << 32) - 1
     label = "duration"
 
@@ -143,7 +143,7 @@ class Percent:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """True or false, nothing that merely looks like it."""
+    """True or false, and no word or number in their place."""
 
     label = "true or false"
 
@@ -255,9 +255,9 @@ def parse_items(value: Mapping[object, object], rows: Iterable[Field]) -> dict[s
 
 
 def from_text(type_: Type, text: str) -> object:
-    """What ``text`` from a command line or a variable stands for, where only YAML would know its type.
+    """Read a text from a command line or a variable, which has no types as YAML has.
 
-    The text itself if the type takes it, else the number or the truth value it spells.
+    It is the text itself if the type takes it, else the number or the truth value it spells.
     """
     try:
         type_.parse(text)
@@ -267,7 +267,7 @@ def from_text(type_: Type, text: str) -> object:
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """The text that refuses a key."""
+    """Make the text that refuses a key."""
     return f"unknown key {key!r}{did_you_mean(key, known)}"
 
 
@@ -284,7 +284,7 @@ def default_text(type_: Type, default: object) -> str:
 
 
 def key_of(attribute: str) -> str:
-    """The key that users type for an attribute: a duration's without its unit."""
+    """Make the key that users type for an attribute: a duration's without its unit."""
     return attribute.removesuffix("_ms")
 
 
@@ -310,19 +310,19 @@ def rows_of(table_class: type, section: str = "") -> dict[str, Field]:
 
 
 def object_schema(fields: Iterable[Field]) -> Schema:
-    """The JSON Schema of a mapping with these keys and no others."""
+    """Make the JSON Schema of a mapping with these keys and no others."""
     properties = {field.name: field.schema() for field in fields}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
 def reference(fields: Iterable[Field]) -> str:
-    """The fields as a Markdown table, for the documentation."""
+    """Show the fields in a Markdown table, for the documentation."""
     rows = [f"| `{f.name}` | {f.type.label} | {f.default} | {f.meaning} |" for f in fields]
     return "\n".join(["| setting | type | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def table(*fields: Field) -> Mapping[str, Field]:
-    """Fields by name, in the order given."""
+    """Map fields by name, in the order given."""
     return {field.name: field for field in fields}
 
 

@@ -27,7 +27,7 @@ def _of_node(name: str, meaning: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDefaults:
-    """What holds where a node says nothing. Percentages are of the hard limit; sizes in bytes.
+    """Settings of nodes that say nothing themselves. Percentages are of the hard limit; sizes in bytes.
 
     ``places`` names the line that set each of them, for those that someone set. An
     ``auto_…_consumer_flow_limit`` of None is the same as ``consumer_flow_limit``. ``dead_letter_address`` is
@@ -62,7 +62,7 @@ class BrokerDefaults:
     places: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def of_auto_created(self, kind: str) -> BrokerDefaults:
-        """Those of a node of this kind that a client's attach or message makes, and no operator."""
+        """Make those of a node of this kind that a client's attach or message creates, and no operator."""
         name = f"auto_{kind}_consumer_flow_limit"
         limit: int | None = getattr(self, name)
         if limit is None:
@@ -71,7 +71,7 @@ class BrokerDefaults:
         return replace(self, consumer_flow_limit=limit, places={**self.places, "consumer_flow_limit": place})
 
     def without_letters(self, reason: str) -> BrokerDefaults:
-        """Those of a node whose failed messages stay where they are."""
+        """Make those of a node whose failed messages stay where they are."""
         places = {**self.places, "dead_letter_address": f"default (none: {reason})"}
         return replace(self, dead_letter_address="", places=places)
 

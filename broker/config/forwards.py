@@ -30,7 +30,7 @@ from broker.config.node import FIELDS as NODE_FIELDS
 from broker.units import show
 
 PORTS = {"amqp": 5672, "amqps": 5671}
-# What one datagram over IPv4 can hold (RFC 768, RFC 791): 65,535 bytes less two headers.
+# The most that one datagram over IPv4 holds (RFC 768, RFC 791): 65,535 bytes less two headers.
 LARGEST_DATAGRAM = 65_507
 LONGEST_NAME = 200
 FILES = ("ca", "certificate", "key")
@@ -61,7 +61,7 @@ class Remote:
         return f"{self.scheme}://{host}:{self.port}"
 
     def url(self) -> str:
-        """With its password: for the client alone."""
+        """The URL with its password: for the client alone."""
         if self.user is None:
             return str(self)
         credentials = quote(self.user, "") + ("" if self.password is None else ":" + quote(self.password, ""))
@@ -105,7 +105,7 @@ class ChannelDefinition:
 
 @dataclass(frozen=True, slots=True)
 class RemoteType:
-    """A broker's URL. What was given is never shown: it may hold a password."""
+    """A broker's URL. A faulty one is never shown: it may hold a password."""
 
     label = "amqp://[user:password@]host[:port]"
 
@@ -307,7 +307,7 @@ class ChannelType:
 
 
 def _given(value: object, rows: tuple[Field, ...], required: tuple[str, ...]) -> dict[str, object]:
-    """The parsed keys of a mapping; ValueError with the first that is wrong. The whole is never shown."""
+    """Parse a mapping. ValueError with the first fault, which never shows the whole: URLs have passwords."""
     if not isinstance(value, Mapping):
         raise ValueError(f"expected a mapping with {', '.join(required)}")
     given = parse_items(value, rows)

@@ -10,7 +10,7 @@ from broker.units import MB
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client, and all of them, may take. 0 milliseconds means never."""
+    """Most that one client, and all of them together, may take. 0 milliseconds means never."""
 
     max_connections: int = row(Count(1, 1_000_000), 10_000, "Most connections at once")
     max_connections_per_address: int = row(Count(), 8000, "The same from one address; 0: no bound")

@@ -1,4 +1,4 @@
-"""Where the broker listens: hosts, ports and what a client may do there.
+"""Listeners of the broker: hosts, ports and what a client may do there.
 
 Parses and prints addresses; opens no socket and asks no resolver.
 """
@@ -25,7 +25,7 @@ _URL = re.compile(r"(?P<scheme>[a-z]+)://(?P<address>[^/?#]*)/?(\?allow_plain=(?
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen; port 0 takes a free one."""
+    """A host and a port to listen at; port 0 takes a free one."""
 
     host: str
     port: int
@@ -36,7 +36,7 @@ class ListenAddress:
 
     @property
     def url(self) -> str:
-        """As a browser would be told."""
+        """The address as a browser takes it."""
         return f"{'https' if self.secure else 'http'}://{self}"
 
 

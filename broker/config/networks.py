@@ -1,4 +1,4 @@
-"""Where a peer comes from: its address as it is written, and the network that is counted as one with it.
+"""Addresses of peers as they are written, and the network whose addresses are counted as one.
 
 An IPv4 address is one peer's. Of IPv6 a customer has 64 bits of addresses at least, and often 80: counted by
 address nothing would ever be counted twice.
@@ -17,7 +17,7 @@ def written(host: str, port: int) -> str:
 
 
 def network_of(address: str) -> str:
-    """What is counted for ``host``, ``host:port`` or ``[host]:port``: an IPv4 address, or 64 bits of IPv6."""
+    """Find the network of ``host``, ``host:port`` or ``[host]:port``: an IPv4 address, or 64 bits of IPv6."""
     found = _parsed(address)
     if found is None:
         return _host(address)
@@ -25,7 +25,7 @@ def network_of(address: str) -> str:
 
 
 def site_of(address: str) -> str:
-    """The 48 bits of IPv6 that a site has, all of whose networks one attacker can use; empty for IPv4."""
+    """Find the 48 bits of IPv6 that a site has, all of which one attacker can use; empty for IPv4."""
     found = _parsed(address)
     return str(_cut(found, SITE_BITS)) if isinstance(found, IPv6Address) else ""
 

@@ -79,7 +79,7 @@ class NodeField(Field):
         return self.means is not None or self.sets != (self.name,)
 
     def meaning_of(self, parsed: object) -> Mapping[str, Any]:
-        """The attributes that a parsed value sets, with their values."""
+        """Map the attributes that a parsed value sets to their values."""
         if self.means is not None:
             return self.means(parsed)
         values = parsed if isinstance(parsed, tuple) else (parsed,)

@@ -1,4 +1,4 @@
-"""Types of a node's settings that are more than one number or word, and what each stands for.
+"""Types of a node's settings that are more than one number or word.
 
 A type's ``parse`` gives one value, or a tuple of the attributes that its row of ``broker.config.node`` sets.
 The functions at the end are for rows that set attributes of other rows too.
@@ -62,7 +62,7 @@ class NodeName:
         return {"anyOf": [{"type": "null"}, {"const": ""}, {"type": "string", "pattern": NAME_PATTERN}]}
 
 
-# What the broker calls its own begins with '$'; the rest is checked where nodes are made.
+# Names of the broker's own nodes begin with '$'; the rest is checked where nodes are made.
 NAME_PATTERN = r"^[^$\x00-\x1f\x7f\ud800-\udfff][^\x00-\x1f\x7f\ud800-\udfff]{0,254}$"
 
 
@@ -73,7 +73,7 @@ class DuplicateWindow:
     label = "a count such as 10000, a time such as 10m, or both"
 
     def parse(self, value: object) -> tuple[int, int]:
-        """How many ids, and milliseconds; 0 where one isn't given."""
+        """Parse it into a number of ids and milliseconds; 0 where one isn't given."""
         if isinstance(value, int) and not isinstance(value, bool):
             return COUNT.parse(value), 0
         if isinstance(value, Mapping) and value and value.keys() <= {"count", "time"}:
@@ -101,7 +101,7 @@ class SlowConsumer:
     label = "a rate, a time and an action such as `10/s for 30s notify`"
 
     def parse(self, value: object) -> tuple[int, int, str]:
-        """Messages a second, milliseconds and the action; a rate of 0 for none."""
+        """Parse it into messages a second, milliseconds and the action; a rate of 0 is none."""
         if value is None or value == "":
             return 0, 0, "notify"
         if isinstance(value, Mapping) and {"rate", "for"} <= value.keys() <= {"rate", "for", "action"}:
@@ -149,7 +149,7 @@ class WhenFull:
     label = "`block`, `reject` or `reject_after: 3s`"
 
     def parse(self, value: object) -> tuple[str, int]:
-        """The word and its milliseconds; 0 where no time was given."""
+        """Parse it into the word and its milliseconds; 0 where no time was given."""
         if isinstance(value, Mapping) and list(value) == ["reject_after"]:
             return "reject_after", REJECT_AFTER.parse(value["reject_after"])
         timed = re.fullmatch(r"reject_after\s*[:\s]\s*(\S.*)", value) if isinstance(value, str) else None

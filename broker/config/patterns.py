@@ -85,7 +85,7 @@ def parse_pattern(text: str) -> Pattern:
 
 
 def parse_subscription_pattern(text: str) -> Pattern:
-    """The pattern of a policy for subscriptions: `ADDRESS`, or `ADDRESS/OWNER`; ValueError if it is none.
+    """Parse a pattern of subscriptions, `ADDRESS` or `ADDRESS/OWNER`. ValueError if it is none.
 
     The owner is ``container.link``, or the name of a shared subscription.
     """
@@ -114,12 +114,12 @@ def is_pattern(address: str) -> bool:
 
 
 def words_of(address: str) -> Words:
-    """The words of an address, or of a pattern; '' has none, and `#` alone means it."""
+    """Split an address, or a pattern, into words; '' has none, and `#` alone means it."""
     if not address:
         return ()
     words = address.split(".")
     found: list[str | Wild] = [WILD.get(word, word) for word in words]
-    # A wildcard for the rest that isn't the last word makes no pattern; whoever parses it says so.
+    # A wildcard for the rest that isn't the last word makes no pattern; parsing it says so.
     return (*(Wild.ONE if each in _REST else each for each in found[:-1]), found[-1])
 
 
@@ -154,7 +154,7 @@ def _touches_word(rule: str | Wild, word: str | Wild) -> bool:
 
 
 def _lengths(words: Words) -> tuple[int, int]:
-    """The fewest and the most words of an address that fits."""
+    """Count the fewest and the most words of an address that fits."""
     last = words[-1] if words else ""
     if last is Wild.ANY:
         return len(words) - 1, _UNBOUNDED

@@ -1,4 +1,4 @@
-"""What holds for one node, and which line of which file says so.
+"""Resolution of policies: the settings of one node, and the file and line that each comes from.
 
 A node takes each setting from the first of these that has it (FLOW §6):
 
@@ -47,7 +47,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What one file says about the addresses of a pattern; ``auto_create`` is None where it says nothing."""
+    """The settings that a file has for the addresses of a pattern; ``auto_create`` None where it has none."""
 
     pattern: Pattern
     settings: tuple[Setting, ...]
@@ -58,7 +58,7 @@ class Policy:
 
     @property
     def key(self) -> tuple[bool, str]:
-        """What there is one policy for."""
+        """The key that only one policy of a set may have."""
         return self.of_subscriptions, self.pattern.text
 
 
@@ -116,7 +116,7 @@ class PolicySet:
         return cls(tuple(sorted(policies, key=lambda policy: policy.pattern.rank)))
 
     def matching(self, address: str) -> list[Policy]:
-        """The policies for an address, most specific first."""
+        """Find the policies for an address, most specific first."""
         return [
             each
             for each in self._candidates(False, address)
@@ -124,7 +124,7 @@ class PolicySet:
         ]
 
     def matching_subscription(self, address: str, owner: str) -> list[Policy]:
-        """The policies for a subscription to an address, most specific first; ``owner`` is container.link."""
+        """Find the policies for a subscription, most specific first; ``owner`` is container.link."""
         return [
             each
             for each in self._candidates(True, address)
@@ -141,7 +141,7 @@ class PolicySet:
         auto_create: bool = True,
         without: Collection[Setting] = (),
     ) -> Effective:
-        """What holds for a node of this name, created with these arguments and bound to these topics.
+        """Resolve the settings of a node, created with these arguments and bound to these topics.
 
         ``parents`` are the topics' names, in the order they were bound, or with the arguments of each.
         ``capability`` is the kind a client's terminus asks for, where no policy has a word on it;
@@ -154,14 +154,14 @@ class PolicySet:
         chosen = _chosen([*own, *self._inherited(matching, address, parents)], without)
         asked = defaults or BrokerDefaults()
         held = self._with_place(address, asked)
-        notes = _keep_letters(address, chosen, _chosen(own, without), held)
+        notes = _keep_dead_letters(address, chosen, _chosen(own, without), held)
         if address == asked.dead_letter_address:
-            chosen.setdefault("kind", Setting("kind", "queue", f"default ({_LETTERS_COME})"))
-            chosen.setdefault("durable", Setting("durable", True, f"default ({_LETTERS_COME})"))
+            chosen.setdefault("kind", Setting("kind", "queue", f"default ({_TAKES_DEAD_LETTERS})"))
+            chosen.setdefault("durable", Setting("durable", True, f"default ({_TAKES_DEAD_LETTERS})"))
         if capability in ("queue", "topic"):
             chosen.setdefault("kind", Setting("kind", capability, CAPABILITY))
         if "kind" not in arguments:
-            # Whoever creates a node in so many words says its kind.
+            # A node that is created in so many words has its kind among the arguments.
             held = held.of_auto_created(str(chosen["kind"].value) if "kind" in chosen else "queue")
         settings, origins = _completed(address, chosen, held)
         origins |= notes
@@ -169,7 +169,7 @@ class PolicySet:
         return Effective(settings, origins, created)
 
     def said(self, address: str) -> dict[str, Value]:
-        """The settings that policies have for an address, by the names of ``NodeSettings``."""
+        """Collect the settings that policies have for an address, by the names of ``NodeSettings``."""
         layers = (policy.settings for policy in self.matching(address))
         return {name: each.value for name, each in _chosen(layers).items()}
 
@@ -181,7 +181,7 @@ class PolicySet:
         defaults: BrokerDefaults | None = None,
         without: Collection[Setting] = (),
     ) -> Effective:
-        """What holds for a subscription to a topic, or a pattern, that has these arguments.
+        """Resolve the settings of a subscription to a topic, or a pattern, that has these arguments.
 
         ``without`` and ContradictionError as for nodes.
         """
@@ -199,15 +199,15 @@ class PolicySet:
         return Effective(settings, origins | {"kind": "receiver", "auto_create": "receiver"}, False)
 
     def _with_place(self, address: str, defaults: BrokerDefaults) -> BrokerDefaults:
-        """The defaults of a node, with its default place of dead letters or without one."""
+        """Choose the defaults of a node: with its default place of dead letters or without one."""
         if address.startswith("$"):
             return defaults.without_letters("the node is the broker's own")
         if address == defaults.dead_letter_address or address in self._places:
-            return defaults.without_letters(_LETTERS_COME)
+            return defaults.without_letters(_TAKES_DEAD_LETTERS)
         return defaults
 
     def _candidates(self, of_subscriptions: bool, address: str) -> Iterable[Policy]:
-        """All that may match, in order: a literal word, or the end, ranks before any mark in its place."""
+        """List all that may match, in order: a literal word, or the end, ranks before a mark in its place."""
         yield from self._by_address.get((of_subscriptions, address), ())
         yield from self._by_word.get(address.partition(".")[0], ())
         yield from self._by_word.get(None, ())
@@ -229,7 +229,7 @@ class PolicySet:
 
 
 def tolerated(settle: Callable[[Collection[Setting]], Effective]) -> Effective:
-    """What holds for a node that has to be there, whatever is said of it.
+    """Resolve the settings of a node that has to be there, whatever is said of it.
 
     ``settle`` is told what to do without: of two settings that don't go together, the one that asks for
     less by itself. No message is lost by that, and ``faults`` has the reasons.
@@ -281,18 +281,18 @@ def _never_holds(chosen: Mapping[str, Setting]) -> bool:
     return said.get("overflow") in ("ring", "drop_newest", "page")
 
 
-# What ends the life of a message, or of an idle node, beside what its sender says.
+# The settings that end the life of a message, or of an idle node.
 _LIVES = ("message_ttl_ms", "max_ttl_ms", "expire_after_ms")
-# What says which messages become dead letters and where they go.
-_LETTERS = ("dead_letter_address", "dead_letter_expired", "max_delivery_count", "overflow")
-_LETTERS_COME = "dead letters come here"
+# The settings that say which messages become dead letters and where they go.
+_DEAD_LETTERS = ("dead_letter_address", "dead_letter_expired", "max_delivery_count", "overflow")
+_TAKES_DEAD_LETTERS = "dead letters come here"
 
 
-def _keep_letters(
+def _keep_dead_letters(
     address: str, chosen: dict[str, Setting], own: Mapping[str, Setting], defaults: BrokerDefaults
 ) -> dict[str, str]:
-    """Take from ``chosen`` what would have a node send dead letters to itself, or drop those it has; the
-    origins to show instead.
+    """Take from ``chosen`` the settings by which a node would send dead letters to itself, or drop those it
+    has; return the origins to show instead.
 
     One pattern may name the place for all that it matches, the place included: dead letters stay there, and
     so does the place, whatever a wider pattern says of the life of messages and of idle nodes.
@@ -303,21 +303,19 @@ def _keep_letters(
         count = chosen.get("max_delivery_count")
         if count is None or count.name in own or defaults.dead_letter_address or address.startswith("$"):
             return {}
-        return {count.name: f"default (none: {_LETTERS_COME}; not {chosen.pop(count.name).origin})"}
+        return {count.name: f"default (none: {_TAKES_DEAD_LETTERS}; not {chosen.pop(count.name).origin})"}
     if target.value != address:
         return {}
+    making = [chosen[name] for name in _DEAD_LETTERS if name in chosen and _makes_dead_letters(chosen[name])]
     if target.name in own:
         reason = f"{address}: dead_letter_address is the node itself (from {target.origin})"
-        buried = [chosen[name] for name in _LETTERS if name in chosen and _buries(chosen[name])]
-        raise ContradictionError(reason, (target.name,), buried)
-    dropped = [
-        chosen.pop(name) for name in _LETTERS if name in chosen and name not in own and _buries(chosen[name])
-    ]
+        raise ContradictionError(reason, (target.name,), making)
+    dropped = [chosen.pop(each.name) for each in making if each.name not in own]
     dropped += [chosen.pop(name) for name in _LIVES if name in chosen and name not in own]
     return {each.name: f"default ({each.origin} sends dead letters here)" for each in dropped}
 
 
-def _buries(setting: Setting) -> bool:
+def _makes_dead_letters(setting: Setting) -> bool:
     return setting.name != "overflow" or setting.value == "dead_letter"
 
 

@@ -1,4 +1,4 @@
-"""Policy files into a set of policies, or every fault in all of them at once."""
+"""Reading of policy files: a set of policies, or every fault in all of them at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from broker.errors import ConfigError, Problem
 SUFFIXES = (".yaml", ".yml")
 
 SUBSCRIPTION = "subscription"
-# What a subscription has from whoever receives from it.
+# Settings that a subscription has from its receiver.
 _NOT_THEIRS = {
     "auto_create": "a subscription comes with its receiver: auto_create is a topic's",
     "durable": "a subscription is durable if its receiver asks for it: durable is a topic's",
@@ -34,7 +34,7 @@ _NOT_THEIRS = {
 
 
 def load_policies(paths: Sequence[Path]) -> PolicySet:
-    """The policies of these files, and of every YAML file of these directories, in order of name.
+    """Read the policies of these files, and of every YAML file of these directories, in order of name.
 
     ConfigError with all that is wrong in any of them.
     """
@@ -46,7 +46,7 @@ def load_policies(paths: Sequence[Path]) -> PolicySet:
 
 
 def parse_policies(text: str | bytes, name: str) -> PolicySet:
-    """The same for a text in hand; ``name`` is what messages call it."""
+    """Read the policies of a text, which faults call ``name``. ConfigError as for files."""
     problems: list[Problem] = []
     raw = text.encode() if isinstance(text, str) else text
     return _checked(list(_policies(read_bytes(raw, name, problems), problems)), problems)
@@ -148,7 +148,7 @@ def _parsed(entry: YamlEntry, of_subscriptions: bool) -> object:
 
 
 def _settings(entries: dict[str, YamlEntry], problems: list[Problem]) -> tuple[Setting, ...]:
-    """The settings of one policy whose keys and values are each right, checked against one another."""
+    """Check the settings of a policy, whose keys and values are each right, against one another."""
     own = (MATCH.name, AUTO_CREATE.name)
     try:
         given = normalise({key: plain(entry.value) for key, entry in entries.items() if key not in own})

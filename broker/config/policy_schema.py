@@ -1,4 +1,4 @@
-"""What a policy file may say: its keys, as the parser, the JSON Schema and the documentation see them."""
+"""The keys of a policy file, as the parser, the JSON Schema and the documentation see them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ POLICY_FIELDS: Mapping[str, Field] = {"match": MATCH, "auto_create": AUTO_CREATE
 
 
 def policy_schema() -> Schema:
-    """The JSON Schema of a policy file."""
+    """Make the JSON Schema of a policy file."""
     policy = {**fields.object_schema(POLICY_FIELDS.values()), "required": ["match"]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -62,5 +62,5 @@ def policy_schema() -> Schema:
 
 
 def policy_reference() -> str:
-    """Every key of a policy as a Markdown table."""
+    """Show every key of a policy in a Markdown table."""
     return fields.reference(POLICY_FIELDS.values())

@@ -37,7 +37,7 @@ OPEN, AUTHENTICATED = "open", "authenticated"
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Who may come in, and what they may do, as the broker's file says it.
+    """The `security` section: authentication, and the files of users and of rules.
 
     ``allow_anonymous`` None: on loopback, while there are neither users nor an issuer. ``oauth_jwks`` is a
     file or an https URL. ``acl`` None: everybody may do everything.
@@ -101,12 +101,10 @@ class Security:
     )
 
     def metrics_are_open(self, loopback: bool) -> bool:
-        """Whether who reads the metrics need not say who it is; without a word on it, on loopback only, or
-        while nobody could say.
-        """
+        """Whether metrics need no login; by default on loopback only, or while nobody could log in."""
         return self.metrics == OPEN if self.metrics else loopback or not self.is_configured
 
     @property
     def is_configured(self) -> bool:
-        """Whether anybody can say who it is."""
+        """Whether anybody can log in."""
         return self.users is not None or bool(self.oauth_issuer)

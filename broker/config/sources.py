@@ -1,4 +1,4 @@
-"""Where the broker's settings come from: its file, the environment, and flags of the command line.
+"""Sources of the broker's settings: its file, the environment, and flags of the command line.
 
 Values are parsed by the table of settings that a reader is made for, and each keeps its place. Faults are
 collected, so that all of them are told at once.
@@ -26,7 +26,7 @@ OTHER_VARIABLES = frozenset(
     }
 )
 
-# What an item of a list of mappings is known by, where it has no name.
+# The keys that tell items of a list of mappings apart, where they have no name.
 _KEYS = ("from", "to", "user", "group", "listener", "virtual_host")
 
 
@@ -39,7 +39,7 @@ class SetValue:
 
 
 class SourceReader:
-    """Reads the settings of one table; the source that is read last wins.
+    """Reader of the settings of one table; the source that is read last wins.
 
     ``aliases`` are further names of settings in variables and flags. ``found`` has the values by name,
     ``problems`` all that was wrong.
@@ -91,7 +91,7 @@ class SourceReader:
                 self.problems.append(place.problem(unknown_key(flag, [*self._aliases, *self._table])))
 
     def _flat(self, root: Block) -> Iterator[tuple[str, YamlEntry]]:
-        """Every known entry under its dotted name."""
+        """Yield every known entry with its dotted name."""
         for entry in root.entries:
             if entry.key in self._sections:
                 yield from self._inside(entry)
@@ -142,17 +142,17 @@ class SourceReader:
 
 
 def sections(table: Mapping[str, Field]) -> tuple[str, ...]:
-    """The sections of a file whose settings have dots in their names."""
+    """List the sections of a file: the settings in them have dots in their names."""
     return tuple(dict.fromkeys(name.partition(".")[0] for name in table if "." in name))
 
 
 def leaf(name: str) -> str:
-    """A setting's name within its section."""
+    """Take a setting's name within its section."""
     return name.rpartition(".")[2]
 
 
 def _twice(name: str, items: Items) -> Iterator[Problem]:
-    """No two of a list may bear one name."""
+    """Find items of a list that have the name of one above."""
     seen: set[object] = set()
     for item in items.items:
         given = plain(item)
@@ -165,12 +165,12 @@ def _twice(name: str, items: Items) -> Iterator[Problem]:
 
 
 def _item_place(node: Node) -> SourcePlace:
-    """A list of one item is faulty where its item is."""
+    """Choose the place of a fault: of a list of one item, that item's."""
     return node.items[0].place if isinstance(node, Items) and len(node.items) == 1 else node.place
 
 
 def _misspelt(variable: str, names: Mapping[str, str]) -> list[Problem]:
-    """Only near misses are faults: orchestrators add variables such as SLUICE_SERVICE_PORT of their own."""
+    """Refuse a near miss only: orchestrators add variables such as SLUICE_SERVICE_PORT of their own."""
     close = get_close_matches(variable.removeprefix(PREFIX), names, n=1, cutoff=0.8)
     return [
         SourcePlace(variable).problem(f"unknown variable (did you mean '{PREFIX}{name}'?)") for name in close

@@ -1,4 +1,4 @@
-"""From what someone set to the effective settings of one node, every number resolved.
+"""The effective settings of one node, every number resolved, from those that somebody set.
 
 Only this file knows the defaults and the clamps of thresholds (FLOW §2). Pure values: no YAML, no
 files, no addresses.
@@ -15,7 +15,7 @@ from broker.config.node import DELIVERIES, NodeSettings, SettingError, normalise
 from broker.config.node_types import Value
 from broker.units import format_size, show
 
-# What a node has where neither it nor the broker's file says anything.
+# The defaults of a node of which neither its policies nor the broker's file say anything.
 _PLAIN = NodeSettings()
 
 
@@ -36,7 +36,7 @@ class _Number:
 
 
 def resolve(explicit: Mapping[str, object], defaults: BrokerDefaults) -> NodeSettings:
-    """The effective settings of a node that sets ``explicit``, in any of the words users know.
+    """Make the effective settings of a node that sets ``explicit``, in any of the words users know.
 
     SettingError, with the keys and both numbers, if a key or value is wrong or two contradict each other.
     """
@@ -45,7 +45,7 @@ def resolve(explicit: Mapping[str, object], defaults: BrokerDefaults) -> NodeSet
 
 
 def contradictions(given: Mapping[str, Value]) -> list[SettingError]:
-    """What cannot hold together, whatever the defaults are; ``given`` is normalised."""
+    """Find settings that cannot hold together, whatever the defaults are; ``given`` is normalised."""
     found = []
     for unit in ("count", "size"):
         hard, stop, resume = f"max_{unit}", f"flow_stop_{unit}", f"flow_resume_{unit}"
@@ -58,7 +58,7 @@ def contradictions(given: Mapping[str, Value]) -> list[SettingError]:
 
 
 def bounded(asked: Mapping[str, Value], said: Mapping[str, Value]) -> dict[str, Value]:
-    """What a client asks for, no looser than ``said``, what policies say of the node; both normalised.
+    """Bound the settings that a client asks for by those that policies have for the node; both normalised.
 
     1. A hard limit or a threshold is at most the policies' of its name, and of those above it: resume below
        stop, stop below the hard limit. 0, which is none, becomes the policies' number of that name.
@@ -122,7 +122,7 @@ def _numbers(given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, 
         "max_message_size": _plain("max_message_size", given, defaults),
         "max_delivery_count": _deliveries(given, defaults),
         "message_ttl_ms": _message_ttl(given),
-        "dead_letter_expired": _letters_of_expired(given),
+        "dead_letter_expired": _dead_letter_expired(given),
     }
     return {
         **numbers,
@@ -133,9 +133,9 @@ def _numbers(given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, 
 
 
 def _unit(unit: str, given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, _Number]:
-    """Hard limit and thresholds of one unit (FLOW §2, rules 1 and 10).
+    """Resolve hard limit and thresholds of one unit (FLOW §2, rules 1 and 10).
 
-    1. What is given stands; that it fits together was checked before.
+    1. A given number stands; that it fits together was checked before.
     2. A default hard limit rises to the largest threshold given.
     3. The default stop is the broker's percentage of the hard limit, rounded half up, and rises to a
        resume that is given. Ring queues, and units without a hard limit, have none.
@@ -165,7 +165,7 @@ def _pages_unread(given: Mapping[str, Value], defaults: BrokerDefaults) -> bool:
 
 
 def _overflow(given: Mapping[str, Value], defaults: BrokerDefaults) -> tuple[Value, dict[str, str]]:
-    """What happens at the hard limit, and the note where that is no plain default (FLOW §3).
+    """Resolve `overflow`, with the note where it is no plain default (FLOW §3).
 
     Without flow control nothing stops producers there, and while nobody receives nothing does where it is
     enforced for active consumers only: unless somebody said what to drop, the rest goes to disk. Thresholds
@@ -183,7 +183,7 @@ def _overflow(given: Mapping[str, Value], defaults: BrokerDefaults) -> tuple[Val
 
 
 def _lowered(number: _Number, memory_limit: int, unset: int = 0) -> _Number:
-    """The number, or memory_limit where that is less; ``unset`` is what 0, no number, becomes."""
+    """Lower a number to memory_limit where that is less; 0, which is none, becomes ``unset``."""
     value = number.value or unset
     if memory_limit == 0 or number.value == value <= memory_limit:
         return number
@@ -264,7 +264,7 @@ def _credit(given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, _
 
 
 def _windows(given: Mapping[str, Value], defaults: BrokerDefaults) -> dict[str, _Number]:
-    """The bounds of a consumer link's window; a limit of 0 bounds nothing."""
+    """Resolve the bounds of a consumer link's window; a limit of 0 bounds nothing."""
     limit = _plain("consumer_flow_limit", given, defaults)
     least = _plain("consumer_flow_min", given, defaults)
     if 0 < limit.value < least.value and least.note:
@@ -288,7 +288,7 @@ def _reject_after(given: Mapping[str, Value]) -> _Number:
 
 
 def _deliveries(given: Mapping[str, Value], defaults: BrokerDefaults) -> _Number:
-    """Without a place to go, a message that fails often would be lost: it is tried again for ever (qpidd)."""
+    """Resolve `max_delivery_count`: without a place to go, messages are tried for ever (as in qpidd)."""
     explicit = _int(given, "max_delivery_count")
     if explicit is not None:
         return _Number(explicit)
@@ -298,16 +298,18 @@ def _deliveries(given: Mapping[str, Value], defaults: BrokerDefaults) -> _Number
 
 
 def _message_ttl(given: Mapping[str, Value]) -> _Number:
-    """No message is kept longer than max_ttl says, and so none is given more."""
+    """Resolve `message_ttl`: no message is given more than `max_ttl`."""
     explicit, most = _int(given, "message_ttl_ms"), _int(given, "max_ttl_ms") or 0
     if not explicit:
         return _Number(0) if explicit == 0 else _Number(0, "default")
     return _Number(most, "lowered to max_ttl") if 0 < most < explicit else _Number(explicit)
 
 
-def _letters_of_expired(given: Mapping[str, Value]) -> _Number:
-    """A sender that gives a message a time to live has it thrown away: only where somebody named a place for
-    dead letters it is kept (a default place would fill with what nobody wants).
+def _dead_letter_expired(given: Mapping[str, Value]) -> _Number:
+    """Resolve `dead_letter_expired`.
+
+    A sender that gives a message a time to live has it dropped: it is kept only where somebody named a place
+    for dead letters. A default place would fill with messages that nobody wants.
     """
     explicit = _int(given, "dead_letter_expired")
     if explicit is not None:
@@ -326,7 +328,7 @@ def _check_words(words: Mapping[str, object], given: Mapping[str, Value]) -> Non
 
 
 def _reservable(largest: _Number, stop_bytes: int) -> _Number:
-    """In strict reservation a credit larger than the threshold could never be granted."""
+    """Lower the largest message to the threshold: in strict reservation a larger credit is never granted."""
     if stop_bytes == 0 or largest.value <= stop_bytes:
         return largest
     return _Number(stop_bytes, "lowered to flow_stop_size: byte_reservation is strict")

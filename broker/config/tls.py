@@ -1,4 +1,4 @@
-"""What TLS is made of, as the broker's file says it: files, names, and who a certificate stands for.
+"""The `tls` section of the broker's file: certificates, names, and the user a certificate stands for.
 
 Values and their parsers; no file is read here.
 """
@@ -24,7 +24,7 @@ from broker.config.fields import (
 from broker.units import show
 
 NONE, OPTIONAL, REQUIRED = "none", "optional", "required"
-# What of a client's certificate is its user's name.
+# The field of a client's certificate that is its user's name.
 COMMON_NAME, SUBJECT, EMAIL, DNS, URI = "CN", "subject", "SAN email", "SAN dns", "SAN uri"
 RULES = (COMMON_NAME, SUBJECT, EMAIL, DNS, URI)
 VERSIONS = ("1.2", "1.3")
@@ -171,5 +171,5 @@ class Tls:
 
 
 def named_reference() -> str:
-    """What stands in `tls.server_names`, as a Markdown table."""
+    """Show the keys of `tls.server_names` in a Markdown table."""
     return reference(NAMED_FIELDS)

@@ -1,7 +1,7 @@
 """A YAML file as typed nodes that know their place; every fault is noted, none ends the reading.
 
-Nothing behind this file sees YAML, a dict or a mark. What YAML 1.1 makes ambiguous (`on` and `off`,
-octal and sexagesimal numbers, repeated keys) is refused rather than guessed.
+Nothing behind this file sees YAML, a dict or a mark. Ambiguities of YAML 1.1 (`on` and `off`,
+octal and sexagesimal numbers, repeated keys) are refused rather than guessed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DECIMAL = re.compile(r"[-+]?[0-9]{1,18}\.[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """Where something stands; line and column count from 1, 0 means the file as a whole."""
+    """The place of something in a file; line and column count from 1, 0 means the file as a whole."""
 
     file: str
     line: int = 0
@@ -79,7 +79,7 @@ Node = Scalar | Items | Block
 
 
 def read_file(path: Path, problems: list[Problem]) -> Node | None:
-    """The file's content, or None if it is empty or unreadable; faults are added to ``problems``."""
+    """Read a file; None if it is empty or unreadable. Faults are added to ``problems``."""
     place = SourcePlace(str(path))
     try:
         with path.open("rb") as file:
@@ -91,7 +91,7 @@ def read_file(path: Path, problems: list[Problem]) -> Node | None:
 
 
 def read_bytes(raw: bytes, name: str, problems: list[Problem]) -> Node | None:
-    """The same for bytes in hand; ``name`` is what messages call them."""
+    """Read bytes, which faults call ``name``; otherwise as ``read_file``."""
     if len(raw) > LARGEST_BYTES:
         problems.append(SourcePlace(name).problem(f"larger than {LARGEST_BYTES} bytes"))
         return None
@@ -105,7 +105,7 @@ def read_bytes(raw: bytes, name: str, problems: list[Problem]) -> Node | None:
 
 
 def plain(node: Node) -> object:
-    """The bare value, for a parser of single values."""
+    """Take the bare value, for a parser of single values."""
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, Items):
@@ -226,7 +226,7 @@ class _Reading:
         self._problems.append(place.problem(text))
 
 
-# What a bare word may resolve to and still be a word: a date and `<<` mean nothing else here.
+# A bare word may resolve to these and still be a word: a date and `<<` mean nothing else here.
 _TEXT_TAGS = frozenset(_TAG + name for name in ("str", "timestamp", "merge", "value"))
 
 

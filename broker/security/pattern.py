@@ -20,7 +20,7 @@ class Template:
     text: str
 
     def words(self, user: str) -> Words:
-        """Wildcards are those of the rule alone, never the user's."""
+        """Split it into the words that hold for a user; wildcards are those of the rule alone."""
         found: list[str | Wild] = []
         for word in self.text.split("."):
             if word in WILD:

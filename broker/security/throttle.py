@@ -1,8 +1,8 @@
-"""Who guesses wrong has to wait, longer each time.
+"""Pauses after failed logins, longer each time.
 
-Counted by network: an IPv4 address, or 64 bits of IPv6. A site of IPv6 has 65,536 of those, each with some
-attempts that are free; so a site has a bucket besides, which a failure fills and time empties. Time is
-passed in. What is remembered is bounded, and forgotten once it is of no more use.
+Failures are counted by network: an IPv4 address, or 64 bits of IPv6. A site of IPv6 has 65,536 networks, each
+with some attempts that are free; so the rate of failures of a site is bounded besides. Time is passed in. The
+number of addresses that are remembered is bounded, and each is forgotten once it is of no more use.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["Attempts", "key_of"]
 FREE = 5
 FIRST_MS = 1_000
 LONGEST_MS = 60_000
-# An address that has guessed nothing for so long has a clean slate.
+# An address that has not failed for so long begins anew.
 FORGOTTEN_NS = 900 * 1_000_000_000
 MOST_ADDRESSES = 20_000
-# A site's bucket: so many times what one network has free, and how fast it empties. One customer of a
-# provider's, who fails once a minute for ever, doesn't fill it for the others.
+# A site's failures: so many times what one network has free, each paid for within this time. One customer of
+# a provider's, who fails once a minute for ever, doesn't use them up for the others.
 SITE_TIMES = 32
 SITE_LEAK_MS = 5_000
 _MS = 1_000_000
@@ -36,7 +36,7 @@ class _Record:
 
 
 class Attempts:
-    """Failed attempts by address. After ``free`` of them the next waits ``first_ms``, then twice that …"""
+    """Failed attempts by address. After ``free`` of them the next waits ``first_ms``, each twice as long."""
 
     def __init__(self, free: int = FREE, longest_ms: int = LONGEST_MS, first_ms: int = FIRST_MS) -> None:
         self.free = free
@@ -49,13 +49,13 @@ class Attempts:
         return len(self._records)
 
     def blocked(self, address: str, now_ns: int) -> int:
-        """Milliseconds until that address may try again; 0 if it may now."""
+        """Say in how many milliseconds an address may try again; 0 if it may now."""
         found = self._records.get(key_of(address))
         pause_ms = 0 if found is None else max(0, -(-(found.until_ns - now_ns) // _MS))
         return max(pause_ms, self._site_blocked(address, now_ns)) if len(self._sites) else pause_ms
 
     def failed(self, address: str, now_ns: int) -> None:
-        """That address guessed wrong."""
+        """Count a failure of an address."""
         key = key_of(address)
         found = self._records.pop(key, None)
         if found is None or now_ns - found.last_ns > FORGOTTEN_NS:
@@ -78,9 +78,9 @@ class Attempts:
         return min(over_ns // _MS + 1, self.longest_ms) if over_ns > 0 else 0
 
     def succeeded(self, address: str) -> None:
-        """It knew a password: half of what it got wrong is forgiven.
+        """Forgive half of the failures of an address that knew a password.
 
-        Not all of it: who has an account of its own could wipe the slate between guesses at others'.
+        Not all of them: the owner of an account could begin anew between guesses at others'.
         """
         key = key_of(address)
         found = self._records.get(key)
@@ -90,7 +90,7 @@ class Attempts:
                 del self._records[key]
 
     def _forget(self, now_ns: int) -> None:
-        """The records stand in the order of their last failure."""
+        """Forget the oldest records, which stand in the order of their last failure."""
         while self._records:
             key = next(iter(self._records))
             old = now_ns - self._records[key].last_ns > FORGOTTEN_NS

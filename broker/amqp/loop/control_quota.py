@@ -1,12 +1,12 @@
-"""Work that is no message: who has asked for so much of it that it has to wait, and when it has its turn.
+"""Quotas of work that is no message: which connections ask for so much that they wait, and for how long.
 
 Connecting, opening, attaching, flow frames without number: each is little, and a peer can ask for it faster
 than it can be done. So a connection that isn't open yet, and one whose frames cost more than it earns by
-messages, is served in this lane: one slice at a time, in turn, and all together in a share of the loop's
+messages, is served by quota: one slice at a time, in turn, and all together in a share of the loop's
 time. Where nothing else is to be done there is no bound. Knows no socket and no clock.
 
 How it is counted: a connection's debt grows by what its frames cost, about in microseconds, and falls with
-time and by the messages it moved. Beyond ``BURST`` it belongs in the lane, until half of that is left.
+time and by the messages it moved. Beyond ``BURST`` it is served by quota, until half of that is left.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from broker.flow.rate import TimeShare
 
 BURST = 50_000
 MOST_DEBT = 4 * BURST
-# What a message pays for, its disposition and a flow frame among it, and what a millisecond pays back.
+# Units that a message pays for, its disposition and a flow frame included, and that a millisecond pays back.
 EARNED = 4
 PAID_BACK = 50
 
 MILLISECOND_NS = 1_000_000
-# The loop's time that the lane may have saved up, which is what a burst of clients finds.
+# The loop's time that may be saved up, for a burst of clients, and that may be owed.
 MOST_SAVED_NS = 4 * MILLISECOND_NS
 MOST_OWED_NS = 8 * MOST_SAVED_NS
-# So long without a message, and the lane need not wait whether one comes.
+# So long without a message, and control work need not wait for the next one.
 QUIET_NS = 5 * MILLISECOND_NS
 
 
 class CostMeter:
-    """What one connection's frames have cost beyond what it earned."""
+    """The cost of one connection's frames beyond what it earned by messages."""
 
     __slots__ = ("billed_ns", "costly", "moved", "units")
 
@@ -39,7 +39,10 @@ class CostMeter:
         self.costly = False
 
     def charge(self, cost: int, moved: int, now_ns: int) -> bool:
-        """Whether it belongs in the lane; ``moved`` is how many messages it has sent and received in all."""
+        """Charge a cost and say whether the connection is to be served by quota.
+
+        ``moved`` is the number of messages it has sent and received in all.
+        """
         paid = (now_ns - self.billed_ns) * PAID_BACK // MILLISECOND_NS + (moved - self.moved) * EARNED
         self.units = min(max(self.units - paid, 0) + cost, MOST_DEBT)
         self.billed_ns, self.moved = now_ns, moved
@@ -57,19 +60,19 @@ class ControlQuota(TimeShare):
         super().__init__(percent, MOST_SAVED_NS, MOST_OWED_NS, now_ns)
         self.waiting: dict[int, None] = {}
         self.served_total = 0
-        # When something else than the lane last had work.
+        # When something else last had work.
         self.moved_ns = now_ns
 
     def put(self, fd: int) -> None:
-        """It waits; behind those that do already."""
+        """Add a socket, behind those that wait already."""
         self.waiting[fd] = None
 
     def drop(self, fd: int) -> None:
-        """It waits no more."""
+        """Remove a socket."""
         self.waiting.pop(fd, None)
 
     def take(self) -> int:
-        """Whose turn it is."""
+        """Take the socket whose turn it is."""
         fd = next(iter(self.waiting))
         del self.waiting[fd]
         self.served_total += 1

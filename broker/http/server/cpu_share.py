@@ -1,8 +1,8 @@
-"""How much of the processor the HTTP port takes while messages move.
+"""The share of the processor that the HTTP port takes while messages move.
 
-Its threads and the reactor's share one interpreter, whose lock is given from one to the other: whoever asks
-much over HTTP takes the time in which messages would be moved. So there is a share, as for the lane of those
-that cost more than they bring (``amqp.lane``); where no messages move there is none. Pure: time is an
+Its threads and the reactor's share one interpreter, whose lock is given from one to the other: many requests
+over HTTP take the time in which messages would be moved. So there is a share, as for control work
+(``amqp/loop/control_quota.py``); where no messages move there is none. Pure: time is an
 argument. Used on the HTTP loop's thread, but for ``asked_ns``.
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from broker.flow.rate import TimeShare
 
 MILLISECOND_NS = 1_000_000
-# What may be saved up: a scrape of 10,000 queues goes through at full load (``python -m bench.scrape``).
+# Time that may be saved up: a scrape of 10,000 queues passes at full load (``python -m bench.scrape``).
 MOST_SAVED_NS = 150 * MILLISECOND_NS
 MOST_DEBT_NS = 1000 * MILLISECOND_NS
-# What an answer is taken to cost until it is known: no more than two at once, as each may keep the reactor
+# The cost of an answer until it is known: no more than two at once, as each may keep the reactor
 # waiting for the interpreter.
 RESERVED_NS = MOST_SAVED_NS // 2
 # So long without a message, and nobody minds.
@@ -33,14 +33,14 @@ class CpuShare:
 
     def __init__(self, percent: int = 100, moved_ns: Callable[[], int] = lambda: 0) -> None:
         self.time = TimeShare(max(percent, 1), MOST_SAVED_NS, MOST_DEBT_NS, 0)
-        # What the reactor's thread has spent on questions of ours, which it alone adds up.
+        # The time that the reactor's thread has spent on questions of ours, which it alone adds up.
         self.asked_ns = 0
         self.spent_ns = 0
         self._moved_ns = moved_ns
         self._charged_ns = 0
 
     def charge(self, taken_ns: int, now_ns: int) -> None:
-        """So much processor time was taken; what was asked of the reactor comes on top."""
+        """Charge processor time; the reactor's time for questions of ours comes on top."""
         asked_ns, self._charged_ns = self.asked_ns - self._charged_ns, self.asked_ns
         self.time.may_serve(now_ns)
         self.spent_ns += taken_ns + asked_ns
@@ -56,11 +56,11 @@ class CpuShare:
         return RESERVED_NS
 
     def give_back(self, reserved_ns: int) -> None:
-        """What was reserved is free again."""
+        """Give back what was reserved."""
         self.time.give_back(reserved_ns)
 
     def wait_ns(self, now_ns: int) -> int:
-        """0 where something more may be done, else when to look again."""
+        """Say after how long to ask again; 0 where something more may be done."""
         if self.time.may_serve(now_ns) or not self.is_bounded(now_ns):
             return 0
         return min(-self.time.saved_ns * 100 // self.time.percent + MILLISECOND_NS, LOOK_NS)

@@ -1,4 +1,4 @@
-"""Where requests wait in line while the HTTP port has had its share of the processor."""
+"""The line in which requests wait while the HTTP port has had its share of the processor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RequestQueue:
         self._line = asyncio.Lock()
 
     async def passed(self) -> None:
-        """It is this one's turn."""
+        """Wait for this one's turn."""
         if not self._line.locked() and not self.share.wait_ns(time.monotonic_ns()):
             return
         self.waited += 1
