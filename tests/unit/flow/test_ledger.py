@@ -1,4 +1,4 @@
-"""Promises of credit: granted = used + withdrawn + outstanding, within the room of every gate."""
+"""Promises of credit: what a link is told is what its account used and may use, within every gate's room."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ class World:
     def turn(self) -> None:
         """End a turn and check the laws."""
         self.ledger.settle_turn(0)
-        for account, _ in self.links:
-            assert account.granted == account.used + account.withdrawn + account.outstanding
+        for account, link in self.links:
+            told = link.granted - link.revoked
+            assert told == account.used - account.late_count + account.outstanding
         assert self.ledger.promised_msgs == sum(account.outstanding for account, _ in self.links)
         assert self.gate.depth_msgs + self.ledger.promised_msgs <= self.gate.stop_msgs
 
@@ -74,7 +75,7 @@ def test_all_room_is_promised_and_nobody_who_wants_some_goes_without() -> None:
     promised = [account.outstanding for account, _ in world.links]
     assert min(promised) > 0
     assert sum(promised) == 90
-    assert [link.granted for _, link in world.links] == promised
+    assert [link.granted - link.revoked for _, link in world.links] == promised
 
 
 def test_what_is_sent_takes_its_promise_into_the_node() -> None:
