@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
-# The pure rooms' own tests, which run both compiled and as plain Python.
-PURE   := tests/property tests/unit/queues tests/unit/codec/test_message.py tests/unit/config/test_thresholds.py \
-          $(addprefix tests/unit/flow/test_,gate.py fairness.py window.py)
+# The pure rooms' own tests, which run both compiled and as plain Python. Rhythms are minutes of links' lives that
+# the walks lead through the same code, a step at a time: compiled is enough.
+PURE   := $(filter-out tests/property/test_rhythms.py,$(wildcard tests/property/test_*.py)) tests/unit/queues \
+          tests/unit/codec/test_message.py tests/unit/config/test_thresholds.py \
+          $(addprefix tests/unit/flow/test_,gate.py fairness.py ledger.py window.py)
 SOURCES := $(shell find broker pyspark_sluice -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
 .PHONY: run flights install dev check test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
