@@ -42,7 +42,7 @@ SECOND_NS = 1_000_000_000
 
 
 class AmqpWorld:
-    """Engine, model, container and reactor; ``events`` are all that were told, oldest first."""
+    """Engine, model, container and reactor of one broker."""
 
     def __init__(
         self,
@@ -103,7 +103,8 @@ class AmqpWorld:
     def close(self) -> None:
         for client in self._clients:
             client.close()
-        self.reactor.close()
+        if not self.reactor.epoll.closed:
+            self.reactor.close()
 
 
 class TurningStream:

@@ -1,0 +1,70 @@
+"""The times that clients may take: to open, and to take what is written to them."""
+
+from __future__ import annotations
+
+from tests.unit.amqp.world import SECOND_NS, AmqpWorld
+from tests.wire.frames import performative, transfer
+
+HOUR_NS = 3600 * SECOND_NS
+
+
+def pass_time(world: AmqpWorld, seconds_ns: int) -> None:
+    world.turn()
+    world.container.timers.run(world.engine.now_ns + seconds_ns)
+
+
+def test_a_client_that_does_not_open_is_closed_and_counted(world: AmqpWorld) -> None:
+    client = world.client().authenticate()
+    pass_time(world, HOUR_NS)
+    client.await_end()
+    assert world.container.quotas.refused["handshake_timeout"] == 1
+
+
+def test_one_that_has_opened_is_not(world: AmqpWorld) -> None:
+    world.begun()
+    limit_ns = world.container.settings.limits.handshake_timeout_ms * 1_000_000
+    [client] = world.reactor.clients.values()
+    assert "open" not in client.timers
+    world.container.timers.drop(client.timers["tick"])
+    world.container.timers.run(world.engine.now_ns + 2 * limit_ns)
+    assert not client.closed
+    assert world.container.quotas.refused["handshake_timeout"] == 0
+
+
+def test_a_silent_client_is_closed_at_its_idle_timeout(world: AmqpWorld) -> None:
+    client = world.begun()
+    [socket] = world.reactor.clients.values()
+    idle_ns = world.container.settings.limits.idle_timeout_ms * 1_000_000
+    # Something was heard since it was looked at last: its time begins with the first of these.
+    for waits in (1, 11):
+        timer = socket.timers["tick"]
+        assert timer.function is not None
+        timer.function(world.engine.now_ns + waits * idle_ns)
+    world.until(lambda: world.container.quotas.refused["idle_timeout"], "the idle timeout")
+    client.await_end()
+
+
+def test_a_token_that_has_expired_ends_its_connection(world: AmqpWorld) -> None:
+    client = world.begun()
+    [socket] = world.reactor.clients.values()
+    socket.until_ns = 1
+    timer = socket.timers["tick"]
+    assert timer.function is not None
+    timer.function(world.engine.now_ns)
+    assert client.expect(0x18).condition == "amqp:unauthorized-access"
+
+
+def test_a_client_that_takes_nothing_of_its_output_is_cut_off(world: AmqpWorld) -> None:
+    client = world.begun()
+    client.attach_sender("orders")
+    client.await_credit()
+    client.attach_receiver("orders")
+    body = b"\x00\x53\x77\xb0\x00\x00\x80\x00" + b"x" * (1 << 15)
+    for number in range(40):
+        client.send(transfer(number, body, settled=True))
+    client.send(performative(0x13, 0, 10_000, 40, 10_000, 1, 0, 1000))
+    [socket] = world.reactor.clients.values()
+    world.until(lambda: socket.armed, "a full socket")
+    pass_time(world, HOUR_NS)
+    assert socket.closed
+    assert world.container.quotas.refused["send_timeout"] == 1
