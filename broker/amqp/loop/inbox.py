@@ -25,7 +25,12 @@ class Inbox:
         if self.bell < 0:
             return
         self.waiting.append(function)
-        os.eventfd_write(self.bell, 1)
+        try:
+            os.eventfd_write(self.bell, 1)
+        except (OSError, ValueError):
+            # The loop has taken the function already, and ended with it.
+            if self.bell >= 0:
+                raise
 
     def silence(self) -> None:
         """Make the bell unreadable until the next function comes."""

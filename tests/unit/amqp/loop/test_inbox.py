@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 
@@ -56,6 +57,19 @@ def test_a_failure_is_logged_and_the_others_are_run(inbox: Inbox, caplog: pytest
     assert done == ["second"]
     assert "a posted task failed" in caplog.text
     inbox.close()
+
+
+def test_the_loop_may_end_while_a_function_is_posted(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the function between the two steps of posting it, and the function ends the loop."""
+    ring = os.eventfd_write
+
+    def late(bell: int, value: int) -> None:
+        inbox.run()
+        ring(inbox.bell, value)
+
+    monkeypatch.setattr(os, "eventfd_write", late)
+    inbox.post(inbox.close)
+    assert inbox.bell < 0
 
 
 def test_nothing_is_taken_behind_the_end(inbox: Inbox) -> None:
