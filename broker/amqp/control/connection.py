@@ -62,6 +62,12 @@ class ConnectionControl:
     ``opened`` is called once the client has opened it and may stay.
     """
 
+    __slots__ = (
+        *("_attach", "_barred", "_client", "_entered", "_links", "_opened", "_permissions", "_report"),
+        *("_sessions", "_socket_is_closed", "address", "collector", "connection", "container", "door"),
+        *("id", "number", "opened_ns", "replies", "tls", "transport", "user", "wire"),
+    )
+
     def __init__(
         self,
         container: Container,

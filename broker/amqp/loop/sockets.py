@@ -29,6 +29,11 @@ class ClientSocket:
     ``gone`` is called once it is closed.
     """
 
+    __slots__ = (
+        *("address", "armed", "aside", "closed", "cost", "deferred", "ending", "fd", "gone", "handshake"),
+        *("minded", "paused", "peer", "sock", "taken_ns", "timers", "tls", "until_ns"),
+    )
+
     def __init__(
         self, sock: socket.socket, address: str, handshake: Handshake, gone: Callable[[], None] | None = None
     ) -> None:
