@@ -243,7 +243,7 @@ class AddressCredit(AllocatorPort):
             self.trim(now_ns)
 
     def _excess(self) -> int:
-        return min(self.reservations.excess_msgs(), self.promised_msgs)
+        return max(min(self.reservations.excess_msgs(), self.promised_msgs), 0)
 
     def misjudged(self, account: ProducerCredit) -> None:
         """Reserve more for the credit that stands: a message was larger than that had reserved."""

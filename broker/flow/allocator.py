@@ -3,8 +3,8 @@
     credit = min(window - outstanding - pending,   what the link has earned and doesn't hold
                  max-min share,                    among those in line with it; at least a batch
                  room of the own gate,
-                 room of memory,
                  room of every subscription's gate,
+                 room of memory,
                  room of every budget on disk,
                  room of the connection's budget)
 
@@ -122,15 +122,29 @@ class CreditAllocator(AddressCredit):
     def terms(self, account: ProducerCredit) -> list[Term]:
         """Return the terms of the formula in its order, as if the account asked for credit now.
 
-        Their least is what it would be granted at the head of the line. Further behind it is no more than
-        that, and as much where all messages have one size.
+        Of the subscriptions it is the one with the least room. The least term is what the account would be
+        granted at the head of the line. Further behind it is granted no more than that, and as much where all
+        messages have one size.
         """
         size = account.reserve_bytes
-        terms = [Term("window", account.wants()), Term("share", self._share_of(account))]
-        for each in self.reservations.members:
-            terms.append(Term(each.kind(), each.room(size), each.gate.name))
+        found = self.reservations
+        terms = [
+            Term("window", account.wants()),
+            Term("share", self._share_of(account)),
+            Term("gate", self.gate.room(size), self.gate.name),
+        ]
+        if found.others:
+            tightest = found.others[0]
+            for each in found.others:
+                if each.room(size) < tightest.room(size):
+                    tightest = each
+            terms.append(Term("subscription", tightest.room(size), tightest.gate.name))
+        if found.memory is not None:
+            terms.append(Term("memory", found.memory.room(size), found.memory.gate.name))
+        for each in found.disks:
+            terms.append(Term("disk", each.room(size), each.gate.name))
         if account.budget is not None:
-            left = account.budget.share(self.reservations.held(size))
+            left = account.budget.share(found.held(size))
             terms.append(Term("connection", left, account.budget.gate.name))
         return terms
 

@@ -70,4 +70,4 @@ class Level:
         if unit == 0:
             return account.outstanding
         behind = self.flow - (account.flow >> FLOW_BITS) * unit
-        return max(self.share, min(behind, self.most)) // unit
+        return max(self.share, min(behind, self.most), 0) // unit

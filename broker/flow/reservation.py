@@ -30,10 +30,6 @@ class Reservation:
         self.ways = 1
         self.copies = 1
 
-    def kind(self) -> str:
-        """Return whose room it is: ``memory``, ``disk``, or a node's ``gate``."""
-        return "memory" if self.in_memory else "disk" if self.on_disk else "gate"
-
     def weight(self, size: int) -> int:
         """Return the bytes that one message of ``size`` bytes takes in the gate, in each way it comes."""
         if self.on_disk:
@@ -211,7 +207,7 @@ class ReservationSet:
                 allowed = gate.depth_msgs + gate.promised_msgs + gate.room(gate.unit_bytes())
                 if least == 0 or allowed < least:
                     least = allowed
-        return least
+        return max(least, 0)
 
     def is_wanted(self) -> bool:
         """Return whether other nodes wait for room of a budget, which is dealt in turn."""

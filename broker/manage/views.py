@@ -134,6 +134,8 @@ class ProducerView:
     resting: bool = False
     last_used_ns: int = 0
     connection_bar: GateCause | None = None
+    # The link's credit itself, for questions that few ask.
+    account: ProducerCredit | None = field(default=None, repr=False, compare=False)
 
     @property
     def blocked(self) -> bool:
@@ -182,6 +184,7 @@ class ProducerView:
             resting=bool(account.resting),
             last_used_ns=account.last_used_ns,
             connection_bar=_connection_bar(account),
+            account=account,
         )
 
 

@@ -7,6 +7,7 @@ something waits or not.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import cast
 
 from broker.cli.terminal import arguments, ask, table
@@ -35,6 +36,21 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(table.as_json(answers))
     else:
-        sentences = [printable(str(answer["sentence"])) for answer in answers]
-        print("\n".join(sentences) or "No producer waits and no consumer is held up.")
+        lines = [printable(line) for answer in answers for line in _lines(answer, args.address)]
+        print("\n".join(lines) or "No producer waits and no consumer is held up.")
     return 0
+
+
+def _lines(answer: ask.Row, asked: str | None) -> Iterator[str]:
+    """Yield the sentence and, where it is the one link that was asked for, the terms of its credit."""
+    yield str(answer["sentence"])
+    terms = cast("list[ask.Row]", answer.get("terms") or [])
+    if terms and asked is not None and asked in (answer.get("link"), answer.get("link_id")):
+        yield f"  The credit it gets is the least of: {', '.join(_term(term) for term in terms)}."
+
+
+def _term(term: ask.Row) -> str:
+    """Return a term as `gate of 'orders' 0`."""
+    of_gate = f" of '{term['gate']}'" if term["gate"] else ""
+    msgs = "no limit" if term["msgs"] is None else f"{term['msgs']:,}"
+    return f"{term['name']}{of_gate} {msgs}"

@@ -217,6 +217,24 @@ def _of_the_disk(node: Node, around: WhyContext) -> Reason | None:
     return Reason(DISK, text, "when the disk has caught up", GateCause(DISK, around.behind_bytes))
 
 
+def terms(link: ProducerView, node: Node) -> list[dict[str, str | int | None]]:
+    """Return the terms whose least is the credit the link would get now (the formula in flow/allocator.py).
+
+    Each has its ``name``, the credits (``msgs``) it leaves the link, None without a limit, and the ``gate``
+    whose room it is.
+    """
+    if link.account is None or link.account.closed:
+        return []
+    return [
+        {
+            "name": term.name,
+            "msgs": None if term.msgs == constants.UNBOUNDED else term.msgs,
+            "gate": term.gate,
+        }
+        for term in node.ledger.terms(link.account)
+    ]
+
+
 def refusal(link: ProducerView, node: Node) -> str:
     """What else may become of a parked message: a part of ``frees``, empty for nothing."""
     if node.when_full != constants.FULL_REJECT_AFTER or link.window or not link.parked or link.presettled:

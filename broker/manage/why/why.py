@@ -6,14 +6,14 @@ Pure: it reads gates and link views and is told the time.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from broker.engine.node import Node
 from broker.manage.views import ConsumerView, ProducerView
 from broker.manage.why.cause import COUNT, SIZE, GateCause
 from broker.manage.why.consumer import is_held_up
 from broker.manage.why.consumer import of_consumer as consumer_reason
-from broker.manage.why.producer import WhyContext, gate_bar, of_gates, refusal
+from broker.manage.why.producer import WhyContext, gate_bar, of_gates, refusal, terms
 from broker.manage.why.producer import of_producer as producer_reason
 from broker.manage.why.reason import Reason, about, eta_text, filled, span
 from broker.units import SECOND_NS
@@ -26,7 +26,8 @@ NOTHING = "nothing"
 @dataclass(frozen=True, slots=True)
 class Why:
     """One answer. ``subject`` is producer, consumer or node; ``eta_s`` is None where nobody can tell, and
-    ``eta_error`` is how far such forecasts were off lately, as a part of what came true.
+    ``eta_error`` is how far such forecasts were off lately, as a part of what came true. ``terms`` are the
+    numbers whose least is a producer's credit (``producer.terms``).
     """
 
     subject: str
@@ -44,20 +45,21 @@ class Why:
     peer: str = ""
     blocked_s: float | None = None
     eta_error: float | None = None
+    terms: list[dict[str, str | int | None]] = field(default_factory=list)
 
 
 def of_producer(link: ProducerView, node: Node, around: WhyContext) -> Why:
     """Why a producer link may not send, or that it may."""
     if not link.lacks_credit:
         text = f"it has {link.credit:,} credits"
-        return _answer(
-            "producer", link, node, Reason(NOTHING, text, "", gate_bar(node.gate, COUNT)), "may send"
-        )
+        reason = Reason(NOTHING, text, "", gate_bar(node.gate, COUNT))
+        return replace(_answer("producer", link, node, reason, "may send"), terms=terms(link, node))
     reason = producer_reason(link, node, around)
     reason = replace(reason, frees=reason.frees + refusal(link, node))
     waits = f"has {link.parked:,} unsettled messages parked" if link.parked else "has no credit"
     since_ns = link.blocked_since_ns or link.last_used_ns
-    return _since(around.now_ns, since_ns, "producer", link, node, reason, waits)
+    answer = _since(around.now_ns, since_ns, "producer", link, node, reason, waits)
+    return replace(answer, terms=terms(link, node))
 
 
 def of_consumer(

@@ -318,6 +318,25 @@ def test_why_prints_one_sentence_a_line(fake: FakeBroker, capsys: pytest.Capture
     assert fake.calls == [("why", "org.sluice.broker", None, {"address": "orders"})]
 
 
+def test_why_of_one_link_prints_the_terms_of_its_credit(
+    fake: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terms = [
+        {"name": "window", "msgs": 1000, "gate": ""},
+        {"name": "gate", "msgs": 0, "gate": "orders"},
+        {"name": "memory", "msgs": None, "gate": "memory_limit"},
+    ]
+    fake.answers["why"] = {"answers": [{"sentence": "It waits.", "link": "s1", "terms": terms}]}
+    assert cli.main(["why", "s1"]) == 0
+    assert capsys.readouterr().out == (
+        "It waits.\n"
+        "  The credit it gets is the least of: window 1,000, gate of 'orders' 0,"
+        " memory of 'memory_limit' no limit.\n"
+    )
+    assert cli.main(["why", "orders"]) == 0
+    assert capsys.readouterr().out == "It waits.\n"
+
+
 def test_producers_stop_and_start(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
     fake.answers = {"stop-producers": {"nodes": ["a", "b"]}, "start-producers": {"nodes": []}}
     assert cli.main(["producers", "stop", "orders.>"]) == 0

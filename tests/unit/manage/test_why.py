@@ -37,6 +37,17 @@ def test_a_count_threshold_with_a_forecast() -> None:
     )
 
 
+def test_a_producers_answer_has_the_terms_of_its_credit() -> None:
+    world = World()
+    node = world.queue(flow_stop_count=100, flow_resume_count=50)
+    world.fill(node, world.producer(node), 100)
+    terms = {str(term["name"]): term["msgs"] for term in only(world).terms}
+    assert list(terms)[:3] == ["window", "share", "gate"]
+    assert terms["window"]
+    assert terms["gate"] == 0
+    assert terms["memory"] is None
+
+
 def test_a_byte_threshold_that_nobody_drains() -> None:
     world = World()
     node = world.queue(
