@@ -17,7 +17,7 @@ def test_a_node_that_is_deleted_detaches_its_links_on_all_connections(world: Amq
     first.attach_sender("orders")
     second.attach_receiver("orders")
     second.attach_sender("other", handle=2)
-    world.model.delete("orders", anyway=True)
+    world.model.nodes.delete("orders", anyway=True)
     world.turn()
     for client in (first, second):
         assert client.expect(DETACH).condition == "amqp:resource-deleted"
@@ -27,8 +27,8 @@ def test_a_node_that_is_deleted_detaches_its_links_on_all_connections(world: Amq
 def test_new_settings_give_consumers_new_windows(world: AmqpWorld) -> None:
     client = world.begun()
     client.attach_receiver("orders")
-    [consumer] = world.engine.nodes["orders"].consumers
-    world.model.update("orders", {"consumer_flow_limit": 3})
+    [consumer] = world.engine.topology.nodes["orders"].consumers
+    world.model.nodes.update("orders", {"consumer_flow_limit": 3})
     assert consumer.window.limit == 3  # type: ignore[attr-defined]
 
 
@@ -51,7 +51,7 @@ def test_a_trace_ends_at_its_time(world: AmqpWorld) -> None:
     world.begun("app")
     control = world.connection("app")
     assert world.container.trace(TraceRequest(control.id, 100, 5))
-    world.container.timers.run(world.engine.now_ns + 5 * SECOND_NS)
+    world.container.timers.run(world.engine.turn.now_ns + 5 * SECOND_NS)
     assert control.wire.tap is None
 
 

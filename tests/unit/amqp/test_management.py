@@ -72,7 +72,7 @@ def test_an_answer_is_correlated_by_the_requests_id_where_it_gives_no_other(node
 
 def test_a_query_is_cut_into_pages(world: AmqpWorld, node: ManagementNode) -> None:
     for name in ("a", "b", "c"):
-        world.model.create("queue", name, {})
+        world.model.nodes.create("queue", name, {})
     body = {"attributeNames": ["name"]}
     page = answer_to(node, "QUERY", body, entityType=f"{PREFIX}queue", offset=uint(1), count=uint(1))
     assert page.body["results"] == [["b"]]

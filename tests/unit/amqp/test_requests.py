@@ -47,7 +47,7 @@ def test_an_answer_without_a_place_is_dropped_with_a_line(
     client.send(transfer(0, request(reply_to="nowhere")), transfer(1, request(reply_to="me")))
     client.expect(TRANSFER)
     assert "no node 'nowhere'" in caplog.text
-    assert "nowhere" not in world.engine.nodes
+    assert "nowhere" not in world.engine.topology.nodes
 
 
 def test_what_is_no_request_is_ignored_with_a_line(
@@ -70,7 +70,7 @@ def test_answers_that_nobody_reads_are_dropped_at_the_limit(world: AmqpWorld) ->
     place = control.replies["other"]
     size, count = 1 << 20, 0
     while place.gate.depth_bytes <= UNREAD_BYTES and count < 100:
-        world.engine.put_behind(place, b"\x00\x53\x77\xb0" + size.to_bytes(4, "big") + b"x" * size)
+        world.engine.intake.put_behind(place, b"\x00\x53\x77\xb0" + size.to_bytes(4, "big") + b"x" * size)
         count += 1
     before = place.queue.ready
     world.container.requests._reply(control, "other", b"answer")

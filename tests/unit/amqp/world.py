@@ -14,8 +14,8 @@ from broker.amqp.control.connection import ConnectionControl
 from broker.amqp.loop.reactor import Reactor
 from broker.amqp.registry import ConnectionRegistry
 from broker.config.broker import load_settings
+from broker.config.flow import BrokerDefaults
 from broker.config.policy_files import parse_policies
-from broker.config.thresholds import BrokerDefaults
 from broker.engine.engine import Engine
 from broker.manage.model import Model
 from broker.manage.process import Process
@@ -62,7 +62,7 @@ class AmqpWorld:
         process = Process(pid=1, started_ns=1, memory=lambda: 1 << 20)
         known = parse_policies(policies, "policies.yaml")
         self.model = Model(self.engine, known, BrokerDefaults(), self.registry, process)
-        self.engine.find = self.model.destination
+        self.engine.letters.find = self.model.nodes.destination
         if acl is not None:
             self.model.authority.replace(acl, hosts)
         self.container = Container(self.engine, self.model, self.registry, settings)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import pytest
 
 from broker import constants
-from broker.config.thresholds import BrokerDefaults, NodeSettings, resolve
+from broker.config.flow import BrokerDefaults
+from broker.config.node import NodeSettings
+from broker.config.thresholds import resolve
 from broker.engine.deferred import DeferredSettlement, channel_settings
 from broker.engine.node import Node
-from broker.flow.ledger import Port, ProducerCredit
+from broker.engine.turn import Turn
+from broker.flow.producer_credit import Port, ProducerCredit
 from broker.queues.queue import Entry
 
 pytestmark = pytest.mark.flow
@@ -39,21 +40,22 @@ class Host:
     """What the engine does for it: a put that counts a message in at each channel within its limits."""
 
     def __init__(self) -> None:
-        self.now_ns = 0
+        self.turn = Turn()
+        self.intake = self
+        self.topology = self
+        self.lifecycle = self
         self.flow_control = True
-        self.emit: Callable[[str, Node | None, Mapping[str, object]], None] = lambda *_: None
-        self.dirty: list[Node] = []
         self.changed: list[tuple[Node, NodeSettings]] = []
         self.limits: list[int] = []
-
-    def mark_dirty(self, node: Node) -> None:
-        self.dirty.append(node)
 
     def put(self, node: Node, data: bytes, bits: int) -> int:
         self.limits = [each.hard_msgs for each in node.subscriptions]
         for each in node.subscriptions:
             add(each, data)
         return constants.ACCEPTED
+
+    def arrive(self, node: Node, account: ProducerCredit, data: bytes, bits: int, settled: bool) -> int:
+        raise AssertionError("its producers have arrived already")
 
     def change(self, node: Node, settings: NodeSettings) -> None:
         self.changed.append((node, settings))
@@ -105,7 +107,7 @@ def test_a_producer_is_told_when_every_channel_has_sent_its_message_in_order() -
     world.sent(1)
     assert (world.link.confirmed, world.account.held) == (["first", "second"], 0)
     assert not world.deferred.wanted()
-    assert world.host.dirty
+    assert world.host.turn.dirty
 
 
 def test_limits_of_the_topic_bound_nothing_while_its_message_is_brought_in() -> None:

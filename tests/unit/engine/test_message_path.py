@@ -16,7 +16,7 @@ BODY = b"\x00\x53\x77\xa0\x01x"
 def arrived(world: World, node: Node, count: int) -> list[int]:
     """So many messages on a producer's credit, in one turn; the codes it is told."""
     account = world.producer(node)
-    codes = [world.engine.arrive(node, account, BODY, 0, False) for _ in range(count)]
+    codes = [world.engine.intake.arrive(node, account, BODY, 0, False) for _ in range(count)]
     world.engine.end_turn()
     return codes
 
@@ -27,7 +27,7 @@ def finish(world: World, node: Node, consumer: FakeConsumer, verb: str) -> None:
     consumer.window.settled()
     consumer.in_flight -= 1
     if verb == "requeue":
-        world.engine.requeue(node, entry, True)
+        world.engine.settlement.requeue(node, entry, True)
     else:
         getattr(world.engine, verb)(node, entry)
     world.engine.end_turn()
@@ -86,7 +86,7 @@ def test_room_that_a_consumer_makes_is_promised_anew() -> None:
 
 def test_a_topic_copies_to_each_subscription() -> None:
     world = World()
-    topic = world.model.create("topic", "news", {})
+    topic = world.model.nodes.create("topic", "news", {})
     east, west = world.subscribe(topic, "east"), world.subscribe(topic, "west")
     assert arrived(world, topic, 2) == [constants.ACCEPTED] * 2
     assert (east.gate.depth_msgs, west.gate.depth_msgs, topic.gate.depth_msgs) == (2, 2, 0)
@@ -96,7 +96,7 @@ def test_a_move_takes_the_oldest_in_order_as_far_as_there_is_room() -> None:
     world = World()
     source, target = world.queue("source"), world.queue("target", flow_stop_count=2)
     arrived(world, source, 5)
-    assert world.engine.move(source, target, 4) == 4
+    assert world.engine.actions.move(source, target, 4) == 4
     world.engine.end_turn()
     assert (target.gate.depth_msgs, source.gate.depth_msgs) == (2, 3)
     consumer = world.consumer(target)
@@ -110,6 +110,6 @@ def test_a_move_takes_the_oldest_in_order_as_far_as_there_is_room() -> None:
 def test_every_node_has_had_its_turn_at_the_end_of_one() -> None:
     world = World()
     queue = world.queue()
-    world.engine.mark_dirty(queue)
+    world.engine.turn.mark_dirty(queue)
     world.engine.end_turn()
     assert not queue.dirty

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker import constants
+from broker.flow.allocator import CreditAllocator
+from broker.flow.connection_budget import ConnectionBudget
 from broker.flow.gate import Gate
-from broker.flow.ledger import ConnectionBudget, CreditAllocator, Port, ProducerCredit
+from broker.flow.producer_credit import Port, ProducerCredit
 
 pytestmark = pytest.mark.flow
 

@@ -27,7 +27,7 @@ def test_a_browser_leaves_messages_where_they_are(world: AmqpWorld) -> None:
     attach(client, "look", 1, source=["orders", *[None] * 5, Symbol("copy")], target=[])
     client.give_credit(5)
     client.expect(TRANSFER)
-    node = world.engine.nodes["orders"]
+    node = world.engine.topology.nodes["orders"]
     assert (len(node.browsers), node.queue.ready) == (1, 1)
 
 
@@ -47,9 +47,9 @@ def test_a_durable_subscription_is_found_again_by_its_name(world: AmqpWorld) -> 
     # JMS gives no source when it comes back to unsubscribe.
     answer = attach(client, "mine", 0, source=None, target=[])
     assert answer.field(5).value[0] == "news"  # type: ignore[attr-defined]
-    assert len(world.engine.subscriptions) == 1
+    assert len(world.engine.topology.subscriptions) == 1
     detach(client, 0)
-    assert len(world.engine.subscriptions) == 0
+    assert len(world.engine.topology.subscriptions) == 0
 
 
 def test_no_subscription_of_that_name_is_not_found(world: AmqpWorld) -> None:
@@ -63,7 +63,7 @@ def test_receivers_share_a_subscription_only_where_they_ask_for_it(world: AmqpWo
     published(client, 0)
     for number in range(2):
         attach(client, f"a{'|' * number}", number, source=durable("news", "shared"), target=[])
-    [topic] = [node for node in world.engine.nodes.values() if node.is_topic]
+    [topic] = [node for node in world.engine.topology.nodes.values() if node.is_topic]
     assert sum(len(each.consumers) for each in topic.subscriptions) == 2
 
 
@@ -83,8 +83,8 @@ def test_the_node_for_replies_goes_with_its_link(world: AmqpWorld) -> None:
     attach(client, "replies", 0, source=["$management"], target=["me"])
     control = world.connection()
     node = control.replies["me"]
-    assert node.name in world.engine.nodes
+    assert node.name in world.engine.topology.nodes
     client.send(performative(DETACH, 0, False))
     client.expect(DETACH)
     assert not control.replies
-    assert node.name not in world.engine.nodes
+    assert node.name not in world.engine.topology.nodes

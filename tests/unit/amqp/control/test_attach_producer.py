@@ -50,7 +50,7 @@ def test_the_relay_makes_the_node_that_a_message_names(world: AmqpWorld) -> None
     client.await_credit()
     client.send(transfer(0, b"\x00\x53\x73\xc0\x0a\x03\x40\x40\xa1\x05there" + BODY))
     client.expect(DISPOSITION)
-    assert world.engine.nodes["there"].queue.ready == 1
+    assert world.engine.topology.nodes["there"].queue.ready == 1
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_properties_asked_for_are_answered_with_what_holds(world: AmqpWorld) -> 
     asked = {Symbol("qpid.max_count"): 7}
     answer = attach(client, "out", 0, source=[], target=["q", *[None] * 4, asked], receives=False)
     assert answer.field(6).value[5] == {"qpid.max_count": 7}  # type: ignore[attr-defined]
-    assert world.engine.nodes["q"].settings is not None
+    assert world.engine.topology.nodes["q"].settings is not None

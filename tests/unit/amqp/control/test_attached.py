@@ -31,14 +31,14 @@ def test_a_lasting_link_is_stolen_from_another_connection_of_the_container(world
     attach(first, "mine", 0, source=source, target=[])
     attach(second, "mine", 0, source=source, target=[])
     assert first.expect(DETACH).condition == "amqp:link:stolen"
-    assert len(world.engine.subscriptions) == 1
+    assert len(world.engine.topology.subscriptions) == 1
 
 
 def test_a_passing_link_is_not(world: AmqpWorld) -> None:
     first, second = world.begun("app"), world.begun("app")
     first.attach_receiver("orders", name="mine")
     second.attach_receiver("orders", name="mine")
-    assert len(world.engine.nodes["orders"].consumers) == 2
+    assert len(world.engine.topology.nodes["orders"].consumers) == 2
 
 
 def test_links_that_the_rules_forbid_from_now_on_are_detached(world: AmqpWorld) -> None:
@@ -66,4 +66,4 @@ def test_very_many_links_are_shut_over_several_turns(world: AmqpWorld) -> None:
     assert client.expect(CLOSE).condition == "amqp:internal-error"
     client.send(performative(CLOSE))
     world.until(lambda: not world.registry.peers, "the end of the connection")
-    assert not world.engine.nodes["orders"].ledger.accounts
+    assert not world.engine.topology.nodes["orders"].ledger.accounts

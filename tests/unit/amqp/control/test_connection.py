@@ -89,5 +89,5 @@ def test_nothing_is_left_of_a_client_that_goes_without_a_word(world: AmqpWorld) 
     client.attach_receiver("orders")
     client.close()
     world.until(lambda: not world.registry.peers, "the end of the connection")
-    assert not world.engine.nodes["orders"].consumers
+    assert not world.engine.topology.nodes["orders"].consumers
     world.until(lambda: not world.reactor.clients, "the end of the socket")

@@ -9,7 +9,10 @@ from proton import Terminus, symbol
 
 from broker.amqp.control.decoding import first_of
 from broker.amqp.control.node_properties import asked_of, tell_settings
-from broker.config.thresholds import PASSED_OVER, BrokerDefaults, NodeSettings, resolve
+from broker.config.flow import BrokerDefaults
+from broker.config.node import NodeSettings
+from broker.config.synonyms import PASSED_OVER
+from broker.config.thresholds import resolve
 from broker.errors import PeerError
 from broker.loggers import about
 from tests.unit.amqp.terminus import a_terminus

@@ -47,7 +47,7 @@ def test_the_command_line_is_left_out_until_it_does_more() -> None:
 
 def test_a_tool_that_attaches_to_a_queue_is_told_of_with_all_its_links(world: AmqpWorld) -> None:
     told: list[str] = []
-    world.engine.emit = lambda kind, node, fields: told.append(kind)
+    world.engine.changes.emit = lambda kind, node, fields: told.append(kind)
     client = world.begun(f"{TOOL}1")
     client.attach_sender("$management", name="a", handle=0)
     assert told.count("connection_opened") == 0

@@ -13,7 +13,7 @@ from broker.amqp.control.lifetimes import (
     Kept,
 )
 from broker.amqp.control.temporary import TemporaryNodes
-from broker.config.thresholds import BrokerDefaults
+from broker.config.flow import BrokerDefaults
 from tests.unit.amqp.world import AmqpWorld
 from tests.wire.frames import BODY
 
@@ -28,7 +28,7 @@ def alive() -> set[object]:
 @pytest.fixture
 def nodes(world: AmqpWorld, alive: set[object]) -> TemporaryNodes:
     found = TemporaryNodes(world.model, BrokerDefaults(), alive)
-    world.model.on_delete = found.gone
+    world.model.nodes.on_delete = found.gone
     return found
 
 
@@ -75,7 +75,7 @@ def test_the_lifetime_policy_says_when_an_abandoned_node_goes(
 ) -> None:
     full, linked, empty = (nodes.make("first") for _ in range(3))
     world.begun().attach_sender(linked.name)
-    world.engine.put_behind(full, BODY)
+    world.engine.intake.put_behind(full, BODY)
     for node in (full, linked, empty):
         nodes.abandon(node, policy)
     assert (full.deleted, linked.deleted, empty.deleted) == (with_message, with_link, True)
@@ -86,7 +86,7 @@ def test_what_is_deleted_by_somebody_else_is_forgotten(world: AmqpWorld, nodes: 
     node_kept = Kept(CLOSED, 0, lambda: None)
     nodes.keep(node, node_kept)
     nodes.detached(node_kept, KEY)
-    world.model.delete(node.name, anyway=True)
+    world.model.nodes.delete(node.name, anyway=True)
     assert nodes.come_back(KEY, "first") is None
     nodes.abandon(node, ON_NO_MESSAGES)
     assert not nodes.orphans

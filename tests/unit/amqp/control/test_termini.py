@@ -7,8 +7,8 @@ import pytest
 from broker.amqp.control.client import ClientDetails
 from broker.amqp.control.lifetimes import CLOSED, CONNECTION_CLOSED, DETACHED, SESSION_ENDED, Kept
 from broker.amqp.control.termini import KeptTermini
-from broker.engine.engine import SECOND_NS
 from broker.security.exchange import ListenerTrust
+from broker.units import SECOND_NS
 from tests.unit.amqp.world import AmqpWorld
 
 HANDLE, CHANNEL = 4711, 3
@@ -59,7 +59,7 @@ def test_a_terminus_stays_for_its_timeout(world: AmqpWorld, termini: KeptTermini
     kept, ends = kept_until(DETACHED, timeout_s=5)
     termini.keep(HANDLE, CHANNEL, kept)
     termini.link_gone(HANDLE, "in", False, DETACHED)
-    due_ns = world.engine.now_ns + 5 * SECOND_NS
+    due_ns = world.engine.turn.now_ns + 5 * SECOND_NS
     world.container.timers.run(due_ns - 1)
     assert ends == []
     world.container.timers.run(due_ns)
@@ -78,7 +78,7 @@ def test_a_link_that_is_back_keeps_its_terminus(world: AmqpWorld, termini: KeptT
     termini.keep(HANDLE, CHANNEL, kept)
     termini.link_gone(HANDLE, "in", False, DETACHED)
     termini.resume(kept)
-    world.container.timers.run(world.engine.now_ns + 9 * SECOND_NS)
+    world.container.timers.run(world.engine.turn.now_ns + 9 * SECOND_NS)
     assert ends == []
 
 

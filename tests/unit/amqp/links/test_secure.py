@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from proton import Collector, Connection, Transport
 
-from broker.amqp.control.connection import _address_of
+from broker.amqp.control.handles import address_of
 from broker.amqp.links.connection import ConnectionIO
 from broker.amqp.links.secure import SecureConnection
 from broker.security.devcerts import authority, leaf
@@ -50,7 +50,7 @@ class SecurePair:
         self.collector = Collector()
         self.connection.collect(self.collector)
         self.transport.bind(self.connection)
-        pointers = _address_of(self.transport._impl), _address_of(self.collector._impl)
+        pointers = address_of(self.transport._impl), address_of(self.collector._impl)
         to_flush: list[ConnectionIO] = []
         self.io = SecureConnection(
             self.stream, self.near.fileno(), *pointers, lambda kind, event: None, to_flush, []

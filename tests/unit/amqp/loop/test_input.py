@@ -45,7 +45,7 @@ def test_more_than_one_turn_should_do_is_handled_in_the_next(world: AmqpWorld) -
     client.attach_sender("orders")
     client.await_credit()
     client.send(b"".join(performative(FLOW, 0, 100, 0, 100) for _ in range(3000)) + transfer(0))
-    world.until(lambda: world.engine.nodes["orders"].queue.ready, "the message behind many frames")
+    world.until(lambda: world.engine.topology.nodes["orders"].queue.ready, "the message behind many frames")
 
 
 def test_a_frame_that_is_none_closes_its_connection(world: AmqpWorld) -> None:

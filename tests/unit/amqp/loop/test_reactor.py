@@ -17,7 +17,7 @@ def test_the_loop_sleeps_for_ever_where_nothing_is_to_come(world: AmqpWorld) -> 
 
 def test_the_loop_sleeps_until_the_next_timer(world: AmqpWorld) -> None:
     world.turn()
-    world.reactor.at(world.engine.now_ns + 5 * SECOND_NS, lambda _: None)
+    world.reactor.at(world.engine.turn.now_ns + 5 * SECOND_NS, lambda _: None)
     assert 4.0 < world.reactor._timeout() <= 5.0
 
 

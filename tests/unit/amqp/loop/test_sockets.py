@@ -34,7 +34,7 @@ def test_a_client_that_stays_is_cut_off_after_a_moment(world: AmqpWorld) -> None
     client_socket = the_only(world)
     world.reactor._sockets.linger(client_socket)
     assert not world.registry.peers
-    world.container.timers.run(world.engine.now_ns + 2 * LINGER_NS)
+    world.container.timers.run(world.engine.turn.now_ns + 2 * LINGER_NS)
     assert client_socket.closed
     client.await_end()
 
@@ -43,9 +43,9 @@ def test_a_closed_socket_leaves_no_timer_and_frees_its_place(world: AmqpWorld) -
     world.begun()
     client_socket = the_only(world)
     called: list[int] = []
-    world.reactor._sockets.at(world.engine.now_ns, client_socket, "test", called.append)
+    world.reactor._sockets.at(world.engine.turn.now_ns, client_socket, "test", called.append)
     world.reactor._sockets.close(client_socket)
-    world.container.timers.run(world.engine.now_ns + 1)
+    world.container.timers.run(world.engine.turn.now_ns + 1)
     assert called == []
     assert not world.reactor.clients
     assert not world.reactor._sockets.handshaking
@@ -55,9 +55,9 @@ def test_a_timer_takes_the_place_of_one_for_the_same_reason(world: AmqpWorld) ->
     world.begun()
     called: list[str] = []
     sockets, client_socket = world.reactor._sockets, the_only(world)
-    sockets.at(world.engine.now_ns, client_socket, "test", lambda _: called.append("first"))
-    sockets.at(world.engine.now_ns, client_socket, "test", lambda _: called.append("second"))
-    world.container.timers.run(world.engine.now_ns + 1)
+    sockets.at(world.engine.turn.now_ns, client_socket, "test", lambda _: called.append("first"))
+    sockets.at(world.engine.turn.now_ns, client_socket, "test", lambda _: called.append("second"))
+    world.container.timers.run(world.engine.turn.now_ns + 1)
     assert called == ["second"]
 
 

@@ -10,7 +10,7 @@ HOUR_NS = 3600 * SECOND_NS
 
 def pass_time(world: AmqpWorld, seconds_ns: int) -> None:
     world.turn()
-    world.container.timers.run(world.engine.now_ns + seconds_ns)
+    world.container.timers.run(world.engine.turn.now_ns + seconds_ns)
 
 
 def test_a_client_that_does_not_open_is_closed_and_counted(world: AmqpWorld) -> None:
@@ -26,7 +26,7 @@ def test_one_that_has_opened_is_not(world: AmqpWorld) -> None:
     [client] = world.reactor.clients.values()
     assert "open" not in client.timers
     world.container.timers.drop(client.timers["tick"])
-    world.container.timers.run(world.engine.now_ns + 2 * limit_ns)
+    world.container.timers.run(world.engine.turn.now_ns + 2 * limit_ns)
     assert not client.closed
     assert world.container.quotas.refused["handshake_timeout"] == 0
 
@@ -39,7 +39,7 @@ def test_a_silent_client_is_closed_at_its_idle_timeout(world: AmqpWorld) -> None
     for waits in (1, 11):
         timer = socket.timers["tick"]
         assert timer.function is not None
-        timer.function(world.engine.now_ns + waits * idle_ns)
+        timer.function(world.engine.turn.now_ns + waits * idle_ns)
     world.until(lambda: world.container.quotas.refused["idle_timeout"], "the idle timeout")
     client.await_end()
 
@@ -50,7 +50,7 @@ def test_a_token_that_has_expired_ends_its_connection(world: AmqpWorld) -> None:
     socket.until_ns = 1
     timer = socket.timers["tick"]
     assert timer.function is not None
-    timer.function(world.engine.now_ns)
+    timer.function(world.engine.turn.now_ns)
     assert client.expect(0x18).condition == "amqp:unauthorized-access"
 
 
