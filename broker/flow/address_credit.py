@@ -260,7 +260,7 @@ class AddressCredit(AllocatorPort):
         if size == before:
             return
         account.reserve_bytes = size
-        if account.outstanding > 0:
+        if account.outstanding:
             self.reservations.reprice(account.outstanding, before, size)
             if account.budget is not None:
                 change = self.reservations.held(size) - self.reservations.held(before)
