@@ -209,9 +209,10 @@ class ProducerCredit:
         if self.burst > self.peak:
             self.peak = self.burst
         self.last_used_ns = now_ns
+        if size > self.reserve_bytes and self.outstanding > 0:
+            # Its connection's budget may take back all credit for that, this message's too: then it is late.
+            self.ledger.misjudged(self)
         if self.outstanding > 0:
-            if size > self.reserve_bytes:
-                self.ledger.misjudged(self)
             self.outstanding -= 1
             self.used += 1
             self.ledger.spend(self)

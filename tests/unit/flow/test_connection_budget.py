@@ -37,6 +37,17 @@ def test_producers_wait_for_the_budget_until_there_is_room() -> None:
     assert budget.gate.promised_bytes == 8 * HELD
 
 
+def test_a_message_so_large_that_all_credit_is_taken_back_came_late() -> None:
+    budget, address = ConnectionBudget(15 * HELD), allocator(1000)
+    address.gate.typical_bytes = SIZE
+    account = address.open(Link(), 10, 10, 0, budget)
+    address.settle_turn(0)
+    assert account.outstanding == 10
+    assert account.use(100 * SIZE, 1) == constants.LATE
+    assert (account.used, account.outstanding, account.withdrawn) == (1, 0, 9)
+    assert (address.promised_msgs, budget.gate.promised_msgs, budget.gate.promised_bytes) == (0, 0, 0)
+
+
 def test_the_longest_idle_lose_credit_that_the_limit_does_not_cover() -> None:
     budget, address = ConnectionBudget(10 * HELD), allocator(1000)
     address.gate.typical_bytes = SIZE
