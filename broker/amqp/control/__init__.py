@@ -1,1 +1,1 @@
-"""What a connection agrees on: open, begin, attach, detach, their names, lifetimes and permissions."""
+"""The control plane of connections: open, begin, attach, detach, names, lifetimes and permissions."""

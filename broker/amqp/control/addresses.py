@@ -1,4 +1,4 @@
-"""What a client's address means here: which node, of which kind, in which virtual host.
+"""Addresses as clients write them: which node they mean, of which kind, in which virtual host.
 
 Addresses that worked with other brokers work: `queue://orders` and `topic://news` (ActiveMQ), `/orders`.
 A node of a virtual host has the host's name in front of its own, `shop/orders`.
@@ -43,7 +43,7 @@ def kind_of(capabilities: Sequence[str]) -> str:
 
 
 def as_topic(capabilities: Sequence[str]) -> list[str]:
-    """What a receiver that asked for these is told it got: each of its links is sent everything."""
+    """Return the capabilities that a receiver which asked for these is told: its links get every message."""
     kept = [each for each in capabilities if CAPABILITIES.get(each) != "queue"]
     return kept if kind_of(kept) else [*kept, "topic"]
 
@@ -54,7 +54,7 @@ def inside(host: str, name: str) -> str:
 
 
 def outside(host: str, name: str) -> str:
-    """What such a client calls the node of that name."""
+    """Return the name by which a client of a virtual host calls that node."""
     return name.removeprefix(f"{host}/") if host else name
 
 

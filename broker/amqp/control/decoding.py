@@ -14,7 +14,7 @@ from proton import UNDESCRIBED, Array, Data, Delivery, ProtonException, Terminus
 from broker.codec.owned import owned
 from broker.errors import PeerError
 
-# What Proton's binding raises on what can't be a value of Python's: text that is no UTF-8, a key that can't
+# Exceptions of Proton's binding on values that Python can't have: text that is no UTF-8, a key that can't
 # be one, nesting without end.
 UNREADABLE = (ProtonException, ValueError, TypeError, KeyError, OverflowError, RecursionError)
 

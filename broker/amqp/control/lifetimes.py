@@ -1,4 +1,4 @@
-"""What is left of a link's terminus when the link goes, and for how long (AMQP 1.0 §3.5.1, §3.5.10).
+"""Lifetimes of a link's terminus when the link is gone (AMQP 1.0 §3.5.1, §3.5.10).
 
 A link goes in one of four ways, each of which includes those before it: it is detached, its session
 ends, its connection closes; or it is closed, which ends its terminus whatever the policy.
@@ -36,7 +36,7 @@ _LIFETIMES = {
 
 
 class Kept:
-    """What outlives its link: ``end`` is called once, ``timeout_s`` after what ``until`` names."""
+    """Something that outlives its link: ``end`` is called once, ``timeout_s`` after the way ``until``."""
 
     def __init__(self, until: int, timeout_s: int, end: Callable[[], None]) -> None:
         self.until = until

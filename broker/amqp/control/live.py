@@ -14,7 +14,7 @@ from broker.security.identity import Identity
 
 
 class LiveConnection(Protocol):
-    """What registry, management and the container need of a connection (``ConnectionControl`` is one).
+    """A connection, as far as registry, management and container need it (``ConnectionControl`` is one).
 
     ``replies`` are the nodes of its receivers on ``$management``, by its own names for them, which many
     clients share.

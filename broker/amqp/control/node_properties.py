@@ -49,7 +49,7 @@ def asked_of(terminus: Terminus, role: str, told: About) -> dict[str, object]:
 
 
 def answer_of(terminus: Terminus, settings: NodeSettings) -> dict[Any, Any]:
-    """What of that holds at the node, whoever said so, under the names it was asked for by."""
+    """Return the settings that hold at the node, under the names they were asked for by."""
     asked = [name for name in map(str, _properties(terminus)) if name == DURABLE or name in ARGUMENTS]
     return {symbol(name): _shown(name, settings) for name in asked}
 

@@ -1,4 +1,4 @@
-"""What one connection's user may do: asked when links attach, kept for each, asked again when rules change.
+"""Permissions of one connection's user: asked when links attach, kept for each, asked when rules change.
 
 Nothing is asked for a message, but on the anonymous relay: there once for each address.
 """

@@ -92,12 +92,12 @@ class Handshake:
 
     @property
     def user(self) -> str:
-        """Who it is, once that is settled."""
+        """The user, once that is settled."""
         return "" if self.identity is None else self.identity.user
 
     @property
     def rest(self) -> bytes:
-        """What was read beyond the handshake, beginning with the AMQP protocol header."""
+        """Bytes that were read beyond the handshake, beginning with the AMQP protocol header."""
         return self._buffer
 
     def feed(self, data: bytes) -> bytes:
@@ -106,7 +106,7 @@ class Handshake:
         return self._read()
 
     def resume(self, result: Accepted | Refused) -> bytes:
-        """What the work came to; the answer is to be sent."""
+        """Take the result of the work; return the answer, which is to be sent."""
         self.work = None
         return self._take(result) + self._read()
 
@@ -183,7 +183,7 @@ class Handshake:
         return self._ask(binary(body, found[1][0]) or b"")
 
     def _ask(self, response: bytes | None) -> bytes:
-        """What the mechanism says to it; while the address has to wait nothing is even looked at."""
+        """Return the mechanism's answer; while the address has to wait nothing is even looked at."""
         assert self._exchange is not None
         pause_ms = 0 if self.mechanism in ("ANONYMOUS", "EXTERNAL") else self._blocked()
         if pause_ms:

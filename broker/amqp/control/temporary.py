@@ -21,7 +21,7 @@ from broker.manage.access import TEMPORARY
 from broker.manage.address_settings import NOTHING
 from broker.manage.model import Model
 
-# What the name of a node that is made for a link is drawn from.
+# Random bytes in the name of a node that is made for a link.
 NAME_BYTES = 18
 
 

@@ -1,4 +1,4 @@
-"""Who is let in: the present rules, who has to wait, and the thread that works out what takes long.
+"""Admission of clients: the present rules, waiting after failures, and a thread for what takes long.
 
 The reactor asks it for every socket; nothing of it is asked once a connection is open.
 """
@@ -173,7 +173,7 @@ class Admission:
 
 
 def why_gone(identity: Identity) -> str:
-    """What somebody is told who was let in by earlier rules and may not stay."""
+    """Return the reason for a client that was let in by earlier rules and may not stay."""
     if identity.mechanism in BY_PASSWORD:
         return f"'{identity.user}' is no user any more"
     return f"'{identity.user}' is let in no more by {identity.mechanism or 'a connection without SASL'}"

@@ -87,7 +87,7 @@ class TlsHandshake:
 
 
 class HandshakeBudget:
-    """What handshakes may take of a turn."""
+    """The time that handshakes may take of a turn."""
 
     def __init__(self) -> None:
         self.spent_ns = 0

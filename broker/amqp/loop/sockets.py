@@ -56,11 +56,11 @@ class ClientSocket:
         self.minded = False
         # Left unread until the control quota has time for it.
         self.deferred = False
-        # What is done for it is paid by the quota: it is deferred, or has moved no message yet.
+        # The quota pays for its work: it is deferred, or has moved no message yet.
         self.aside = True
         # When what it came in with holds no longer; 0 if it does for good.
         self.until_ns = 0
-        # What is to happen to it at a time, each once: nothing, once it is closed.
+        # Its timers, by their reason; none once it is closed.
         self.timers: dict[str, Timer] = {}
         # Its TLS, if it came by a listener that has it.
         self.tls: TlsHandshake | None = None

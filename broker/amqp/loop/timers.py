@@ -1,4 +1,4 @@
-"""What is to happen at a time. Pure: time is an argument, and whoever owns this waits.
+"""Calls that are due at a time. Pure: time is an argument, and the owner waits.
 
 A heap; what is dropped leaves its place there until half of all places are such, but nothing that it would
 have called for: connections that come and go by the thousand have timers of a minute each.
