@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import signal
+import subprocess
 import warnings
 from pathlib import Path
 
 import pytest
 
-from tests.wire.conftest import RunningBroker
+from tests.wire import forked
+from tests.wire.conftest import RunningBroker, StartBroker
 
 pytestmark = pytest.mark.wire
 
@@ -32,3 +35,23 @@ def test_a_broker_that_does_not_start_leaves_nothing_open(tmp_path: Path) -> Non
         gc.collect()
     assert [str(each.message) for each in warned] == []
     assert descriptors() == before
+
+
+def test_a_broker_is_a_process_of_its_own_that_ends_as_one(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICE_LOG_FORMAT", "json")
+    broker = start_broker()
+    assert Path(f"/proc/{broker.pid}/cwd").resolve() == Path.cwd()
+    assert all(line.startswith("{") for line in broker.lines)
+    with pytest.raises(subprocess.TimeoutExpired):
+        broker.process.wait(0)
+    broker.process.kill()
+    assert broker.process.wait(30) == -signal.SIGKILL
+    assert broker.process.poll() == -signal.SIGKILL
+    broker.process.terminate()
+
+
+def test_a_broker_with_a_library_before_all_others_is_started_anew() -> None:
+    assert forked.is_wanted({})
+    assert not forked.is_wanted({"LD_PRELOAD": "shim.so"})
