@@ -49,15 +49,8 @@ class RunningBroker:
         self.lines: list[str] = []
         words = [
             *("serve", "--config", str(self.config_file), "--policies", str(self.policy_file)),
-            *(
-                "--data",
-                str(folder / "data"),
-                "--listen",
-                "amqp://127.0.0.1:0",
-                "--http",
-                "127.0.0.1:0",
-                *args,
-            ),
+            *("--data", str(folder / "data"), "--listen", "amqp://127.0.0.1:0"),
+            *("--http", "127.0.0.1:0", *args),
         ]
         reading, writing = os.pipe()
         self._stderr = os.fdopen(reading, errors="backslashreplace")
