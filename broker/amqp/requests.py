@@ -12,7 +12,7 @@ from broker.amqp.loop.client_quotas import Quotas
 from broker.amqp.loop.control_quota import ControlQuota
 from broker.amqp.loop.later import LongAnswers, Post
 from broker.amqp.management import Awaited, ManagementNode, Pending
-from broker.config.broker import Limits
+from broker.config.limits import Limits
 from broker.engine.node import Node
 from broker.manage.access import TEMPORARY
 from broker.manage.model import Model
@@ -119,7 +119,7 @@ class ManagementRequests:
         """Send an answer; one that nobody waits for any more, or reads, is dropped."""
         node = peer.replies.get(reply_to)
         if node is None and self._may_answer_at(peer, reply_to):
-            node = self._engine.nodes.get(reply_to)
+            node = self._engine.topology.nodes.get(reply_to)
         if node is None or node.is_topic:
             text = "the management reply has nowhere to go: no node %a"
             log.info(text, reply_to, extra=peer.about())
@@ -129,17 +129,17 @@ class ManagementRequests:
             log.info(text, reply_to, extra=peer.about())
             return
         # Everything that the answer promises is on disk before anybody can read it.
-        self._engine.put_behind(node, reply)
+        self._engine.intake.put_behind(node, reply)
 
     def _may_answer_at(self, peer: LiveConnection, reply_to: str) -> bool:
         """Whether the client may send there, or had the node made for answers."""
         authority, ownership = self._model.authority, self._model.ownership
         if authority.allows(peer.identity, Action.SEND, reply_to):
             return True
-        node = self._engine.nodes.get(reply_to) if reply_to.startswith(f"{TEMPORARY}/") else None
+        node = self._engine.topology.nodes.get(reply_to) if reply_to.startswith(f"{TEMPORARY}/") else None
         return node is not None and bool(peer.maker) and ownership.user(node) == peer.maker
 
     def _has_room(self, peer: LiveConnection, node: Node) -> bool:
         """Whether one more answer may wait there."""
         waiting = sum(each.gate.depth_bytes for each in {node, *peer.replies.values()})
-        return waiting <= (UNREAD_TIGHT_BYTES if self._engine.memory.closed else UNREAD_BYTES)
+        return waiting <= (UNREAD_TIGHT_BYTES if self._engine.depths.memory.closed else UNREAD_BYTES)
