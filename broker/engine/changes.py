@@ -14,8 +14,8 @@ class Changes:
 
     ``on_gate`` is told of every gate that opens or closes: ``on_gate(node, now_ns)``; ``watch`` that there
     are nodes whose gate or links changed (``take_nodes``). ``emit`` is told of whatever else is rare and
-    worth knowing, ``emit(kind, node, fields)``: kinds and fields are those of docs/observability.md, never of a
-    single message; it returns at once.
+    worth knowing, ``emit(kind, node, fields)``, never of a single message; it returns at once. Kinds and
+    fields are those of docs/observability.md.
     """
 
     def __init__(self, turn: Turn) -> None:

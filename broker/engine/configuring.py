@@ -10,6 +10,7 @@ from broker.engine.paging import Paging
 from broker.engine.parking import Parking
 from broker.engine.topology import OVERFLOW, Topology, would_never_block
 from broker.engine.turn import Turn
+from broker.errors import OperatorError
 from broker.queues.duplicates import Duplicates
 
 _WHEN_FULL = {
@@ -30,6 +31,12 @@ class Configurator:
         self._topology = topology
         self._paging = paging
         self._parking = parking
+
+    def change(self, node: Node, settings: NodeSettings) -> None:
+        """Apply new settings; OperatorError where they would make another kind of node of it."""
+        if settings.kind != node.kind and not node.is_subscription:
+            raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {settings.kind}")
+        self.apply(node, settings)
 
     def apply(self, node: Node, settings: NodeSettings) -> None:
         """Apply settings: credit beyond them is withdrawn, who waits is let in."""

@@ -57,7 +57,7 @@ class DeferredSettlement:
     def heed(self) -> None:
         """The topic's settings changed, or the broker's: without flow control nobody waits any more."""
         for channel in self.channels:
-            self._engine.lifecycle.change(channel, channel_settings(self._topic))
+            self._engine.configurator.change(channel, channel_settings(self._topic))
         if not self._is_on():
             while self._held:
                 self._confirm_first()

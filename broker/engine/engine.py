@@ -38,7 +38,8 @@ class Engine:
     ``turn`` is the time and what is to be done; ``changes`` tells observers; ``depths`` has the budgets over
     all nodes; ``topology`` finds nodes. A producer's message comes through ``producers`` and ``intake``, and
     waits in ``parking``; a consumer's goes through ``delivery`` and ``settlement``. ``lifecycle`` makes and
-    deletes nodes, ``actions`` are operators'. ``moves`` are operators' moves under way.
+    deletes nodes, ``configurator`` applies their settings, ``actions`` are operators', whose moves under way are
+    ``moves``.
     """
 
     def __init__(self, flow_control: bool = True, store: Store | None = None) -> None:
@@ -65,7 +66,7 @@ class Engine:
         paging = self.paging = Paging(
             turn, changes, depths, bodies, expirations, letters, self.settlement, topology
         )
-        configurator = Configurator(turn, changes, topology, paging, self.parking)
+        self.configurator = Configurator(turn, changes, topology, paging, self.parking)
         self.moves: list[MoveTransfer] = []
         self.lifecycle = Lifecycle(
             turn,
@@ -79,7 +80,7 @@ class Engine:
             large,
             letters,
             self.settlement,
-            configurator,
+            self.configurator,
             self.moves,
         )
         self.actions = OperatorActions(

@@ -19,7 +19,7 @@ from broker.engine.settlement import Settlement
 from broker.engine.topology import Topology
 from broker.engine.transfer import BODY_LOST, MoveTransfer, Transfer
 from broker.engine.turn import Turn
-from broker.errors import ConflictError, OperatorError
+from broker.errors import ConflictError
 from broker.store.port import LARGE, REDELIVERED, SPARED, QueueLog
 
 
@@ -119,12 +119,6 @@ class Lifecycle:
         for owner in node.owners():
             self._topology.update_claims(owner)
         self._topology.look_at_bridges(node)
-
-    def change(self, node: Node, settings: NodeSettings) -> None:
-        """Apply new settings; OperatorError where they would make another kind of node of it."""
-        if settings.kind != node.kind and not node.is_subscription:
-            raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {settings.kind}")
-        self._configurator.apply(node, settings)
 
     def restore(self, node: Node, messages: Iterable[tuple[int, int, int, int, bytes]]) -> None:
         """Put in messages that survived, in order, each (seq, flags, delivery count, expiry, data).

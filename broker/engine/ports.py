@@ -52,7 +52,7 @@ class FlowSwitch(Protocol):
 
 
 class Changing(Protocol):
-    """Nodes get new settings (``lifecycle.Lifecycle``)."""
+    """Nodes get new settings (``configuring.Configurator``)."""
 
     def change(self, node: Node, settings: NodeSettings) -> None: ...
 
@@ -70,7 +70,7 @@ class SettlementHost(Protocol):
     def topology(self) -> FlowSwitch: ...
 
     @property
-    def lifecycle(self) -> Changing: ...
+    def configurator(self) -> Changing: ...
 
 
 class TransferHost(Protocol):

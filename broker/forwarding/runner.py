@@ -50,7 +50,11 @@ class Forwarding:
         self._model = model
         self._reactor = reactor
         self._routed = Routed(
-            model.subscriptions, model.nodes.resolve, self._limits, model.engine.lifecycle.change, client_name
+            model.subscriptions,
+            model.nodes.resolve,
+            self._limits,
+            model.engine.configurator.change,
+            client_name,
         )
         self._routes = Routes(self._dial_here, self._told, self._routed.prepare, self._routed.retire)
         self._channels = Channels(model.engine, lambda name: model.nodes.resolve(name, "topic"), reactor.at)

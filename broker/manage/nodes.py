@@ -212,7 +212,7 @@ class Nodes:
 
     def change(self, node: Node, arguments: dict[str, object], effective: Effective) -> None:
         """Put settings that were worked out into force at a node."""
-        self._engine.lifecycle.change(node, effective.settings)
+        self._engine.configurator.change(node, effective.settings)
         if effective.settings.durable or node.shelf is not None:
             self._engine.lifecycle.define(node, _definition(effective, arguments, self.ownership.user(node)))
         before, node.arguments = _place_in(node.arguments), arguments

@@ -296,7 +296,7 @@ class Subscriptions:
             effective = self.standing(known.wanted)
             settings = replace(effective.settings, durable=known.wanted.durable)
             if settings != known.node.settings:
-                self._engine.lifecycle.change(known.node, settings)
+                self._engine.configurator.change(known.node, settings)
                 self._on_change(known.node)
             known.node.origins = dict(effective.origins)
             yield

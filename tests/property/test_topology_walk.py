@@ -180,7 +180,7 @@ class World:
         if every := list(self.engine.topology.every_node()):
             node = self.random.choice(every)
             settings = self.settings("topic" if node.is_topic else "queue")
-            self.engine.lifecycle.change(node, settings)
+            self.engine.configurator.change(node, settings)
             if node.shelf is not None or (settings.durable and not node.is_subscription):
                 self.engine.lifecycle.define(node, b"{}")
 

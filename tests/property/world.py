@@ -147,7 +147,7 @@ class World:
 
     def change(self, **settings: object) -> None:
         self.settings.update(settings)
-        self.engine.lifecycle.change(self.node, resolve(self.settings, BrokerDefaults()))
+        self.engine.configurator.change(self.node, resolve(self.settings, BrokerDefaults()))
 
     # --- the laws
 

@@ -9,7 +9,7 @@ from tests.unit.engine.parts_world import MS, Link, PartsWorld
 
 
 def change(world: PartsWorld, node: Node, **given: object) -> None:
-    world.engine.lifecycle.change(node, resolve(given, BrokerDefaults()))
+    world.engine.configurator.change(node, resolve(given, BrokerDefaults()))
     world.turn()
 
 

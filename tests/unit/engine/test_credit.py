@@ -80,7 +80,7 @@ def test_what_comes_without_a_promise_takes_its_room_from_those_who_have_one() -
     world = Bound(stop=20)
     assert world.t.settings is not None
     settings = replace(world.t.settings, enforce_flow="with_active_consumers")
-    world.engine.lifecycle.change(world.t, settings)
+    world.engine.configurator.change(world.t, settings)
     own, publisher = world.producer(world.q), world.producer(world.t, "s2")
     assert own.outstanding == 20
     for number in range(1, 16):
@@ -93,7 +93,7 @@ def test_where_a_bound_queue_rejects_what_nobody_was_held_to_the_publisher_hears
     """Its topic needs no room there while nobody receives; at its hard limit nothing is dropped."""
     world = Bound(stop=3, max_count=3, overflow="reject")
     assert world.t.settings is not None
-    world.engine.lifecycle.change(world.t, replace(world.t.settings, enforce_flow="with_active_consumers"))
+    world.engine.configurator.change(world.t, replace(world.t.settings, enforce_flow="with_active_consumers"))
     publisher = world.producer(world.t, "s2")
     codes_heard = [world.engine.intake.arrive(world.t, publisher, SMALL, 0, False) for _ in range(5)]
     assert codes_heard == [constants.ACCEPTED] * 3 + [constants.REFUSED] * 2
@@ -105,7 +105,7 @@ def test_a_sleeper_of_two_topics_is_heeded_by_the_one_that_always_is() -> None:
     world = World()
     always, lax = world.model.nodes.create("topic", "always"), world.model.nodes.create("topic", "lax")
     assert lax.settings is not None
-    world.engine.lifecycle.change(lax, replace(lax.settings, enforce_flow="with_active_consumers"))
+    world.engine.configurator.change(lax, replace(lax.settings, enforce_flow="with_active_consumers"))
     limits = BrokerDefaults()
     sleeper = world.engine.lifecycle.subscribe(
         "*/s", "*", resolve({"kind": "topic", "flow_stop_count": 5, "max_count": 20}, limits)

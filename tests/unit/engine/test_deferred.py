@@ -43,7 +43,7 @@ class Host:
         self.turn = Turn()
         self.intake = self
         self.topology = self
-        self.lifecycle = self
+        self.configurator = self
         self.flow_control = True
         self.changed: list[tuple[Node, NodeSettings]] = []
         self.limits: list[int] = []

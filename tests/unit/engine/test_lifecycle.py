@@ -25,7 +25,7 @@ def test_a_queue_never_becomes_a_topic() -> None:
     world = PartsWorld()
     node = world.create()
     with pytest.raises(OperatorError, match="can't become a topic"):
-        world.engine.lifecycle.change(node, resolve({"kind": "topic"}, BrokerDefaults()))
+        world.engine.configurator.change(node, resolve({"kind": "topic"}, BrokerDefaults()))
 
 
 def test_a_deleted_node_refuses_what_was_parked_and_ends_its_bindings() -> None:

@@ -29,7 +29,7 @@ def finish(world: World, node: Node, consumer: FakeConsumer, verb: str) -> None:
     if verb == "requeue":
         world.engine.settlement.requeue(node, entry, True)
     else:
-        getattr(world.engine, verb)(node, entry)
+        getattr(world.engine.settlement, verb)(node, entry)
     world.engine.end_turn()
 
 

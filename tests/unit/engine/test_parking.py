@@ -54,7 +54,7 @@ def test_a_shorter_time_holds_for_those_who_wait_already() -> None:
     world.engine.parking.park(node, world.engine.producers.open(node, link, False), "m", 10, False)
     other = world.create("other", flow_stop_count=1, when_full="reject_after", reject_after="1 s")
     assert other.settings is not None
-    world.engine.lifecycle.change(node, other.settings)
+    world.engine.configurator.change(node, other.settings)
     world.turn(1_000)
     world.turn()
     assert link.refused == ["m"]

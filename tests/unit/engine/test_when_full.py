@@ -62,7 +62,7 @@ class Sending(Port):
 
 def change(world: World, queue: Node, **settings: object) -> None:
     """All its settings, at runtime."""
-    world.engine.lifecycle.change(queue, resolve({"flow_stop_count": 1, **settings}, BrokerDefaults()))
+    world.engine.configurator.change(queue, resolve({"flow_stop_count": 1, **settings}, BrokerDefaults()))
     world.engine.end_turn()
 
 

@@ -135,7 +135,7 @@ def test_one_who_leaves_gives_back_what_it_held() -> None:
     world = World(10)
     account, _ = world.open()
     world.turn()
-    world.ledger.leave(account)
+    account.close()
     world.links.clear()
     other, _ = world.open()
     world.turn()
@@ -165,7 +165,7 @@ def test_a_promise_counts_at_every_gate_it_needs() -> None:
     world.turn()
     assert account.outstanding == 7
     assert audit.room(1) == 0
-    world.ledger.leave(account)
+    account.close()
     assert audit.room(1) == 7
 
 

@@ -16,6 +16,7 @@ class Listening:
     """The events that an engine is told."""
 
     def __init__(self) -> None:
+        self.changes = self
         self.told: list[tuple[str, Mapping[str, object]]] = []
 
     def emit(self, kind: str, node: object, fields: Mapping[str, object]) -> None:
