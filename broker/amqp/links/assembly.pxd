@@ -1,3 +1,4 @@
+cimport cython
 from broker.amqp.links.connection cimport ConnectionIO
 from broker.amqp.links.link cimport IncomingLink
 from broker.engine.engine cimport Engine
@@ -22,11 +23,15 @@ cdef class AssemblingLink(IncomingLink):
     cdef bint may_begin(self) except -1
     cdef object oversent(self)
     cpdef object fail(self, str condition, str text)
+    @cython.final
     cdef object on_piece(self, void *delivery, bytes data)
     cdef object gather(self, bytes data)
+    @cython.final
     cdef bytes received_bytes(self, size_t size)
+    @cython.final
     cdef object too_large(self, void *delivery)
     cdef bint is_too_much(self)
+    @cython.final
     cdef object forget_pieces(self)
     cdef object aborted(self, void *delivery)
     cdef object go_large(self, void *delivery)

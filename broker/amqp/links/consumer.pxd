@@ -1,3 +1,4 @@
+cimport cython
 from broker.amqp.links.connection cimport ConnectionIO
 from broker.amqp.links.link cimport OutgoingLink
 from broker.amqp.links.pending cimport AwaitingSync
@@ -7,6 +8,7 @@ from broker.flow.adaptive cimport Adaptive
 from broker.flow.window cimport Window
 from broker.queues.queue cimport Entry
 
+@cython.final
 cdef class ConsumerLink(OutgoingLink):
     cdef void *link
     cdef void *session

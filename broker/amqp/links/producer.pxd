@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport uint64_t
 
 from broker.amqp.links.assembly cimport AssemblingLink
@@ -23,20 +24,30 @@ cdef class ProducerLink(AssemblingLink):
     # Those whose deliveries point to them: they live until the delivery has its outcome, whoever forgets them.
     cdef set holding
 
+    @cython.final
     cdef object renew_open(self)
+    @cython.final
     cdef object lift_credit(self)
     cdef object replace_credit(self)
+    @cython.final
     cdef bint is_delayed(self, void *delivery, bytes data, long size, bint settled) except -1
     cdef object take(self, void *delivery, bytes data, long bits, bint settled)
     cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
                              Node node, ProducerCredit account)
+    @cython.final
     cdef object park(self, void *delivery, bytes data, bint settled, PendingDelivery held)
+    @cython.final
     cdef object hold(self, PendingDelivery held, void *delivery)
+    @cython.final
     cdef object let_go(self, PendingDelivery held)
+    @cython.final
     cdef object release_held(self, PendingDelivery held, long code)
     cdef object outcome(self, void *delivery, long code)
+    @cython.final
     cdef object reject(self, void *delivery, bytes name, bytes text)
+    @cython.final
     cdef bint settle_with(self, void *delivery, uint64_t state) except -1
+    @cython.final
     cdef bint await_settlement(self) except -1
     cpdef object stored(self, long group)
     cdef object decline(self, void *delivery, long size, bint settled, bytes condition, bytes text)

@@ -139,7 +139,9 @@ cdef class ProducerLink(AssemblingLink):
                              Node node, ProducerCredit account):
         """Do what the engine's answer ``code`` asks for."""
         cdef PendingDelivery held
-        if code == constants.ACCEPTED or code == constants.STORING:
+        if code == constants.ACCEPTED and not settled:
+            self.settle_with(delivery, STATE_ACCEPTED)
+        elif code == constants.ACCEPTED or code == constants.STORING:
             self.outcome(delivery, code)
         elif code == constants.OVERSENT:
             self.oversent()
