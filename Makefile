@@ -47,12 +47,17 @@ check: lint
 	$(BIN)/python -m pytest -q tests/unit tests/test_layers.py -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Tests mostly wait for brokers they started; files run beside each other. WORKERS=0 for one after another.
-# Those on Spark share one session, so they are one process of their own, behind the others; that needs Java.
-WORKERS ?= 2
+# Those on Spark share one session, so they are one process of their own, beside the others; that needs Java.
+WORKERS ?= 3
 test: dev
-	$(BIN)/python -m pytest tests -m "not soak and not clients and not packaging and not spark" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-	$(BIN)/python -m pytest tests/spark -m "spark and not soak"
-	SLUICE_PURE=1 $(BIN)/python -m pytest -q -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PURE)
+	@mkdir -p build; \
+	$(BIN)/python -m pytest tests/spark -m "spark and not soak" > build/test-spark.txt 2>&1 & spark=$$!; \
+	$(BIN)/python -m pytest tests -m "not soak and not clients and not packaging and not spark" \
+		-n $(WORKERS) --dist loadfile --no-loadscope-reorder; rest=$$?; \
+	SLUICE_PURE=1 $(BIN)/python -m pytest -q -m "not soak" \
+		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PURE); pure=$$?; \
+	wait $$spark; spark=$$?; cat build/test-spark.txt; \
+	exit $$((rest | pure | spark))
 
 # Needs Node.js, Java with Maven, Go and Rust; what is missing is skipped by name.
 test-clients: dev
