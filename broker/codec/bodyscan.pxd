@@ -18,4 +18,4 @@ cdef class BodyScan:
     cdef long _section(self, bytes data, long at, long end)
 
 @cython.locals(left=long, code=long)
-cdef long code_at(bytes data, long at, long end)
+cpdef long code_at(bytes data, long at, long end)

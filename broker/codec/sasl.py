@@ -5,6 +5,8 @@ No state and no I/O. What is read may come from anybody: nothing is believed tha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from broker.codec import encoding
 from broker.codec.encoding import LIST32, NULL, compound, symbol, text
 from broker.codec.message import skip_value
@@ -63,14 +65,19 @@ def outcome(code: int, additional: bytes = b"") -> bytes:
     return _frame(OUTCOME, bytes((0x50, code)) + _binary(additional), 2)
 
 
-def performative(body: bytes) -> tuple[int, list[tuple[int, int]]] | None:
-    """Which of SASL's frames it is, and where each of its fields begins and ends; None if it is none."""
+def performative(
+    body: bytes, names: Mapping[bytes, int] = _NAMES
+) -> tuple[int, list[tuple[int, int]]] | None:
+    """Which of SASL's frames it is, and where each of its fields begins and ends; None if it is none.
+
+    ``names`` are the descriptors that may be symbols, with their codes.
+    """
     if len(body) < 2 or body[0] != 0:
         return None
     end = skip_value(body, 1, len(body))
     if end < 0:
         return None
-    code = _code(body, 1, end)
+    code = _code(body, 1, end, names)
     if code is None or skip_value(body, end, len(body)) != len(body):
         return None
     found = _fields(body, end)
@@ -88,14 +95,14 @@ def binary(body: bytes, place: tuple[int, int]) -> bytes | None:
     return None
 
 
-def _code(body: bytes, at: int, end: int) -> int | None:
+def _code(body: bytes, at: int, end: int, names: Mapping[bytes, int]) -> int | None:
     kind = body[at]
     if kind == 0x53:
         return body[at + 1]
     if kind == 0x80:
         return int.from_bytes(body[at + 1 : end], "big")
     name = binary(body, (at, end))
-    return None if name is None else _NAMES.get(name)
+    return None if name is None else names.get(name)
 
 
 def _fields(body: bytes, at: int) -> list[tuple[int, int]] | None:

@@ -44,6 +44,16 @@ class Limits:
     max_unsettled: int = row(
         Count(1), 10_000, "Most deliveries of a link that settles second, and never does"
     )
+    max_transactions: int = row(Count(1), 1000, "Most transactions of one connection that are open")
+    max_transaction_size: int = row(
+        Size(4096), 64 * MB, "Most bytes of messages in memory that one transaction may hold back"
+    )
+    transaction_timeout_ms: int = row(
+        Duration(),
+        300_000,
+        "A transaction that is open for so long is rolled back; 0 means never",
+        shown="5 min",
+    )
     max_request_size: int = row(Size(4096), MB, "Largest request to $management")
     max_waiting_requests: int = row(Count(1), 256, "Most requests to $management that wait their turn")
     # AMQP 1.0 §2.7.1: no peer may ask for frames below 512 bytes.

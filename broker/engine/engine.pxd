@@ -25,7 +25,7 @@ cdef class Engine:
     cdef public Settlement settlement
     cdef public Delivery delivery
     cdef public Paging paging
-    cdef public object topology, large, bodies, letters, parking, producers, lifecycle, configurator, actions, sampler
+    cdef public object topology, large, bodies, letters, parking, producers, transactions, lifecycle, configurator, actions, sampler
     cdef public list moves
     cdef public str store_state
 

@@ -27,6 +27,7 @@ from broker.engine.producers import Producers
 from broker.engine.sampling import RateSampler
 from broker.engine.settlement import Settlement
 from broker.engine.topology import Topology
+from broker.engine.transactions import Transactions
 from broker.engine.transfer import MoveTransfer
 from broker.engine.turn import Turn
 from broker.store.port import WRITING, Store
@@ -37,9 +38,9 @@ class Engine:
 
     ``turn`` is the time and what is to be done; ``changes`` tells observers; ``depths`` has the budgets over
     all nodes; ``topology`` finds nodes. A producer's message comes through ``producers`` and ``intake``, and
-    waits in ``parking``; a consumer's goes through ``delivery`` and ``settlement``. ``lifecycle`` makes and
-    deletes nodes, ``configurator`` applies their settings, ``actions`` are operators', whose moves are
-    ``moves``.
+    waits in ``parking``; a consumer's goes through ``delivery`` and ``settlement``; ``transactions`` have both
+    wait. ``lifecycle`` makes and deletes nodes, ``configurator`` applies their settings, ``actions`` are
+    operators', whose moves are ``moves``.
     """
 
     def __init__(self, flow_control: bool = True, store: Store | None = None) -> None:
@@ -61,6 +62,7 @@ class Engine:
             turn, changes, depths, durability, bodies, expirations, departure, large, letters
         )
         self.parking = Parking(turn, credit)
+        self.transactions = Transactions(turn, durability, self.intake, self.settlement)
         self.producers = Producers(turn, changes)
         self.delivery = Delivery(turn, durability, departure, topology)
         paging = self.paging = Paging(

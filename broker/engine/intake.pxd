@@ -7,6 +7,7 @@ from broker.engine.depths cimport Depths
 from broker.engine.durability cimport Durability
 from broker.engine.expirations cimport Expirations
 from broker.engine.node cimport Node
+from broker.engine.transaction cimport Transaction
 from broker.engine.turn cimport Turn
 from broker.flow.gate cimport Gate
 from broker.flow.allocator cimport CreditAllocator
@@ -27,14 +28,19 @@ cdef class Intake:
     cdef public object origin
 
     @cython.locals(size=long, verdict=long, code=long)
-    cpdef long arrive(self, Node node, ProducerCredit account, bytes data, long bits, bint settled) except -1
+    cpdef long arrive(self, Node node, ProducerCredit account, bytes data, long bits, bint settled,
+                      Transaction transaction=*) except -1
     @cython.locals(ledger=CreditAllocator)
     cdef long _arrive_unpromised(self, Node node, ProducerCredit account, bytes data, long bits, bint settled,
-                                 long size) except -1
+                                 long size, Transaction transaction) except -1
+    @cython.locals(size=long)
+    cpdef long hold(self, Transaction transaction, Node node, ProducerCredit account, bytes data, long bits) except -1
     @cython.locals(code=long)
     cpdef long put_awaited(self, Node topic, bytes data, long bits, bint settled) except -1
     @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint, expires_ms=long, code=long)
     cpdef long put(self, Node node, bytes data, long bits) except -1
+    @cython.locals(each=Node)
+    cpdef list takers(self, Node topic, bytes data, object origin)
     @cython.locals(entry=Entry)
     cpdef object put_behind(self, Node node, bytes data)
     cpdef long confirmed(self, Node topic, long bits) except -1

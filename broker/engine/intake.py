@@ -13,6 +13,7 @@ from broker.engine.expirations import Expirations
 from broker.engine.large import LargeMessages
 from broker.engine.letters import Letters
 from broker.engine.node import Bridge, Node
+from broker.engine.transaction import Transaction
 from broker.engine.turn import Turn
 from broker.flow.producer_credit import ProducerCredit
 
@@ -50,21 +51,34 @@ class Intake:
         self._crossing = False
         self.origin: object = None
 
-    def arrive(self, node: Node, account: ProducerCredit, data: bytes, bits: int, settled: bool) -> int:
-        """Take a whole message from a producer link; return what to tell the peer (constants.py)."""
+    def arrive(
+        self,
+        node: Node,
+        account: ProducerCredit,
+        data: bytes,
+        bits: int,
+        settled: bool,
+        transaction: Transaction | None = None,
+    ) -> int:
+        """Take a whole message from a producer link; return what to tell the peer (constants.py).
+
+        One that is sent in a ``transaction`` keeps its room, and is put in when that commits.
+        """
         size = len(data)
         if node.subscriptions:
             self.origin = account.origin
         if bits >> constants.LARGE_SHIFT:
             size += self._large.size_of(bits)
         if account.window_max == 0:
-            return self._arrive_unpromised(node, account, data, bits, settled, size)
+            return self._arrive_unpromised(node, account, data, bits, settled, size, transaction)
         verdict = account.use(size, self._turn.now_ns)
         if verdict == constants.TAKEN:
             if not self._fits(node, data, size, True) and node.ledger.room(size) == 0:
                 # Larger than what its credit reserved: it waits, rather than be lost (FLOW §2 rule 7).
                 return constants.PARK
-            if node.awaiting is None:
+            if transaction is not None:
+                code = self.hold(transaction, node, account, data, bits)
+            elif node.awaiting is None:
                 code = self.put(node, data, bits)
             else:
                 code = self.put_awaited(node, data, bits, settled)
@@ -85,13 +99,22 @@ class Intake:
         return constants.OVERSENT
 
     def _arrive_unpromised(
-        self, node: Node, account: ProducerCredit, data: bytes, bits: int, settled: bool, size: int
+        self,
+        node: Node,
+        account: ProducerCredit,
+        data: bytes,
+        bits: int,
+        settled: bool,
+        size: int,
+        transaction: Transaction | None,
     ) -> int:
         """Take a message on credit that promised no room: an anonymous relay, or a node that rejects."""
         account.used += 1
         account.last_used_ns = self._turn.now_ns
         ledger = node.ledger
         if not ledger.line and ledger.room(size) > 0:
+            if transaction is not None:
+                return self.hold(transaction, node, account, data, bits)
             if node.awaiting is None:
                 return self.put(node, data, bits)
             return self.put_awaited(node, data, bits, settled)
@@ -104,6 +127,19 @@ class Intake:
             node.refused += 1
             return constants.REFUSED
         return constants.PARK
+
+    def hold(
+        self, transaction: Transaction, node: Node, account: ProducerCredit, data: bytes, bits: int
+    ) -> int:
+        """Keep a message that has room until its transaction commits: ACCEPTED."""
+        size = len(data)
+        body = None
+        if bits >> constants.LARGE_SHIFT:
+            body = self._large.of(bits)
+            size += body.size
+        node.ledger.hold_uncommitted(size)
+        transaction.post(node, account.origin, data, bits, size, body)
+        return constants.ACCEPTED
 
     def put_awaited(self, topic: Node, data: bytes, bits: int, settled: bool) -> int:
         """Put a message into a topic with channels; HOLD if it is settled only when they have sent it."""
@@ -151,6 +187,15 @@ class Intake:
         if node.bridges:
             return self._cross(node, data, bits, code)
         return code
+
+    def takers(self, topic: Node, data: bytes, origin: object) -> list[Node]:
+        """Return the subscriptions that a message would come to, and whose publishers wait for room."""
+        self.origin = origin
+        return [
+            each
+            for each in topic.subscriptions
+            if not each.never_blocks_publishers and self._wants(each, data)
+        ]
 
     def put_behind(self, node: Node, data: bytes) -> None:
         """Put in a message nobody may see before all that was stored until now is on disk."""

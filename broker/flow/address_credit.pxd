@@ -12,6 +12,8 @@ cdef class AddressCredit(AllocatorPort):
     cdef public long promised_msgs, parked_msgs, parked_bytes, used_total, revoked_count
     cdef public long reclaim_ns, probe_ns
     cdef public bint overpromised
+    cdef public long uncommitted_msgs
+    cdef dict _uncommitted
 
     @cython.locals(account=ProducerCredit)
     cpdef ProducerCredit open(self, Port port, long window_max, long initial, long now_ns, ConnectionBudget budget=*)
@@ -32,9 +34,13 @@ cdef class AddressCredit(AllocatorPort):
     cpdef long room(self, long reserve_bytes) except -1
     cpdef bint is_only_promised(self, long size) except -1
     cpdef bint is_shut_by_other(self, Gate gate)
-    @cython.locals(account=ProducerCredit)
+    @cython.locals(account=ProducerCredit, size=long, msgs=long)
     cdef object _change(self, Reservation reservation, long ways, long copies)
 
+    cpdef object hold_uncommitted(self, long size)
+    @cython.locals(left=long)
+    cpdef object release_uncommitted(self, long size)
+    cpdef dict uncommitted(self)
     cdef object grant(self, ProducerCredit account, long msgs, long now_ns)
     @cython.final
     cdef object _release(self, ProducerCredit account, long msgs)

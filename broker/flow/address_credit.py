@@ -21,6 +21,7 @@ class AddressCredit(AllocatorPort):
     ``gate`` is the node's own. ``line`` has the accounts that wait for room, ``rest`` those without credit
     that showed no wish to send. ``reclaim_ns`` and ``probe_ns`` are the times when idle credit is next looked
     for and resting links are next tried. ``overpromised`` says that more may be promised than gates cover.
+    ``uncommitted_msgs`` came in transactions that are open, and keep the room that their credit had reserved.
     ``budgets_in_demand`` has the budgets of connections that somebody waits for; the caller empties it.
     """
 
@@ -38,6 +39,9 @@ class AddressCredit(AllocatorPort):
         self.reclaim_ns = 0
         self.probe_ns = 0
         self.overpromised = False
+        self.uncommitted_msgs = 0
+        # By size, for each reserves its own in every gate.
+        self._uncommitted: dict[int, int] = {}
         self.budgets_in_demand: list[ConnectionBudget] = []
 
     # --- accounts come and go
@@ -168,10 +172,14 @@ class AddressCredit(AllocatorPort):
         """Have all that stands reserve differently in one gate."""
         for account in self.accounts:
             reservation.promise(-account.outstanding, account.reserve_bytes)
+        for size, msgs in self._uncommitted.items():
+            reservation.promise(-msgs, size)
         reservation.ways = ways
         reservation.copies = copies
         for account in self.accounts:
             reservation.promise(account.outstanding, account.reserve_bytes)
+        for size, msgs in self._uncommitted.items():
+            reservation.promise(msgs, size)
 
     # --- promises
 
@@ -204,6 +212,26 @@ class AddressCredit(AllocatorPort):
         self.reservations.promise(-msgs, account.reserve_bytes)
         if account.budget is not None:
             account.budget.gate.promise(-msgs, -msgs * self.reservations.held(account.reserve_bytes))
+
+    def hold_uncommitted(self, size: int) -> None:
+        """Keep the room for a message of ``size`` bytes until its transaction ends (AMQP 1.0 §4.4.1)."""
+        self.uncommitted_msgs += 1
+        self._uncommitted[size] = self._uncommitted.get(size, 0) + 1
+        self.reservations.promise(1, size)
+
+    def release_uncommitted(self, size: int) -> None:
+        """Give back the room of a message whose transaction ends; it enters the gate at once, or never."""
+        self.uncommitted_msgs -= 1
+        left = self._uncommitted[size] - 1
+        if left > 0:
+            self._uncommitted[size] = left
+        else:
+            del self._uncommitted[size]
+        self.reservations.promise(-1, size)
+
+    def uncommitted(self) -> dict[int, int]:
+        """Return how many messages of each size came in transactions that are open."""
+        return dict(self._uncommitted)
 
     def withdraw(self, account: ProducerCredit, msgs: int, now_ns: int) -> None:
         """Take ``msgs`` credits back from the peer, which may use them before it hears of it."""

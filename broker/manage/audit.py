@@ -41,8 +41,9 @@ def audit(engine: Engine) -> Audit:
     """Check every gate, ledger, queue and window; the caller is between two turns."""
     nodes = list(engine.topology.every_node())
     breaches = [*_promises(engine, nodes), *_budgets(nodes)]
+    uncommitted = _uncommitted(nodes)
     for node in nodes:
-        breaches += islice(_of_node(node), MOST)
+        breaches += islice(_of_node(node, uncommitted[node.gate]), MOST)
     return Audit(
         nodes=len(nodes),
         producers=sum(len(node.ledger.accounts) for node in nodes),
@@ -64,11 +65,24 @@ def _promises(engine: Engine, nodes: Iterable[Node]) -> Iterator[str]:
             for each in ledger.reservations.members:
                 msgs[each.gate] += each.ways * account.outstanding
                 nbytes[each.gate] += each.ways * each.weight(account.reserve_bytes) * account.outstanding
+        for size, count in ledger.uncommitted().items():
+            for each in ledger.reservations.members:
+                msgs[each.gate] += each.ways * count
+                nbytes[each.gate] += each.ways * each.weight(size) * count
     for gate in gates:
         if gate.promised_msgs != msgs[gate]:
             yield f"{gate.name}: {gate.promised_msgs} credits promised, links hold {msgs[gate]}"
         if gate.promised_bytes != nbytes[gate]:
             yield f"{gate.name}: {gate.promised_bytes} bytes promised, links hold {nbytes[gate]}"
+
+
+def _uncommitted(nodes: Iterable[Node]) -> dict[Gate, int]:
+    """How many messages of open transactions each gate keeps room for: that is never taken back."""
+    found: dict[Gate, int] = defaultdict(int)
+    for node in nodes:
+        for each in node.ledger.reservations.members:
+            found[each.gate] += each.ways * node.ledger.uncommitted_msgs
+    return found
 
 
 def _budgets(nodes: Iterable[Node]) -> Iterator[str]:
@@ -97,9 +111,9 @@ def _in_memory(node: Node, account: ProducerCredit) -> int:
     return account.outstanding * (min(account.reserve_bytes, most) + constants.HELD_BYTES)
 
 
-def _of_node(node: Node) -> Iterator[str]:
+def _of_node(node: Node, uncommitted: int) -> Iterator[str]:
     yield from (f"{node.name}: {breach}" for breach in _of_ledger(node))
-    yield from (f"{node.name}: {breach}" for breach in _of_gate(node.gate))
+    yield from (f"{node.name}: {breach}" for breach in _of_gate(node.gate, uncommitted))
     yield from (f"{node.name}: {breach}" for breach in _of_queue(node))
     for consumer in node.consumers:
         yield from (f"{node.name}: {breach}" for breach in _of_window(consumer))
@@ -128,13 +142,14 @@ def _of_account(account: ProducerCredit, in_line: bool, resting: bool) -> Iterat
         yield "a link without credit waits nowhere: nothing would give it any"
 
 
-def _of_gate(gate: Gate) -> Iterator[str]:
-    if not gate.enforced or gate.promised_msgs == 0:
+def _of_gate(gate: Gate, uncommitted: int) -> Iterator[str]:
+    credit = gate.promised_msgs - uncommitted
+    if not gate.enforced or credit == 0:
         return
     if gate.stop_msgs and gate.depth_msgs + gate.promised_msgs > gate.stop_msgs:
         yield f"{gate.depth_msgs} there and {gate.promised_msgs} promised pass {gate.stop_msgs}"
     if gate.closed:
-        yield f"stopped, and {gate.promised_msgs} credits are promised"
+        yield f"stopped, and {credit} credits are promised"
 
 
 def _of_queue(node: Node) -> Iterator[str]:

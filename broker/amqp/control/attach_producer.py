@@ -7,13 +7,14 @@ from functools import partial
 from proton import Delivery, Link, Terminus
 
 from broker.amqp.control.attached import AttachedLinks
-from broker.amqp.control.decoding import copy_terminus, refusal_of
+from broker.amqp.control.decoding import copy_terminus, offer, refusal_of
 from broker.amqp.control.handles import handle_of
 from broker.amqp.control.lifetimes import lifetime_of, tell_lifetime
 from broker.amqp.control.names import AddressResolver
 from broker.amqp.control.node_properties import tell_settings
 from broker.amqp.control.permissions import LinkPermissions
 from broker.amqp.links.connection import ConnectionIO as Wire
+from broker.amqp.links.coordinator import CoordinatorLink
 from broker.amqp.links.producer import ProducerLink
 from broker.amqp.links.relay import RelayLink
 from broker.amqp.links.sink import SinkLink
@@ -24,8 +25,11 @@ from broker.engine.engine import Engine
 from broker.errors import PeerError
 from broker.security.acl import Action
 
-# Credit on links that reserve nothing: to the management node, to a rejecting queue, to the relay.
+# Credit on links that reserve nothing: to the management node, the coordinator, a rejecting queue, the relay.
 MANAGEMENT_CREDIT = 20
+COORDINATOR_CREDIT = 100
+# The coordinator's capabilities (AMQP 1.0 §4.5.9): transactions of one connection, on any of its sessions.
+TRANSACTIONS = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
 OPEN_CREDIT = 500
 
 
@@ -56,7 +60,8 @@ class ProducerAttach:
         """Attach a link and answer it. PeerError says why it can't be."""
         target = link.remote_target
         if target.type == Terminus.COORDINATOR:
-            raise PeerError("amqp:not-implemented", "transactions are not available")
+            self._attach_to_coordinator(link)
+            return
         if target.type == Terminus.UNSPECIFIED:
             raise PeerError("amqp:invalid-field", "a target is needed; one without an address is the relay")
         if target.address == MANAGEMENT:
@@ -72,6 +77,13 @@ class ProducerAttach:
         producer = SinkLink(self._wire, handle_of(link), self._engine, link.name, most, manage)
         self._answer(link, producer, target.address)
         producer.start_open(MANAGEMENT_CREDIT)
+
+    def _attach_to_coordinator(self, link: Link) -> None:
+        limits = self._limits
+        most = min(limits.max_request_size, limits.max_message_size)
+        coordinator = CoordinatorLink(self._wire, handle_of(link), self._engine, link.name, most, limits)
+        self._answer(link, coordinator, None)
+        coordinator.start_open(COORDINATOR_CREDIT)
 
     def _attach_to_relay(self, link: Link) -> None:
         resolve, most = self._names.relayed_node_of, self._limits.max_message_size
@@ -112,6 +124,8 @@ class ProducerAttach:
         self._choose_refusal(link, producer)
         if address is not None:
             link.target.address = address
+        if link.target.type == Terminus.COORDINATOR:
+            offer(link.target, TRANSACTIONS)
         link.target.dynamic = link.remote_target.dynamic
         link.snd_settle_mode = link.remote_snd_settle_mode
         link.rcv_settle_mode = link.remote_rcv_settle_mode

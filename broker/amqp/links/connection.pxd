@@ -1,5 +1,6 @@
 from broker.amqp.links.transport cimport TransportIO
 from broker.engine.engine cimport Engine
+from broker.engine.transaction cimport Transaction
 from broker.flow.connection_budget cimport ConnectionBudget
 from broker.flow.window cimport Shared
 
@@ -30,6 +31,8 @@ cdef class ConnectionIO(TransportIO):
     cdef public Shared shared
     cdef public list turns
     cdef public bint turning
+    # Those that its links have declared, by id; None as long as it has no coordinator.
+    cdef public dict transactions
     # What its producers may have promised and parked together; None for no limit.
     cdef public ConnectionBudget budget
 
@@ -38,6 +41,7 @@ cdef class ConnectionIO(TransportIO):
     cdef long unsent_of(self, void *session, long limit) except -1
     cdef bint has_unsent(self, void *session) except -1
     cdef object note_leak(self)
+    cdef Transaction open_transaction(self, bytes name)
     cdef object await_turn(self)
     cdef object throttle(self, Engine engine)
     cdef object drop_delivery(self, void *link, void *delivery)

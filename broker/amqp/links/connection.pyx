@@ -177,6 +177,12 @@ cdef class ConnectionIO(TransportIO):
 
     # --- what its links share
 
+    cdef Transaction open_transaction(self, bytes name):
+        """Return the open transaction of this id; None if there is none."""
+        if self.transactions is None or name is None:
+            return None
+        return self.transactions.get(name)
+
     cdef object await_turn(self):
         """Have the room of the connection's window dealt out, where there is some and links wait for it."""
         if not self.turning and self.shared.due():

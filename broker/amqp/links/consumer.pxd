@@ -1,9 +1,11 @@
 cimport cython
+from libc.stdint cimport uint64_t
 from broker.amqp.links.connection cimport ConnectionIO
 from broker.amqp.links.link cimport OutgoingLink
 from broker.amqp.links.pending cimport AwaitingSync
 from broker.engine.engine cimport Engine
 from broker.engine.node cimport Node
+from broker.engine.transaction cimport Retirement, Transaction
 from broker.flow.adaptive cimport Adaptive
 from broker.flow.window cimport Window
 from broker.queues.queue cimport Entry
@@ -34,6 +36,8 @@ cdef class ConsumerLink(OutgoingLink):
     cdef void *streaming
     cdef Entry streamed
     cdef AwaitingSync unwritten
+    # Outcomes that wait for their transactions, of deliveries that are unsettled, and those deliveries, by slot.
+    cdef dict provisional, pending_discharge
 
     cpdef long wanted(self) except -1
     cdef long link_capacity(self) except -1
@@ -41,11 +45,15 @@ cdef class ConsumerLink(OutgoingLink):
     cdef object begin_stream(self, Entry entry, void *delivery)
     cdef object end_stream(self)
     cdef object drop_stream(self)
+    cdef object leave_slot(self, long number)
+    cdef bint is_provisional(self, void *delivery, Entry entry, long number, uint64_t state) except -1
+    cdef Retirement retire(self, Transaction transaction, void *delivery, Entry entry)
     cdef object confirm(self, void *delivery)
     cdef object free_slot(self, void *delivery, long number)
     cpdef object stored(self, long group)
     cdef object settle_as(self, void *delivery, Entry entry, unsigned long state)
     cdef bint has_more(self)
     cdef bint has_work(self) except -1
+    cdef object leave_provisional(self)
     cdef Entry first_unsettled(self)
     cpdef object close(self)

@@ -7,6 +7,7 @@ from broker.amqp.links.connection cimport OUTGOING_BYTES
 from broker.amqp.links.pending cimport AwaitingSync
 from broker.amqp.links.proton cimport *
 from broker.amqp.links.tags cimport MOST_TAGS, slot_of, tag_of
+from broker.amqp.links.transactional cimport Provisional, provisional_of, transaction_of
 from broker.queues.dispatch cimport Consumer
 
 from broker.codec import message as _message
@@ -236,15 +237,10 @@ cdef class ConsumerLink(OutgoingLink):
                 self.unwritten.discard(delivery)
                 self.free_slot(delivery, number)
             return
-        self.slots[number] = None
-        self.in_flight -= 1
-        self.settled += 1
-        self.settled_ns = self.engine.turn.now_ns
-        self.window.settled()
-        if self.pace is not None:
-            self.pace.settled(self.engine.turn.now_ns)
-        if self.connection.shared is not None:
-            self.connection.await_turn()
+        if state == STATE_TRANSACTIONAL or self.provisional is not None:
+            if self.is_provisional(delivery, entry, number, state):
+                return
+        self.leave_slot(number)
         if self.browses:
             # It took nothing: no word on a copy changes anything.
             self.free_slot(delivery, number)
@@ -270,6 +266,89 @@ cdef class ConsumerLink(OutgoingLink):
         else:
             self.free_slot(delivery, number)
             self.connection.mark_dirty()
+        self.on_writable()
+
+    cdef object leave_slot(self, long number):
+        """Count a message that has its outcome."""
+        self.slots[number] = None
+        self.in_flight -= 1
+        self.settled += 1
+        self.settled_ns = self.engine.turn.now_ns
+        self.window.settled()
+        if self.pace is not None:
+            self.pace.settled(self.engine.turn.now_ns)
+        if self.connection.shared is not None:
+            self.connection.await_turn()
+
+    # --- transactions
+
+    cdef bint is_provisional(self, void *delivery, Entry entry, long number, uint64_t state) except -1:
+        """Keep an outcome that counts only once its transaction commits (AMQP 1.0 §4.4.2): true if it is one.
+
+        A delivery that the peer has settled leaves the link at once. One that it hasn't stays unsettled until the
+        transaction is discharged, and is still the link's if that rolls back.
+        """
+        cdef Retirement retired = None
+        cdef Transaction transaction
+        if self.provisional is not None:
+            retired = self.provisional.get(number)
+        if retired is None:
+            if state != STATE_TRANSACTIONAL:
+                return False
+            transaction = self.connection.open_transaction(transaction_of(delivery))
+            if transaction is None:
+                text = "no transaction of this id is open on this connection"
+                self.dead = True
+                self.connection.owner.detach(self, "amqp:transaction:unknown-id", text)
+                self.connection.mark_dirty()
+                return True
+            if self.browses or (self.streaming == delivery):
+                return False
+            retired = self.retire(transaction, delivery, entry)
+            if not pn_delivery_settled(delivery):
+                if self.provisional is None:
+                    self.provisional = {}
+                    self.pending_discharge = {}
+                retired.link = self
+                retired.number = number
+                self.provisional[number] = retired
+                self.pending_discharge[number] = <size_t>delivery
+                return True
+        elif not pn_delivery_settled(delivery):
+            # Another outcome of the same transaction: the first one stands.
+            return True
+        else:
+            retired.link = None
+            del self.provisional[number]
+            del self.pending_discharge[number]
+        self.leave_slot(number)
+        self.free_slot(delivery, number)
+        self.connection.mark_dirty()
+        self.on_writable()
+        return True
+
+    cdef Retirement retire(self, Transaction transaction, void *delivery, Entry entry):
+        """Put the outcome of a message into a transaction."""
+        cdef Provisional told = provisional_of(delivery)
+        cdef Retirement retired = transaction.retire(self.node, entry, told.outcome)
+        retired.failed = told.failed
+        if told.undeliverable:
+            retired.forbids = self
+        return retired
+
+    def discharged(self, long number, bint committed):
+        """The transaction of a delivery in this slot has ended: settle it if that committed."""
+        cdef void *delivery = <void *><size_t>self.pending_discharge.pop(number)
+        cdef Retirement retired = self.provisional.pop(number)
+        if not committed:
+            return
+        self.leave_slot(number)
+        pn_delivery_update(delivery, retired.outcome if retired.outcome else <long>STATE_ACCEPTED)
+        if retired.entry.durable:
+            self.unwritten.wait(self.engine, self, delivery)
+        else:
+            self.free_slot(delivery, number)
+        self.connection.mark_dirty()
         self.on_writable()
 
     cdef object confirm(self, void *delivery):
@@ -429,6 +508,8 @@ cdef class ConsumerLink(OutgoingLink):
             self.drop_stream()
         pn_link_set_context(self.link, NULL)
         self.connection.links.discard(self)
+        if self.provisional:
+            self.leave_provisional()
         for entry in self.slots:
             if entry is not None:
                 self.window.settled()
@@ -445,6 +526,15 @@ cdef class ConsumerLink(OutgoingLink):
             self.connection.shared.leave(self.window)
             self.connection.await_turn()
         self.window.owner = None
+
+    cdef object leave_provisional(self):
+        """Leave messages whose outcome waits for a transaction to that: it alone decides what becomes of them."""
+        for number, retired in self.provisional.items():
+            (<Retirement>retired).link = None
+            self.slots[number] = None
+            self.window.settled()
+        self.provisional = None
+        self.pending_discharge = None
 
     cdef Entry first_unsettled(self):
         """What was sent first of all that has no outcome yet; None if nothing is out."""

@@ -1,5 +1,6 @@
 from broker.engine.engine cimport Engine
 from broker.engine.node cimport Node
+from broker.engine.transaction cimport Transaction
 from broker.flow.producer_credit cimport Port, ProducerCredit
 
 cdef class PendingDelivery:
@@ -10,6 +11,8 @@ cdef class PendingDelivery:
     cdef Node node
     cdef ProducerCredit account
     cdef object body
+    # That it was posted in; None for none.
+    cdef Transaction transaction
 
 cdef PendingDelivery pending_delivery(Node node, ProducerCredit account, long bits)
 

@@ -6,6 +6,7 @@ from broker.amqp.links.connection cimport ConnectionIO
 from broker.amqp.links.pending cimport AwaitingSync, PendingDelivery
 from broker.engine.engine cimport Engine
 from broker.engine.node cimport Node
+from broker.engine.transaction cimport Transaction
 from broker.flow.producer_credit cimport ProducerCredit
 
 cdef class ProducerLink(AssemblingLink):
@@ -31,6 +32,19 @@ cdef class ProducerLink(AssemblingLink):
     cdef object replace_credit(self)
     @cython.final
     cdef bint is_delayed(self, void *delivery, bytes data, long size, bint settled) except -1
+    @cython.final
+    cdef object hand_in(self, void *delivery, Node node, ProducerCredit account, bytes data, long bits, bint settled)
+    @cython.final
+    cdef object post(self, void *delivery, Node node, ProducerCredit account, bytes data, long bits, bint settled)
+    @cython.final
+    cdef object refuse_post(self, void *delivery, Transaction transaction, ProducerCredit account, long size,
+                            bint settled)
+    @cython.final
+    cdef object settle_in(self, void *delivery, Transaction transaction)
+    @cython.final
+    cdef object admit_post(self, PendingDelivery held)
+    @cython.final
+    cdef object end_post(self, void *delivery, Transaction transaction, long code)
     cdef object take(self, void *delivery, bytes data, long bits, bint settled)
     cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
                              Node node, ProducerCredit account)

@@ -5,6 +5,7 @@ from libc.stdint cimport uint64_t
 from broker cimport constants
 from broker.amqp.links.pending cimport AwaitingSync, PendingDelivery, pending_delivery
 from broker.amqp.links.proton cimport *
+from broker.amqp.links.transactional cimport tell_transactional, transaction_of
 
 from proton import symbol
 
@@ -132,8 +133,67 @@ cdef class ProducerLink(AssemblingLink):
 
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
         """Hand a message to the engine."""
-        cdef long code = self.engine.intake.arrive(self.node, self.account, data, bits, settled)
-        self.apply_result(delivery, code, data, bits, settled, self.node, self.account)
+        self.hand_in(delivery, self.node, self.account, data, bits, settled)
+
+    cdef object hand_in(self, void *delivery, Node node, ProducerCredit account, bytes data, long bits, bint settled):
+        """Hand a message to a node."""
+        cdef long code
+        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
+            self.post(delivery, node, account, data, bits, settled)
+            return
+        code = self.engine.intake.arrive(node, account, data, bits, settled)
+        self.apply_result(delivery, code, data, bits, settled, node, account)
+
+    cdef object post(self, void *delivery, Node node, ProducerCredit account, bytes data, long bits, bint settled):
+        """Hand a message to a node in the transaction that its transfer names (AMQP 1.0 §4.4.1)."""
+        cdef Transaction transaction = self.connection.open_transaction(transaction_of(delivery))
+        cdef PendingDelivery held
+        cdef long code
+        if transaction is None or not transaction.has_room(len(data)):
+            self.refuse_post(delivery, transaction, account, len(data), settled)
+            return
+        code = self.engine.intake.arrive(node, account, data, bits, settled, transaction)
+        if code == constants.ACCEPTED:
+            self.settle_in(delivery, transaction)
+        elif code == constants.PARK:
+            held = pending_delivery(node, account, bits)
+            held.transaction = transaction
+            self.park(delivery, data, settled, held)
+            transaction.park(held, account)
+        else:
+            self.apply_result(delivery, code, data, bits, settled, node, account)
+            return
+        if self.open_credit > 0:
+            self.renew_open()
+        else:
+            self.lift_credit()
+
+    cdef object refuse_post(self, void *delivery, Transaction transaction, ProducerCredit account, long size,
+                            bint settled):
+        """Refuse a message whose transaction isn't open, or holds as much as one may."""
+        cdef bytes condition = b"amqp:transaction:unknown-id"
+        cdef bytes text = b"no transaction of this id is open on this connection"
+        if transaction is not None:
+            condition = REFUSED_NAME
+            text = f"a transaction may hold {transaction.most_bytes} bytes of messages".encode()
+            transaction.fault = "a message that it had no room for was refused"
+        if account.use(size, self.engine.turn.now_ns) == constants.VIOLATION and self.open_credit == 0:
+            self.oversent()
+            self.connection.reject_late(self.link, delivery)
+            return
+        self.replace_credit()
+        if settled:
+            self.fail_for(delivery, condition.decode(), text.decode())
+        else:
+            self.reject(delivery, condition, text)
+
+    cdef object settle_in(self, void *delivery, Transaction transaction):
+        """Tell that a message was posted; a pre-settled delivery is only freed."""
+        if pn_delivery_settled(delivery):
+            pn_delivery_settle(delivery)
+            return
+        tell_transactional(delivery, transaction.name)
+        self.settle_with(delivery, STATE_TRANSACTIONAL)
 
     cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
                              Node node, ProducerCredit account):
@@ -183,6 +243,9 @@ cdef class ProducerLink(AssemblingLink):
     cpdef object admit(self, object parked, long size):
         cdef PendingDelivery held = parked
         cdef long code
+        if held.transaction is not None:
+            self.admit_post(held)
+            return
         self.engine.intake.origin = held.account.origin
         if held.node.awaiting is None or self.dead:
             code = self.engine.intake.put(held.node, held.data, held.bits)
@@ -195,6 +258,15 @@ cdef class ProducerLink(AssemblingLink):
         self.release_held(held, code)
         if self.dead and not held.account.parked:
             self.engine.producers.close(held.node, held.account)
+
+    cdef object admit_post(self, PendingDelivery held):
+        """Keep a message that waited for room in its transaction."""
+        cdef Transaction transaction = held.transaction
+        self.engine.intake.hold(transaction, held.node, held.account, held.data, held.bits)
+        self.release_held(held, constants.ACCEPTED)
+        if self.dead and not held.account.parked:
+            self.engine.producers.close(held.node, held.account)
+        transaction.admit(held)
 
     cpdef object refuse(self, object parked):
         self.release_held(parked, constants.REFUSED)
@@ -223,11 +295,22 @@ cdef class ProducerLink(AssemblingLink):
             self.let_go(held)
             if code == constants.REFUSED and held.node.deleted and not pn_delivery_settled(delivery):
                 self.reject(delivery, b"amqp:resource-deleted", f"'{held.node.name}' was deleted".encode())
+            elif held.transaction is not None:
+                self.end_post(delivery, held.transaction, code)
             else:
                 self.outcome(delivery, code)
             self.connection.mark_dirty()
         self.kept -= 1
         self.renew_open()
+
+    cdef object end_post(self, void *delivery, Transaction transaction, long code):
+        """Tell the outcome of a message that was held, in its transaction."""
+        if code == constants.ACCEPTED:
+            self.settle_in(delivery, transaction)
+        elif pn_delivery_settled(delivery):
+            pn_delivery_settle(delivery)
+        else:
+            self.reject(delivery, b"amqp:transaction:rollback", b"the transaction was rolled back")
 
     # --- outcomes
 
@@ -359,6 +442,8 @@ cdef class ProducerLink(AssemblingLink):
             held = parked
             if not held.settled:
                 account.unpark(held)
+                if held.transaction is not None:
+                    held.transaction.lose(held)
         if account.parked and not node.deleted:
             node.ledger.orphan(account, self.engine.turn.now_ns)
             self.engine.turn.mark_dirty(node)

@@ -48,6 +48,16 @@ cdef extern from *:
     extern void *pn_delivery_get_context(void *);
     extern void pn_delivery_set_context(void *, void *);
     extern bool pn_disposition_is_failed(void *), pn_disposition_is_undeliverable(void *);
+    extern void *pn_disposition_data(void *);
+    extern void pn_data_clear(void *), pn_data_rewind(void *);
+    extern bool pn_data_next(void *), pn_data_enter(void *), pn_data_exit(void *);
+    extern int pn_data_type(void *);
+    extern pn_bytes_t pn_data_get_binary(void *);
+    extern uint64_t pn_data_get_ulong(void *);
+    extern bool pn_data_get_bool(void *);
+    extern int pn_data_put_list(void *), pn_data_put_described(void *), pn_data_put_ulong(void *, uint64_t);
+    extern int pn_data_put_binary(void *, pn_bytes_t);
+    extern ssize_t pn_data_encode(void *, char *, size_t), pn_data_encoded_size(void *);
     extern void pn_disposition_set_failed(void *, bool);
     extern int pn_condition_set_name(void *, const char *), pn_condition_set_description(void *, const char *);
     extern int pn_condition_copy(void *, void *);
@@ -118,6 +128,20 @@ cdef extern from *:
     bint pn_disposition_is_failed(void *disposition)
     bint pn_disposition_is_undeliverable(void *disposition)
     void pn_disposition_set_failed(void *disposition, bint failed)
+    void *pn_disposition_data(void *disposition)
+    void pn_data_clear(void *data)
+    void pn_data_rewind(void *data)
+    bint pn_data_next(void *data)
+    bint pn_data_enter(void *data)
+    bint pn_data_exit(void *data)
+    int pn_data_type(void *data)
+    pn_bytes_t pn_data_get_binary(void *data)
+    uint64_t pn_data_get_ulong(void *data)
+    bint pn_data_get_bool(void *data)
+    int pn_data_put_list(void *data)
+    int pn_data_put_described(void *data)
+    int pn_data_put_ulong(void *data, uint64_t value)
+    int pn_data_put_binary(void *data, pn_bytes_t value)
     int pn_condition_set_name(void *condition, const char *name)
     int pn_condition_set_description(void *condition, const char *text)
     int pn_condition_copy(void *condition, void *source)
@@ -130,3 +154,5 @@ cdef enum:
     STATE_REJECTED = 0x25
     STATE_RELEASED = 0x26
     STATE_MODIFIED = 0x27
+    STATE_DECLARED = 0x33
+    STATE_TRANSACTIONAL = 0x34

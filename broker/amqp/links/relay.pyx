@@ -20,7 +20,6 @@ cdef class RelayLink(ProducerLink):
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
         cdef ProducerCredit account
         cdef Node node
-        cdef long code
         address = _message.address_of(data)
         entry = self.accounts.get(address)
         if entry is None or (<Node>entry[0]).deleted:
@@ -29,8 +28,7 @@ cdef class RelayLink(ProducerLink):
                 return
         node = entry[0]
         account = entry[1]
-        code = self.engine.intake.arrive(node, account, data, bits, settled)
-        self.apply_result(delivery, code, data, bits, settled, node, account)
+        self.hand_in(delivery, node, account, data, bits, settled)
 
     cdef object open_account(self, void *delivery, str address, bint settled):
         """Return the node of an address and a new account there; None where the delivery was refused."""

@@ -1,0 +1,20 @@
+from broker.amqp.links.connection cimport ConnectionIO
+from broker.amqp.links.pending cimport PendingDelivery
+from broker.amqp.links.producer cimport ProducerLink
+from broker.engine.engine cimport Engine
+from broker.engine.transaction cimport Transaction
+
+cdef class CoordinatorLink(ProducerLink):
+    cdef object limits
+    # Its transactions that are open, and discharges that wait for messages without room, by transaction.
+    cdef public set declared
+    cdef dict discharging
+    # The ids of those whose time was over before they were discharged.
+    cdef object late
+
+    cdef object declare(self, void *delivery, object request, bint settled)
+    cdef object discharge(self, void *delivery, object request, bint settled)
+    cdef object end(self, Transaction transaction, bint fail)
+    cdef object forget(self, Transaction transaction)
+    cdef object answer(self, void *delivery, long code, Transaction transaction)
+    cdef object refuse_request(self, void *delivery, bytes condition, str text)

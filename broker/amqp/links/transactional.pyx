@@ -1,0 +1,85 @@
+"""Delivery states of transactions: transactional-state and declared (AMQP 1.0 §4.5.5, §4.5.8).
+
+Proton keeps the fields of states that it doesn't know as one value, a list.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+
+from broker.amqp.links.proton cimport *
+
+cdef enum:
+    # Proton's numbers of types.
+    TYPE_BOOL = 2
+    TYPE_ULONG = 10
+    TYPE_BINARY = 19
+    TYPE_DESCRIBED = 22
+    TYPE_LIST = 24
+
+
+cdef bint enter_fields(void *data):
+    """Go to the first field of a state; whether there is one."""
+    pn_data_rewind(data)
+    if not pn_data_next(data) or pn_data_type(data) != TYPE_LIST:
+        return False
+    return pn_data_enter(data) and pn_data_next(data)
+
+
+cdef bytes transaction_of(void *delivery):
+    """Return the transaction-id of the state that the peer gave a delivery; None if it names none."""
+    cdef void *data = pn_disposition_data(pn_delivery_remote(delivery))
+    cdef pn_bytes_t name
+    if not enter_fields(data) or pn_data_type(data) != TYPE_BINARY:
+        return None
+    name = pn_data_get_binary(data)
+    return name.start[:name.size]
+
+
+cdef Provisional provisional_of(void *delivery):
+    """Return the outcome within a transactional-state; 0 where it has none."""
+    cdef void *data = pn_disposition_data(pn_delivery_remote(delivery))
+    cdef Provisional found
+    found.outcome = 0
+    found.failed = found.undeliverable = False
+    if not enter_fields(data) or not pn_data_next(data) or pn_data_type(data) != TYPE_DESCRIBED:
+        return found
+    pn_data_enter(data)
+    if not pn_data_next(data) or pn_data_type(data) != TYPE_ULONG:
+        return found
+    found.outcome = pn_data_get_ulong(data)
+    if found.outcome != STATE_MODIFIED or not pn_data_next(data) or pn_data_type(data) != TYPE_LIST:
+        return found
+    pn_data_enter(data)
+    if pn_data_next(data) and pn_data_type(data) == TYPE_BOOL:
+        found.failed = pn_data_get_bool(data)
+    if pn_data_next(data) and pn_data_type(data) == TYPE_BOOL:
+        found.undeliverable = pn_data_get_bool(data)
+    return found
+
+
+cdef object tell_transactional(void *delivery, bytes name):
+    """Fill in the state of a message that was accepted in a transaction."""
+    cdef void *data = begun(delivery, name)
+    pn_data_put_described(data)
+    pn_data_enter(data)
+    pn_data_put_ulong(data, STATE_ACCEPTED)
+    pn_data_put_list(data)
+    pn_data_exit(data)
+    pn_data_exit(data)
+
+
+cdef object tell_declared(void *delivery, bytes name):
+    """Fill in the outcome of a declaration."""
+    pn_data_exit(begun(delivery, name))
+
+
+cdef void *begun(void *delivery, bytes name):
+    """Begin the fields of a delivery's local state with a transaction-id."""
+    cdef void *data = pn_disposition_data(pn_delivery_local(delivery))
+    cdef pn_bytes_t value
+    value.start = PyBytes_AS_STRING(name)
+    value.size = PyBytes_GET_SIZE(name)
+    pn_data_clear(data)
+    pn_data_put_list(data)
+    pn_data_enter(data)
+    pn_data_put_binary(data, value)
+    return data

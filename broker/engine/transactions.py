@@ -1,0 +1,155 @@
+"""Local transactions: each commits as a whole or not at all (AMQP 1.0 §4).
+
+Committing puts in all messages and applies all outcomes between two groups of the store, so that all of it is
+on disk or nothing. Rolling back gives room and messages back, and counts each message as a failed delivery.
+"""
+
+from __future__ import annotations
+
+from broker import constants
+from broker.codec.message import annotations_of, merged_maps
+from broker.engine.durability import Durability
+from broker.engine.intake import Intake
+from broker.engine.node import Node
+from broker.engine.settlement import Settlement
+from broker.engine.transaction import COMMITTED, ROLLED_BACK, Retirement, Transaction
+from broker.engine.turn import Turn
+from broker.queues.queue import Extra
+
+# Outcomes by the codes of their descriptors (§3.4).
+REJECTED = 0x25
+RELEASED = 0x26
+MODIFIED = 0x27
+
+
+class Transactions:
+    """Transactions that are open, and how many have ended: ``committed``, ``rolled_back``, ``timed_out``."""
+
+    def __init__(self, turn: Turn, durability: Durability, intake: Intake, settlement: Settlement) -> None:
+        self._turn = turn
+        self._durability = durability
+        self._intake = intake
+        self._settlement = settlement
+        self.open: set[Transaction] = set()
+        self.committed = 0
+        self.rolled_back = 0
+        self.timed_out = 0
+
+    def declare(self, name: bytes, owner: object, timeout_ns: int, most_bytes: int) -> Transaction:
+        """Begin a transaction; 0 nanoseconds is no time limit."""
+        now_ns = self._turn.now_ns
+        begun = Transaction(name, owner, now_ns, now_ns + timeout_ns if timeout_ns else 0, most_bytes)
+        self.open.add(begun)
+        return begun
+
+    def commit(self, transaction: Transaction) -> int:
+        """Do all of it: ACCEPTED, or STORING if it counts only once it is on disk; REFUSED if it was rolled
+        back, and ``fault`` says why.
+        """
+        fault = transaction.fault or self._obstacle(transaction)
+        if fault:
+            transaction.fault = fault
+            self.roll_back(transaction)
+            return constants.REFUSED
+        self._end(transaction, COMMITTED)
+        self.committed += 1
+        commit = self._durability.commit
+        before = None if commit is None else commit.mark()
+        intake = self._intake
+        for post in transaction.posts:
+            post.node.ledger.release_uncommitted(post.size)
+            intake.origin = post.origin
+            if intake.put(post.node, post.data, post.bits) == constants.REFUSED:
+                post.node.dropped += 1
+        for retired in transaction.retirements:
+            self._apply(retired)
+        transaction.posts = []
+        transaction.retirements = []
+        return constants.ACCEPTED if commit is None or commit.mark() == before else constants.STORING
+
+    def roll_back(self, transaction: Transaction) -> None:
+        """Undo all of it: messages that were posted are gone, messages that were retired are back."""
+        self._end(transaction, ROLLED_BACK)
+        self.rolled_back += 1
+        for message, account in list(transaction.parked.items()):
+            if account.unpark(message):
+                account.port.refuse(message)
+        transaction.parked.clear()
+        for post in transaction.posts:
+            post.node.ledger.release_uncommitted(post.size)
+            self._wake(post.node)
+        for retired in transaction.retirements:
+            if retired.link is not None:
+                # It is still the link's: its receiver may tell another outcome (§4.4.2).
+                retired.link.discharged(retired.number, False)
+            else:
+                self._settlement.requeue(retired.node, retired.entry, True)
+        transaction.posts = []
+        transaction.retirements = []
+
+    def overdue(self) -> list[Transaction]:
+        """Return the transactions whose time is over."""
+        now_ns = self._turn.now_ns
+        return [each for each in self.open if 0 < each.deadline_ns <= now_ns]
+
+    def _wake(self, node: Node) -> None:
+        """Have whoever waits for room that a message of this node had kept be dealt it."""
+        for each in (node, *node.subscriptions):
+            for owner in each.owners():
+                self._turn.mark_dirty(owner)
+
+    def _end(self, transaction: Transaction, state: str) -> None:
+        transaction.state = state
+        self.open.discard(transaction)
+
+    def _apply(self, retired: Retirement) -> None:
+        node = retired.node
+        entry = retired.entry
+        settlement = self._settlement
+        if retired.outcome == REJECTED:
+            settlement.reject(node, entry)
+        elif retired.outcome == RELEASED:
+            node.released += 1
+            settlement.requeue(node, entry, False)
+        elif retired.outcome == MODIFIED:
+            node.modified += 1
+            if not node.deleted:
+                if retired.forbids is not None:
+                    node.queue.forbid(entry, retired.forbids)
+                if retired.annotations:
+                    if entry.extra is None:
+                        entry.extra = Extra()
+                    present = entry.extra.annotations or annotations_of(entry.data)
+                    entry.extra.annotations = merged_maps(present, retired.annotations)
+            settlement.requeue(node, entry, retired.failed)
+        else:
+            settlement.acknowledge(node, entry)
+        if retired.link is not None:
+            # Only now is known what its settlement waits for on disk.
+            retired.link.discharged(retired.number, True)
+
+    def _obstacle(self, transaction: Transaction) -> str:
+        """Return why it can't commit: a node is gone, or would refuse a message at its hard limit."""
+        wanted: dict[Node, list[int]] = {}
+        for post in transaction.posts:
+            node = post.node
+            if node.deleted:
+                return f"'{node.name}' was deleted"
+            if node.is_topic or node.subscriptions:
+                for each in self._intake.takers(node, post.data, post.origin):
+                    _add(wanted, each, post.size)
+            elif node.hard_msgs != constants.UNBOUNDED or node.hard_bytes != constants.UNBOUNDED:
+                _add(wanted, node, post.size)
+        for node, (msgs, nbytes) in wanted.items():
+            gate = node.gate
+            if node.overflow == constants.OVERFLOW_REJECT and (
+                gate.depth_msgs + msgs > node.hard_msgs or gate.depth_bytes + nbytes > node.hard_bytes
+            ):
+                return f"'{node.name}' is at its hard limit"
+        return ""
+
+
+def _add(wanted: dict[Node, list[int]], node: Node, size: int) -> None:
+    total = wanted.setdefault(node, [0, 0])
+    total[0] += 1
+    total[1] += size
