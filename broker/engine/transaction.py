@@ -37,7 +37,7 @@ class Owner(Protocol):
 
 
 class Post:
-    """A message that was posted: ``origin`` is the connection it came on, ``body`` the file of a large one."""
+    """A message that was posted: ``origin`` is its connection, ``body`` the file of a large one."""
 
     def __init__(self, node: Node, origin: object, data: bytes, bits: int, size: int, body: object) -> None:
         self.node = node
