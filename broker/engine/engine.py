@@ -38,9 +38,9 @@ class Engine:
 
     ``turn`` is the time and what is to be done; ``changes`` tells observers; ``depths`` has the budgets over
     all nodes; ``topology`` finds nodes. A producer's message comes through ``producers`` and ``intake``, and
-    waits in ``parking``; a consumer's goes through ``delivery`` and ``settlement``; both may wait in one of the
-    ``transactions``. ``lifecycle`` makes and deletes nodes, ``configurator`` applies their settings, ``actions`` are
-    operators', whose moves are ``moves``.
+    waits in ``parking``; a consumer's goes through ``delivery`` and ``settlement``; both may wait in one of
+    the ``transactions``. ``lifecycle`` makes and deletes nodes, ``configurator`` applies their settings,
+    ``actions`` are operators', whose moves are ``moves``.
     """
 
     def __init__(self, flow_control: bool = True, store: Store | None = None) -> None:

@@ -87,10 +87,11 @@ class Transactions:
         transaction.posts = []
         transaction.retirements = []
 
-    def overdue(self) -> list[Transaction]:
-        """Return the transactions whose time is over."""
-        now_ns = self._turn.now_ns
-        return [each for each in self.open if 0 < each.deadline_ns <= now_ns]
+    def end_overdue(self, now_ns: int) -> None:
+        """Have transactions rolled back whose time is over."""
+        for each in [each for each in self.open if 0 < each.deadline_ns <= now_ns]:
+            self.timed_out += 1
+            each.owner.timed_out(each)
 
     def _wake(self, node: Node) -> None:
         """Have whoever waits for room that a message of this node had kept be dealt it."""

@@ -509,6 +509,7 @@ class Server:
 
     def _sample(self, now_ns: int) -> None:
         moved = self.engine.sampler.sample(now_ns)
+        self.engine.transactions.end_overdue(now_ns)
         self.container.sample(now_ns)
         self.model.sample()
         self.container.temporary.look_after_orphans()
