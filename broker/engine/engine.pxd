@@ -10,6 +10,7 @@ from broker.engine.intake cimport Intake
 from broker.engine.node cimport Node
 from broker.engine.paging cimport Paging
 from broker.engine.settlement cimport Settlement
+from broker.engine.transactions cimport Transactions
 from broker.engine.turn cimport Turn
 from broker.flow.allocator cimport CreditAllocator
 
@@ -25,7 +26,8 @@ cdef class Engine:
     cdef public Settlement settlement
     cdef public Delivery delivery
     cdef public Paging paging
-    cdef public object topology, large, bodies, letters, parking, producers, transactions, lifecycle, configurator, actions, sampler
+    cdef public Transactions transactions
+    cdef public object topology, large, bodies, letters, parking, producers, lifecycle, configurator, actions, sampler
     cdef public list moves
     cdef public str store_state
 

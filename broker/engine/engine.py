@@ -62,9 +62,9 @@ class Engine:
             turn, changes, depths, durability, bodies, expirations, departure, large, letters
         )
         self.parking = Parking(turn, credit)
-        self.transactions = Transactions(turn, durability, self.intake, self.settlement)
         self.producers = Producers(turn, changes)
         self.delivery = Delivery(turn, durability, departure, topology)
+        self.transactions = Transactions(turn, durability, self.intake, self.settlement, self.delivery)
         paging = self.paging = Paging(
             turn, changes, depths, bodies, expirations, letters, self.settlement, topology
         )
@@ -97,6 +97,8 @@ class Engine:
         if self.credit.timed_nodes:
             self._wake_timed_nodes()
         self.settlement.expire()
+        if self.transactions.complete:
+            self.transactions.finish()
         if self.credit.is_waited_for() and now_ns >= self.credit.lend_ns:
             self._look_at_budgets()
 
@@ -133,7 +135,7 @@ class Engine:
 
     def next_deadline(self) -> int:
         """Return when a turn is due though nothing happened, in the caller's nanoseconds; 0 for never."""
-        if self.settlement.overdue:
+        if self.settlement.overdue or self.transactions.complete:
             return 1
         earliest = self.credit.lend_ns if self.credit.is_waited_for() else 0
         due = self.expirations.next_deadline()

@@ -30,7 +30,10 @@ class Owner(Protocol):
     """The link that a transaction was declared on."""
 
     def came_in(self, transaction: Transaction) -> None:
-        """The last of its messages that waited for room has come in, or never will."""
+        """None of its messages waits for room any more."""
+
+    def finish(self, transaction: Transaction) -> None:
+        """Discharge it now, which waited for that (``Transactions.finish_later``)."""
 
     def timed_out(self, transaction: Transaction) -> None:
         """Its time is over: it is to be rolled back."""
@@ -102,19 +105,15 @@ class Transaction:
         """Count a message that waits for room."""
         self.parked[message] = account
 
-    def admit(self, message: object) -> None:
-        """Count a message that waited for room, and has it now."""
-        del self.parked[message]
-        if not self.parked:
+    def unpark(self, message: object) -> None:
+        """Count a message that waits for room no more: it came in, or its sender was told that it didn't."""
+        if self.state == OPEN and self.parked.pop(message, None) is not None and not self.parked:
             self.owner.came_in(self)
 
     def lose(self, message: object) -> None:
         """Fail: the link of a message that waited for room is gone, and the message with it."""
-        if message in self.parked:
-            del self.parked[message]
-            self.fault = "a message was still waiting for room when its link went"
-            if not self.parked:
-                self.owner.came_in(self)
+        self.fault = "a message was still waiting for room when its link went"
+        self.unpark(message)
 
     def retire(self, node: Node, entry: Entry, outcome: int) -> Retirement:
         """Keep the outcome of a message, which stays acquired."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from broker import constants
 from broker.codec.message import annotations_of, merged_maps
+from broker.engine.delivery import Delivery
 from broker.engine.durability import Durability
 from broker.engine.intake import Intake
 from broker.engine.node import Node
@@ -25,12 +26,21 @@ MODIFIED = 0x27
 class Transactions:
     """Transactions that are open, and how many have ended: ``committed``, ``rolled_back``, ``timed_out``."""
 
-    def __init__(self, turn: Turn, durability: Durability, intake: Intake, settlement: Settlement) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        durability: Durability,
+        intake: Intake,
+        settlement: Settlement,
+        delivery: Delivery,
+    ) -> None:
         self._turn = turn
         self._durability = durability
         self._intake = intake
         self._settlement = settlement
+        self._delivery = delivery
         self.open: set[Transaction] = set()
+        self.complete: list[Transaction] = []
         self.committed = 0
         self.rolled_back = 0
         self.timed_out = 0
@@ -83,9 +93,20 @@ class Transactions:
                 # It is still the link's: its receiver may tell another outcome (§4.4.2).
                 retired.link.discharged(retired.number, False)
             else:
-                self._settlement.requeue(retired.node, retired.entry, True)
+                # A stop of the broker is no failed delivery.
+                self._settlement.requeue(retired.node, retired.entry, not self._delivery.winding_down)
         transaction.posts = []
         transaction.retirements = []
+
+    def finish_later(self, transaction: Transaction) -> None:
+        """Have its owner discharge it in the next turn: in this one room is being dealt."""
+        self.complete.append(transaction)
+
+    def finish(self) -> None:
+        """Have transactions discharged whose last message came in."""
+        complete, self.complete = self.complete, []
+        for each in complete:
+            each.owner.finish(each)
 
     def end_overdue(self, now_ns: int) -> None:
         """Have transactions rolled back whose time is over."""

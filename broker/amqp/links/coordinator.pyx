@@ -127,6 +127,11 @@ cdef class CoordinatorLink(ProducerLink):
     # --- for the engine
 
     def came_in(self, Transaction transaction):
+        """Have a transaction committed whose discharge waited for its messages."""
+        if transaction in self.discharging:
+            self.engine.transactions.finish_later(transaction)
+
+    def finish(self, Transaction transaction):
         """Commit a transaction whose discharge waited for its messages."""
         cdef PendingDelivery held = self.discharging.pop(transaction, None)
         cdef void *delivery

@@ -10,6 +10,7 @@ from broker.amqp.links.transactional cimport tell_transactional, transaction_of
 from proton import symbol
 
 from broker.codec import message as _message
+from broker.engine.transaction import OPEN
 
 cdef bytes REFUSED_NAME = b"amqp:resource-limit-exceeded"
 
@@ -266,10 +267,13 @@ cdef class ProducerLink(AssemblingLink):
         self.release_held(held, constants.ACCEPTED)
         if self.dead and not held.account.parked:
             self.engine.producers.close(held.node, held.account)
-        transaction.admit(held)
+        transaction.unpark(held)
 
     cpdef object refuse(self, object parked):
-        self.release_held(parked, constants.REFUSED)
+        cdef PendingDelivery held = parked
+        self.release_held(held, constants.REFUSED)
+        if held.transaction is not None:
+            held.transaction.unpark(held)
 
     cpdef object confirm(self, object parked):
         cdef PendingDelivery held = parked
@@ -309,6 +313,8 @@ cdef class ProducerLink(AssemblingLink):
             self.settle_in(delivery, transaction)
         elif pn_delivery_settled(delivery):
             pn_delivery_settle(delivery)
+        elif transaction.state == OPEN:
+            self.reject(delivery, REFUSED_NAME, b"the queue is full")
         else:
             self.reject(delivery, b"amqp:transaction:rollback", b"the transaction was rolled back")
 

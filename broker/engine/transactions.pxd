@@ -1,0 +1,37 @@
+cimport cython
+
+from broker cimport constants
+from broker.engine.delivery cimport Delivery
+from broker.engine.durability cimport Durability, GroupCommit
+from broker.engine.intake cimport Intake
+from broker.engine.node cimport Node
+from broker.engine.settlement cimport Settlement
+from broker.engine.transaction cimport Post, Retirement, Transaction
+from broker.engine.turn cimport Turn
+from broker.flow.gate cimport Gate
+from broker.queues.queue cimport Entry
+
+@cython.final
+cdef class Transactions:
+    cdef Turn _turn
+    cdef Durability _durability
+    cdef Intake _intake
+    cdef Settlement _settlement
+    cdef Delivery _delivery
+    cdef public set open
+    cdef public list complete
+    cdef public long committed, rolled_back, timed_out
+
+    cpdef Transaction declare(self, bytes name, object owner, long timeout_ns, long most_bytes)
+    @cython.locals(commit=GroupCommit, post=Post, retired=Retirement, intake=Intake)
+    cpdef long commit(self, Transaction transaction) except -1
+    @cython.locals(post=Post, retired=Retirement)
+    cpdef object roll_back(self, Transaction transaction)
+    cpdef object finish(self)
+    @cython.locals(node=Node, entry=Entry, settlement=Settlement)
+    cdef object _apply(self, Retirement retired)
+    @cython.locals(post=Post, node=Node, each=Node, gate=Gate, msgs=long, nbytes=long)
+    cdef str _obstacle(self, Transaction transaction)
+    @cython.locals(each=Node)
+    cdef object _wake(self, Node node)
+    cdef object _end(self, Transaction transaction, str state)

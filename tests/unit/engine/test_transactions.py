@@ -1,0 +1,235 @@
+"""A transaction commits as a whole or not at all, and keeps the room of its messages until then."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker import constants
+from broker.engine.node import Node
+from broker.engine.transaction import COMMITTED, ROLLED_BACK, Transaction
+from broker.flow.producer_credit import ProducerCredit
+from broker.manage.audit import audit
+from tests.unit.engine.parts_world import MS, Link, PartsWorld
+from tests.unit.engine.test_transaction import BODY, Controller
+
+MODIFIED = 0x27
+REJECTED = 0x25
+ACCEPTED = 0x24
+RELEASED = 0x26
+
+
+class World(PartsWorld):
+    """A producer and a consumer that work in transactions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transactions = self.engine.transactions
+        self.owner = Controller()
+
+    def declare(self, timeout_ms: int = 0) -> Transaction:
+        return self.transactions.declare(b"t", self.owner, timeout_ms * MS, 1 << 20)
+
+    def producer(self, node: Node) -> tuple[Link, ProducerCredit]:
+        link = Link()
+        account = self.engine.producers.open(node, link, True)
+        self.turn()
+        return link, account
+
+    def post(
+        self, begun: Transaction, node: Node, account: ProducerCredit, msgs: int = 1, durable: bool = False
+    ) -> None:
+        for _ in range(msgs):
+            bits = constants.IS_DURABLE if durable else 0
+            code = self.engine.intake.arrive(node, account, BODY, bits, False, begun)
+            assert code == constants.ACCEPTED
+
+    def check(self) -> None:
+        assert audit(self.engine).breaches == ()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_posts_are_seen_when_they_are_committed(world: World) -> None:
+    node = world.create()
+    window = world.consumer(node)
+    _, account = world.producer(node)
+    begun = world.declare()
+    world.post(begun, node, account, 3)
+    world.turn()
+    assert (node.gate.depth_msgs, node.received, window.got) == (0, 0, [])
+    world.check()
+    assert world.transactions.commit(begun) == constants.ACCEPTED
+    world.turn()
+    assert (node.gate.depth_msgs, node.received, len(window.got)) == (3, 3, 3)
+    assert (begun.state, world.transactions.committed, world.transactions.open) == (COMMITTED, 1, set())
+    world.check()
+
+
+def test_posts_keep_the_room_their_credit_had_reserved(world: World) -> None:
+    node = world.create(flow_stop_count=10, flow_resume_count=5)
+    first, account = world.producer(node)
+    begun = world.declare()
+    world.post(begun, node, account, 10)
+    world.turn()
+    assert first.credit - account.used == 0, "ten are there, as good as"
+    assert node.ledger.uncommitted_msgs == 10
+    world.check()
+    world.transactions.roll_back(begun)
+    world.turn()
+    assert first.credit - account.used > 0, "the room is free again"
+    assert (node.ledger.uncommitted_msgs, node.gate.depth_msgs) == (0, 0)
+    world.check()
+
+
+def test_a_commit_leaves_no_more_room_than_before(world: World) -> None:
+    node = world.create(flow_stop_count=10, flow_resume_count=5)
+    link, account = world.producer(node)
+    begun = world.declare()
+    world.post(begun, node, account, 10)
+    world.transactions.commit(begun)
+    world.turn()
+    assert (node.gate.depth_msgs, node.gate.closed, link.credit - account.used) == (10, True, 0)
+    world.check()
+
+
+def test_durable_posts_count_once_their_group_is_on_disk(world: World) -> None:
+    node = world.create(durable=True)
+    window = world.consumer(node)
+    _, account = world.producer(node)
+    begun = world.declare()
+    world.post(begun, node, account, 2, durable=True)
+    group = world.store.group
+    assert world.transactions.commit(begun) == constants.STORING
+    assert world.store.group == group, "all of it is in one group"
+    world.turn()
+    assert window.got == []
+    world.settle()
+    assert len(window.got) == 2
+
+
+def test_retired_messages_are_gone_when_it_commits(world: World) -> None:
+    node = world.create()
+    world.put(node)
+    window = world.consumer(node)
+    begun = world.declare()
+    begun.retire(node, window.got[0], ACCEPTED)
+    world.turn()
+    assert (node.gate.depth_msgs, node.accepted) == (1, 0)
+    world.transactions.commit(begun)
+    assert (node.gate.depth_msgs, node.accepted) == (0, 1)
+    world.check()
+
+
+def test_retired_messages_come_back_when_it_rolls_back(world: World) -> None:
+    node = world.create()
+    for body in "abc":
+        world.put(node, body)
+    window = world.consumer(node)
+    first, second, _ = window.got
+    begun = world.declare()
+    begun.retire(node, second, ACCEPTED)
+    begun.retire(node, first, ACCEPTED)
+    del window.got[:2]
+    world.transactions.roll_back(begun)
+    world.turn()
+    assert [entry.seq for entry in window.got[1:]] == [first.seq, second.seq], "in their old order"
+    assert (first.delivery_count, first.redelivered) == (1, True)
+    assert (begun.state, world.transactions.rolled_back) == (ROLLED_BACK, 1)
+    world.check()
+
+
+def test_rolled_back_too_often_it_is_a_dead_letter(world: World) -> None:
+    letters = world.create("letters")
+    node = world.create(dead_letter_address="letters", max_delivery_count=2)
+    world.put(node)
+    window = world.consumer(node)
+    for _ in range(2):
+        begun = world.declare()
+        begun.retire(node, window.got.pop(), ACCEPTED)
+        world.transactions.roll_back(begun)
+        world.turn()
+    assert (node.gate.depth_msgs, letters.gate.depth_msgs) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failed", "left", "count"),
+    [(REJECTED, False, 0, 0), (RELEASED, False, 1, 0), (MODIFIED, True, 1, 1), (MODIFIED, False, 1, 0)],
+)
+def test_each_outcome_counts_at_the_commit(
+    world: World, outcome: int, failed: bool, left: int, count: int
+) -> None:
+    node = world.create()
+    world.put(node)
+    window = world.consumer(node, 1)
+    entry = window.got[0]
+    begun = world.declare()
+    retired = begun.retire(node, entry, outcome)
+    retired.failed = failed
+    world.transactions.commit(begun)
+    assert (node.gate.depth_msgs, entry.delivery_count) == (left, count)
+    world.check()
+
+
+def test_one_that_would_pass_a_hard_limit_does_nothing(world: World) -> None:
+    node = world.create(max_count=3, flow_stop_count=3, overflow="reject")
+    source = world.create("source")
+    world.put(source)
+    window = world.consumer(source)
+    world.put(node)
+    _, account = world.producer(node)
+    begun = world.declare()
+    world.post(begun, node, account, 2)
+    begun.retire(source, window.got.pop(), ACCEPTED)
+    world.put(node)
+    assert world.transactions.commit(begun) == constants.REFUSED
+    assert "'orders' is at its hard limit" in begun.fault
+    assert (node.gate.depth_msgs, source.gate.depth_msgs, source.accepted) == (2, 1, 0)
+    world.check()
+
+
+def test_one_that_posted_to_a_queue_that_is_gone_does_nothing(world: World) -> None:
+    node = world.create()
+    other = world.create("other")
+    _, account = world.producer(node)
+    _, others = world.producer(other)
+    begun = world.declare()
+    world.post(begun, node, account)
+    world.post(begun, other, others)
+    world.engine.lifecycle.delete("orders")
+    assert world.transactions.commit(begun) == constants.REFUSED
+    assert "'orders' was deleted" in begun.fault
+    assert other.gate.depth_msgs == 0
+    world.check()
+
+
+def test_a_topics_subscriptions_keep_room_and_get_it_all_at_once(world: World) -> None:
+    topic = world.create("news", kind="topic", enforce_flow="always")
+    first = world.subscribe(topic, "a", flow_stop_count=10, flow_resume_count=5)
+    _, account = world.producer(topic)
+    begun = world.declare()
+    world.post(begun, topic, account, 4)
+    world.check()
+    second = world.subscribe(topic, "b", flow_stop_count=10, flow_resume_count=5)
+    world.turn()
+    world.check()
+    world.transactions.commit(begun)
+    world.turn()
+    assert (first.gate.depth_msgs, second.gate.depth_msgs) == (4, 4)
+    world.check()
+
+
+def test_one_whose_time_is_over_is_its_owners_to_roll_back(world: World) -> None:
+    told: list[Transaction] = []
+    world.owner.timed_out = told.append  # type: ignore[method-assign]
+    begun = world.declare(timeout_ms=100)
+    lasting = world.declare()
+    now_ns = world.engine.turn.now_ns
+    world.transactions.end_overdue(now_ns + 99 * MS)
+    assert told == []
+    world.transactions.end_overdue(now_ns + 100 * MS)
+    assert told == [begun]
+    assert lasting in world.transactions.open
+    assert world.transactions.timed_out == 1
