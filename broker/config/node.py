@@ -184,7 +184,11 @@ class NodeSettings:
         "Whether the thresholds hold while nobody consumes",
     )
     producer_window: int = setting(_WINDOW, 1000, "Most credit one producer link may hold")
-    initial_credit: int = setting(_WINDOW, 100, "First credit of a producer link")
+    initial_credit: int = setting(
+        _WINDOW,
+        100,
+        "First credit of a producer link; at most `flow_stop_count` divided by the links there are",
+    )
     byte_reservation: str = setting(
         Word(("expected", "strict")),
         "expected",

@@ -6,6 +6,8 @@ on disk or nothing. Rolling back gives room and messages back, and counts each m
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from broker import constants
 from broker.codec.message import annotations_of, merged_maps
 from broker.engine.delivery import Delivery
@@ -21,6 +23,19 @@ from broker.queues.queue import Extra
 REJECTED = 0x25
 RELEASED = 0x26
 MODIFIED = 0x27
+
+
+@dataclass(frozen=True, slots=True)
+class Uncommitted:
+    """What open transactions hold of one node: messages posted there, and messages retired from there.
+
+    ``began_ns`` is when the oldest of them began, ``deadline_ns`` when that is rolled back (0: never).
+    """
+
+    posted_msgs: int = 0
+    retired_msgs: int = 0
+    began_ns: int = 0
+    deadline_ns: int = 0
 
 
 class Transactions:
@@ -113,6 +128,23 @@ class Transactions:
         for each in [each for each in self.open if 0 < each.deadline_ns <= now_ns]:
             self.timed_out += 1
             each.owner.timed_out(each)
+
+    def uncommitted(self, node: Node) -> Uncommitted:
+        """Return what open transactions hold of a node and those below it; looks at every message."""
+        nodes = {node, *node.subscriptions}
+        posted = retired = 0
+        oldest: Transaction | None = None
+        for each in self.open:
+            here = sum(1 for post in each.posts if post.node in nodes)
+            gone = sum(1 for kept in each.retirements if kept.node in nodes)
+            if here or gone:
+                posted += here
+                retired += gone
+                if oldest is None or each.began_ns < oldest.began_ns:
+                    oldest = each
+        if oldest is None:
+            return Uncommitted()
+        return Uncommitted(posted, retired, oldest.began_ns, oldest.deadline_ns)
 
     def _wake(self, node: Node) -> None:
         """Have whoever waits for room that a message of this node had kept be dealt it."""

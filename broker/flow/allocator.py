@@ -8,9 +8,11 @@
                  room of every budget on disk,
                  room of the connection's budget)
 
-``CreditAllocator.terms`` returns these numbers for one producer. A gate's room (``flow/gate.py``) is its stop
-threshold less depth and promises, in messages, or in bytes by the size of the link's messages so far. This
-file knows no Proton, no clock, no disk.
+A link's window begins at `initial_credit`, and at most at `flow_stop_count` divided by the links there
+are (``AddressCredit.open``); it doubles each time the link has used what it had. ``CreditAllocator.terms``
+returns these numbers for one producer. A gate's room (``flow/gate.py``) is its stop threshold less depth and
+promises, in messages, or in bytes by the size of the link's messages so far. This file knows no Proton, no
+clock, no disk.
 """
 
 from __future__ import annotations

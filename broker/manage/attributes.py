@@ -97,7 +97,7 @@ NODE: Row = {
     **_same("promised_msgs", "promised_bytes", "parked_msgs", "parked_bytes", "overrun_msgs", "late_msgs"),
     **_same("producers", "blocked_producers", "consumers", "revocations"),
     **COUNTERS,
-    **_same("rate_in", "rate_out", "paged_msgs", "paged_bytes", "slow_consumers"),
+    **_same("rate_in", "rate_out", "paged_msgs", "paged_bytes", "slow_consumers", "uncommitted_msgs"),
 }
 
 LINK: Row = {
@@ -156,6 +156,8 @@ BROKER: Row = {
     "deadlocks": _deadlocks,
     "deadlocks_found": _field("deadlocks_found"),
     "set_aside": _set_aside,
+    **_same("open_transactions", "committed_transactions"),
+    **_same("rolled_back_transactions", "timed_out_transactions"),
     "storeState": _field("store.state"),
     "storeReason": _field("store.reason"),
     **{

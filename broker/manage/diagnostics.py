@@ -97,6 +97,7 @@ class Diagnostics:
             winding_down=engine.delivery.winding_down,
             behind_bytes=storing.store.behind_bytes if storing is not None and storing.behind else 0,
             deadlock=self.deadlock_watch.of(node),
+            uncommitted=engine.transactions.uncommitted(node),
         )
 
     def _why_node(self, node: Node, store: str) -> list[Why]:
@@ -107,6 +108,7 @@ class Diagnostics:
             links = [link for link in self._links.producers(owner.name) if link.lacks_credit]
             context = self._context(owner, store)
             found += [reasons.of_producer(link, owner, context) for link in links[:MOST_TOLD]]
+        found += reasons.of_transactions(node, self._context(node, store))
         for each in (node, *node.subscriptions):
             found += self._why_consumers(each, self._links.consumers(each.name), store, idle=False)
         return found

@@ -149,6 +149,7 @@ class Queries:
 
     def _broker(self, reading: Survey) -> BrokerView:
         process, policies = self._process, self._settings.policies.policies
+        transactions = self._engine.transactions
         return BrokerView(
             name=process.name,
             version=process.version,
@@ -165,6 +166,10 @@ class Queries:
             deadlocks=self._diagnostics.deadlock_watch.views(),
             deadlocks_found=self._diagnostics.deadlock_watch.found_total,
             set_aside=self._nodes.aside.views(),
+            open_transactions=len(transactions.open),
+            committed_transactions=transactions.committed,
+            rolled_back_transactions=transactions.rolled_back,
+            timed_out_transactions=transactions.timed_out,
             **asdict(reading.sums),
         )
 

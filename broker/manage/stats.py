@@ -227,6 +227,13 @@ STATS: tuple[Stat, ...] = (
     _own("parked_msgs", "ledger.parked_msgs", "parked_messages", "Messages waiting outside the queue"),
     _own("parked_bytes", "ledger.parked_bytes", "parked_bytes", "Their encoded size"),
     _own(
+        "uncommitted_msgs",
+        "ledger.uncommitted_msgs",
+        "uncommitted_messages",
+        "Messages posted in open transactions",
+        sparse=True,
+    ),
+    _own(
         "overrun_msgs",
         "overrun",
         "overrun_messages_total",

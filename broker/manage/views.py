@@ -96,6 +96,7 @@ class QueueView:
     paged_msgs: int = 0
     paged_bytes: int = 0
     slow_consumers: int = 0
+    uncommitted_msgs: int = 0
     # Of a topic: its own subscription that holds the most messages; a bound queue isn't everybody's to see.
     deepest: str | None = None
 
@@ -423,6 +424,10 @@ class BrokerView:
     deadlocks: tuple[DeadlockView, ...] = ()
     deadlocks_found: int = 0
     set_aside: tuple[AsideView, ...] = ()
+    open_transactions: int = 0
+    committed_transactions: int = 0
+    rolled_back_transactions: int = 0
+    timed_out_transactions: int = 0
     rate_in: float = 0.0
     rate_out: float = 0.0
 

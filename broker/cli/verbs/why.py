@@ -46,7 +46,7 @@ def _lines(answer: ask.Row, asked: str | None) -> Iterator[str]:
     yield str(answer["sentence"])
     terms = cast("list[ask.Row]", answer.get("terms") or [])
     if terms and asked is not None and asked in (answer.get("link"), answer.get("link_id")):
-        yield f"  The credit it gets is the least of: {', '.join(_term(term) for term in terms)}."
+        yield f"  The further credit it gets is the least of: {', '.join(_term(term) for term in terms)}."
 
 
 def _term(term: ask.Row) -> str:

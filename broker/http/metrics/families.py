@@ -44,6 +44,20 @@ OF_BROKER = (
     Family("sluice_slow_consumers", "Consumer links that are slow", "slow_consumers"),
     Family("sluice_deadlocks", "Circles of nodes and connections that wait for each other", "deadlocks"),
     Family("sluice_deadlocks_found_total", "How many were found", "deadlocks_found"),
+    Family(
+        "sluice_open_transactions",
+        "Transactions that are neither committed nor rolled back",
+        "open_transactions",
+    ),
+    Family("sluice_committed_transactions_total", "Transactions that committed", "committed_transactions"),
+    Family(
+        "sluice_rolled_back_transactions_total", "Transactions that rolled back", "rolled_back_transactions"
+    ),
+    Family(
+        "sluice_timed_out_transactions_total",
+        "Of these, how many because their time was over",
+        "timed_out_transactions",
+    ),
     Family("sluice_set_aside", "What survived a restart and could not be restored", "set_aside"),
     Family("sluice_depth_messages", "Messages enqueued and not yet dequeued", "depth_msgs"),
     Family("sluice_depth_bytes", "Their encoded size", "depth_bytes"),

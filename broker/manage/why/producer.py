@@ -11,18 +11,20 @@ from dataclasses import dataclass, field
 
 from broker import constants
 from broker.engine.node import Node
+from broker.engine.transactions import Uncommitted
 from broker.flow.gate import Gate
 from broker.flow.producer_credit import IDLE_NS, PROBE_NS
 from broker.manage.views import ProducerView
 from broker.manage.why.cause import COUNT, OPERATOR, SIZE, GateCause, bars, budgets
 from broker.manage.why.deadlocks import DeadlockView
 from broker.manage.why.forecasts import Forecasts
-from broker.manage.why.reason import Reason, about, filled, quantity, span
+from broker.manage.why.reason import Reason, about, filled, messages, quantity, span
 from broker.units import SECOND_NS
 
 # What a link waits for, beyond the settings that bars name.
 PROMISED = "promised"  # the gate is open, but other producers hold its room
 TOO_LARGE = "message_size"  # the gate is open, but its messages are larger than the room
+TRANSACTION = "transaction"  # messages of open transactions keep its room
 TURN = "turn"  # there is room; the next dealing gives it
 STORE = "store"  # nothing can be kept on disk
 DISK = "disk"  # more waits to be written than should
@@ -42,6 +44,7 @@ class WhyContext:
     winding_down: bool = False
     behind_bytes: int = 0
     deadlock: DeadlockView | None = field(default=None)
+    uncommitted: Uncommitted = field(default=Uncommitted())
 
 
 def of_producer(link: ProducerView, node: Node, around: WhyContext) -> Reason:
@@ -53,7 +56,7 @@ def of_producer(link: ProducerView, node: Node, around: WhyContext) -> Reason:
         _of_the_connection(link)
         or of_gates(node, around)
         or _of_budgets(link, node, around)
-        or _of_the_link(link, node)
+        or _of_the_link(link, node, around)
         or _of_the_disk(node, around)
         or Reason(TURN, "there is room", "with the next dealing of credit", GateCause(TURN))
     )
@@ -175,16 +178,36 @@ def _spent(gate: Gate, around: WhyContext) -> Reason:
     return Reason(gate.name, text, "when messages leave, here or elsewhere", bar, eta_s, error)
 
 
-def _of_the_link(link: ProducerView, node: Node) -> Reason | None:
+def _of_the_link(link: ProducerView, node: Node, around: WhyContext) -> Reason | None:
     """Gates and budgets are open: what others were promised, or what this link did with its own."""
     for part, gate in _gates(node):
         if gate.room(link.reserve_bytes) == 0:
-            return _crowded(link, part, gate)
+            return _uncommitted(part, gate, around) or _crowded(link, part, gate)
     if link.resting:
         text = f"its credit was taken back after it had lain idle for {IDLE_NS // 1_000_000} ms"
         frees = f"when its turn comes to be tried again, every {PROBE_NS // 1_000_000} ms"
         return Reason(IDLE, text, frees, gate_bar(node.gate, COUNT))
     return None
+
+
+def _uncommitted(node: Node, gate: Gate, around: WhyContext) -> Reason | None:
+    """The gate is open, and messages of open transactions keep more of its room than credit does."""
+    kept = around.uncommitted
+    if 2 * kept.posted_msgs <= gate.promised_msgs:
+        return None
+    text = (
+        f"{node.kind} '{node.name}' is open, but {messages(kept.posted_msgs)} of open transactions keep its"
+        f" room, the oldest for {span((around.now_ns - kept.began_ns) / SECOND_NS)}"
+    )
+    return Reason(TRANSACTION, text, ended(kept, around.now_ns), gate_bar(gate, COUNT))
+
+
+def ended(kept: Uncommitted, now_ns: int) -> str:
+    """When messages of open transactions come free: a part of ``frees``."""
+    if not kept.deadline_ns:
+        return "when they are committed or rolled back"
+    left_s = max(kept.deadline_ns - now_ns, 0) / SECOND_NS
+    return f"when they are committed or rolled back, which the oldest is in {span(left_s)} at the latest"
 
 
 def _crowded(link: ProducerView, node: Node, gate: Gate) -> Reason:

@@ -13,14 +13,16 @@ from broker.manage.views import ConsumerView, ProducerView
 from broker.manage.why.cause import COUNT, SIZE, GateCause
 from broker.manage.why.consumer import is_held_up
 from broker.manage.why.consumer import of_consumer as consumer_reason
-from broker.manage.why.producer import WhyContext, gate_bar, of_gates, refusal, terms
+from broker.manage.why.producer import TRANSACTION, WhyContext, ended, gate_bar, of_gates, refusal, terms
 from broker.manage.why.producer import of_producer as producer_reason
-from broker.manage.why.reason import Reason, about, eta_text, filled, span
+from broker.manage.why.reason import Reason, about, eta_text, filled, messages, span
 from broker.units import SECOND_NS
 
-__all__ = ["Why", "about", "merged", "of_consumer", "of_node", "of_producer", "span"]
+__all__ = ["Why", "about", "merged", "of_consumer", "of_node", "of_producer", "of_transactions", "span"]
 
 NOTHING = "nothing"
+# A transaction that is open for so long is told of though nobody waits for it.
+LONG_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Why:
 def of_producer(link: ProducerView, node: Node, around: WhyContext) -> Why:
     """Why a producer link may not send, or that it may."""
     if not link.lacks_credit:
-        text = f"it has {link.credit:,} credits"
+        text = f"it has {link.credit:,} credits of a window of {link.window:,}"
         reason = Reason(NOTHING, text, "", gate_bar(node.gate, COUNT))
         return replace(_answer("producer", link, node, reason, "may send"), terms=terms(link, node))
     reason = producer_reason(link, node, around)
@@ -93,6 +95,21 @@ def of_node(node: Node, around: WhyContext) -> Why:
     if reason.frees:
         sentence += f" It opens {reason.frees}{eta_text(reason)}."
     return _why("node", node, reason, sentence)
+
+
+def of_transactions(node: Node, around: WhyContext) -> list[Why]:
+    """Messages of a node that open transactions hold, longer than such a thing takes."""
+    kept = around.uncommitted
+    open_s = (around.now_ns - kept.began_ns) / SECOND_NS
+    if not kept.began_ns or open_s < LONG_S:
+        return []
+    held = kept.posted_msgs + kept.retired_msgs
+    text = (
+        f"open transactions hold {messages(held)} of {node.kind} '{node.name}'"
+        f" ({kept.posted_msgs:,} posted, {kept.retired_msgs:,} taken), the oldest for {span(open_s)}"
+    )
+    reason = Reason(TRANSACTION, text, ended(kept, around.now_ns), gate_bar(node.gate, COUNT))
+    return [_why("node", node, reason, f"{text}; that ends {reason.frees}.")]
 
 
 def merged(answers: Iterable[Why]) -> list[Why]:

@@ -330,7 +330,7 @@ def test_why_of_one_link_prints_the_terms_of_its_credit(
     assert cli.main(["why", "s1"]) == 0
     assert capsys.readouterr().out == (
         "It waits.\n"
-        "  The credit it gets is the least of: window 1,000, gate of 'orders' 0,"
+        "  The further credit it gets is the least of: window 1,000, gate of 'orders' 0,"
         " memory of 'memory_limit' no limit.\n"
     )
     assert cli.main(["why", "orders"]) == 0

@@ -207,7 +207,7 @@ def test_a_link_can_be_asked_for_by_name_or_id() -> None:
     assert only(world, "c1/s1").link == "s1"
     world.queue("idle")
     world.producer(world.engine.topology.node("idle"), "s3")
-    assert only(world, "s3").sentence.endswith("may send: it has 100 credits.")
+    assert only(world, "s3").sentence.endswith("may send: it has 100 credits of a window of 100.")
 
 
 def test_what_does_not_exist_is_not_found() -> None:
