@@ -15,6 +15,8 @@ from typing import Any, Protocol, Self
 
 from proton import Data
 
+from broker.codec.owned import owned
+
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
@@ -241,6 +243,13 @@ class RawPeer:
         self.send(performative(ATTACH, name, handle, RECEIVER, *modes, *termini, channel=channel))
         return self._attached(handle)
 
+    def attach_coordinator(self, name: str = "tx", handle: int = 0) -> Frame:
+        """Attach a link to the transaction coordinator; what the broker answered."""
+        modes = (UByte(0), UByte(0))
+        termini = (Described(SOURCE), Described(COORDINATOR))
+        self.send(performative(ATTACH, name, handle, SENDER, *modes, *termini, None, None, 0))
+        return self._attached(handle)
+
     def give_credit(self, credit: int, handle: int = 1, *, drain: bool = False, echo: bool = False) -> None:
         """A flow frame for a link to receive on that has received nothing yet."""
         self.send(performative(FLOW, 0, 10_000, 0, 10_000, handle, 0, credit, None, drain, echo))
@@ -358,5 +367,5 @@ def _decode(body: bytes) -> Frame:
     used = data.decode(body)
     data.rewind()
     data.next()
-    described: Any = data.get_object()
+    described: Any = owned(data.get_object())
     return Frame(int(described.descriptor), list(described.value), body[used:])

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from broker.amqp.control.attach_producer import MANAGEMENT_CREDIT, OPEN_CREDIT
+from broker.amqp.control.attach_producer import COORDINATOR_CREDIT, MANAGEMENT_CREDIT, OPEN_CREDIT
 from tests.unit.amqp.world import AmqpWorld, attach
 from tests.wire.frames import (
-    ATTACH,
     BODY,
     COORDINATOR,
-    DETACH,
     DISPOSITION,
     MODIFIED,
     REJECTED,
     RELEASED,
-    SENDER,
-    SOURCE,
-    Described,
     Symbol,
     Symbols,
-    UByte,
-    performative,
     transfer,
 )
 
@@ -37,11 +30,12 @@ def test_links_that_reserve_nothing_have_open_credit(
     assert client.await_credit() == credit
 
 
-def test_transactions_are_refused(world: AmqpWorld) -> None:
+def test_a_coordinator_has_open_credit_and_says_what_it_can(world: AmqpWorld) -> None:
     client = world.begun()
-    termini = Described(SOURCE, []), Described(COORDINATOR, [])
-    client.send(performative(ATTACH, "tx", 0, SENDER, UByte(2), UByte(0), *termini, None, None, 0))
-    assert client.expect(DETACH).condition == "amqp:not-implemented"
+    target = client.attach_coordinator().field(6)
+    assert int(target.descriptor) == COORDINATOR  # type: ignore[attr-defined]
+    assert "amqp:local-transactions" in str(target.value)  # type: ignore[attr-defined]
+    assert client.await_credit() == COORDINATOR_CREDIT
 
 
 def test_the_relay_makes_the_node_that_a_message_names(world: AmqpWorld) -> None:
