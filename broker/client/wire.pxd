@@ -64,6 +64,10 @@ cdef extern from *:
     extern void pn_transport_set_idle_timeout(void *, uint32_t);
     extern int pn_terminus_set_durability(void *, int), pn_terminus_set_expiry_policy(void *, int);
     extern void *pn_terminus_capabilities(void *); extern int pn_data_put_symbol(void *, pn_bytes_t);
+    extern void *pn_disposition_data(void *); extern void pn_data_rewind(void *), pn_data_clear(void *);
+    extern bool pn_data_next(void *), pn_data_enter(void *), pn_data_exit(void *);
+    extern pn_bytes_t pn_data_get_binary(void *);
+    extern int pn_data_put_list(void *), pn_data_put_binary(void *, pn_bytes_t);
     extern void *pn_delivery_local(void *); extern int pn_condition_set_name(void *, const char *);
     extern int pn_condition_set_description(void *, const char *);
     extern bool pn_disposition_is_failed(void *), pn_disposition_is_undeliverable(void *);
@@ -163,6 +167,16 @@ cdef extern from *:
     int pn_terminus_set_expiry_policy(void *, int) nogil
     void *pn_terminus_capabilities(void *) nogil
     int pn_data_put_symbol(void *, pn_bytes_t) nogil
+    void *pn_disposition_data(void *) nogil
+    void pn_data_rewind(void *) nogil
+    void pn_data_clear(void *) nogil
+    bint pn_data_next(void *) nogil
+    bint pn_data_enter(void *) nogil
+    bint pn_data_exit(void *) nogil
+    pn_bytes_t pn_data_get_binary(void *) nogil
+    int pn_data_put_list(void *) nogil
+    int pn_data_put_binary(void *, pn_bytes_t) nogil
+    int pn_terminus_set_type(void *, int) nogil
     void *pn_delivery_local(void *) nogil
     int pn_condition_set_name(void *, const char *) nogil
     int pn_condition_set_description(void *, const char *) nogil

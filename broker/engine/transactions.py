@@ -15,7 +15,7 @@ from broker.engine.durability import Durability
 from broker.engine.intake import Intake
 from broker.engine.node import Node
 from broker.engine.settlement import Settlement
-from broker.engine.transaction import COMMITTED, ROLLED_BACK, Retirement, Transaction
+from broker.engine.transaction import COMMITTED, ROLLED_BACK, Post, Retirement, Transaction
 from broker.engine.turn import Turn
 from broker.queues.queue import Extra
 
@@ -81,8 +81,8 @@ class Transactions:
         commit = self._durability.commit
         before = None if commit is None else commit.mark()
         intake = self._intake
+        self._release(transaction)
         for post in transaction.posts:
-            post.node.ledger.release_uncommitted(post.size)
             intake.origin = post.origin
             if intake.put(post.node, post.data, post.bits) == constants.REFUSED:
                 post.node.dropped += 1
@@ -100,9 +100,9 @@ class Transactions:
             if account.unpark(message):
                 account.port.refuse(message)
         transaction.parked.clear()
-        for post in transaction.posts:
-            post.node.ledger.release_uncommitted(post.size)
-            self._wake(post.node)
+        self._release(transaction)
+        for node in {post.node for post in transaction.posts}:
+            self._wake(node)
         for retired in transaction.retirements:
             if retired.link is not None:
                 # It is still the link's: its receiver may tell another outcome (§4.4.2).
@@ -146,6 +146,20 @@ class Transactions:
             return Uncommitted()
         return Uncommitted(posted, retired, oldest.began_ns, oldest.deadline_ns)
 
+    def _release(self, transaction: Transaction) -> None:
+        """Give back the room that its messages kept, of those like each other at once."""
+        first: Post | None = None
+        msgs = 0
+        for post in transaction.posts:
+            if first is None or post.node is not first.node or post.size != first.size:
+                if first is not None:
+                    first.node.ledger.release_uncommitted(first.size, msgs)
+                first = post
+                msgs = 0
+            msgs += 1
+        if first is not None:
+            first.node.ledger.release_uncommitted(first.size, msgs)
+
     def _wake(self, node: Node) -> None:
         """Have whoever waits for room that a message of this node had kept be dealt it."""
         for each in (node, *node.subscriptions):
@@ -184,26 +198,36 @@ class Transactions:
 
     def _obstacle(self, transaction: Transaction) -> str:
         """Return why it can't commit: a node is gone, or would refuse a message at its hard limit."""
-        wanted: dict[Node, list[int]] = {}
+        wanted: dict[Node, tuple[int, int]] = {}
+        last: Node | None = None
+        msgs = nbytes = 0
         for post in transaction.posts:
             node = post.node
-            if node.deleted:
-                return f"'{node.name}' was deleted"
+            if node is not last:
+                if node.deleted:
+                    return f"'{node.name}' was deleted"
+                if last is not None:
+                    _add(wanted, last, msgs, nbytes)
+                last = node
+                msgs = nbytes = 0
             if node.is_topic or node.subscriptions:
                 for each in self._intake.takers(node, post.data, post.origin):
-                    _add(wanted, each, post.size)
-            elif node.hard_msgs != constants.UNBOUNDED or node.hard_bytes != constants.UNBOUNDED:
-                _add(wanted, node, post.size)
-        for node, (msgs, nbytes) in wanted.items():
+                    _add(wanted, each, 1, post.size)
+            else:
+                msgs += 1
+                nbytes += post.size
+        if last is not None:
+            _add(wanted, last, msgs, nbytes)
+        for node, (wanted_msgs, wanted_bytes) in wanted.items():
             gate = node.gate
             if node.overflow == constants.OVERFLOW_REJECT and (
-                gate.depth_msgs + msgs > node.hard_msgs or gate.depth_bytes + nbytes > node.hard_bytes
+                gate.depth_msgs + wanted_msgs > node.hard_msgs
+                or gate.depth_bytes + wanted_bytes > node.hard_bytes
             ):
                 return f"'{node.name}' is at its hard limit"
         return ""
 
 
-def _add(wanted: dict[Node, list[int]], node: Node, size: int) -> None:
-    total = wanted.setdefault(node, [0, 0])
-    total[0] += 1
-    total[1] += size
+def _add(wanted: dict[Node, tuple[int, int]], node: Node, msgs: int, nbytes: int) -> None:
+    before = wanted.get(node, (0, 0))
+    wanted[node] = (before[0] + msgs, before[1] + nbytes)

@@ -14,6 +14,7 @@ cdef class AddressCredit(AllocatorPort):
     cdef public bint overpromised
     cdef public long uncommitted_msgs
     cdef dict _uncommitted
+    cdef long _last_size, _last_msgs
 
     @cython.locals(account=ProducerCredit)
     cpdef ProducerCredit open(self, Port port, long window_max, long initial, long now_ns, ConnectionBudget budget=*)
@@ -39,7 +40,8 @@ cdef class AddressCredit(AllocatorPort):
 
     cpdef object hold_uncommitted(self, long size)
     @cython.locals(left=long)
-    cpdef object release_uncommitted(self, long size)
+    cpdef object release_uncommitted(self, long size, long msgs)
+    cdef object _count_last(self)
     cpdef dict uncommitted(self)
     cdef object grant(self, ProducerCredit account, long msgs, long now_ns)
     @cython.final

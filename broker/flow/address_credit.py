@@ -42,6 +42,8 @@ class AddressCredit(AllocatorPort):
         self.uncommitted_msgs = 0
         # By size, for each reserves its own in every gate.
         self._uncommitted: dict[int, int] = {}
+        self._last_size = -1
+        self._last_msgs = 0
         self.budgets_in_demand: list[ConnectionBudget] = []
 
     # --- accounts come and go
@@ -172,13 +174,13 @@ class AddressCredit(AllocatorPort):
         """Have all that stands reserve differently in one gate."""
         for account in self.accounts:
             reservation.promise(-account.outstanding, account.reserve_bytes)
-        for size, msgs in self._uncommitted.items():
+        for size, msgs in self.uncommitted().items():
             reservation.promise(-msgs, size)
         reservation.ways = ways
         reservation.copies = copies
         for account in self.accounts:
             reservation.promise(account.outstanding, account.reserve_bytes)
-        for size, msgs in self._uncommitted.items():
+        for size, msgs in self.uncommitted().items():
             reservation.promise(msgs, size)
 
     # --- promises
@@ -216,22 +218,42 @@ class AddressCredit(AllocatorPort):
     def hold_uncommitted(self, size: int) -> None:
         """Keep the room for a message of ``size`` bytes until its transaction ends (AMQP 1.0 §4.4.1)."""
         self.uncommitted_msgs += 1
-        self._uncommitted[size] = self._uncommitted.get(size, 0) + 1
+        if size == self._last_size:
+            self._last_msgs += 1
+        else:
+            self._count_last()
+            self._last_size = size
+            self._last_msgs = 1
         self.reservations.promise(1, size)
 
-    def release_uncommitted(self, size: int) -> None:
-        """Give back the room of a message whose transaction ends; it enters the gate at once, or never."""
-        self.uncommitted_msgs -= 1
-        left = self._uncommitted[size] - 1
-        if left > 0:
-            self._uncommitted[size] = left
+    def release_uncommitted(self, size: int, msgs: int) -> None:
+        """Give back the room of ``msgs`` messages of ``size`` bytes each whose transaction ends.
+
+        They enter the gate at once, or never.
+        """
+        self.uncommitted_msgs -= msgs
+        if size == self._last_size and msgs <= self._last_msgs:
+            self._last_msgs -= msgs
         else:
-            del self._uncommitted[size]
-        self.reservations.promise(-1, size)
+            self._count_last()
+            left = self._uncommitted[size] - msgs
+            if left > 0:
+                self._uncommitted[size] = left
+            else:
+                del self._uncommitted[size]
+        self.reservations.promise(-msgs, size)
 
     def uncommitted(self) -> dict[int, int]:
         """Return how many messages of each size came in transactions that are open."""
+        self._count_last()
         return dict(self._uncommitted)
+
+    def _count_last(self) -> None:
+        """Enter the messages that were counted apart, as many of one size come one after the other."""
+        if self._last_msgs > 0:
+            self._uncommitted[self._last_size] = self._uncommitted.get(self._last_size, 0) + self._last_msgs
+        self._last_msgs = 0
+        self._last_size = -1
 
     def withdraw(self, account: ProducerCredit, msgs: int, now_ns: int) -> None:
         """Take ``msgs`` credits back from the peer, which may use them before it hears of it."""

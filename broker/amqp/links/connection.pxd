@@ -33,6 +33,8 @@ cdef class ConnectionIO(TransportIO):
     cdef public bint turning
     # Those that its links have declared, by id; None as long as it has no coordinator.
     cdef public dict transactions
+    # The one that was named last.
+    cdef Transaction named
     # What its producers may have promised and parked together; None for no limit.
     cdef public ConnectionBudget budget
 
@@ -41,7 +43,7 @@ cdef class ConnectionIO(TransportIO):
     cdef long unsent_of(self, void *session, long limit) except -1
     cdef bint has_unsent(self, void *session) except -1
     cdef object note_leak(self)
-    cdef Transaction open_transaction(self, bytes name)
+    cdef Transaction transaction_at(self, void *delivery)
     cdef object await_turn(self)
     cdef object throttle(self, Engine engine)
     cdef object drop_delivery(self, void *link, void *delivery)

@@ -5,16 +5,21 @@ of it. Nothing on the message path decides about credit or order: it tells the e
 engine asks of its ports.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcmp
 
 from broker.amqp.links.link cimport IncomingLink, OutgoingLink
 from broker.amqp.links.proton cimport *
+from broker.amqp.links.transactional cimport transaction_name
 from broker.amqp.links.transport cimport TransportIO
 from broker.engine.engine cimport Engine
 from broker.flow.connection_budget cimport ConnectionBudget
 from broker.flow.window cimport Shared
 
 import cproton_ffi as _proton
+
+from broker.engine.transaction import OPEN
 
 cdef int EVENT_DELIVERY = _proton.lib.PN_DELIVERY
 cdef int EVENT_FLOW = _proton.lib.PN_LINK_FLOW
@@ -177,11 +182,17 @@ cdef class ConnectionIO(TransportIO):
 
     # --- what its links share
 
-    cdef Transaction open_transaction(self, bytes name):
-        """Return the open transaction of this id; None if there is none."""
-        if self.transactions is None or name is None:
+    cdef Transaction transaction_at(self, void *delivery):
+        """Return the open transaction that the state which the peer gave a delivery names; None if it names none."""
+        cdef pn_bytes_t name = transaction_name(delivery)
+        cdef Transaction found = self.named
+        if self.transactions is None or name.start == NULL:
             return None
-        return self.transactions.get(name)
+        # Most messages name the same one as the message before them.
+        if (found is None or found.state != OPEN or <size_t>PyBytes_GET_SIZE(found.name) != name.size
+                or memcmp(PyBytes_AS_STRING(found.name), name.start, name.size) != 0):
+            found = self.named = self.transactions.get(name.start[:name.size])
+        return found
 
     cdef object await_turn(self):
         """Have the room of the connection's window dealt out, where there is some and links wait for it."""

@@ -7,7 +7,7 @@ from broker.amqp.links.connection cimport OUTGOING_BYTES
 from broker.amqp.links.pending cimport AwaitingSync
 from broker.amqp.links.proton cimport *
 from broker.amqp.links.tags cimport MOST_TAGS, slot_of, tag_of
-from broker.amqp.links.transactional cimport Provisional, provisional_of, transaction_of
+from broker.amqp.links.transactional cimport Provisional, provisional_of
 from broker.queues.dispatch cimport Consumer
 
 from broker.codec import message as _message
@@ -295,7 +295,7 @@ cdef class ConsumerLink(OutgoingLink):
         if retired is None:
             if state != STATE_TRANSACTIONAL:
                 return False
-            transaction = self.connection.open_transaction(transaction_of(delivery))
+            transaction = self.connection.transaction_at(delivery)
             if transaction is None:
                 text = "no transaction of this id is open on this connection"
                 self.dead = True

@@ -69,7 +69,7 @@ cdef class CoordinatorLink(ProducerLink):
         self.settle_with(delivery, STATE_DECLARED)
 
     cdef object discharge(self, void *delivery, object request, bint settled):
-        cdef Transaction transaction = self.connection.open_transaction(request.name)
+        cdef Transaction transaction = self.connection.transactions.get(request.name)
         cdef PendingDelivery held
         cdef long code
         if transaction is None or transaction in self.discharging:

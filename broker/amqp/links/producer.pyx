@@ -5,7 +5,7 @@ from libc.stdint cimport uint64_t
 from broker cimport constants
 from broker.amqp.links.pending cimport AwaitingSync, PendingDelivery, pending_delivery
 from broker.amqp.links.proton cimport *
-from broker.amqp.links.transactional cimport tell_transactional, transaction_of
+from broker.amqp.links.transactional cimport tell_transactional
 
 from proton import symbol
 
@@ -147,7 +147,7 @@ cdef class ProducerLink(AssemblingLink):
 
     cdef object post(self, void *delivery, Node node, ProducerCredit account, bytes data, long bits, bint settled):
         """Hand a message to a node in the transaction that its transfer names (AMQP 1.0 §4.4.1)."""
-        cdef Transaction transaction = self.connection.open_transaction(transaction_of(delivery))
+        cdef Transaction transaction = self.connection.transaction_at(delivery)
         cdef PendingDelivery held
         cdef long code
         if transaction is None or not transaction.has_room(len(data)):

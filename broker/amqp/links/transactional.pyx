@@ -24,14 +24,18 @@ cdef bint enter_fields(void *data):
     return pn_data_enter(data) and pn_data_next(data)
 
 
-cdef bytes transaction_of(void *delivery):
-    """Return the transaction-id of the state that the peer gave a delivery; None if it names none."""
+cdef pn_bytes_t transaction_name(void *delivery):
+    """Return the transaction-id of the state that the peer gave a delivery, NULL if it names none.
+
+    The bytes are Proton's, as long as the delivery has that state.
+    """
     cdef void *data = pn_disposition_data(pn_delivery_remote(delivery))
     cdef pn_bytes_t name
-    if not enter_fields(data) or pn_data_type(data) != TYPE_BINARY:
-        return None
-    name = pn_data_get_binary(data)
-    return name.start[:name.size]
+    name.start = NULL
+    name.size = 0
+    if enter_fields(data) and pn_data_type(data) == TYPE_BINARY:
+        name = pn_data_get_binary(data)
+    return name
 
 
 cdef Provisional provisional_of(void *delivery):

@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("body", arguments.count, 100, "bytes of body, at least 32"),
         ("window", arguments.count, 1000, "unsettled messages per sender"),
         ("credit", arguments.count, 1000, "per receiver, renewed at half"),
+        ("transaction", arguments.natural, 0, "messages that a sender commits at once; 0: no transactions"),
         ("max-backlog", arguments.natural, 5000, "messages under way at most; 0: no limit"),
         ("count", arguments.natural, 0, "send so many (receive, without senders), instead of --seconds"),
     ):
@@ -74,7 +75,18 @@ def run(args: argparse.Namespace) -> int:
 
 def job_of(args: argparse.Namespace, pid: float | None) -> dict[str, object]:
     """The load generator's job in its own words."""
-    same = ("address", "senders", "receivers", "body", "window", "credit", "rate", "presettled", "durable")
+    same = (
+        "address",
+        "senders",
+        "receivers",
+        "body",
+        "window",
+        "credit",
+        "rate",
+        "presettled",
+        "durable",
+        "transaction",
+    )
     job: dict[str, object] = {
         name: getattr(args, name) for name in (*same, "seconds", "warmup", "count", "max_backlog")
     }

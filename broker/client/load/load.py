@@ -32,8 +32,9 @@ class Job:
     """What to send and receive; sizes in bytes, times in seconds, ``rate`` in messages a second in all.
 
     ``count`` messages are sent if it is set, else as many as ``seconds`` allow. ``%d`` in the address
-    becomes a connection's number. ``pid`` is a local broker whose processor time and memory to report.
-    Without senders whatever is there is received, ``count`` messages of it if that is set.
+    becomes a connection's number. Senders commit every ``transaction`` messages, if that is set. ``pid`` is a
+    local broker whose processor time and memory to report. Without senders whatever is there is received,
+    ``count`` messages of it if that is set.
     """
 
     url: str
@@ -45,6 +46,7 @@ class Job:
     credit: int = 1000
     rate: float = 0.0
     presettled: bool = False
+    transaction: int = 0
     durable: bool = False
     seconds: float = 10.0
     warmup: float = 2.0
@@ -60,6 +62,10 @@ class Job:
             raise OperatorError("senders and receivers must be 1 to 256 together")
         if self.window < 1 or self.credit < 1 or self.seconds <= 0:
             raise OperatorError("window, credit and seconds must be above 0")
+        if self.transaction and (self.presettled or self.transaction > self.window):
+            raise OperatorError(
+                "a transaction has at most as many messages as the window, and none is presettled"
+            )
 
 
 @dataclass(slots=True)
@@ -118,6 +124,7 @@ class LoadRun:
             presettled=job.presettled,
             max_backlog=self.job.max_backlog,
             rate=job.rate,
+            batch=job.transaction,
         )
 
     def run(self) -> dict[str, object]:

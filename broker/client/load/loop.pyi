@@ -13,6 +13,7 @@ class LoadLoop:
         presettled: bool = False,
         max_backlog: int = 0,
         rate: float = 0.0,
+        batch: int = 0,
     ) -> None: ...
     @property
     def sent(self) -> int: ...

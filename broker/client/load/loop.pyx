@@ -11,6 +11,8 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset, strncpy
 
 from broker.client cimport wire
+from broker.client.load cimport batches
+from broker.client.load.batches cimport Batches
 from broker.client.wire cimport Wire, now_ns
 from broker.security.tlsstream cimport TlsStream
 
@@ -106,6 +108,7 @@ cdef struct Peer:
     uint64_t quota
     uint64_t dry_since_ns
     uint64_t last_seq[MOST]
+    Batches batches
 
 
 cdef void add(Histogram *h, uint64_t value) noexcept nogil:
@@ -168,7 +171,7 @@ cdef class LoadLoop:
     cdef char *incoming
     cdef size_t frame_size, body_size, incoming_room
     cdef int epoll, timer, count, senders
-    cdef uint64_t run, window, max_backlog, started_ns, timer_ns
+    cdef uint64_t run, window, max_backlog, batch, started_ns, timer_ns
     cdef int credit
     cdef double gap_ns
     cdef bint presettled, stop
@@ -181,7 +184,7 @@ cdef class LoadLoop:
     cdef readonly uint64_t sent, done, received, refused, repeated, unordered, foreign, blocked_ns
 
     def __cinit__(self, uint64_t run, bytes frame, size_t body_size, int senders, *, uint64_t window=1000,
-                  int credit=1000, bint presettled=False, uint64_t max_backlog=0, double rate=0.0):
+                  int credit=1000, bint presettled=False, uint64_t max_backlog=0, double rate=0.0, uint64_t batch=0):
         self.peers = <Peer *>calloc(MOST, sizeof(Peer))
         self.seen = <Seen *>calloc(max(senders, 1), sizeof(Seen))
         self.latency = <Histogram *>calloc(1, sizeof(Histogram))
@@ -199,7 +202,7 @@ cdef class LoadLoop:
         self.watch(self.timer, TIMER, EPOLLIN, EPOLL_CTL_ADD)
         self.sockets, self.addresses, self.streams, self.logins = [], [], [], []
         self.window, self.credit, self.presettled = window, credit, presettled
-        self.max_backlog = max_backlog
+        self.max_backlog, self.batch = max_backlog, batch
         self.gap_ns = 1e9 * senders / rate if rate else 0.0
 
     def __dealloc__(self):
@@ -268,6 +271,9 @@ cdef class LoadLoop:
         wire.pn_link_open(peer.link)
         if not peer.is_sender:
             wire.pn_link_flow(peer.link, self.credit)
+        elif self.batch:
+            peer.batches.most = self.batch
+            batches.begin(&peer.batches, peer.session, b"load-transactions")
 
     # --- reading the counters -----------------------------------------------------------------
 
@@ -338,10 +344,16 @@ cdef class LoadLoop:
 
     cdef void push(self) noexcept nogil:
         cdef int i
-        if self.sending:
-            for i in range(self.count):
-                if self.peers[i].is_sender and self.peers[i].attached:
+        for i in range(self.count):
+            if self.peers[i].is_sender and self.peers[i].attached:
+                if self.batch:
+                    batches.declare_ahead(&self.peers[i].batches)
+                    self.peers[i].touched = True
+                if self.sending:
                     self.send_some(&self.peers[i])
+                elif self.peers[i].batches.posted and self.started_ns:
+                    batches.discharge(&self.peers[i].batches)
+                    self.peers[i].touched = True
         for i in range(self.count):
             if self.peers[i].touched:
                 self.flush(&self.peers[i])
@@ -405,7 +417,7 @@ cdef class LoadLoop:
                 else:
                     self.on_message(peer, wire.pn_event_delivery(event))
             elif kind == LINK_REMOTE_OPEN:
-                peer.attached = True
+                peer.attached = peer.attached or wire.pn_event_link(event) == peer.link
             elif kind == LINK_REMOTE_CLOSE or kind == LINK_REMOTE_DETACH:
                 self.broke(peer, wire.pn_link_remote_condition(peer.link))
             elif kind == CONNECTION_REMOTE_CLOSE:
@@ -431,6 +443,8 @@ cdef class LoadLoop:
         if not self.presettled and peer.sent - peer.done >= self.window:
             return False
         if peer.quota and peer.sent >= peer.quota:
+            return False
+        if peer.batches.most and not peer.batches.ready:
             return False
         return wire.pn_session_outgoing_bytes(peer.session) < OUTGOING_LIMIT
 
@@ -485,6 +499,8 @@ cdef class LoadLoop:
         delivery = wire.pn_delivery(peer.link, tag)
         wire.pn_link_send(peer.link, self.frame, self.frame_size)
         peer.touched = True
+        if self.batch:
+            batches.post(&peer.batches, delivery)
         if self.presettled:
             wire.pn_delivery_settle(delivery)
             peer.done += 1
@@ -492,12 +508,21 @@ cdef class LoadLoop:
         else:
             wire.pn_delivery_set_context(delivery, <void *>stamped_ns)
             wire.pn_link_advance(peer.link)
+        if self.batch and (peer.batches.posted == peer.batches.most or peer.sent == peer.quota):
+            batches.discharge(&peer.batches)
 
     cdef void on_outcome(self, Peer *peer, void *delivery) noexcept nogil:
         cdef uint64_t state = wire.pn_delivery_remote_state(delivery)
         if not wire.pn_delivery_updated(delivery):
             return
         if state == RECEIVED or (state == 0 and not wire.pn_delivery_settled(delivery)):
+            return
+        if wire.pn_delivery_link(delivery) == peer.batches.coordinator:
+            self.on_answer(peer, delivery)
+            return
+        if self.batch:
+            # What it was posted as counts with its transaction.
+            wire.pn_delivery_settle(delivery)
             return
         if state != ACCEPTED:
             self.refused += 1
@@ -506,6 +531,16 @@ cdef class LoadLoop:
         peer.done += 1
         self.done += 1
         wire.pn_delivery_settle(delivery)
+
+    cdef void on_answer(self, Peer *peer, void *delivery) noexcept nogil:
+        """The coordinator has declared or discharged a transaction."""
+        cdef uint64_t committed = 0
+        if not batches.answered(&peer.batches, delivery, &committed):
+            self.broke(peer, wire.pn_disposition_condition(wire.pn_delivery_remote(delivery)))
+            return
+        peer.done += committed
+        self.done += committed
+        peer.touched = True
 
     # --- receivers ----------------------------------------------------------------------------
 
