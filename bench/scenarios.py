@@ -9,7 +9,7 @@ import resource
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bench import adaptive, durable, events, flow, subscribers
+from bench import adaptive, durable, events, flow, subscribers, transactions
 from bench.contenders import BenchError, Running
 from bench.measuring import BODY, Figures, Pace, Scenario, load, number
 from broker.client.link import Connection
@@ -85,11 +85,12 @@ SCENARIOS: dict[str, Scenario] = {
     "durable-kib": durable.throughput(body=1024),
     "durable-many": durable.throughput(senders=8, receivers=8, address="durable.%d"),
     "durable-latency": durable.latency,
+    "transactions": transactions.scenario,
     "backlog-paged": durable.paged,
 }
 # The bare loop grants what it likes and stores nothing: there is nothing to compare.
 OURS_ONLY = {
-    *("flow", "events", "adaptive", "topic", "backlog-paged"),
+    *("flow", "events", "adaptive", "topic", "backlog-paged", "transactions"),
     *("durable", "durable-kib", "durable-many", "durable-latency"),
 }
 
@@ -172,6 +173,23 @@ TARGETS = (
     *_durable("durable-kib", "durable 1 KiB", 45_000, HALF),
     # Groups are so large here that a fast disk takes more than the plain path can bring.
     *_durable("durable-many", "durable 100 B, 8 on 8 queues", 80_000, None),
+    Target(
+        *(
+            "transactions",
+            "many_rate",
+            f"durable, {transactions.MANY} in a transaction, msg/s",
+            True,
+            None,
+            RATIO,
+        ),
+        *("plain_rate", "none"),
+    ),
+    Target("transactions", "many_us", "CPU µs/msg", False, None, beside="plain_us", beside_is="none"),
+    Target(
+        *("transactions", "one_rate", "durable, window 1, a transaction each, msg/s", True, None, HALF),
+        *("single_rate", "none"),
+    ),
+    Target("transactions", "one_us", "CPU µs/msg", False, None, beside="single_us", beside_is="none"),
     Target("durable-latency", "p50_us", "durable, p50 at 2,000/s, µs", False, None),
     Target("durable-latency", "p99_us", "durable, p99 at 2,000/s, µs", False, None, beside="bare_p99_us"),
     Target("durable-latency", "sync_us", "one sync meanwhile, µs", False, None, beside="bare_us"),
