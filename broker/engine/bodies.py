@@ -38,6 +38,14 @@ class NodeBodies:
         node.file_bytes += body.size
         node.gate.depth_bytes += body.size
 
+    def renumber(self, node: Node, seq: int, new_seq: int) -> None:
+        """Have a message's body by another number: the message goes into the node's schedule, or out of it."""
+        body, noted = node.bodies.pop(seq)
+        node.bodies[new_seq] = (body, noted)
+        if noted:
+            self._durability.note(note_key(body, node.name, seq), b"")
+            self._durability.note(note_key(body, node.name, new_seq), note_value(body))
+
     def let_go(self, node: Node, seq: int) -> None:
         """Take a body from its node; once that is on disk nothing of the message needs the file."""
         body, noted = node.bodies.pop(seq)

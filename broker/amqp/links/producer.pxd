@@ -30,7 +30,7 @@ cdef class ProducerLink(AssemblingLink):
     cdef object lift_credit(self)
     cdef object replace_credit(self)
     @cython.final
-    cdef bint is_delayed(self, void *delivery, bytes data, long size, bint settled) except -1
+    cdef bytes delayed(self, void *delivery, bytes data, long size, bint settled)
     cdef object take(self, void *delivery, bytes data, long bits, bint settled)
     cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
                              Node node, ProducerCredit account)
