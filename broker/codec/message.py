@@ -125,11 +125,11 @@ def _names_a_delay(data: bytes, start: int, end: int) -> bool:
 
 
 def delivery_time_ms(data: bytes, now_ms: int) -> int:
-    """When a message is to be delivered, as its annotations ask for: milliseconds since the epoch, like ``now_ms``.
+    """When a message is to be delivered, as its annotations ask for, in milliseconds since the epoch.
 
-    0 for at once, which a time that has passed means, too; MALFORMED for a value that is no number, or a time
-    that no clock reaches. `x-opt-delivery-time` goes before Service Bus's `x-opt-scheduled-enqueue-time`, and
-    both before `x-opt-delivery-delay`.
+    So is ``now_ms``. 0 for at once, which a time that has passed means, too; MALFORMED for a value that is no
+    number, or a time that no clock reaches. `x-opt-delivery-time` goes before Service Bus's
+    `x-opt-scheduled-enqueue-time`, and both before `x-opt-delivery-delay`.
     """
     return delivery_time_in(annotations_of(data), now_ms)
 
@@ -158,8 +158,8 @@ def _delays_of(annotations: bytes) -> dict[bytes, bytes]:
 
 
 def with_delivery_time(data: bytes, time_ms: int) -> bytes:
-    """The message with `x-opt-delivery-time` in the place of a delay, which would begin anew wherever the message
-    goes (as in Artemis).
+    """The message with `x-opt-delivery-time` in the place of a delay, which would begin anew wherever the
+    message goes (as in Artemis).
     """
     return with_annotations(data, annotations_until(annotations_of(data), time_ms))
 
@@ -173,8 +173,9 @@ def annotations_until(annotations: bytes, time_ms: int) -> bytes:
 
 
 def merged_outcome(present: bytes, added: bytes) -> bytes:
-    """Two encoded maps in one, where ``added`` is what a receiver's outcome brings: a time or a delay of its own
-    goes before all that the message has.
+    """Two encoded maps in one, where ``added`` is what a receiver's outcome brings.
+
+    A time or a delay of its own replaces all that the message has of them.
     """
     if _delays_of(added):
         kept = {key: value for key, value in _pairs(present).items() if key not in _DELAYS}

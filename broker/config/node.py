@@ -273,8 +273,8 @@ class NodeSettings:
     redelivery_delay_ms: int = setting(
         Duration(),
         0,
-        "How long a message waits after a failed delivery before it is tried again; others pass it meanwhile, and"
-        " it comes back at the end of the queue. 0 means it is tried again at once, in its place",
+        "How long a message waits after a failed delivery before it is tried again; others pass it meanwhile,"
+        " and it comes back at the end of the queue. 0 means it is tried again at once, in its place",
     )
     redelivery_multiplier: float = setting(
         Factor(),

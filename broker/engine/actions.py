@@ -46,7 +46,7 @@ class OperatorActions:
         self._schedules = schedules
 
     def purge(self, node: Node) -> int:
-        """Drop every message that nobody holds, those that wait for their time too; return how many there were."""
+        """Drop every message that nobody holds, those that wait for their time too; return how many."""
         count = self._schedules.purge(node)
         entry = node.queue.head
         while entry is not None:
@@ -65,15 +65,17 @@ class OperatorActions:
         return count + paged
 
     def move(self, source: Node, target: Node, count: int) -> int:
-        """Move the oldest ready messages to another node, as it has room; return how many will go."""
+        """Move the oldest ready messages to another node, as it has room, then those that wait for their
+        time; return how many will go.
+        """
         spooled = 0 if source.spool is None else source.spool.count
         queue = source.queue
-        count = min(count, queue.ready + queue.behind + queue.aside + spooled)
-        if count > 0:
-            move = MoveTransfer(self._host, source, target, count)
+        ready = min(count, queue.ready + queue.behind + queue.aside + spooled)
+        if ready > 0:
+            move = MoveTransfer(self._host, source, target, ready)
             self._host.moves.append(move)
             self._delivery.add_consumer(source, move.mover)
-        return count
+        return ready + self._schedules.move(source, target, count - ready)
 
     def hold(self, node: Node, held: bool) -> None:
         """Stop or start this node's producers."""

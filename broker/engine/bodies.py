@@ -9,6 +9,7 @@ from broker.engine.durability import Durability
 from broker.engine.large import Body, BodyRelease, dress, note_key, note_value
 from broker.engine.node import Node
 from broker.queues.queue import Entry
+from broker.queues.schedule import Delayed
 
 
 class NodeBodies:
@@ -18,7 +19,7 @@ class NodeBodies:
         self._depths = depths
         self._durability = durability
 
-    def add(self, node: Node, entry: Entry, body: Body, keep: bool) -> None:
+    def add(self, node: Node, entry: Entry | Delayed, body: Body, keep: bool) -> None:
         """Give an entry its body; ``keep`` where the node keeps it on disk.
 
         ``Depths.enter`` has counted the message as if all of it were in memory.
@@ -39,7 +40,7 @@ class NodeBodies:
         node.gate.depth_bytes += body.size
 
     def renumber(self, node: Node, seq: int, new_seq: int) -> None:
-        """Have a message's body by another number: the message goes into the node's schedule, or out of it."""
+        """Have a body by its message's new number: the message goes into a schedule, or out of it."""
         body, noted = node.bodies.pop(seq)
         node.bodies[new_seq] = (body, noted)
         if noted:

@@ -1,9 +1,9 @@
-"""Messages that are delivered later: those that come with a time, and those that are tried again after a delay.
+"""Messages that are delivered later: those that come with a time, and those that are tried again.
 
-Such a message counts at its node from the moment it arrives, so that all of them becoming ready at once is no
-more than the node has room for. It waits in the node's ``Schedule`` and, when its time has come, goes to the end
-of the queue under a new number. A durable one is kept in a log of its own beside the node's, each record with
-the time in front; from there to the node's log it goes in one group.
+Such a message counts at its node from the moment it arrives, so that all of them becoming ready at once is
+no more than the node has room for. It waits in the node's ``Schedule`` and, when its time has come, goes to
+the end of the queue under a new number. A durable one is kept in a log of its own beside the node's, each
+record with the time in front; from there to the node's log it goes in one group.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from broker.store.port import DURABLE, LARGE, REDELIVERED, SPARED, QueueLog
 LOG_NAME = "$delayed/"
 # How many become ready in one turn: others have their turn in between.
 RELEASE_MSGS = 2000
+# How many an operator moves at a time.
+MOVE_MSGS = 10_000
 # When a dead letter that its node refused is offered again.
 RETRY_NS = 1_000_000_000
 # A record of the log begins with the time, in milliseconds since the epoch.
@@ -41,8 +43,9 @@ TIME_BYTES = 8
 
 
 class Schedules:
-    """The nodes with messages that wait for their time; ``next_ns`` is when the first is to be looked at, 0 for
-    never.
+    """The nodes with messages that wait for their time.
+
+    ``next_ns`` is when the first is to be looked at, 0 for never.
     """
 
     def __init__(
@@ -174,6 +177,32 @@ class Schedules:
         node.dropped += len(dropped)
         return len(dropped)
 
+    def move(self, source: Node, target: Node, count: int) -> int:
+        """Move messages that wait for their time to another queue, the next first, as far as it has room now;
+        return how many went, ``MOVE_MSGS`` at most. They wait on there. A topic takes none.
+        """
+        if source.schedule is None or target.is_topic or count <= 0:
+            return 0
+        moved = 0
+        for delayed in source.schedule.first(0, min(count, MOVE_MSGS)):
+            body = None if delayed.extra is None else delayed.extra.body
+            data = message.with_delivery_time(delayed.data, self._wall_ms(delayed.due_ns))
+            bits = self._large.bits_of(data, body)
+            size = len(data) + self._large.size_of(bits)
+            gate, ledger = target.gate, target.ledger
+            if (
+                ledger.line
+                or ledger.room(size) == 0
+                or gate.depth_msgs >= target.hard_msgs
+                or gate.depth_bytes + size > target.hard_bytes
+            ):
+                break
+            self.put(target, data, bits, size, self._wall_ms(delayed.due_ns))
+            source.schedule.remove(delayed)
+            self._leave(source, delayed)
+            moved += 1
+        return moved
+
     def drop_next(self, node: Node) -> bool:
         """Drop the message that is due first, to make room in a ring; false if there is none."""
         schedule = node.schedule
@@ -192,7 +221,9 @@ class Schedules:
         if schedule.log is not None:
             self._durability.remove_log(schedule.log)
 
-    def restore(self, node: Node, log: QueueLog, messages: Iterable[tuple[int, int, int, int, bytes]]) -> None:
+    def restore(
+        self, node: Node, log: QueueLog, messages: Iterable[tuple[int, int, int, int, bytes]]
+    ) -> None:
         """Put in messages that survived in a node's log of delayed ones, each (seq, flags, delivery count,
         expiry, record), before any link is there.
         """

@@ -77,9 +77,7 @@ class Settlement:
         if self._expirations.is_expired(entry):
             self.dead_letter(node, entry, EXPIRED)
             return
-        if (failed and node.redelivery is not None) or (
-            entry.extra is not None and entry.extra.annotations
-        ):
+        if (failed and node.redelivery is not None) or (entry.extra is not None and entry.extra.annotations):
             time_ms = self._retry_ms(node, entry, failed)
             if time_ms:
                 self._schedules.put_back(node, entry, time_ms)
@@ -89,7 +87,7 @@ class Settlement:
         self._turn.mark_dirty(node)
 
     def _retry_ms(self, node: Node, entry: Entry, failed: bool) -> int:
-        """Return when a message that came back is to be tried again, in wall-clock milliseconds; 0 for at once.
+        """Return when a message that came back is tried again, in wall-clock milliseconds; 0 for at once.
 
         A time that its receiver gave goes before the node's settings.
         """

@@ -97,7 +97,8 @@ NODE: Row = {
     **_same("promised_msgs", "promised_bytes", "parked_msgs", "parked_bytes", "overrun_msgs", "late_msgs"),
     **_same("producers", "blocked_producers", "consumers", "revocations"),
     **COUNTERS,
-    **_same("rate_in", "rate_out", "paged_msgs", "paged_bytes", "slow_consumers"),
+    **_same("rate_in", "rate_out", "paged_msgs", "paged_bytes", "slow_consumers", "delayed_msgs"),
+    "delayed_next": partial(_when, "delayed_next_ns"),
 }
 
 LINK: Row = {

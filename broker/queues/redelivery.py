@@ -17,7 +17,7 @@ _SPAN = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class RedeliveryDelay:
-    """The delay after the first failure, its growth with each further one, and the longest, in milliseconds."""
+    """The delay after the first failure, its growth with each further one, and the longest."""
 
     first_ms: int
     multiplier: float
@@ -25,7 +25,7 @@ class RedeliveryDelay:
     jitter_percent: int
 
     def delay_ms(self, failures: int, seq: int) -> int:
-        """Return the delay after so many failures, at least 1; ``seq`` tells messages apart for the jitter."""
+        """Return the delay after so many failures; ``seq`` tells messages apart for the jitter."""
         delay = float(self.first_ms)
         for _ in range(failures - 1):
             if delay >= self.most_ms or self.multiplier == 1:

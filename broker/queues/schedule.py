@@ -20,8 +20,8 @@ SWEEP_MSGS = 1000
 class Delayed:
     """One message that waits until ``due_ns``, or expires at ``expires_ns`` (0: never), both monotonic.
 
-    ``seq`` is its number in its queue until it is due. ``durable``: it is in the schedule's log. ``lost``: its
-    body didn't survive. ``gone``: it left before its time and only the heap still has it.
+    ``seq`` is its number in its queue until it is due. ``durable``: it is in the schedule's log. ``lost``:
+    its body didn't survive. ``gone``: it left before its time and only the heap still has it.
     """
 
     def __init__(self, data: bytes, seq: int, due_ns: int, expires_ns: int) -> None:
@@ -53,9 +53,9 @@ def wake_ns(delayed: Delayed) -> int:
 class Schedule:
     """The messages of one queue that wait for their time.
 
-    A heap by time has them all; pages of ``PAGE_MSGS`` numbers find one by its number. A message takes 64 bytes
-    for itself, 8 in the heap, and 8 in its page, which has a head of about 170. ``log`` keeps the durable ones,
-    None without one; ``queued_ns`` is for the engine, which has a line of schedules.
+    A heap by time has them all; pages of ``PAGE_MSGS`` numbers find one by its number. A message takes 64
+    bytes for itself, 8 in the heap, and 8 in its page, which has a head of about 170. ``log`` keeps the
+    durable ones, None without one; ``queued_ns`` is for the engine, which has a line of schedules.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,8 @@ class Schedule:
 
     def first(self, offset: int, count: int) -> list[Delayed]:
         """Return ``count`` messages behind the first ``offset``, by time; looks at few more than those."""
-        heap, found = self._heap, []
+        heap = self._heap
+        found: list[Delayed] = []
         line = [(heap[0], 0)] if heap else []
         while line and len(found) < count:
             delayed, at = heapq.heappop(line)
@@ -127,6 +128,16 @@ class Schedule:
             for child in (2 * at + 1, 2 * at + 2):
                 if child < len(heap):
                     heapq.heappush(line, (heap[child], child))
+        return found
+
+    def count_due(self, until_ns: int, most: int) -> int:
+        """Count those that wake until a time, up to ``most``; looks at no more than twice as many."""
+        heap, found, line = self._heap, 0, [0]
+        while line and found < most:
+            at = line.pop()
+            if at < len(heap) and wake_ns(heap[at]) <= until_ns:
+                found += not heap[at].gone
+                line += (2 * at + 1, 2 * at + 2)
         return found
 
     def clear(self) -> None:

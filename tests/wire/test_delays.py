@@ -52,9 +52,7 @@ def sent(sender: Sender, *messages: bytes) -> list[tuple[int, str, str]]:
     ("name", "value"),
     [(DELAY, 700), (DELAY, ulong(700)), (DELAY, int32(700)), (TIME, "a time"), (ENQUEUE, "a timestamp")],
 )
-def test_a_message_is_delivered_when_its_time_has_come(
-    broker: RunningBroker, name: str, value: Any
-) -> None:
+def test_a_message_is_delivered_when_its_time_has_come(broker: RunningBroker, name: str, value: Any) -> None:
     begun = now_ms()
     if name != DELAY:
         value = timestamp(begun + 700) if name == ENQUEUE else begun + 700

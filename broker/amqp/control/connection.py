@@ -343,7 +343,10 @@ class ConnectionControl:
         if not self._enter():
             return
         self.connection.container = self.container.name
-        offered, properties = [RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY], {"product": "sluice", "version": __version__}
+        offered, properties = (
+            [RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY],
+            {"product": "sluice", "version": __version__},
+        )
         refused = self._is_refused_for_another()
         if sole.desires(self.connection):
             offered.append(sole.CAPABILITY)
