@@ -250,6 +250,12 @@ class NodeSettings:
     )
     slow_consumer_for_ms: int = part(0)
     slow_consumer_action: str = part("notify")
+    consumer_timeout_ms: int = setting(
+        Duration(),
+        0,
+        "How long a consumer may hold a message unsettled: then the broker takes it back, for others, as a"
+        " failed delivery, and tells the consumer. Looked at once a second. 0 means no limit",
+    )
     consumers: str = setting(
         Word(("shared", "exclusive", "single_active")),
         "shared",

@@ -38,7 +38,7 @@ cdef class Node:
     cdef public long park_timeout_ns, refuse_ns
     cdef public set timed_parked
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified
-    cdef public long expired, dead_lettered, duplicated
+    cdef public long expired, dead_lettered, duplicated, timed_out
     cdef public long refused, dropped, unrouted, overrun, parked, sampled_in, sampled_out
     cdef public double rate_in, rate_out
 

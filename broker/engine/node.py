@@ -211,6 +211,7 @@ class Node:
         self.expired = 0
         self.dead_lettered = 0
         self.duplicated = 0
+        self.timed_out = 0
         self.sampled_in = 0
         self.sampled_out = 0
         self.rate_in = 0.0

@@ -119,7 +119,7 @@ CONSUMER: Row = {
     **LINK,
     **_same("unsettled", "window_limit", "shut", "shut_count", "reopen", "delivered", "settled"),
     **_same("connection_limit", "connection_unsettled", "connection_shut"),
-    **_same("settle_rate", "round_trip_s", "slow"),
+    **_same("settle_rate", "round_trip_s", "slow", "timed_out"),
 }
 
 CONNECTION: Row = {

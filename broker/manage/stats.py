@@ -264,6 +264,9 @@ STATS: tuple[Stat, ...] = (
     _counter("expired", "expired_messages_total", "Messages that expired"),
     _counter("dead_lettered", "dead_lettered_messages_total", "Messages that became dead letters"),
     _counter("duplicated", "duplicate_messages_total", "Messages dropped as duplicates"),
+    _counter(
+        "timed_out", "timed_out_messages_total", "Messages taken back from consumers (consumer_timeout)"
+    ),
     _summed(_paged_msgs, "paged_msgs", "paged_messages", "Messages on disk only", 0),
     _summed(_paged_bytes, "paged_bytes", "paged_bytes", "Their encoded size", 0),
     _summed(delayed_msgs, "delayed_msgs", "delayed_messages", "Messages that wait for their time"),

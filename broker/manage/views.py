@@ -42,6 +42,7 @@ class Counters:
     expired: int = 0
     dead_lettered: int = 0
     duplicated: int = 0
+    timed_out: int = 0
 
     @classmethod
     def of(cls, node: Node) -> Counters:
@@ -235,6 +236,8 @@ class ConsumerView:
     choked: bool = False
     streaming: bool = False
     unsent_bytes: int = 0
+    # How many messages were taken back since it attached (`consumer_timeout`).
+    timed_out: int = 0
 
     @classmethod
     def of(

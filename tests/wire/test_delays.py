@@ -44,7 +44,8 @@ def decoded(data: bytes) -> Message:
 def body_of(data: bytes) -> Any:
     """A binary body is the message's own memory: it is copied while the message is there."""
     found = decoded(data)
-    return found.body if isinstance(found.body, str) else bytes(found.body)
+    body: Any = found.body
+    return body if isinstance(body, str) else bytes(body)
 
 
 def bodies(taken: list[bytes]) -> list[Any]:
@@ -87,6 +88,7 @@ def test_a_message_is_delivered_when_its_time_has_come(broker: RunningBroker, na
     found = decoded(late)
     assert found.body == "later"
     # A delay has become a time, so that it doesn't begin anew anywhere.
+    assert found.annotations is not None
     assert DELAY not in found.annotations
     if name == DELAY:
         assert begun + 700 <= found.annotations[TIME] <= now_ms()
@@ -159,6 +161,7 @@ def test_the_open_and_the_link_offer_it(broker: RunningBroker) -> None:
     """JMS clients set no delivery delay where neither does."""
     connection = BlockingConnection(broker.url, timeout=20)
     try:
+        assert connection.conn is not None
         assert "DELAYED_DELIVERY" in [str(each) for each in connection.conn.remote_offered_capabilities]
     finally:
         connection.close()
@@ -203,15 +206,16 @@ def test_a_failed_delivery_waits_on_after_a_restart(
     broker = start_broker("", KEPT, data)
     with Connection(broker.url) as connection:
         assert sent(connection.sender("kept"), message({}, "x", durable=True)) == []
-    connection = BlockingConnection(broker.url, timeout=20)
-    receiver = connection.create_receiver("kept", credit=1)
+    blocking = BlockingConnection(broker.url, timeout=20)
+    receiver = blocking.create_receiver("kept", credit=1)
     receiver.receive(20)
+    assert receiver.fetcher is not None
     delivery = receiver.fetcher.unsettled.popleft()
     delivery.local.failed = True
     delivery.update(Delivery.MODIFIED)
     delivery.settle()
     failed = now_ms()
-    connection.close()
+    blocking.close()
     await_number(broker, "kept", "delayed_msgs", 1)
     stopped(broker, how)
     again = start_broker("", KEPT, data)
@@ -225,9 +229,10 @@ def test_a_failed_delivery_waits_on_after_a_restart(
 def test_a_receiver_says_when_it_wants_a_message_again(broker: RunningBroker) -> None:
     with Connection(broker.url) as connection:
         assert sent(connection.sender("orders"), message({}, "x"), message({}, "y")) == []
-    connection = BlockingConnection(broker.url, timeout=20)
-    receiver = connection.create_receiver("orders", credit=2)
+    blocking = BlockingConnection(broker.url, timeout=20)
+    receiver = blocking.create_receiver("orders", credit=2)
     assert receiver.receive(20).body == "x"
+    assert receiver.fetcher is not None
     delivery = receiver.fetcher.unsettled.popleft()
     due = now_ms() + 700
     delivery.local.annotations = {symbol(TIME): due}
@@ -241,7 +246,7 @@ def test_a_receiver_says_when_it_wants_a_message_again(broker: RunningBroker) ->
     assert now_ms() >= due
     assert (again.body, again.delivery_count, again.annotations[TIME]) == ("x", 1, due)
     receiver.accept()
-    connection.close()
+    blocking.close()
 
 
 def test_operators_list_and_cancel_them(broker: RunningBroker) -> None:

@@ -115,6 +115,7 @@ def test_a_message_that_is_to_be_delayed_is_taken_and_waits(broker: LiveBroker) 
     peer.turn()
     assert [code for _, _, code in outcomes(peer)] == [ACCEPTED]
     node = broker.node("orders")
+    assert node.schedule is not None
     assert (node.queue.ready, node.gate.depth_msgs, node.schedule.count) == (0, 1, 1)
 
 
