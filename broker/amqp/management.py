@@ -210,6 +210,8 @@ class ManagementNode:
             "apply": self._apply,
             "move": self._move,
             "browse": self._browse,
+            "delayed": self._delayed,
+            "cancel": self._cancel,
             "discard": self._discard,
             "backup": self._backup,
             "backup-done": self._backup_done,
@@ -467,6 +469,16 @@ class ManagementNode:
             browsing.resumed = True
             raise AwaitedError(browsing)
         return OK, {"messages": [asdict(each) for each in found.messages], "paged": found.paged}
+
+    def _delayed(self, request: Request) -> Answer:
+        found = request.model.messages.delayed(
+            request.text("name"), request.number("offset", 0), min(request.number("count", 20), MOST_ROWS)
+        )
+        return OK, {"messages": [asdict(each) for each in found.messages], "total": found.total}
+
+    def _cancel(self, request: Request) -> Answer:
+        request.model.messages.cancel(request.text("name"), request.number("number", 0))
+        return OK, {}
 
     def _discard(self, request: Request) -> Answer:
         return OK, {"messages": request.model.nodes.discard(request.text("name"))}

@@ -41,6 +41,8 @@ OPERATIONS: dict[str, Operations] = {
         "apply": ["text", "file", "dry_run"],
         "move": ["source", "target", "count", "dry_run"],
         "browse": ["name", "offset", "count"],
+        "delayed": ["name", "offset", "count"],
+        "cancel": ["name", "number"],
         "discard": ["name"],
         "backup": ["target"],
         "backup-done": [],

@@ -175,6 +175,7 @@ def _consumer_view(peer: LiveConnection, link: ConsumerLink) -> ConsumerView:
         settled=link.settled,
         presettled=link.presettled,
         settle_rate=link.rate,
+        timed_out=link.timed_out,
         round_trip_s=0.0 if link.pace is None else link.pace.trip_ns / SECOND_NS,
         slow=link.slow,
         attached_ns=link.attached_ns,

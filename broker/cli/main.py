@@ -32,6 +32,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "events": ("broker.cli.verbs.events", "show what happened to flow: gates, drops, connections, samples"),
     "send": ("broker.cli.verbs.send", "send messages to an address"),
     "receive": ("broker.cli.verbs.receive", "receive messages from an address"),
+    "delayed": ("broker.cli.verbs.delayed", "list messages that wait for their time, or cancel one"),
     "browse": ("broker.cli.verbs.browse", "look at a queue's messages without taking them"),
     "move": ("broker.cli.verbs.move", "move messages from one queue to another"),
     "purge": ("broker.cli.verbs.purge", "drop a queue's messages"),

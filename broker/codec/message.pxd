@@ -10,8 +10,9 @@ cdef long BODY_FIRST, BODY_LAST, FOOTER, MAX_DEPTH, MAX_UINT, LONG_NAME, LONGEST
 cpdef long scan(bytes data)
 @cython.locals(at=long, place=long, length=long)
 cdef bint _names_a_delay(bytes data, long start, long end) except -1
-@cython.locals(start=long, end=long, at=long, place=long, following=long)
-cpdef bytes delay_of(bytes data, long now_ms)
+cpdef long delivery_time_ms(bytes data, long now_ms) except? -1
+cpdef long delivery_time_in(bytes annotations, long now_ms) except? -1
+cpdef bint asks_for_delay(bytes data) except -1
 cpdef bint may_follow(long last, long code)
 cpdef bint is_typed(long code, long constructor)
 @cython.locals(left=long)

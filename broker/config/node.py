@@ -28,6 +28,7 @@ from broker.config.fields import (
 from broker.config.node_types import (
     REJECT_AFTER,
     DuplicateWindow,
+    Factor,
     FlowControl,
     NodeName,
     SlowConsumer,
@@ -253,6 +254,12 @@ class NodeSettings:
     )
     slow_consumer_for_ms: int = part(0)
     slow_consumer_action: str = part("notify")
+    consumer_timeout_ms: int = setting(
+        Duration(),
+        0,
+        "How long a consumer may hold a message unsettled: then the broker takes it back, for others, as a"
+        " failed delivery, and tells the consumer. Looked at once a second. 0 means no limit",
+    )
     consumers: str = setting(
         Word(("shared", "exclusive", "single_active")),
         "shared",
@@ -272,6 +279,29 @@ class NodeSettings:
         "After so many failed deliveries a message is a dead letter, or dropped where there is no"
         " dead_letter_address; 0 means it is tried for ever",
         shown=f"{DELIVERIES}; 0 without a dead_letter_address",
+    )
+    redelivery_delay_ms: int = setting(
+        Duration(),
+        0,
+        "How long a message waits after a failed delivery before it is tried again; others pass it meanwhile,"
+        " and it comes back at the end of the queue. 0 means it is tried again at once, in its place",
+    )
+    redelivery_multiplier: float = setting(
+        Factor(),
+        1.0,
+        "Each further failure multiplies the delay by this",
+    )
+    max_redelivery_delay_ms: int = setting(
+        Duration(),
+        0,
+        "The longest that redelivery_multiplier makes a delay",
+        shown="10 times redelivery_delay",
+    )
+    redelivery_jitter: int = setting(
+        Percent(),
+        0,
+        "Each delay is shortened at random by up to this share, so that messages that failed together are not"
+        " tried again together",
     )
     dead_letter_address: str = setting(
         NodeName(),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from broker.config.fields import Count, Duration, Schema, Size, Word
 from broker.units import KB, show
 
-Value = int | str
+Value = int | float | str
 
 # `flow_control: {}`: EMS takes 256 KB where the property is present without a value.
 EMS_STOP_BYTES = 256 * KB
@@ -64,6 +64,27 @@ class NodeName:
 
 # Names of the broker's own nodes begin with '$'; the rest is checked where nodes are made.
 NAME_PATTERN = r"^[^$\x00-\x1f\x7f\ud800-\udfff][^\x00-\x1f\x7f\ud800-\udfff]{0,254}$"
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A number of at least 1 by which something is multiplied, such as 2 or 1.5."""
+
+    label = "a factor such as 1.5"
+
+    def parse(self, value: object) -> float:
+        """Parse a number or its text. ValueError unless it is from 1 to 1000."""
+        if isinstance(value, str) and re.fullmatch(FACTOR_PATTERN, value, re.ASCII):
+            value = float(value)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"expected {self.label}, not {show(value)}")
+        if not 1 <= value <= MOST_FACTOR:
+            raise ValueError(f"must be from 1 to {MOST_FACTOR}, not {value}")
+        return float(value)
+
+    def schema(self) -> Schema:
+        number: Schema = {"type": "number", "minimum": 1, "maximum": MOST_FACTOR}
+        return {"anyOf": [number, {"type": "string", "pattern": FACTOR_PATTERN}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +160,9 @@ SPAN = Duration(minimum=1)
 # A count, or a time with its unit, or one behind the other.
 _TIME = r"[0-9]{1,18}(?:\.[0-9]{1,9})?\s*(?:[mM][sS]|[sSmMhH])"
 SLOW_PATTERN = rf"^\s*([0-9]{{1,9}})\s*(?:/\s*s)?\s+for\s+({_TIME})(?:\s+(notify|detach))?\s*$"
+# The most that redelivery_multiplier may be.
+MOST_FACTOR = 1000
+FACTOR_PATTERN = r"^\s*[0-9]{1,4}(\.[0-9]{1,9})?\s*$"
 WINDOW_PATTERN = rf"^(?=.*[0-9])\s*(?:([0-9]{{1,15}})(?:\s+|$))?({_TIME})?\s*$"
 
 

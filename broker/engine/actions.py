@@ -11,6 +11,7 @@ from broker.engine.departure import Departure
 from broker.engine.depths import Depths
 from broker.engine.node import Node
 from broker.engine.paging import Paging
+from broker.engine.schedules import Schedules
 from broker.engine.topology import Topology
 from broker.engine.transfer import MoveTransfer
 from broker.engine.turn import Turn
@@ -32,6 +33,7 @@ class OperatorActions:
         delivery: Delivery,
         topology: Topology,
         paging: Paging,
+        schedules: Schedules,
     ) -> None:
         self._host = host
         self._turn = turn
@@ -41,10 +43,11 @@ class OperatorActions:
         self._delivery = delivery
         self._topology = topology
         self._paging = paging
+        self._schedules = schedules
 
     def purge(self, node: Node) -> int:
-        """Drop every ready message; return how many there were."""
-        count = 0
+        """Drop every message that nobody holds, those that wait for their time too; return how many."""
+        count = self._schedules.purge(node)
         entry = node.queue.head
         while entry is not None:
             following = entry.next
@@ -62,15 +65,17 @@ class OperatorActions:
         return count + paged
 
     def move(self, source: Node, target: Node, count: int) -> int:
-        """Move the oldest ready messages to another node, as it has room; return how many will go."""
+        """Move the oldest ready messages to another node, as it has room, then those that wait for their
+        time; return how many will go.
+        """
         spooled = 0 if source.spool is None else source.spool.count
         queue = source.queue
-        count = min(count, queue.ready + queue.behind + queue.aside + spooled)
-        if count > 0:
-            move = MoveTransfer(self._host, source, target, count)
+        ready = min(count, queue.ready + queue.behind + queue.aside + spooled)
+        if ready > 0:
+            move = MoveTransfer(self._host, source, target, ready)
             self._host.moves.append(move)
             self._delivery.add_consumer(source, move.mover)
-        return count
+        return ready + self._schedules.move(source, target, count - ready)
 
     def hold(self, node: Node, held: bool) -> None:
         """Stop or start this node's producers."""

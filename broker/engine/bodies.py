@@ -9,6 +9,7 @@ from broker.engine.durability import Durability
 from broker.engine.large import Body, BodyRelease, dress, note_key, note_value
 from broker.engine.node import Node
 from broker.queues.queue import Entry
+from broker.queues.schedule import Delayed
 
 
 class NodeBodies:
@@ -18,7 +19,7 @@ class NodeBodies:
         self._depths = depths
         self._durability = durability
 
-    def add(self, node: Node, entry: Entry, body: Body, keep: bool) -> None:
+    def add(self, node: Node, entry: Entry | Delayed, body: Body, keep: bool) -> None:
         """Give an entry its body; ``keep`` where the node keeps it on disk.
 
         ``Depths.enter`` has counted the message as if all of it were in memory.
@@ -37,6 +38,14 @@ class NodeBodies:
         body.kept += 1
         node.file_bytes += body.size
         node.gate.depth_bytes += body.size
+
+    def renumber(self, node: Node, seq: int, new_seq: int) -> None:
+        """Have a body by its message's new number: the message goes into a schedule, or out of it."""
+        body, noted = node.bodies.pop(seq)
+        node.bodies[new_seq] = (body, noted)
+        if noted:
+            self._durability.note(note_key(body, node.name, seq), b"")
+            self._durability.note(note_key(body, node.name, new_seq), note_value(body))
 
     def let_go(self, node: Node, seq: int) -> None:
         """Take a body from its node; once that is on disk nothing of the message needs the file."""

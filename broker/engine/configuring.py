@@ -12,6 +12,7 @@ from broker.engine.topology import OVERFLOW, Topology, would_never_block
 from broker.engine.turn import Turn
 from broker.errors import OperatorError
 from broker.queues.duplicates import Duplicates
+from broker.queues.redelivery import MOST_TIMES, RedeliveryDelay
 
 _WHEN_FULL = {
     "block": constants.FULL_BLOCK,
@@ -55,6 +56,7 @@ class Configurator:
         node.dead_letter_address = settings.dead_letter_address
         node.dead_letter_expired = settings.dead_letter_expired
         node.max_delivery_count = settings.max_delivery_count
+        node.redelivery = _redelivery_of(settings)
         _watch_duplicates(node, settings)
         self._limit_lives(node, settings)
         self._set_thresholds(node, settings)
@@ -110,6 +112,17 @@ class Configurator:
             self._topology.fading.add(node)
         else:
             self._topology.fading.discard(node)
+
+
+def _redelivery_of(settings: NodeSettings) -> RedeliveryDelay | None:
+    """Return what holds for deliveries that fail from now on; None for no delay."""
+    first_ms = settings.redelivery_delay_ms
+    if not first_ms:
+        return None
+    most_ms = settings.max_redelivery_delay_ms or first_ms * MOST_TIMES
+    return RedeliveryDelay(
+        first_ms, settings.redelivery_multiplier, max(most_ms, first_ms), settings.redelivery_jitter
+    )
 
 
 def _watch_duplicates(node: Node, settings: NodeSettings) -> None:

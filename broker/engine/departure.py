@@ -52,6 +52,10 @@ class Departure:
             extra.body = None
             self._bodies.let_go(node, entry.seq)
 
+    def leave(self, node: Node, size: int) -> None:
+        """Count a message that has left, and wake those that wait for its room; it was in no list."""
+        self._leave(node, size)
+
     def _leave(self, node: Node, size: int) -> None:
         self._depths.leave(node, size)
         if node.bridge_sources:

@@ -66,6 +66,8 @@ class Depths:
     def recount(self, node: Node) -> None:
         """Count anew what is kept of a node: the sizes of what was dropped unread are not known."""
         kept = [len(entry.data) for entry in node.queue if entry.durable]
+        if node.schedule is not None:
+            kept += [len(delayed.data) for delayed in node.schedule if delayed.durable]
         self.count_kept(node, len(kept) - node.stored_msgs, sum(kept) - node.kept_bytes)
         if node.gate.look(self._turn.now_ns):
             self._changes.gate_changed(node)

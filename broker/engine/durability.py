@@ -238,6 +238,15 @@ class Durability:
         self.commit.watch(node)
         return log
 
+    def open_named(self, name: str, definition: bytes) -> QueueLog | None:
+        """Return a new log that belongs to a node beside its own; None without a store."""
+        return None if self.commit is None else self.commit.store.open_log(name, definition)
+
+    def remove_log(self, log: QueueLog) -> None:
+        """Take a log with all its messages from the store."""
+        if self.commit is not None:
+            self.commit.store.remove(log)
+
     def redefine(self, log: QueueLog, definition: bytes) -> None:
         """Have the store know a node by another definition."""
         if self.commit is not None:

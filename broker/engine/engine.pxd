@@ -9,6 +9,7 @@ from broker.engine.expirations cimport Expirations
 from broker.engine.intake cimport Intake
 from broker.engine.node cimport Node
 from broker.engine.paging cimport Paging
+from broker.engine.schedules cimport Schedules
 from broker.engine.settlement cimport Settlement
 from broker.engine.transactions cimport Transactions
 from broker.engine.turn cimport Turn
@@ -24,6 +25,7 @@ cdef class Engine:
     cdef public CreditDealer credit
     cdef public Intake intake
     cdef public Settlement settlement
+    cdef public Schedules schedules
     cdef public Delivery delivery
     cdef public Paging paging
     cdef public Transactions transactions

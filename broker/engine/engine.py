@@ -25,6 +25,7 @@ from broker.engine.paging import Paging
 from broker.engine.parking import Parking
 from broker.engine.producers import Producers
 from broker.engine.sampling import RateSampler
+from broker.engine.schedules import Schedules
 from broker.engine.settlement import Settlement
 from broker.engine.topology import Topology
 from broker.engine.transactions import Transactions
@@ -57,9 +58,12 @@ class Engine:
         expirations = self.expirations = Expirations(turn)
         letters = self.letters = Letters(self, turn, topology.node)
         departure = Departure(turn, depths, durability, bodies, expirations)
-        self.settlement = Settlement(turn, durability, expirations, departure, letters)
-        self.intake = Intake(
+        schedules = self.schedules = Schedules(
             turn, changes, depths, durability, bodies, expirations, departure, large, letters
+        )
+        self.settlement = Settlement(turn, durability, expirations, departure, letters, schedules)
+        self.intake = Intake(
+            turn, changes, depths, durability, bodies, expirations, departure, large, letters, schedules
         )
         self.parking = Parking(turn, credit)
         self.producers = Producers(turn, changes)
@@ -84,9 +88,10 @@ class Engine:
             self.settlement,
             self.configurator,
             self.moves,
+            schedules,
         )
         self.actions = OperatorActions(
-            self, turn, changes, depths, departure, self.delivery, topology, paging
+            self, turn, changes, depths, departure, self.delivery, topology, paging, schedules
         )
         self.sampler = RateSampler(topology, paging, letters, depths)
         self.store_state = WRITING
@@ -99,6 +104,8 @@ class Engine:
         self.settlement.expire()
         if self.transactions.complete:
             self.transactions.finish()
+        if self.schedules.has_due():
+            self.schedules.release()
         if self.credit.is_waited_for() and now_ns >= self.credit.lend_ns:
             self._look_at_budgets()
 
@@ -139,6 +146,9 @@ class Engine:
             return 1
         earliest = self.credit.lend_ns if self.credit.is_waited_for() else 0
         due = self.expirations.next_deadline()
+        if due and (earliest == 0 or due < earliest):
+            earliest = due
+        due = self.schedules.next_ns
         if due and (earliest == 0 or due < earliest):
             earliest = due
         behind = self.durability.is_behind()

@@ -10,8 +10,10 @@ cdef class Expirations:
     cdef Turn _turn
     cdef object _nodes
 
-    @cython.locals(now_ms=long, ttl_ms=long, expires_ms=long, absolute_ms=long)
+    @cython.locals(expires_ms=long)
     cpdef long set_deadline(self, Node node, Entry entry, bytes data) except -1
+    @cython.locals(now_ms=long, ttl_ms=long, expires_ms=long, absolute_ms=long)
+    cpdef long expiry_ms(self, Node node, bytes data) except -1
     cpdef object set_deadline_ms(self, Node node, Entry entry, long expires_ms)
     cpdef object watch(self, Node node, Entry entry)
     cpdef bint is_expired(self, Entry entry) except -1

@@ -21,9 +21,15 @@ class Expirations:
         self._nodes: set[Node] = set()
 
     def set_deadline(self, node: Node, entry: Entry, data: bytes) -> int:
-        """Have a message expire as it says and as its node's settings say (AMQP 1.0 §3.2.1, §3.2.4).
+        """Have a message expire as it says and as its node's settings say; return ``expiry_ms``."""
+        expires_ms = self.expiry_ms(node, data)
+        if expires_ms:
+            self.set_deadline_ms(node, entry, expires_ms)
+        return expires_ms
 
-        Return when, in wall-clock milliseconds; 0 for never.
+    def expiry_ms(self, node: Node, data: bytes) -> int:
+        """Return when a message that has come expires, as it says and as its node's settings say (AMQP 1.0
+        §3.2.1, §3.2.4), in wall-clock milliseconds; 0 for never.
         """
         now_ms = self._turn.wall_ms()
         ttl_ms = message.ttl_ms(data)
@@ -33,8 +39,6 @@ class Expirations:
             expires_ms = deadline_ms(now_ms, ttl_ms, absolute_ms, node.message_ttl_ms, node.max_ttl_ms)
         elif absolute_ms and (expires_ms == 0 or absolute_ms < expires_ms):
             expires_ms = absolute_ms
-        if expires_ms:
-            self.set_deadline_ms(node, entry, expires_ms)
         return expires_ms
 
     def set_deadline_ms(self, node: Node, entry: Entry, expires_ms: int) -> None:

@@ -8,6 +8,7 @@ from broker.engine.durability cimport Durability
 from broker.engine.expirations cimport Expirations
 from broker.engine.node cimport Node
 from broker.engine.transaction cimport Transaction
+from broker.engine.schedules cimport Schedules
 from broker.engine.turn cimport Turn
 from broker.flow.gate cimport Gate
 from broker.flow.allocator cimport CreditAllocator
@@ -24,6 +25,7 @@ cdef class Intake:
     cdef Expirations _expirations
     cdef Departure _departure
     cdef object _large, _letters
+    cdef Schedules _schedules
     cdef bint _crossing
     cdef public object origin
 
@@ -37,7 +39,7 @@ cdef class Intake:
     cpdef long hold(self, Transaction transaction, Node node, ProducerCredit account, bytes data, long bits) except -1
     @cython.locals(code=long)
     cpdef long put_awaited(self, Node topic, bytes data, long bits, bint settled) except -1
-    @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint, expires_ms=long, code=long)
+    @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint, expires_ms=long, code=long, time_ms=long)
     cpdef long put(self, Node node, bytes data, long bits) except -1
     @cython.locals(each=Node)
     cpdef list takers(self, Node topic, bytes data, object origin)

@@ -13,6 +13,7 @@ from broker.engine.expirations import Expirations
 from broker.engine.large import LargeMessages
 from broker.engine.letters import Letters
 from broker.engine.node import Bridge, Node
+from broker.engine.schedules import Schedules
 from broker.engine.transaction import Transaction
 from broker.engine.turn import Turn
 from broker.flow.producer_credit import ProducerCredit
@@ -38,6 +39,7 @@ class Intake:
         departure: Departure,
         large: LargeMessages,
         letters: Letters,
+        schedules: Schedules,
     ) -> None:
         self._turn = turn
         self._changes = changes
@@ -48,6 +50,7 @@ class Intake:
         self._departure = departure
         self._large = large
         self._letters = letters
+        self._schedules = schedules
         self._crossing = False
         self.origin: object = None
 
@@ -169,6 +172,9 @@ class Intake:
             return code
         if not node.skips_duplicate_check:
             self._remember(node, data)
+        if bits & constants.MAY_BE_DELAYED and (time_ms := self._schedules.time_ms(data)) > 0:
+            code = self._schedules.put(node, data, bits, size, time_ms)
+            return self._cross(node, data, bits, code) if node.bridges else code
         keep = bits & constants.IS_DURABLE != 0 and node.shelf is not None
         entry = node.queue.append(data, keep)
         node.received += 1
@@ -355,9 +361,10 @@ class Intake:
         gate = node.gate
         while gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes:
             oldest = node.queue.oldest()
-            if oldest is None:
+            if oldest is not None:
+                self._departure.drop(node, oldest)
+            elif not self._schedules.drop_next(node):
                 return False
-            self._departure.drop(node, oldest)
         return True
 
     def _overflow(self, node: Node, data: bytes, bits: int) -> int:

@@ -18,6 +18,7 @@ from broker.codec import message
 from broker.codec.bodyscan import BodyScan
 from broker.flow.gate import Gate
 from broker.queues.queue import Entry, Extra
+from broker.queues.schedule import Delayed
 from broker.store.port import LARGE_FILE, LARGE_NOTE
 
 # What the disk says where it is full.
@@ -392,7 +393,7 @@ def _nobody() -> None:
     """Who was told is gone."""
 
 
-def dress(entry: Entry, body: Body) -> None:
+def dress(entry: Entry | Delayed, body: Body) -> None:
     """The entry's message has its body in a file."""
     if entry.extra is None:
         entry.extra = Extra()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from broker import constants
 from broker.codec import message
 from broker.codec.bodyscan import body_start
 from broker.engine.node import DeadLetters, Node
@@ -63,6 +64,19 @@ class Letters:
             return None
         node.dead_lettered += 1
         return way.take_in(self.write(node, data, OVERFLOW), bits)
+
+    def take(self, node: Node, data: bytes, bits: int, reason: str) -> int | None:
+        """Take in a message of a node that is in none of its lists; return its code, None where no way is.
+
+        It is counted where it is taken: one that is REFUSED may be offered again.
+        """
+        way = self.way(node)
+        if way is None:
+            return None
+        code = way.take_in(self.write(node, data, reason), bits)
+        if code != constants.REFUSED:
+            node.dead_lettered += 1
+        return code
 
     def look_after(self, node: Node) -> None:
         """Send what waits to where letters go now, and offer again what was refused."""

@@ -15,6 +15,7 @@ from broker.engine.expirations import Expirations
 from broker.engine.large import LargeMessages, dress
 from broker.engine.letters import Letters
 from broker.engine.node import Node
+from broker.engine.schedules import Schedules
 from broker.engine.settlement import Settlement
 from broker.engine.topology import Topology
 from broker.engine.transfer import BODY_LOST, MoveTransfer, Transfer
@@ -41,6 +42,7 @@ class Lifecycle:
         settlement: Settlement,
         configurator: Configurator,
         moves: list[MoveTransfer],
+        schedules: Schedules,
     ) -> None:
         self._turn = turn
         self._changes = changes
@@ -55,6 +57,7 @@ class Lifecycle:
         self._settlement = settlement
         self._configurator = configurator
         self._moves = moves
+        self._schedules = schedules
 
     def create(
         self, name: str, settings: NodeSettings, definition: bytes = b"", shelf: QueueLog | None = None
@@ -215,6 +218,7 @@ class Lifecycle:
         self._depths.release(node)
         self._bodies.clear(node)
         self._expirations.forget(node)
+        self._schedules.forget(node)
         self._topology.fading.discard(node)
         self._topology.paging.discard(node)
         reason = f"'{node.name}' was deleted"

@@ -5,6 +5,7 @@ from broker.engine.spool cimport Spool
 from broker.flow.gate cimport Gate
 from broker.flow.allocator cimport CreditAllocator
 from broker.queues.queue cimport Queue
+from broker.queues.schedule cimport Schedule
 from broker.store.port cimport QueueLog
 
 @cython.final
@@ -20,6 +21,8 @@ cdef class Node:
     cdef public QueueLog shelf
     cdef public long group, kept_seq, stored_msgs, kept_bytes, attended_group, maybe_delivered_upto
     cdef public object expiry, duplicates, letters, spool
+    cdef public Schedule schedule
+    cdef public object redelivery
     cdef public long page_bytes, file_bytes
     cdef public dict bodies
     cdef public str dead_letter_address
@@ -35,7 +38,7 @@ cdef class Node:
     cdef public long park_timeout_ns, refuse_ns
     cdef public set timed_parked
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified
-    cdef public long expired, dead_lettered, duplicated
+    cdef public long expired, dead_lettered, duplicated, timed_out
     cdef public long refused, dropped, unrouted, overrun, parked, sampled_in, sampled_out
     cdef public double rate_in, rate_out
 

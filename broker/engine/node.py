@@ -18,6 +18,8 @@ from broker.queues.dispatch import Consumer
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
 from broker.queues.queue import Entry, Filter, Queue
+from broker.queues.redelivery import RedeliveryDelay
+from broker.queues.schedule import Schedule
 from broker.store.port import QueueLog
 
 if TYPE_CHECKING:
@@ -99,8 +101,11 @@ class Node:
     it put a message in, ``kept_seq`` the last message it put there. Consumers are served once
     ``attended_group`` is on disk. Every message up to ``maybe_delivered_upto`` may have been sent before a
     crash. ``spool`` is the part of the backlog that is on disk only, None where nothing ever was.
+    ``schedule`` has the messages that are to be delivered later, None where none ever was.
     ``bodies`` has the files of large messages, by message, each with whether the store has a note of it;
     ``file_bytes`` is their size together, which the depth counts and memory doesn't.
+
+    Delivery: ``redelivery`` says how long a message waits after a failed delivery, None for not at all.
 
     Arrival: ``skips_duplicate_check`` where there is no window of duplicates. ``letters`` is the way its
     dead letters take, once there was one. ``awaiting`` has the settlements that a topic's channels hold
@@ -159,6 +164,8 @@ class Node:
         self.expire_ns = 0
         self.used_ns = 0
         self.used_mark = 0
+        self.schedule: Schedule | None = None
+        self.redelivery: RedeliveryDelay | None = None
         self.spool: Spool | None = None
         self.page_bytes = constants.UNBOUNDED
         self.bodies: dict[int, tuple[Body, bool]] = {}
@@ -204,6 +211,7 @@ class Node:
         self.expired = 0
         self.dead_lettered = 0
         self.duplicated = 0
+        self.timed_out = 0
         self.sampled_in = 0
         self.sampled_out = 0
         self.rate_in = 0.0

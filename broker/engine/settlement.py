@@ -8,6 +8,7 @@ from broker.engine.durability import Durability
 from broker.engine.expirations import Expirations
 from broker.engine.letters import Letters
 from broker.engine.node import Node
+from broker.engine.schedules import Schedules
 from broker.engine.transfer import BODY_LOST, EXPIRED, REJECTED, UNDELIVERABLE
 from broker.engine.turn import Turn
 from broker.queues.queue import Entry
@@ -27,12 +28,14 @@ class Settlement:
         expirations: Expirations,
         departure: Departure,
         letters: Letters,
+        schedules: Schedules,
     ) -> None:
         self._turn = turn
         self._durability = durability
         self._expirations = expirations
         self._departure = departure
         self._letters = letters
+        self._schedules = schedules
         self.overdue: list[tuple[Node, Entry, str]] = []
 
     def acknowledge(self, node: Node, entry: Entry) -> None:
@@ -51,7 +54,7 @@ class Settlement:
         """
         if failed:
             entry.delivery_count += 1
-        self._take_back(node, entry)
+        self._take_back(node, entry, failed)
 
     def spare(self, node: Node, entry: Entry) -> None:
         """Put a message back from a link that is gone, and that had begun on another message for all we know.
@@ -62,9 +65,9 @@ class Settlement:
         if entry.delivery_count == 0:
             entry.delivery_count = 1
             entry.spared = True
-        self._take_back(node, entry)
+        self._take_back(node, entry, False)
 
-    def _take_back(self, node: Node, entry: Entry) -> None:
+    def _take_back(self, node: Node, entry: Entry, failed: bool) -> None:
         if node.deleted:
             return
         entry.redelivered = True
@@ -74,9 +77,31 @@ class Settlement:
         if self._expirations.is_expired(entry):
             self.dead_letter(node, entry, EXPIRED)
             return
+        if (failed and node.redelivery is not None) or (entry.extra is not None and entry.extra.annotations):
+            time_ms = self._retry_ms(node, entry, failed)
+            if time_ms:
+                self._schedules.put_back(node, entry, time_ms)
+                return
         self._durability.update(node, entry)
         node.queue.release(entry)
         self._turn.mark_dirty(node)
+
+    def _retry_ms(self, node: Node, entry: Entry, failed: bool) -> int:
+        """Return when a message that came back is tried again, in wall-clock milliseconds; 0 for at once.
+
+        A time that its receiver gave goes before the node's settings.
+        """
+        now_ms = self._turn.wall_ms()
+        extra = entry.extra
+        if extra is not None and extra.annotations:
+            time_ms = message.delivery_time_in(extra.annotations, now_ms)
+            if time_ms > 0:
+                # A delay would begin anew each time it came back.
+                extra.annotations = message.annotations_until(extra.annotations, time_ms)
+                return time_ms
+        if failed and node.redelivery is not None:
+            return now_ms + node.redelivery.delay_ms(entry.delivery_count - entry.spared, entry.seq)
+        return 0
 
     def put_back(self, node: Node, entry: Entry) -> None:
         """Put a message that was on its way to another node in its place again, as it was."""

@@ -97,7 +97,9 @@ NODE: Row = {
     **_same("promised_msgs", "promised_bytes", "parked_msgs", "parked_bytes", "overrun_msgs", "late_msgs"),
     **_same("producers", "blocked_producers", "consumers", "revocations"),
     **COUNTERS,
-    **_same("rate_in", "rate_out", "paged_msgs", "paged_bytes", "slow_consumers", "uncommitted_msgs"),
+    **_same("rate_in", "rate_out", "paged_msgs", "paged_bytes", "slow_consumers"),
+    **_same("uncommitted_msgs", "delayed_msgs"),
+    "delayed_next": partial(_when, "delayed_next_ns"),
 }
 
 LINK: Row = {
@@ -118,7 +120,7 @@ CONSUMER: Row = {
     **LINK,
     **_same("unsettled", "window_limit", "shut", "shut_count", "reopen", "delivered", "settled"),
     **_same("connection_limit", "connection_unsettled", "connection_shut"),
-    **_same("settle_rate", "round_trip_s", "slow"),
+    **_same("settle_rate", "round_trip_s", "slow", "timed_out"),
 }
 
 CONNECTION: Row = {

@@ -157,7 +157,8 @@ def _of_queue(node: Node) -> Iterator[str]:
         return
     queue = node.queue
     spooled = 0 if node.spool is None else node.spool.count
-    there = queue.ready + queue.acquired + queue.behind + queue.aside + queue.pending + spooled
+    delayed = 0 if node.schedule is None else node.schedule.count
+    there = queue.ready + queue.acquired + queue.behind + queue.aside + queue.pending + spooled + delayed
     if there != node.gate.depth_msgs:
         yield f"depth {node.gate.depth_msgs}, and {there} messages are there"
     if min(queue.ready, queue.acquired, queue.behind, queue.aside, queue.pending, node.gate.depth_bytes) < 0:

@@ -1,14 +1,16 @@
-"""The operators' verbs about messages: purge, move, browse."""
+"""The operators' verbs about messages: purge, move, browse; list and cancel those that are delayed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from broker.engine.engine import Engine
-from broker.errors import OperatorError
-from broker.manage.browsing import Browsing
+from broker.errors import NotFoundError, OperatorError
+from broker.manage.browsing import BROWSE_BYTES, Browsing
 from broker.manage.nodes import Nodes, check_not_own
-from broker.manage.stats import waiting_msgs
+from broker.manage.stats import delayed_msgs, waiting_msgs
+from broker.manage.views import DelayedMessage, DelayedMessages
+from broker.queues.schedule import Delayed
 
 
 class QueuedMessages:
@@ -26,11 +28,14 @@ class QueuedMessages:
         node = self._nodes.find(name)
         holders = [node, *(each for each in node.subscriptions if each.is_subscription)]
         if dry_run:
-            return sum(waiting_msgs(each) for each in holders)
+            return sum(waiting_msgs(each) + delayed_msgs(each) for each in holders)
         return sum(self._engine.actions.purge(each) for each in holders)
 
     def move(self, source: str, target: str, count: int = 0, dry_run: bool = False, user: str = "") -> int:
-        """Move the oldest messages of a queue to another as that has room; how many will go. 0 is all."""
+        """Move the oldest messages of a queue to another as that has room; how many will go. 0 is all.
+
+        Those that wait for their time go last, and wait on in the other queue.
+        """
         here = self._nodes.find(source)
         # Only what is to be done may make its target.
         check_not_own(target, "sent to")
@@ -41,7 +46,8 @@ class QueuedMessages:
             raise OperatorError(f"'{source}' is both source and target")
         if here.is_topic:
             raise OperatorError(f"'{source}' is a topic: move the messages of one of its subscriptions")
-        count = min(count or waiting_msgs(here), waiting_msgs(here))
+        most = waiting_msgs(here) + delayed_msgs(here)
+        count = min(count or most, most)
         return count if dry_run or there is None else self._engine.actions.move(here, there, count)
 
     def browse(
@@ -51,3 +57,36 @@ class QueuedMessages:
         when it can go on where something has to be read from disk first.
         """
         return Browsing(self._nodes.find(name), offset, count, told)
+
+    def delayed(self, name: str, offset: int = 0, count: int = 20) -> DelayedMessages:
+        """Look at the messages of a queue that wait for their time, the next first, as they are."""
+        node = self._nodes.find(name)
+        if node.schedule is None:
+            return DelayedMessages((), 0)
+        found: list[DelayedMessage] = []
+        nbytes = 0
+        for each in node.schedule.first(offset, count):
+            nbytes += len(each.data)
+            if found and nbytes > BROWSE_BYTES:
+                break
+            found.append(self._shown(each))
+        return DelayedMessages(tuple(found), node.schedule.count)
+
+    def cancel(self, name: str, number: int) -> None:
+        """Drop a message that waits for its time; NotFoundError where none has that number any more."""
+        node = self._nodes.find(name)
+        delayed = None if node.schedule is None else node.schedule.find(number)
+        if delayed is None:
+            raise NotFoundError(f"no message {number} of '{name}' waits for its time")
+        self._engine.schedules.cancel(node, delayed)
+
+    def _shown(self, delayed: Delayed) -> DelayedMessage:
+        body = None if delayed.extra is None else delayed.extra.body
+        return DelayedMessage(
+            number=delayed.seq,
+            due_ms=(delayed.due_ns + self._engine.turn.epoch_ns) // 1_000_000,
+            bytes=len(delayed.data) + (0 if body is None else body.size),
+            durable=bool(delayed.durable),
+            delivery_count=delayed.delivery_count,
+            message=delayed.data,
+        )

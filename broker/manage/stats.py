@@ -179,6 +179,17 @@ def _paged_bytes(node: Node, now_ns: int) -> int:
     return 0 if node.spool is None else node.spool.nbytes
 
 
+def delayed_msgs(node: Node, now_ns: int = 0) -> int:
+    """Count the messages that wait for their time."""
+    return 0 if node.schedule is None else node.schedule.count
+
+
+def _delayed_next_ns(node: Node, now_ns: int) -> int:
+    """When the first of a node's delayed messages is due, or expires; 0 where it has none."""
+    times = [part.schedule.next_ns() for part in parts_of(node) if part.schedule is not None]
+    return min(filter(None, times), default=0)
+
+
 def _rate_out(node: Node, now_ns: int) -> float:
     return node.rate_out + sum(part.rate_out for part in node.subscriptions)
 
@@ -260,8 +271,13 @@ STATS: tuple[Stat, ...] = (
     _counter("expired", "expired_messages_total", "Messages that expired"),
     _counter("dead_lettered", "dead_lettered_messages_total", "Messages that became dead letters"),
     _counter("duplicated", "duplicate_messages_total", "Messages dropped as duplicates"),
+    _counter(
+        "timed_out", "timed_out_messages_total", "Messages taken back from consumers (consumer_timeout)"
+    ),
     _summed(_paged_msgs, "paged_msgs", "paged_messages", "Messages on disk only", 0),
     _summed(_paged_bytes, "paged_bytes", "paged_bytes", "Their encoded size", 0),
+    _summed(delayed_msgs, "delayed_msgs", "delayed_messages", "Messages that wait for their time"),
+    _read("delayed_next_ns", _delayed_next_ns, _delayed_next_ns),
     # Rates are for people: Prometheus makes its own of the counters.
     _own("rate_in", "rate_in"),
     _read("rate_out", _rate_out, "rate_out"),

@@ -221,6 +221,8 @@ VERBS: Mapping[str, Mapping[str, Verb]] = {
         "purge": Verb(_at_node(Action.PURGE)),
         "move": Verb(_move, MADE_BY_USER),
         "browse": Verb(_at_node(Action.BROWSE)),
+        "delayed": Verb(_at_node(Action.BROWSE)),
+        "cancel": Verb(_at_node(Action.PURGE)),
     },
     "operators": {
         "hold": Verb(_hold),

@@ -42,6 +42,7 @@ class Counters:
     expired: int = 0
     dead_lettered: int = 0
     duplicated: int = 0
+    timed_out: int = 0
 
     @classmethod
     def of(cls, node: Node) -> Counters:
@@ -95,6 +96,9 @@ class QueueView:
     rate_out: float
     paged_msgs: int = 0
     paged_bytes: int = 0
+    delayed_msgs: int = 0
+    # When the first of them is due; 0 for none.
+    delayed_next_ns: int = 0
     slow_consumers: int = 0
     uncommitted_msgs: int = 0
     # Of a topic: its own subscription that holds the most messages; a bound queue isn't everybody's to see.
@@ -233,6 +237,8 @@ class ConsumerView:
     choked: bool = False
     streaming: bool = False
     unsent_bytes: int = 0
+    # How many messages were taken back since it attached (`consumer_timeout`).
+    timed_out: int = 0
 
     @classmethod
     def of(
@@ -350,6 +356,29 @@ def browsed(entry: Entry) -> BrowsedMessage:
         redelivered=bool(entry.redelivered),
         message=entry.data,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedMessage:
+    """One message that waits for its time, encoded.
+
+    ``number`` names it until it is due; ``due_ms`` is when that is, in milliseconds since the epoch.
+    """
+
+    number: int
+    due_ms: int
+    bytes: int
+    durable: bool
+    delivery_count: int
+    message: builtins.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedMessages:
+    """Messages of a queue that wait for their time, the next first, and how many there are of them."""
+
+    messages: tuple[DelayedMessage, ...]
+    total: int
 
 
 @dataclass(frozen=True, slots=True)

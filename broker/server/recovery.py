@@ -18,6 +18,7 @@ from broker.engine.durability import SEEN, SENT, SENT_ANY
 from broker.engine.engine import Engine
 from broker.engine.large import Body, note_key, note_value, noted
 from broker.engine.node import Node
+from broker.engine.schedules import LOG_NAME, log_definition, owner_of
 from broker.engine.spool import Message, Run
 from broker.errors import OperatorError, SluiceError
 from broker.manage.aside import AsideView
@@ -87,6 +88,8 @@ class RecoveredDefinition:
         self.wanted: SubscriptionKey | None = None
         self.fault: Exception | None = None
         self.larges: list[tuple[str, bytes]] = []
+        # Of a log of delayed messages, the node that they belong to.
+        self.owner = ""
         try:
             self._read()
         except Exception as fault:  # noqa: BLE001 - it may hold anything
@@ -94,15 +97,18 @@ class RecoveredDefinition:
 
     @property
     def rank(self) -> int:
-        """When it is restored: topics, queues, subscriptions."""
-        return {"topic": 0, "subscription": 2}.get(self.kind, 1)
+        """When it is restored: topics, queues, subscriptions, messages that wait for their time."""
+        return {"topic": 0, "subscription": 2, "delayed": 3}.get(self.kind, 1)
 
     def has(self, seq: int) -> bool:
         """Whether this message is on the shelf."""
         return self.found.shelf.holder(seq) is not None
 
     def _read(self) -> None:
-        if is_subscription(self.found.definition):
+        if self.name.startswith(LOG_NAME):
+            self.kind = "delayed"
+            self.owner = owner_of(self.found.definition)
+        elif is_subscription(self.found.definition):
             self.kind = "subscription"
             self.wanted, self.name = SubscriptionKey.decode(self.found.definition, self.name)
         else:
@@ -127,6 +133,8 @@ class Recovery:
         self._bearers: dict[str, list[RecoveredDefinition]] = defaultdict(list)
         for each in self._said:
             self._bearers[each.name].append(each)
+        self._delayed = {each.owner: each for each in self._said if each.owner}
+        self._served: dict[str, Node] = {}
         self._seen = _seen_in(self._notes)
         self._stale: list[str] = []
         self._reread = False
@@ -139,13 +147,16 @@ class Recovery:
         self._take_note(HOLDS, self._model.operators.restore_holds)
         self._take_note(BINDINGS, lambda value: bound.update(bound_in(value)))
         for each in self._said:
-            if each.kind != "subscription":
+            if each.kind not in ("subscription", "delayed"):
                 self._restore(each, bound.get(each.name, ()))
         subscriptions = [each for each in self._said if each.kind == "subscription"]
         for each in subscriptions:
             self._prepare(each)
         for each in subscriptions:
             self._restore(each, ())
+        for each in self._said:
+            if each.kind == "delayed":
+                self._restore_delayed(each)
         self._model.restoration.bindings(bound)
         if self._reread:
             self._model.restoration.keep_notes()
@@ -193,8 +204,40 @@ class Recovery:
                 _report_lost_bodies(node, part)
                 self._engine.lifecycle.restore(node, part)
         self._messages += node.gate.depth_msgs
+        self._served[said.name] = node
         if node.name != said.name:
             self._rename(said, node)
+
+    def _restore_delayed(self, said: RecoveredDefinition) -> None:
+        """Restore the messages of a node that wait for their time, after the node itself."""
+        if said.fault is None:
+            try:
+                self._serve_delayed(said)
+            except Exception as fault:  # noqa: BLE001 - whatever is wrong with it, the others are served
+                said.fault = fault
+        if said.fault is not None:
+            self._set_aside(said, said.fault)
+
+    def _serve_delayed(self, said: RecoveredDefinition) -> None:
+        found = said.found
+        node = self._served.get(said.owner)
+        if node is None:
+            raise OperatorError(f"they are of '{said.owner}', which is not served")
+        # All of it is read before any of it is taken in: a page may be damaged.
+        messages: list[Message] = []
+        for part in found.parts:
+            if isinstance(part, StoredPage):
+                part = messages_of(found.shelf, self._store.load(found.shelf, part))
+            messages += part
+        for key, value in said.larges:
+            number, seq, _, _, _ = noted(key, value)
+            self._engine.bodies.restore(node, seq, self._engine.large.recovered(number, value))
+        _report_lost_bodies(node, [each for each in messages if each[1] & LARGE])
+        self._engine.schedules.restore(node, found.shelf, messages)
+        node.queue.next_seq = max(node.queue.next_seq, found.last_seq + 1)
+        self._messages += len(messages)
+        if node.name != said.owner:
+            self._store.redefine(found.shelf, log_definition(node.name))
 
     def _make(self, said: RecoveredDefinition, topics: Sequence[str]) -> Node:
         if said.wanted is not None:
@@ -218,7 +261,7 @@ class Recovery:
         )
 
     def _set_aside(self, said: RecoveredDefinition, fault: Exception) -> None:
-        found, name = said.found, said.name
+        found, name = said.found, said.owner or said.name
         msgs = sum(part.count if isinstance(part, StoredPage) else len(part) for part in found.parts)
         view = AsideView(said.kind, name, msgs, _size_of(found), _reason(fault))
         # They are held before the node lets go of them.
@@ -253,7 +296,8 @@ class Recovery:
                 except Exception as fault:  # noqa: BLE001 - it may hold anything
                     self._unread(key, key, "note", fault)
                 else:
-                    self._assign_large(key, value, [each for each in self._bearers[name] if each.has(seq)])
+                    bearers = [*self._bearers[name], *filter(None, [self._delayed.get(name)])]
+                    self._assign_large(key, value, [each for each in bearers if each.has(seq)])
 
     def _assign_large(self, key: str, value: bytes, holders: list[RecoveredDefinition]) -> None:
         if not holders:

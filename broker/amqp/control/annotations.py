@@ -14,7 +14,10 @@ MOST_ANNOTATIONS = 1 << 16
 
 
 def annotate(delivery: int, entry: Entry) -> None:
-    """Merge the annotations of a `modified` outcome into the message's (AMQP 1.0 §3.4.5)."""
+    """Merge the annotations of a `modified` outcome into the message's (AMQP 1.0 §3.4.5).
+
+    A time or a delay among them is for its next delivery.
+    """
     remote = lib.pn_delivery_remote(ffi.cast("pn_delivery_t *", delivery))
     added = _encoded(lib.pn_disposition_annotations(remote))
     if not added:
@@ -23,7 +26,7 @@ def annotate(delivery: int, entry: Entry) -> None:
         entry.extra = Extra()
     present = entry.extra.annotations or message.annotations_of(entry.data)
     if len(present) + len(added) <= MOST_ANNOTATIONS:
-        entry.extra.annotations = message.merged_maps(present, added)
+        entry.extra.annotations = message.merged_outcome(present, added)
 
 
 def _encoded(data: Any) -> bytes:

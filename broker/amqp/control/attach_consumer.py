@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from proton import Endpoint, Link, Terminus
+from proton import Endpoint, Link, Terminus, symbol
 
 from broker.amqp.control.addresses import GLOBAL, SHARED, as_topic
 from broker.amqp.control.attached import AttachedLinks
@@ -25,6 +25,7 @@ from broker.amqp.links.filters import Filters, without_no_local
 from broker.amqp.links.filters import read as read_filters
 from broker.amqp.loop.client_quotas import OverLimitError
 from broker.amqp.management import ADDRESS as MANAGEMENT
+from broker.config.fields import Duration
 from broker.config.patterns import is_pattern
 from broker.engine.engine import Engine
 from broker.engine.node import Node
@@ -35,6 +36,9 @@ from broker.manage.subscriptions import Subscription, SubscriptionKey, Subscript
 from broker.queues.filters import compiled
 from broker.queues.queue import Reader
 from broker.security.acl import Action
+
+# The link property by which a client limits how long its link may hold a message.
+CONSUMER_TIMEOUT = "consumer_timeout"
 
 
 class ConsumerAttach:
@@ -256,6 +260,7 @@ class ConsumerAttach:
         consumer = ConsumerLink(
             self._wire, handle, self._engine, node, window, link.name, presettled, channel
         )
+        consumer.asked_timeout_ns = _asked_timeout_ms(link) * 1_000_000
         if node.settings is not None:
             fit(consumer, node.settings, self._engine.turn.now_ns)
         consumer.origin = self._wire.owner
@@ -300,3 +305,20 @@ class ConsumerAttach:
                 self._wire.mark()
 
         storing.known(consumer.node, known)
+
+
+def _asked_timeout_ms(link: Link) -> int:
+    """Return how long the link may hold a message as its own properties say; 0 where they don't.
+
+    PeerError where that is no duration.
+    """
+    properties = link.remote_properties
+    value = properties.get(symbol(CONSUMER_TIMEOUT)) if isinstance(properties, dict) else None
+    if value is None:
+        return 0
+    try:
+        # An AMQP type of Proton's is no plain number; a truth value is none at all.
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return Duration().parse(int(value) if is_number else value)
+    except ValueError as fault:
+        raise PeerError("amqp:invalid-field", f"the link property {CONSUMER_TIMEOUT}: {fault}") from fault

@@ -54,6 +54,8 @@ Given = TypeVar("Given")
 RELAY = "ANONYMOUS-RELAY"
 # JMS clients don't try to share a subscription where this isn't offered.
 SHARED_SUBSCRIPTIONS = "SHARED-SUBS"
+# Nor do they set a delivery delay without this.
+DELAYED_DELIVERY = "DELAYED_DELIVERY"
 
 
 class ConnectionControl:
@@ -341,7 +343,10 @@ class ConnectionControl:
         if not self._enter():
             return
         self.connection.container = self.container.name
-        offered, properties = [RELAY, SHARED_SUBSCRIPTIONS], {"product": "sluice", "version": __version__}
+        offered, properties = (
+            [RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY],
+            {"product": "sluice", "version": __version__},
+        )
         refused = self._is_refused_for_another()
         if sole.desires(self.connection):
             offered.append(sole.CAPABILITY)

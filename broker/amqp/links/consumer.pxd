@@ -31,6 +31,10 @@ cdef class ConsumerLink(OutgoingLink):
     cdef long next_tag
     cdef list slots
     cdef list free
+    # How long its peer may hold a message, 0 for as long as it likes; when that of each slot was sent, where it
+    # may not; how many it held too long; and what its attach asked for.
+    cdef public long timeout_ns, asked_timeout_ns, timed_out
+    cdef list sent_ns
     # A large message on its way out, and its delivery.
     cdef object outflow
     cdef void *streaming
@@ -51,6 +55,10 @@ cdef class ConsumerLink(OutgoingLink):
     cdef object confirm(self, void *delivery)
     cdef object free_slot(self, void *delivery, long number)
     cpdef object stored(self, long group)
+    cpdef object limit_hold(self, long timeout_ns)
+    cdef object note_sent(self, long number)
+    cdef object release_overdue(self, long now_ns)
+    cdef object take_back(self, void *delivery, long number, Entry entry)
     cdef object settle_as(self, void *delivery, Entry entry, unsigned long state)
     cdef bint has_more(self)
     cdef bint has_work(self) except -1

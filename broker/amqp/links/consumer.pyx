@@ -40,6 +40,7 @@ cdef class ConsumerLink(OutgoingLink):
         self.attached_ns = engine.turn.now_ns
         self.slots = []
         self.free = []
+        self.sent_ns = []
         self.unwritten = AwaitingSync()
         connection.numbered += 1
         self.id = f"{connection.owner.id}.{connection.numbered}"
@@ -111,6 +112,8 @@ cdef class ConsumerLink(OutgoingLink):
         tag.start = <const char *>&number
         delivery = pn_delivery(self.link, tag)
         pn_link_send(self.link, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        if self.timeout_ns > 0:
+            self.note_sent(slot_of(number))
         if large:
             self.begin_stream(entry, delivery)
             return
@@ -133,7 +136,6 @@ cdef class ConsumerLink(OutgoingLink):
             if self.pace is not None:
                 self.pace.sent(self.engine.turn.now_ns)
         self.connection.mark_dirty()
-
 
     # --- large messages: from a file, a little at a time
 
@@ -389,6 +391,77 @@ cdef class ConsumerLink(OutgoingLink):
             node.released += 1
             self.engine.settlement.requeue(node, entry, False)
 
+    # --- messages held too long
+
+    cpdef object limit_hold(self, long timeout_ns):
+        """Set how long the peer may hold a message, the shorter of a node's time and its own; 0 is no limit.
+
+        Messages it holds already count from now where there was none.
+        """
+        if self.asked_timeout_ns > 0 and (timeout_ns == 0 or self.asked_timeout_ns < timeout_ns):
+            timeout_ns = self.asked_timeout_ns
+        if self.presettled or self.browses:
+            timeout_ns = 0
+        if timeout_ns > 0 and self.timeout_ns == 0:
+            self.sent_ns = [self.engine.turn.now_ns] * len(self.slots)
+        self.timeout_ns = timeout_ns
+
+    cdef object note_sent(self, long number):
+        """Note when the message of a slot was sent."""
+        if self.presettled or self.browses:
+            return
+        while len(self.sent_ns) <= number:
+            self.sent_ns.append(0)
+        self.sent_ns[number] = self.engine.turn.now_ns
+
+    cdef object release_overdue(self, long now_ns):
+        """Take back what the peer has held too long, and tell it: `modified` with delivery-failed (§3.4.5).
+
+        A late outcome of the peer's finds no delivery any more. One that still waits for the socket can't be
+        taken back from a peer that doesn't read: its link ends.
+        """
+        cdef void *delivery = pn_unsettled_head(self.link)
+        cdef void *following
+        cdef pn_bytes_t tag
+        cdef uint32_t number
+        cdef Entry entry
+        cdef long since_ns
+        while delivery != NULL and not self.dead:
+            following = pn_unsettled_next(delivery)
+            tag = pn_delivery_tag(delivery)
+            number = slot_of((<uint32_t *>tag.start)[0]) if tag.size == 4 else MOST_TAGS
+            entry = self.slots[number] if number < len(self.slots) else None
+            if entry is not None and delivery != self.streaming:
+                since_ns = self.sent_ns[number] if number < len(self.sent_ns) else now_ns
+                if now_ns - since_ns < self.timeout_ns:
+                    # Those behind it were sent later.
+                    break
+                if pn_delivery_buffered(delivery):
+                    self.connection.owner.detach(
+                        self, "amqp:resource-limit-exceeded",
+                        f"consumer_timeout: messages waited {self.timeout_ns // 1000000:,} ms to be read")
+                    return
+                self.take_back(delivery, number, entry)
+            delivery = following
+
+    cdef object take_back(self, void *delivery, long number, Entry entry):
+        """Give a message back that the peer held too long, and settle its delivery on our own."""
+        self.slots[number] = None
+        self.in_flight -= 1
+        self.timed_out += 1
+        self.node.timed_out += 1
+        self.window.settled()
+        if self.pace is not None:
+            self.pace.settled(self.engine.turn.now_ns)
+        if self.connection.shared is not None:
+            self.connection.await_turn()
+        self.engine.settlement.requeue(self.node, entry, True)
+        pn_disposition_set_failed(pn_delivery_local(delivery), True)
+        pn_delivery_update(delivery, STATE_MODIFIED)
+        self.free_slot(delivery, number)
+        self.connection.mark_dirty()
+        self.on_writable()
+
     # --- drain and echo
 
     def answer_drain(self):
@@ -466,6 +539,8 @@ cdef class ConsumerLink(OutgoingLink):
         cdef long found = 0
         self.rate = (count - self.sampled) / seconds
         self.sampled = count
+        if self.timeout_ns > 0 and self.in_flight > 0:
+            self.release_overdue(now_ns)
         if self.pace is not None and self.window.unsettled > 0:
             self.pace.look(now_ns)
             self.engine.turn.mark_dirty(self.node)

@@ -16,7 +16,10 @@ def wanted(window: Window) -> int:
 
 
 def fit(link: ConsumerLink, settings: NodeSettings, now_ns: int) -> None:
-    """Give a link its window and its watch for slowness; both keep their state where their settings stay."""
+    """Give a link its window, its limit to holding messages and its watch for slowness.
+
+    Window and watch keep their state where their settings stay.
+    """
     least, most = settings.consumer_flow_min, settings.consumer_flow_limit
     threshold = settings.consumer_flow_threshold
     sized = SIZED.get(settings.dispatch)
@@ -27,6 +30,7 @@ def fit(link: ConsumerLink, settings: NodeSettings, now_ns: int) -> None:
         link.pace = sized(link.window, least, most, threshold, now_ns)
     else:
         link.pace.configure(least, most, threshold)
+    link.limit_hold(settings.consumer_timeout_ms * 1_000_000)
     rate, for_ms = settings.slow_consumer_rate, settings.slow_consumer_for_ms
     if rate == 0:
         link.watch = None

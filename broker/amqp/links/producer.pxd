@@ -31,8 +31,6 @@ cdef class ProducerLink(AssemblingLink):
     cdef object lift_credit(self)
     cdef object replace_credit(self)
     @cython.final
-    cdef bint is_delayed(self, void *delivery, bytes data, long size, bint settled) except -1
-    @cython.final
     cdef object hand_in(self, void *delivery, Node node, ProducerCredit account, bytes data, long bits, bint settled)
     @cython.final
     cdef object post(self, void *delivery, Node node, ProducerCredit account, bytes data, long bits, bint settled)
@@ -45,6 +43,8 @@ cdef class ProducerLink(AssemblingLink):
     cdef object admit_post(self, PendingDelivery held)
     @cython.final
     cdef object end_post(self, void *delivery, Transaction transaction, long code)
+    @cython.final
+    cdef bytes delayed(self, void *delivery, bytes data, long size, bint settled)
     cdef object take(self, void *delivery, bytes data, long bits, bint settled)
     cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
                              Node node, ProducerCredit account)

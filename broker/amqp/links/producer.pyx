@@ -113,8 +113,10 @@ cdef class ProducerLink(AssemblingLink):
         if bits < 0:
             self.decline(delivery, size, settled, b"amqp:decode-error", b"the message's sections are malformed")
             return
-        if bits & constants.MAY_BE_DELAYED and self.is_delayed(delivery, data, size, settled):
-            return
+        if bits & constants.MAY_BE_DELAYED:
+            data = self.delayed(delivery, data, size, settled)
+            if data is None:
+                return
         if self.open_credit > 0 and pn_link_credit(self.link) <= 0:
             self.oversent()
             self.connection.drop_delivery(self.link, delivery)
@@ -122,15 +124,18 @@ cdef class ProducerLink(AssemblingLink):
         pn_link_advance(self.link)
         self.take(delivery, data, bits, settled)
 
-    cdef bint is_delayed(self, void *delivery, bytes data, long size, bint settled) except -1:
-        """Whether the sender wants it delivered later, which is refused: at once would be wrong, too."""
+    cdef bytes delayed(self, void *delivery, bytes data, long size, bint settled):
+        """Return a message with the time of its delivery in the place of a delay; None if it can't be read, and
+        the message is refused: at once would be wrong, too."""
         cdef long now_ms = (self.engine.turn.epoch_ns + self.engine.turn.now_ns) // 1000000
-        cdef bytes name = _message.delay_of(data, now_ms)
-        if not name:
-            return False
-        self.decline(delivery, size, settled, b"amqp:not-implemented",
-                     b"delivery can't be delayed, as the message annotation " + name + b" asks for")
-        return True
+        cdef long time_ms = _message.delivery_time_ms(data, now_ms)
+        if time_ms < 0:
+            self.decline(delivery, size, settled, b"amqp:invalid-field",
+                         b"the message annotation that asks for a delay is no number of milliseconds")
+            return None
+        if time_ms > 0 and _message.asks_for_delay(data):
+            return _message.with_delivery_time(data, time_ms)
+        return data
 
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
         """Hand a message to the engine."""

@@ -6,7 +6,7 @@ from threading import Event
 from time import monotonic
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
@@ -24,6 +24,13 @@ class Messages(TypedDict):
 
     messages: list[dict[str, Any]]
     paged: int
+
+
+class Delayed(TypedDict):
+    """Those that wait for their time, and how many of them there are in all."""
+
+    messages: list[dict[str, Any]]
+    total: int
 
 
 class Purge(BaseModel, extra="forbid"):
@@ -81,6 +88,36 @@ def browse(
         for each in found.messages
     ]
     return answer({"messages": shown, "paged": found.paged})
+
+
+@router.get("/queues/{name}/delayed", response_model=Delayed)
+def delayed(
+    context: Context,
+    name: Name,
+    offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
+    count: Annotated[int, Query(ge=1, le=MOST_MESSAGES)] = 20,
+) -> Response:
+    """Those that wait for their time, the next first; `due_ms` is in milliseconds since the epoch."""
+    found = context.ask(lambda model: model.messages.delayed(name, offset, count))
+    shown = [
+        {
+            "number": each.number,
+            "due_ms": each.due_ms,
+            "bytes": each.bytes,
+            "durable": each.durable,
+            "delivery_count": each.delivery_count,
+            "message": described(each.message),
+        }
+        for each in found.messages
+    ]
+    return answer({"messages": shown, "total": found.total})
+
+
+@router.delete("/queues/{name}/delayed/{number}", status_code=204)
+def cancel(context: Context, name: Name, number: Annotated[int, Path(ge=0, le=1 << 53)]) -> Response:
+    """Drop one that waits for its time."""
+    context.ask(lambda model: model.messages.cancel(name, number))
+    return Response(status_code=204)
 
 
 @router.post("/queues/{name}/purge", response_model=Purged)

@@ -34,6 +34,7 @@ SPECIAL: Mapping[str, Any] = {
     "type": str,
     "role": str,
     "flowStoppedSince": str | None,
+    "delayed_next": str | None,
     "blockedSince": str | None,
     "opened": str | None,
     "since": str | None,

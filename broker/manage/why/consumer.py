@@ -9,6 +9,7 @@ from broker.engine.node import Node
 from broker.manage.stats import waiting_msgs
 from broker.manage.views import ConsumerView
 from broker.manage.why.cause import GateCause
+from broker.manage.why.delays import due_text
 from broker.manage.why.reason import Reason, about, messages
 
 WINDOW = "consumer_flow_limit"
@@ -26,13 +27,19 @@ DISPATCH = "dispatch"
 SHUTDOWN = "shutdown"
 HELD = "held"
 EMPTY = "empty"
+DELAYED = "delayed"  # all that nobody has wait for their time
 SEEN = "seen"
 
-QUIET = frozenset((HELD, EMPTY, SEEN))
+QUIET = frozenset((HELD, EMPTY, SEEN, DELAYED))
 
 
 def of_consumer(
-    link: ConsumerView, node: Node, siblings: list[ConsumerView], winding_down: bool, is_noted: bool
+    link: ConsumerView,
+    node: Node,
+    siblings: list[ConsumerView],
+    winding_down: bool,
+    is_noted: bool,
+    now_ns: int,
 ) -> Reason:
     """The one thing that keeps it from being sent messages; ``siblings`` are all consumers of the node.
 
@@ -48,7 +55,7 @@ def of_consumer(
         or _of_the_windows(link, node, siblings)
         or _of_the_client(link, waiting)
         or _of_its_place(link, node, siblings, is_noted)
-        or _of_the_messages(link, node, waiting)
+        or _of_the_messages(link, node, waiting, now_ns)
     )
 
 
@@ -114,7 +121,7 @@ def _of_its_place(
     return None
 
 
-def _of_the_messages(link: ConsumerView, node: Node, waiting: int) -> Reason:
+def _of_the_messages(link: ConsumerView, node: Node, waiting: int, now_ns: int) -> Reason:
     queue = node.queue
     if link.browses and (link.finished or node.gate.depth_msgs == 0):
         text = f"it looks and has seen all {messages(node.gate.depth_msgs)}"
@@ -135,6 +142,13 @@ def _of_the_messages(link: ConsumerView, node: Node, waiting: int) -> Reason:
     if queue.pending:
         text = f"{messages(queue.pending)} on the way to disk first"
         return Reason(PENDING, text, "when the disk has them", GateCause(PENDING, queue.pending))
+    if node.schedule is not None and node.schedule.count:
+        count = node.schedule.count
+        text = f"{messages(count)} of '{node.name}' wait for their time"
+        text += ", all others are with consumers" if queue.acquired else ""
+        return Reason(
+            DELAYED, text, f"when the next is due{due_text(node, now_ns)}", GateCause(DELAYED, count)
+        )
     if node.gate.depth_msgs:
         depth = node.gate.depth_msgs
         whose = "it" if link.unsettled >= depth else "consumers"

@@ -13,6 +13,7 @@ from broker.manage.views import ConsumerView, ProducerView
 from broker.manage.why.cause import COUNT, SIZE, GateCause
 from broker.manage.why.consumer import is_held_up
 from broker.manage.why.consumer import of_consumer as consumer_reason
+from broker.manage.why.delays import sentence_of
 from broker.manage.why.producer import TRANSACTION, WhyContext, ended, gate_bar, of_gates, refusal, terms
 from broker.manage.why.producer import of_producer as producer_reason
 from broker.manage.why.reason import Reason, about, eta_text, filled, messages, span
@@ -61,6 +62,7 @@ def of_producer(link: ProducerView, node: Node, around: WhyContext) -> Why:
     waits = f"has {link.parked:,} unsettled messages parked" if link.parked else "has no credit"
     since_ns = link.blocked_since_ns or link.last_used_ns
     answer = _since(around.now_ns, since_ns, "producer", link, node, reason, waits)
+    answer = replace(answer, sentence=answer.sentence + sentence_of(node, around.now_ns))
     return replace(answer, terms=terms(link, node))
 
 
@@ -76,7 +78,7 @@ def of_consumer(
     """Why a consumer link is sent nothing; None, unless ``idle`` ones are asked for too, if it is merely
     waiting for messages.
     """
-    reason = consumer_reason(link, node, siblings, around.winding_down, is_noted)
+    reason = consumer_reason(link, node, siblings, around.winding_down, is_noted, around.now_ns)
     if not idle and not is_held_up(reason, link, node):
         return None
     since_ns = link.served_ns or link.attached_ns
@@ -94,6 +96,7 @@ def of_node(node: Node, around: WhyContext) -> Why:
     sentence = f"{reason.text}{since}; no producer waits and no consumer is shut."
     if reason.frees:
         sentence += f" It opens {reason.frees}{eta_text(reason)}."
+    sentence += sentence_of(node, around.now_ns)
     return _why("node", node, reason, sentence)
 
 

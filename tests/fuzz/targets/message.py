@@ -55,7 +55,7 @@ def _answers(module: ModuleType, data: bytes) -> list[object]:
         module.annotations_of(data),
         module.letter_count(data),
         module.is_dead_lettered(data),
-        module.delay_of(data, TIME_MS),
+        module.delivery_time_ms(data, TIME_MS),
         module.without_delivery_annotations(data),
         module.with_delivery(data, 3, True, 1, 500),
         module.dead_lettered(data, REASON, ADDRESS, TIME_MS),

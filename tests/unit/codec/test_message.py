@@ -46,37 +46,66 @@ DELAYS = (b"x-opt-delivery-delay", b"x-opt-delivery-time", b"x-opt-scheduled-enq
 NOW_MS = 1_000_000
 
 
-def later(data: bytes) -> bytes:
-    """The annotation by which it is to come later; nobody looks where ``scan`` hasn't said so."""
-    found = message.delay_of(data, NOW_MS)
+def later(data: bytes) -> int:
+    """When it is to come, -1 where that can't be read; nobody looks where ``scan`` hasn't said so."""
+    found = message.delivery_time_ms(data, NOW_MS)
     assert scan(data) & MAY_BE_DELAYED or not found
-    return bytes(found)
+    return int(found)
 
 
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("name", DELAYS)
 def test_a_delay_is_one_in_every_encoding(name: bytes, wide: bool) -> None:
     least = 0 if name == DELAYS[0] else NOW_MS
+    due = NOW_MS + 1
     for constructor, size, signed in ((b"\x70", 4, False), (b"\x80", 8, False), (b"\x71", 4, True)):
         number = (least + 1).to_bytes(size, "big", signed=signed)
-        assert later(annotated(name, constructor + number, wide=wide)) == name
+        assert later(annotated(name, constructor + number, wide=wide)) == due
         number = least.to_bytes(size, "big", signed=signed)
-        assert later(annotated(name, constructor + number, wide=wide)) == b""
+        assert later(annotated(name, constructor + number, wide=wide)) == 0
     for constructor in (b"\x81", b"\x83"):
-        assert later(annotated(name, constructor + (least + 1).to_bytes(8, "big"), wide=wide)) == name
-        assert later(annotated(name, constructor + b"\xff" * 8, wide=wide)) == b""
+        assert later(annotated(name, constructor + (least + 1).to_bytes(8, "big"), wide=wide)) == due
+        assert later(annotated(name, constructor + b"\xff" * 8, wide=wide)) == 0
     for nothing in (b"\x40", b"\x43", b"\x44", b"\x54\x00", b"\x52\x00"):
-        assert later(annotated(name, nothing, wide=wide)) == b""
-    # It is not known how long that is.
-    for value in (b"\xa1\x02PT", b"\x82" + bytes(8), b"\x45"):
-        assert later(annotated(name, value, wide=wide)) == name
+        assert later(annotated(name, nothing, wide=wide)) == 0
+    # It is not known how long that is, or no clock reaches it.
+    for value in (b"\xa1\x02PT", b"\x82" + bytes(8), b"\x45", b"\x41", b"\x80" + b"\xff" * 8):
+        assert later(annotated(name, value, wide=wide)) == MALFORMED
+
+
+def test_a_time_goes_before_another_and_both_before_a_delay() -> None:
+    delay, due, enqueue = (symbol(name.decode()) for name in DELAYS)
+    every = {delay: 5, due: NOW_MS + 2, enqueue: NOW_MS + 3}
+    assert later(encoded(annotations=every, body=1)) == NOW_MS + 2
+    assert later(encoded(annotations={delay: 5, enqueue: NOW_MS + 3}, body=1)) == NOW_MS + 3
+    assert later(encoded(annotations={delay: 5, due: NOW_MS - 1}, body=1)) == 0
+    assert later(encoded(annotations={delay: "soon", due: NOW_MS - 1}, body=1)) == MALFORMED
+
+
+def test_a_delay_becomes_a_time() -> None:
+    data = encoded(annotations={symbol("x-opt-a"): 1, symbol("x-opt-delivery-delay"): 5}, body="z")
+    assert message.asks_for_delay(data)
+    made = message.with_delivery_time(data, NOW_MS + 5)
+    assert not message.asks_for_delay(made)
+    assert decoded(made).annotations == {"x-opt-a": 1, "x-opt-delivery-time": NOW_MS + 5}
+    assert decoded(made).body == "z"
+
+
+def test_what_an_outcome_asks_for_replaces_what_the_message_did() -> None:
+    def pairs(**named: int) -> bytes:
+        names = {symbol("x-opt-" + name.replace("_", "-")): value for name, value in named.items()}
+        return bytes(message.annotations_of(encoded(annotations=names, body=1)))
+
+    both = message.merged_outcome(pairs(delivery_time=7, a=1), pairs(delivery_delay=5))
+    assert message.delivery_time_in(both, NOW_MS) == NOW_MS + 5
+    assert message.merged_outcome(pairs(delivery_time=7), pairs(a=1)) == pairs(delivery_time=7, a=1)
 
 
 @pytest.mark.parametrize("name", DELAYS)
 def test_a_delay_is_found_among_many_annotations(name: bytes) -> None:
     many = {symbol(f"x-opt-{number}"): number for number in range(1000)}
     data = encoded(annotations={**many, symbol(name.decode()): NOW_MS + 1}, body=1)
-    assert later(data) == name
+    assert later(data) == (2 * NOW_MS + 1 if name == DELAYS[0] else NOW_MS + 1)
     assert not scan(encoded(annotations=many, body=1)) & MAY_BE_DELAYED
 
 
@@ -84,9 +113,9 @@ def test_a_delay_is_found_among_many_annotations(name: bytes) -> None:
     "name", [*(each + b"s" for each in DELAYS), *(each[:-1] for each in DELAYS), b"x" * 40]
 )
 def test_other_annotations_ask_for_no_delay(name: bytes) -> None:
-    assert later(annotated(name, b"\x54\x05")) == b""
-    assert later(annotated(b"a", b"\xa3" + bytes((len(DELAYS[0]),)) + DELAYS[0])) == b""
-    assert later(b"\x00\x53\x77\xa1" + bytes((len(DELAYS[0]),)) + DELAYS[0]) == b""
+    assert later(annotated(name, b"\x54\x05")) == 0
+    assert later(annotated(b"a", b"\xa3" + bytes((len(DELAYS[0]),)) + DELAYS[0])) == 0
+    assert later(b"\x00\x53\x77\xa1" + bytes((len(DELAYS[0]),)) + DELAYS[0]) == 0
 
 
 # --- sections

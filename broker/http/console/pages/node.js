@@ -228,6 +228,7 @@ const FIGURES = [
   ["Times stopped", (node) => count(node.flowStoppedCount)],
   ["Stopped in all", (node) => span(node.flowStoppedSeconds)],
   ["Paged out", (node) => count(node.paged_msgs), "Messages of the backlog that are on disk only"],
+  ["Delayed", (node) => count(node.delayed_msgs), "Messages that wait for their time; they count in the depth"],
   ["Unrouted", (node) => (node.kind === "topic" ? count(node.unrouted) : "–")],
 ];
 

@@ -105,7 +105,7 @@ def test_a_malformed_message_that_is_settled_ends_the_link(broker: LiveBroker) -
     assert peer.expect(DETACH).condition == "amqp:decode-error"
 
 
-def test_a_message_that_is_to_be_delayed_is_refused(broker: LiveBroker) -> None:
+def test_a_message_that_is_to_be_delayed_is_taken_and_waits(broker: LiveBroker) -> None:
     peer = broker.connect()
     peer.attach_sender("orders")
     peer.turn()
@@ -113,8 +113,22 @@ def test_a_message_that_is_to_be_delayed_is_refused(broker: LiveBroker) -> None:
     annotations = b"\x00\x53\x72\xc1" + bytes((len(note) + 1, 2)) + note
     peer.send(transfer(0, annotations + BODY))
     peer.turn()
+    assert [code for _, _, code in outcomes(peer)] == [ACCEPTED]
+    node = broker.node("orders")
+    assert node.schedule is not None
+    assert (node.queue.ready, node.gate.depth_msgs, node.schedule.count) == (0, 1, 1)
+
+
+def test_a_delay_that_cannot_be_read_is_refused(broker: LiveBroker) -> None:
+    peer = broker.connect()
+    peer.attach_sender("orders")
+    peer.turn()
+    note = b"\xa3\x14x-opt-delivery-delay\xa1\x04soon"
+    annotations = b"\x00\x53\x72\xc1" + bytes((len(note) + 1, 2)) + note
+    peer.send(transfer(0, annotations + BODY))
+    peer.turn()
     assert [code for _, _, code in outcomes(peer)] == [REJECTED]
-    assert broker.node("orders").queue.ready == 0
+    assert broker.node("orders").gate.depth_msgs == 0
 
 
 def test_delivery_annotations_end_at_the_broker(broker: LiveBroker) -> None:

@@ -1,0 +1,148 @@
+"""What a live consumer holds too long goes to others, and its late settlement changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+import pytest
+from proton import Delivery, Message, symbol
+from proton.reactor import LinkOption
+from proton.utils import BlockingConnection, BlockingReceiver
+
+from broker.client.link import Connection
+from broker.client.request import Management
+from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.seeing import await_number, number_of
+
+pytestmark = pytest.mark.wire
+
+POLICIES = """
+policies:
+  - {match: orders, consumer_timeout: 1s, max_delivery_count: 3, dead_letter_address: grave}
+"""
+
+
+class TimeoutProperty(LinkOption):
+    """The link property `consumer_timeout`, as a client gives it."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def apply(self, link: object) -> None:
+        link.properties = {symbol("consumer_timeout"): self.value}  # type: ignore[attr-defined]
+
+
+def send(broker: RunningBroker, address: str, *bodies: str, durable: bool = False) -> None:
+    with Connection(broker.url) as connection:
+        sender = connection.sender(address)
+        for body in bodies:
+            sender.send(bytes(Message(body=body, durable=durable).encode()), 20)
+        sender.flush(20)
+
+
+def unsettled(receiver: BlockingReceiver) -> deque[Delivery]:
+    """What it was sent and has not settled, oldest first."""
+    assert receiver.fetcher is not None
+    return receiver.fetcher.unsettled
+
+
+def settled_by_the_broker(connection: BlockingConnection, delivery: Delivery) -> None:
+    connection.wait(lambda: delivery.settled, timeout=20, msg="the broker to settle it")
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_message_held_too_long_goes_to_another_and_the_holder_is_told(
+    start_broker: StartBroker, durable: bool
+) -> None:
+    kept = POLICIES.replace("orders,", f"orders, durable: {str(durable).lower()},")
+    broker = start_broker("", kept)
+    send(broker, "orders", "a", durable=durable)
+    holder = BlockingConnection(broker.url, timeout=20)
+    receiver = holder.create_receiver("orders", credit=1)
+    assert receiver.receive(20).body == "a"
+    begun = time.monotonic()
+    (delivery,) = unsettled(receiver)
+    connection = BlockingConnection(broker.url, timeout=20)
+    other = connection.create_receiver("orders", credit=1)
+    found = other.receive(20)
+    assert time.monotonic() - begun >= 0.9
+    assert (found.body, found.delivery_count) == ("a", 1)
+    other.accept()
+    connection.close()
+    settled_by_the_broker(holder, delivery)
+    assert delivery.remote_state == Delivery.MODIFIED
+    # Too late: it is another's by now.
+    receiver.reject()
+    await_number(broker, "orders", "depth_msgs", 0)
+    send(broker, "orders", "b")
+    assert number_of(broker, "orders", "timed_out") == 1
+    assert number_of(broker, "orders", "rejected") == 0
+    receiver.flow(1)
+    assert receiver.receive(20).body == "b"
+    receiver.accept()
+    # A client that blocks writes what it says when it waits next.
+    holder.close()
+    await_number(broker, "orders", "depth_msgs", 0)
+
+
+def test_a_consumer_that_hangs_on_every_time_makes_a_dead_letter(start_broker: StartBroker) -> None:
+    broker = start_broker("", POLICIES)
+    send(broker, "orders", "poison")
+    connection = BlockingConnection(broker.url, timeout=30)
+    receiver = connection.create_receiver("orders", credit=10)
+    for count in range(3):
+        assert receiver.receive(20).delivery_count == count
+    connection.wait(lambda: all(each.settled for each in unsettled(receiver)), timeout=20)
+    await_number(broker, "grave", "depth_msgs", 1)
+    assert number_of(broker, "orders", "timed_out") == 3
+    connection.close()
+
+
+def test_those_it_settles_in_time_stay_its_own(start_broker: StartBroker) -> None:
+    broker = start_broker("", POLICIES)
+    send(broker, "orders", *map(str, range(50)))
+    connection = BlockingConnection(broker.url, timeout=20)
+    receiver = connection.create_receiver("orders", credit=50)
+    assert receiver.receive(20).body == "0"
+    for number in range(1, 50):
+        assert receiver.receive(20).body == str(number)
+        last = unsettled(receiver).pop()
+        last.update(Delivery.ACCEPTED)
+        last.settle()
+    (held,) = unsettled(receiver)
+    settled_by_the_broker(connection, held)
+    await_number(broker, "orders", "accepted", 49)
+    assert number_of(broker, "orders", "timed_out") == 1
+    connection.close()
+
+
+def test_a_link_may_ask_for_less_time(broker: RunningBroker) -> None:
+    send(broker, "orders", "a")
+    connection = BlockingConnection(broker.url, timeout=20)
+    receiver = connection.create_receiver("orders", credit=1, options=TimeoutProperty(300))
+    assert isinstance(receiver, BlockingReceiver)
+    receiver.receive(20)
+    (delivery,) = unsettled(receiver)
+    settled_by_the_broker(connection, delivery)
+    connection.close()
+
+
+def test_a_time_that_is_none_is_refused(broker: RunningBroker) -> None:
+    connection = BlockingConnection(broker.url, timeout=20)
+    with pytest.raises(Exception, match="consumer_timeout"):
+        connection.create_receiver("orders", options=TimeoutProperty("soon"))
+    connection.close()
+
+
+def test_it_is_set_and_lifted_at_work(broker: RunningBroker) -> None:
+    send(broker, "orders", "a")
+    connection = BlockingConnection(broker.url, timeout=20)
+    receiver = connection.create_receiver("orders", credit=1)
+    receiver.receive(20)
+    (delivery,) = unsettled(receiver)
+    with Management(broker.url) as management:
+        management.call("UPDATE", "org.sluice.queue", "orders", {"consumer_timeout": "500ms"})
+    settled_by_the_broker(connection, delivery)
+    wait_until(lambda: number_of(broker, "orders", "timed_out") == 1, 20, "it to be counted")
+    connection.close()
