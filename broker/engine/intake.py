@@ -142,6 +142,8 @@ class Intake:
             size += body.size
         node.ledger.hold_uncommitted(size)
         transaction.post(node, account.origin, data, bits, size, body)
+        # Its sender may wait for more, which others have to give back.
+        self._turn.mark_dirty(node)
         return constants.ACCEPTED
 
     def put_awaited(self, topic: Node, data: bytes, bits: int, settled: bool) -> int:

@@ -88,6 +88,11 @@ PROGRAMS = (
     ),
 )
 BY_NAME = {program.name: program for program in PROGRAMS}
+# An application, not a library of its own: it has none of the commands (tests/clients/spring/README.md).
+SPRING = Program(
+    *("spring", "Java", "spring", ("java", "mvn"), _MAVEN, ("java", "-jar", "target/spring-client.jar")),
+    ("pom.xml", r"spring-boot-starter-parent</artifactId>\s+<version>([\d.]+)"),
+)
 
 
 @dataclass(frozen=True)

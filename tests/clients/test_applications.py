@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from proton.utils import BlockingConnection
 
 from tests.clients.conftest import Clients
 from tests.clients.programs import BY_NAME
+from tests.clients.running import Running
 from tests.docs.pages import ROOT, applications
 from tests.wire.conftest import RunningBroker, wait_until
 from tests.wire.seeing import number_of
@@ -23,29 +22,6 @@ pytestmark = pytest.mark.clients
 
 PROGRAMS = applications(ROOT / "docs" / "clients.md")
 POLICIES = "policies:\n  - {match: '*', durable: true}\n"
-
-
-class Running:
-    """A program and what it has printed so far."""
-
-    def __init__(self, folder: Path, *command: str) -> None:
-        self.lines: list[str] = []
-        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.strip())
-
-    def stop(self) -> None:
-        """End it and close what it wrote to."""
-        self.process.kill()
-        self.process.wait()
-        self._reader.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 def node(clients: Clients, folder: Path, port: int) -> Running:

@@ -42,6 +42,8 @@ cdef class ConsumerLink(OutgoingLink):
     cdef AwaitingSync unwritten
     # Outcomes that wait for their transactions, of deliveries that are unsettled, and those deliveries, by slot.
     cdef dict provisional, pending_discharge
+    # Its outcomes come in transactions: what has none was never its receiver's.
+    cdef bint transacted
 
     cpdef long wanted(self) except -1
     cdef long link_capacity(self) except -1

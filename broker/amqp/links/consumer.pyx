@@ -333,6 +333,7 @@ cdef class ConsumerLink(OutgoingLink):
         """Put the outcome of a message into a transaction."""
         cdef Provisional told = provisional_of(delivery)
         cdef Retirement retired = transaction.retire(self.node, entry, told.outcome)
+        self.transacted = True
         retired.failed = told.failed
         if told.undeliverable:
             retired.forbids = self
@@ -570,13 +571,14 @@ cdef class ConsumerLink(OutgoingLink):
 
     cpdef object close(self):
         """The link is gone: what it held goes back to its place. Of what its peer was sent, the first counts as
-        a failed delivery: that is where a peer that takes them in order was. At a stop none does.
+        a failed delivery: that is where a peer that takes them in order was. At a stop none does, nor where outcomes
+        come in transactions: a receiver tells them before it works, and the rollback counts.
         """
         cdef Entry entry, first
         if self.has_unsent(self.session):
             self.connection.note_leak()
         self.dead = True
-        first = None if self.engine.delivery.winding_down else self.first_unsettled()
+        first = None if self.engine.delivery.winding_down or self.transacted else self.first_unsettled()
         if self.outflow is not None:
             if self.presettled and not self.browses:
                 self.engine.settlement.requeue(self.node, self.streamed, not self.engine.delivery.winding_down)
