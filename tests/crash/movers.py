@@ -15,7 +15,7 @@ TARGET = "out"
 
 
 class Mover(MessagingHandler, TransactionHandler):
-    """Takes a batch from ``in``, sends each message to ``out``, and commits or rolls back; until it is stopped.
+    """Takes a batch from ``in``, sends each message to ``out``, then commits or rolls back; until stopped.
 
     ``confirmed`` are the ids whose commit it heard of, ``undone`` those whose rollback it heard of.
     """
