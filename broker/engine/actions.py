@@ -14,6 +14,7 @@ from broker.engine.paging import Paging
 from broker.engine.topology import Topology
 from broker.engine.transfer import MoveTransfer
 from broker.engine.turn import Turn
+from broker.queues.queue import Entry
 
 if TYPE_CHECKING:
     from broker.engine.ports import TransferHost
@@ -45,13 +46,14 @@ class OperatorActions:
     def purge(self, node: Node) -> int:
         """Drop every ready message; return how many there were."""
         count = 0
-        entry = node.queue.head
-        while entry is not None:
-            following = entry.next
-            if entry.state in (constants.READY, constants.BEHIND, constants.ASIDE):
-                self._departure.drop(node, entry)
-                count += 1
-            entry = following
+        for head in node.queue.heads():
+            entry: Entry | None = head
+            while entry is not None:
+                following = entry.next
+                if entry.state in (constants.READY, constants.BEHIND, constants.ASIDE):
+                    self._departure.drop(node, entry)
+                    count += 1
+                entry = following
         paged = self._paging.drop(node)
         if paged:
             node.dropped += paged

@@ -13,6 +13,7 @@ from broker.engine.expirations import Expirations
 from broker.engine.large import LargeMessages
 from broker.engine.letters import Letters
 from broker.engine.node import Bridge, Node
+from broker.engine.priorities import is_high
 from broker.engine.turn import Turn
 from broker.flow.producer_credit import ProducerCredit
 
@@ -60,6 +61,8 @@ class Intake:
         if account.window_max == 0:
             return self._arrive_unpromised(node, account, data, bits, settled, size)
         verdict = account.use(size, self._turn.now_ns)
+        if account.urgent and verdict != constants.VIOLATION and self._waits_as_bulk(node, account, data, size):
+            return constants.PARK
         if verdict == constants.TAKEN:
             if not self._fits(node, data, size, True) and node.ledger.room(size) == 0:
                 # Larger than what its credit reserved: it waits, rather than be lost (FLOW §2 rule 7).
@@ -91,7 +94,9 @@ class Intake:
         account.used += 1
         account.last_used_ns = self._turn.now_ns
         ledger = node.ledger
-        if not ledger.line and ledger.room(size) > 0:
+        if (not ledger.line and ledger.room(size) > 0) or (
+            node.reserves_room and is_high(node, data) and ledger.urgent_room(size) > 0
+        ):
             if node.awaiting is None:
                 return self.put(node, data, bits)
             return self.put_awaited(node, data, bits, settled)
@@ -104,6 +109,13 @@ class Intake:
             node.refused += 1
             return constants.REFUSED
         return constants.PARK
+
+    def _waits_as_bulk(self, node: Node, account: ProducerCredit, data: bytes, size: int) -> bool:
+        """Return whether a message of a low priority came on credit of the reserve: it waits for other room."""
+        if is_high(node, data) or (not account.parked and node.ledger.room(size) > 0):
+            return False
+        account.parks_bulk = True
+        return True
 
     def put_awaited(self, topic: Node, data: bytes, bits: int, settled: bool) -> int:
         """Put a message into a topic with channels; HOLD if it is settled only when they have sent it."""
@@ -126,7 +138,7 @@ class Intake:
             size += self._large.size_of(bits)
         if (
             gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes
-        ) and not self._make_room(node, size):
+        ) and not self._make_room(node, size, data):
             code = self._overflow(node, data, bits)
             if not node.skips_duplicate_check and code != constants.REFUSED:
                 self._remember(node, data)
@@ -303,13 +315,13 @@ class Intake:
             return False
         return subscription.filter is None or subscription.filter.matches(data)
 
-    def _make_room(self, node: Node, size: int) -> bool:
+    def _make_room(self, node: Node, size: int, data: bytes) -> bool:
         """Drop the oldest ready messages of a ring; false if that doesn't help or isn't asked for."""
         if node.overflow != constants.OVERFLOW_RING or size > node.hard_bytes:
             return False
         gate = node.gate
         while gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes:
-            oldest = node.queue.oldest()
+            oldest = node.queue.oldest_below(data)
             if oldest is None:
                 return False
             self._departure.drop(node, oldest)
@@ -317,7 +329,7 @@ class Intake:
 
     def _overflow(self, node: Node, data: bytes, bits: int) -> int:
         """Do with the newest message what `overflow` says: the node is at its hard limit."""
-        if node.overflow == constants.OVERFLOW_DROP_NEWEST:
+        if node.overflow == constants.OVERFLOW_DROP_NEWEST or self._is_least(node, data):
             node.dropped += 1
             return constants.ACCEPTED
         if node.overflow == constants.OVERFLOW_DEAD_LETTER:
@@ -326,6 +338,13 @@ class Intake:
                 return code
         node.refused += 1
         return constants.REFUSED
+
+    def _is_least(self, node: Node, data: bytes) -> bool:
+        """Return whether a ring is full of higher priorities than the message's: it makes room itself."""
+        if node.overflow != constants.OVERFLOW_RING or len(data) > node.hard_bytes:
+            return False
+        queue = node.queue
+        return queue.oldest_below(data) is None and queue.oldest() is not None
 
     def _is_duplicate(self, node: Node, data: bytes) -> bool:
         """Return whether the message came before, within the node's window."""
