@@ -69,7 +69,8 @@ class PriorityQueue(Queue):
 
     def fill(self, data: bytes, seq: int, near: Entry | None = None) -> Entry:
         """A message that was in the gap of its level is back in memory."""
-        entry = self.level_of(data).fill(data, seq, near)
+        level = self.level_of(data)
+        entry = level.fill(data, seq, near)
         self.recount()
         return entry
 
