@@ -61,7 +61,11 @@ class Intake:
         if account.window_max == 0:
             return self._arrive_unpromised(node, account, data, bits, settled, size)
         verdict = account.use(size, self._turn.now_ns)
-        if account.urgent and verdict != constants.VIOLATION and self._waits_as_bulk(node, account, data, size):
+        if (
+            node.reserves_room
+            and verdict != constants.VIOLATION
+            and self._waits_as_bulk(node, account, data, size)
+        ):
             return constants.PARK
         if verdict == constants.TAKEN:
             if not self._fits(node, data, size, True) and node.ledger.room(size) == 0:
@@ -112,7 +116,10 @@ class Intake:
 
     def _waits_as_bulk(self, node: Node, account: ProducerCredit, data: bytes, size: int) -> bool:
         """Return whether a message of a low priority came on credit of the reserve: it waits for other room."""
-        if is_high(node, data) or (not account.parked and node.ledger.room(size) > 0):
+        if is_high(node, data):
+            account.mixed = account.mixed or not account.urgent
+            return False
+        if not account.urgent or (not account.parked and node.ledger.room(size) > 0):
             return False
         account.parks_bulk = True
         return True

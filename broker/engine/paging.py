@@ -145,9 +145,7 @@ class Paging:
         if node.shelf is not None:
             # What expired between them and is on its way elsewhere.
             # Between the messages of one level stand those of others.
-            held = {
-                entry.seq for entry in node.queue if node.ordered or entry.state == constants.ACQUIRED
-            }
+            held = {entry.seq for entry in node.queue if node.ordered or entry.state == constants.ACQUIRED}
             for run in runs:
                 for seq in range(run.first, run.last + 1):
                     if seq not in held:

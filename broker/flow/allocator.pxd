@@ -24,6 +24,8 @@ cdef class CreditAllocator(AddressCredit):
     cdef long _share_of(self, ProducerCredit account) except -1
     @cython.locals(size=long)
     cdef long _reserve_left(self, ProducerCredit account) except -1
+    @cython.locals(size=long, left=long)
+    cdef object _deal_single(self, ProducerCredit account, long now_ns)
     @cython.locals(account=ProducerCredit, left=long, msgs=long)
     cdef object _deal_reserve(self, long now_ns)
     @cython.locals(account=ProducerCredit, budget=long, room=long, batch=long)

@@ -47,7 +47,9 @@ class CreditAllocator(AddressCredit):
        the line, then to credit, max-min fair (fairness.py) among as many from the head of the line as
        can have a batch.
     3. Urgent producers, who say that they send high priorities only, are dealt the reserve before that,
-       max-min fair among themselves; the rest of the room they share with all others.
+       max-min fair among themselves; the rest of the room they share with all others. Of those who don't
+       say so, one that has sent high priorities and holds nothing gets one credit of it, while more than
+       half of it is free: its next message may be an alarm.
     4. While somebody waits in vain, idle credit is taken back, and resting links are tried again from time
        to time (reclaim.py).
     """
@@ -62,6 +64,8 @@ class CreditAllocator(AddressCredit):
         """Let a link that used half of what it had earn more; return whether it has to wait for it."""
         if account.waiting or account.waits_for_budget or account.window_max == 0:
             return False
+        if account.mixed and account.urgent and account.outstanding == 0:
+            self.classify(account, False)
         if account.window < account.window_max:
             account.set_window(min(account.window * 2, account.window_max))
         if not self.line and not self.rest and not account.parked and not self.reservations.is_wanted():
@@ -187,7 +191,7 @@ class CreditAllocator(AddressCredit):
 
     def _deal(self, now_ns: int) -> None:
         """Steps 2 and 3 of the class: the reserve, then parked messages and credit, while there is room."""
-        if self.urgents > 0:
+        if self.urgents > 0 or self.reservations.has_reserve():
             self._deal_reserve(now_ns)
         if not self.line:
             return
@@ -219,6 +223,9 @@ class CreditAllocator(AddressCredit):
         """Deal what is left of the reserve among the urgent producers in line."""
         askers: list[ProducerCredit] = []
         for account in list(self.line):
+            if account.mixed:
+                self._deal_single(account, now_ns)
+                continue
             if not account.urgent:
                 continue
             self._admit_parked(account, len(account.parked))
@@ -245,6 +252,22 @@ class CreditAllocator(AddressCredit):
                 self.grant(account, msgs, now_ns)
                 if account.outstanding <= account.low and account.wants() > 0:
                     self.wait(account, now_ns)
+
+    def _deal_single(self, account: ProducerCredit, now_ns: int) -> None:
+        """Give a mixed producer that holds nothing one credit of the reserve, if half of it is left."""
+        if account.outstanding > 0 or account.parked or account.wants() == 0:
+            return
+        size = account.reserve_bytes
+        left = self._reserve_left(account)
+        if self.room(size) > 0 or left <= 1 or 2 * left <= self.reservations.reserve_part(1, size):
+            return
+        if account.budget is not None and account.budget.share(self.reservations.held(size)) == 0:
+            return
+        self.classify(account, True)
+        self.leave_line(account)
+        self.grant(account, 1, now_ns)
+        if account.outstanding <= account.low and account.wants() > 0:
+            self.wait(account, now_ns)
 
     def _batch(self, room: int) -> int:
         """Return the credit an asker gets at least, up to what it wants.
@@ -274,8 +297,10 @@ class CreditAllocator(AddressCredit):
     def _admit_parked(self, account: ProducerCredit, budget: int) -> int:
         """Admit up to ``budget`` of an account's parked messages, as far as they fit; return how many."""
         admitted = 0
-        while account.parked and admitted < budget and self.reservations.admit(
-            account.parked[0][1], account.urgent and not account.parks_bulk
+        while (
+            account.parked
+            and admitted < budget
+            and self.reservations.admit(account.parked[0][1], account.urgent and not account.parks_bulk)
         ):
             message, size = account.next_parked()
             account.port.admit(message, size)
@@ -290,6 +315,9 @@ class CreditAllocator(AddressCredit):
         unserved: list[ProducerCredit] = []
         held_back = False
         for account, share in zip(askers, self._shares(askers), strict=True):
+            if account.mixed and account.urgent and self.room(account.reserve_bytes) > 0:
+                # What it holds of the reserve counts as others' credit does from now on.
+                self.classify(account, False)
             msgs = 0 if held_back else min(share, self.room(account.reserve_bytes))
             if msgs > 0 and account.budget is not None:
                 left = account.budget.share(self.reservations.held(account.reserve_bytes))

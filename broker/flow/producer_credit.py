@@ -124,8 +124,9 @@ class ProducerCredit:
     ``window`` is what the link has earned: it starts at ``initial`` and doubles, up to ``window_max``, each
     time the link has used what it had. A ``window_max`` of 0 makes an account that never holds credit and
     only parks (anonymous relay, rejecting nodes). ``stated`` is the lowest priority that the link says it
-    sends, -1 where it doesn't say; an ``urgent`` one may use the reserve. Where ``parks_bulk``, one of its
-    parked messages is of a lower priority, so that they are admitted without the reserve.
+    sends, -1 where it doesn't say; an ``urgent`` one may use the reserve. A ``mixed`` one doesn't say so, but
+    has sent high priorities: it is urgent only while it holds no more than one credit of the reserve. Where
+    ``parks_bulk``, one of its parked messages is of a lower priority: they are admitted without the reserve.
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class ProducerCredit:
         self.closed = False
         self.stated = -1
         self.urgent = False
+        self.mixed = False
         self.parks_bulk = False
         self.late_count = 0
         self.overrun_count = 0

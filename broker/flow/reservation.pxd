@@ -43,6 +43,8 @@ cdef class ReservationSet:
     cdef object reprice(self, long msgs, long before, long after, bint urgent=*)
     @cython.locals(each=Reservation, least=long)
     cpdef long room(self, long reserve_bytes, bint urgent=*) except -1
+    @cython.locals(each=Reservation)
+    cdef bint has_reserve(self) except -1
     @cython.locals(each=Reservation, gate=Gate, least=long)
     cpdef long reserve_part(self, long urgents, long reserve_bytes) except -1
     @cython.locals(each=Reservation, most=long)

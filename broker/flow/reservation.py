@@ -181,6 +181,13 @@ class ReservationSet:
             least = min(least, each.room(reserve_bytes, urgent))
         return least
 
+    def has_reserve(self) -> bool:
+        """Return whether part of any room is kept for high priorities."""
+        for each in self.members:  # noqa: SIM110
+            if each.gate.reserves:
+                return True
+        return False
+
     def reserve_part(self, urgents: int, reserve_bytes: int) -> int:
         """Return how many credits of the least reserve each of so many urgent producers may keep unused."""
         least: int = constants.UNBOUNDED
@@ -264,9 +271,7 @@ class ReservationSet:
     def is_shut_by_other(self, gate: Gate) -> bool:
         """Return whether room that came free in this gate is of no use, because another has none."""
         return (
-            self.bottleneck is not None
-            and self.bottleneck is not gate
-            and self.bottleneck.whole_room(1) == 0
+            self.bottleneck is not None and self.bottleneck is not gate and self.bottleneck.whole_room(1) == 0
         )
 
     def find_bottleneck(self) -> None:

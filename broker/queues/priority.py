@@ -42,8 +42,7 @@ class PriorityQueue(Queue):
 
     def level_of(self, data: bytes) -> Queue:
         """Return the queue of the level that a message is of."""
-        level = self.levels[priority_of(data)]
-        return level
+        return self.levels[priority_of(data)]
 
     def append(self, data: bytes, keep: bool = False) -> Entry:
         """A new entry at the end of its level."""
@@ -254,8 +253,7 @@ class PriorityQueue(Queue):
         self.behind = self.behind_bytes = self.aside = self.aside_bytes = 0
         self.gap = False
         self._ready_levels = 0
-        number = 0
-        for level in self.levels:
+        for number, level in enumerate(self.levels):
             self.ready += level.ready
             self.acquired += level.acquired
             self.picky += level.picky
@@ -268,7 +266,6 @@ class PriorityQueue(Queue):
                 self.gap = True
             if level.ready > 0:
                 self._ready_levels |= 1 << number
-            number += 1
 
     def __iter__(self) -> Iterator[Entry]:
         for level in reversed(self.levels):
@@ -312,8 +309,8 @@ def rearrange(source: Queue, target: Queue) -> None:
     for reader in list(source.readers):
         passed = reader.passed
         if reader.parts is not None:
-            behind = [part.passed for part in reader.parts if part.position is not None]
-            passed = min(behind) if behind else source.next_seq - 1
+            following = [part.position.seq for part in reader.parts if part.position is not None]
+            passed = min(following, default=source.next_seq) - 1
             reader.parts = None
         reader.returned = []
         reader.run = None

@@ -1,4 +1,4 @@
-"""Random verbs over a priority queue whose room has a reserve; order and the laws of credit after every step."""
+"""Random verbs over a priority queue whose room has a reserve; order and laws of credit after every step."""
 
 from __future__ import annotations
 
@@ -137,9 +137,18 @@ class PriorityWalk(RuleBasedStateMachine):
 
     @initialize(stop=st.integers(5, 100), part=st.integers(1, 60), kind=st.sampled_from(["strict", "fair"]))
     def begin(self, stop: int, part: int, kind: str) -> None:
+        self.hears = True
         self.world = PriorityWorld(
             flow_stop_count=stop, flow_stop_size=0, priority=kind, priority_reserve=part, producer_window=50
         )
+        for stated in (-1, -1, 5):
+            self.world.open_stating(stated)
+        self.world.turn()
+
+    @rule(hears=st.booleans())
+    def lag(self, hears: bool) -> None:
+        """From now on producers hear of credit as it is said, or when they happen to."""
+        self.hears = hears
 
     @rule(stated=st.sampled_from([-1, -1, 0, 4, 5, 9]))
     def open(self, stated: int) -> None:
@@ -159,15 +168,26 @@ class PriorityWalk(RuleBasedStateMachine):
         producers[which % len(producers)].hear()
 
     @precondition(lambda self: self.world.producers)
-    @rule(which=st.integers(0, 9), count=COUNTS, level=PRIORITIES, size=st.integers(20, 23), keeps=st.booleans())
-    def send(self, which: int, count: int, level: int, size: int, keeps: bool) -> None:
+    @rule(
+        which=st.integers(0, 9),
+        count=COUNTS,
+        level=PRIORITIES,
+        size=st.integers(20, 23),
+        keeps=st.booleans(),
+        mixed=st.booleans(),
+    )
+    def send(self, which: int, count: int, level: int, size: int, keeps: bool, mixed: bool) -> None:
         producer = self.world.producers[which % len(self.world.producers)]
         assert isinstance(producer, Sender)
+        if self.hears:
+            producer.hear()
         if keeps:
             # As it says; else it may send lower ones.
             level = max(level, producer.account.stated)
         for _ in range(min(count, producer.heard - producer.sent)):
             producer.send_one(level, size)
+            if mixed:
+                level = max((level * 7 + 3) % 10, producer.account.stated if keeps else 0)
 
     @rule(credit=st.integers(1, 40), picky=st.booleans(), rank=st.integers(-1, 1))
     def attach(self, credit: int, picky: bool, rank: int) -> None:
@@ -259,3 +279,50 @@ def test_a_high_producer_gets_credit_while_bulk_is_stopped(
         world.settle(taker, len(alarms))
         world.drop(taker)
     assert all(sender.accepted == sender.sent for sender in senders)
+
+
+@settings(max_examples=40, deadline=None)
+@given(stop=st.integers(20, 300), part=st.integers(10, 60), bulk=st.integers(0, 5), alarm=st.booleans())
+def test_a_producer_of_mixed_priorities_gets_one_credit_of_the_reserve(
+    stop: int, part: int, bulk: int, alarm: bool
+) -> None:
+    world = PriorityWorld(
+        flow_stop_count=stop, flow_stop_size=0, priority="strict", priority_reserve=part, producer_window=50
+    )
+    plain = world.open_stating(-1)
+    world.turn()
+    plain.hear()
+    plain.send_one(9)
+    senders = [plain, *(world.open_stating(-1) for _ in range(bulk))]
+    gate = world.node.gate
+    for _ in range(200):
+        if gate.urgent_msgs:
+            break
+        for sender in senders:
+            sender.hear()
+            while sender.sent < sender.heard and not plain.account.urgent:
+                sender.send_one(4)
+            world.check_reserve()
+        world.turn(20 * MS)
+    if gate.reserve_msgs < 4:
+        return
+    assert plain.account.outstanding == gate.urgent_msgs == 1
+    depth = gate.depth_msgs
+    plain.hear()
+    plain.send_one(9 if alarm else 4)
+    world.check()
+    world.check_reserve()
+    assert gate.depth_msgs == depth + alarm
+    assert len(plain.account.parked) == (not alarm)
+    for _ in range(30):
+        world.turn(10 * MS)
+        world.check()
+        world.check_reserve()
+    # Alarms may go on; bulk waits, and is in order once there is room.
+    assert plain.account.outstanding == alarm
+    taker = world.judge(stop, False)
+    world.turn()
+    while taker.held or gate.depth_msgs:
+        world.settle(taker, len(taker.held))
+        world.turn()
+    assert plain.accepted == plain.sent

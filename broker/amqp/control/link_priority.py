@@ -13,11 +13,12 @@ from typing import Any
 from proton import Link
 
 from broker.amqp.control.decoding import UNREADABLE
-from broker.codec.message import MAX_PRIORITY
 from broker.errors import PeerError
 
 SENDS = "sluice:priority"
 RECEIVES = ("priority", "rabbitmq:priority", "sluice:priority")
+# Priorities of messages are 0 to 9 (§3.2.1).
+HIGHEST_SENT = 9
 # What Artemis and RabbitMQ allow: 32 bits with a sign.
 LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
 
@@ -30,7 +31,7 @@ def lowest_sent(link: Link) -> int:
     value = _properties(link).get(SENDS)
     if value is None:
         return -1
-    return _whole(SENDS, value, 0, MAX_PRIORITY)
+    return _whole(SENDS, value, 0, HIGHEST_SENT)
 
 
 def of_receiver(link: Link) -> int:

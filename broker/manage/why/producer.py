@@ -21,6 +21,7 @@ from broker.manage.why.reason import Reason, about, filled, quantity, span
 from broker.units import SECOND_NS
 
 # What a link waits for, beyond the settings that bars name.
+RESERVE = "priority_reserve"  # what room is left is kept for high priorities
 PROMISED = "promised"  # the gate is open, but other producers hold its room
 TOO_LARGE = "message_size"  # the gate is open, but its messages are larger than the room
 TURN = "turn"  # there is room; the next dealing gives it
@@ -178,13 +179,30 @@ def _spent(gate: Gate, around: WhyContext) -> Reason:
 def _of_the_link(link: ProducerView, node: Node) -> Reason | None:
     """Gates and budgets are open: what others were promised, or what this link did with its own."""
     for part, gate in _gates(node):
-        if gate.room(link.reserve_bytes) == 0:
+        is_urgent = link.account is not None and link.account.urgent
+        if gate.whole_room(link.reserve_bytes) == 0:
             return _crowded(link, part, gate)
+        if gate.room(link.reserve_bytes) == 0 and not is_urgent:
+            return _reserved(part, gate)
     if link.resting:
         text = f"its credit was taken back after it had lain idle for {IDLE_NS // 1_000_000} ms"
         frees = f"when its turn comes to be tried again, every {PROBE_NS // 1_000_000} ms"
         return Reason(IDLE, text, frees, gate_bar(node.gate, COUNT))
     return None
+
+
+def _reserved(node: Node, gate: Gate) -> Reason:
+    """The gate is open, and the room that is left is kept for producers of high priorities."""
+    setting = COUNT if gate.reserve_msgs else SIZE
+    bar = gate_bar(gate, setting)
+    kept = gate.reserve_msgs if gate.reserve_msgs else gate.reserve_bytes
+    text = (
+        f"{node.kind} '{node.name}' is open, but of its {setting} {quantity(setting, bar.stop)} the last"
+        f" {quantity(setting, kept)} are kept for messages from priority {node.reserve_from} on"
+        f" ({RESERVE}), and the rest is queued or promised"
+    )
+    frees = "when messages leave; a sender that states its priority (sluice:priority) may use what is kept"
+    return Reason(RESERVE, text, frees, bar)
 
 
 def _crowded(link: ProducerView, node: Node, gate: Gate) -> Reason:
