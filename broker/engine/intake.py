@@ -115,7 +115,7 @@ class Intake:
         return constants.PARK
 
     def _waits_as_bulk(self, node: Node, account: ProducerCredit, data: bytes, size: int) -> bool:
-        """Return whether a message of a low priority came on credit of the reserve: it waits for other room."""
+        """Return whether a message of low priority came on credit of the reserve: it waits for other room."""
         if is_high(node, data):
             account.mixed = account.mixed or not account.urgent
             return False

@@ -113,8 +113,9 @@ class Node:
     ``served`` is a running number of the last time producers here got room, ``served_ns`` the time of it,
     ``passed_over`` how often they got none since, and ``kept_ns`` when room was last kept for them.
 
-    Priority: ``ordered`` where messages leave by it; ``reserves_room`` where part of the room is kept for messages from priority ``reserve_from`` on;
-    ``ranked`` where its consumers, the highest first, have priorities of their own.
+    Priority: ``ordered`` where messages leave by it; ``reserves_room`` where part of the room is kept for
+    messages from priority ``reserve_from`` on; ``ranked`` where its consumers, the highest first, have
+    priorities of their own.
 
     Parking: ``pending_limit`` bounds the messages that wait to be sent, 0 for no bound. Messages that the
     accounts in ``timed_parked`` have parked are refused at the age of ``park_timeout_ns`` (`when_full`; 0

@@ -31,7 +31,7 @@ class Priorities:
         )
 
     def order(self, node: Node, settings: NodeSettings) -> None:
-        """Bring the node's messages into the order that its settings ask for, those that are held included."""
+        """Bring the node's messages, also those that are held, into the order that its settings ask for."""
         if node.is_topic or (node.queue.gap and not _is_ordered(node.queue, settings)):
             return
         if not _is_ordered(node.queue, settings):

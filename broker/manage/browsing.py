@@ -1,7 +1,7 @@
 """A look at a queue's messages, oldest first, wherever they are: in memory, or on disk only.
 
-Where messages leave by their priority those of the highest come first. What is on disk is read a run at a time;
-who looks is told when to go on.
+Where messages leave by their priority those of the highest come first. What is on disk is read a run at a
+time; who looks is told when to go on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 cimport cython
 
-from broker cimport constants
 from broker.codec.message cimport priority as priority_of
 from broker.queues.queue cimport Entry, Queue, Reader
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker import constants
 from broker.codec.message import priority as priority_of
 from broker.queues.queue import Entry, Queue, Reader
 
