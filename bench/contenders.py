@@ -24,6 +24,13 @@ POLICIES = """policies:
     flow_control: false
     overflow: reject
     max_size: 1 GB
+  - match: "priority.strict"
+    priority: strict
+  - match: "priority.fair"
+    priority: fair
+  - match: "priority.reserve"
+    priority: strict
+    priority_reserve: 10%
   - match: "flow.thousand.*"
     flow_stop_count: 1000
   - match: "flow.hundred.*"

@@ -187,6 +187,7 @@ def _consumer_view(peer: LiveConnection, link: ConsumerLink) -> ConsumerView:
         selects=link.reader is not None and link.reader.wanted is not None,
         unseen_msgs=_unseen_msgs(link),
         choked=link.is_choked(),
+        priority=link.priority,
         streaming=link.is_streaming(),
         unsent_bytes=link.unsent_bytes(),
     )

@@ -2,9 +2,9 @@ cimport cython
 from broker.codec.encoding cimport compound, symbol, text
 
 # The constants of message.py under names of their own, so that both stand side by side.
-cdef long MALFORMED, SHORT, DURABLE, HAS_HEADER, HAS_TTL, HAS_EXPIRY, HAS_DELIVERY_NOTES, MAY_BE_DELAYED, TTL_FIELD, EXPIRY_FIELD
+cdef long MALFORMED, SHORT, DURABLE, HAS_HEADER, HAS_TTL, HAS_EXPIRY, HAS_DELIVERY_NOTES, MAY_BE_DELAYED, PRIORITY_FIELD, TTL_FIELD, EXPIRY_FIELD
 cdef long HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, AMQP_VALUE
-cdef long BODY_FIRST, BODY_LAST, FOOTER, MAX_DEPTH, MAX_UINT, LONG_NAME, LONGEST_HEADER, MOST_WALKED
+cdef long BODY_FIRST, BODY_LAST, FOOTER, MAX_DEPTH, MAX_UINT, DEFAULT_PRIORITY, MAX_PRIORITY, LONG_NAME, LONGEST_HEADER, MOST_WALKED
 
 @cython.locals(end=long, at=long, last=long, bits=long, code=long, start=long)
 cpdef long scan(bytes data)
@@ -31,6 +31,8 @@ cdef long _field_at(bytes data, long start, long index)
 cdef long _section_at(bytes data, long wanted)
 @cython.locals(start=long, at=long)
 cpdef long ttl_ms(bytes data)
+@cython.locals(start=long, at=long)
+cpdef long priority(bytes data)
 @cython.locals(at=long)
 cpdef long absolute_expiry_at(bytes data, long start)
 @cython.locals(start=long)

@@ -32,6 +32,7 @@ BODY_FIRST = 0x75
 BODY_LAST = 0x77
 FOOTER = 0x78
 # The places of fields in their lists.
+PRIORITY_FIELD = 1
 TTL_FIELD = 2
 EXPIRY_FIELD = 8
 _SYMBOLS = {
@@ -61,6 +62,9 @@ _DELAYS = {
 SHORT = -2
 _NULL = b"\x40"
 MAX_UINT = 0xFFFFFFFF
+# Priorities of messages: that of one that says none, and the highest of the ten (§3.2.1).
+DEFAULT_PRIORITY = 4
+MAX_PRIORITY = 9
 # Nanoseconds in 63 bits end in the year 2262.
 FURTHEST_MS = (2**63 - 1) // 1_000_000
 # How deep described values may nest in an amqp-value before a message is refused.
@@ -325,6 +329,15 @@ def ttl_ms(data: bytes) -> int:
     start = _section_at(data, HEADER)
     at = _field_at(data, start, TTL_FIELD) if start >= 0 else MALFORMED
     return _uint(data[at : at + 5]) if at >= 0 else 0
+
+
+def priority(data: bytes) -> int:
+    """Return the header's priority, 0 to 9: 4 where none is given, 9 for anything above (§3.2.1)."""
+    start = _section_at(data, HEADER)
+    at = _field_at(data, start, PRIORITY_FIELD) if start >= 0 else MALFORMED
+    if at < 0 or data[at] != 0x50 or at + 1 >= len(data):
+        return DEFAULT_PRIORITY
+    return min(data[at + 1], MAX_PRIORITY)
 
 
 def absolute_expiry_at(data: bytes, start: int) -> int:

@@ -130,15 +130,16 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Percent:
-    """A whole number from 0 to 100, with or without a percent sign."""
+    """A whole number from 0 to 100, or to a lower ``maximum``, with or without a percent sign."""
 
+    maximum: int = 100
     label = "percentage"
 
     def parse(self, value: object) -> int:
-        return parse_percent(value)
+        return _bounded(parse_percent(value), 0, self.maximum)
 
     def schema(self) -> Schema:
-        return _number_or_text(0, 100, PERCENT_PATTERN)
+        return _number_or_text(0, self.maximum, PERCENT_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,6 +266,21 @@ class NodeSettings:
         "Who may consume: all share the messages; one, and a second is refused; or all attach and the"
         " longest attached gets everything until it leaves",
     )
+    priority: str = setting(
+        Word(("none", "strict", "fair")),
+        "none",
+        "The order in which messages leave: none is first in, first out; strict sends the highest of the ten"
+        " priorities first; fair sends more of the higher ones, and lets none of the lower starve",
+    )
+    priority_reserve: int = setting(
+        Percent(maximum=90),
+        0,
+        "The part of the flow_stop thresholds, in percent, that is kept for producers that say they send high"
+        " priorities only (link property sluice:priority); 0 means none",
+    )
+    priority_reserve_from: int = setting(
+        Count(minimum=1, maximum=9), 5, "The lowest priority that priority_reserve is kept for"
+    )
     max_message_size: int = setting(Size(minimum=1), 100 * MB, "Largest message taken in")
     memory_limit: int = setting(
         Size(),

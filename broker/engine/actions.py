@@ -15,6 +15,7 @@ from broker.engine.schedules import Schedules
 from broker.engine.topology import Topology
 from broker.engine.transfer import MoveTransfer
 from broker.engine.turn import Turn
+from broker.queues.queue import Entry
 
 if TYPE_CHECKING:
     from broker.engine.ports import TransferHost
@@ -48,13 +49,14 @@ class OperatorActions:
     def purge(self, node: Node) -> int:
         """Drop every message that nobody holds, those that wait for their time too; return how many."""
         count = self._schedules.purge(node)
-        entry = node.queue.head
-        while entry is not None:
-            following = entry.next
-            if entry.state in (constants.READY, constants.BEHIND, constants.ASIDE):
-                self._departure.drop(node, entry)
-                count += 1
-            entry = following
+        for head in node.queue.heads():
+            entry: Entry | None = head
+            while entry is not None:
+                following = entry.next
+                if entry.state in (constants.READY, constants.BEHIND, constants.ASIDE):
+                    self._departure.drop(node, entry)
+                    count += 1
+                entry = following
         paged = self._paging.drop(node)
         if paged:
             node.dropped += paged

@@ -8,6 +8,7 @@ from broker.engine.changes import Changes
 from broker.engine.node import Node
 from broker.engine.paging import Paging
 from broker.engine.parking import Parking
+from broker.engine.priorities import UNORDERED, Priorities
 from broker.engine.topology import OVERFLOW, Topology, would_never_block
 from broker.engine.turn import Turn
 from broker.errors import OperatorError
@@ -32,16 +33,21 @@ class Configurator:
         self._topology = topology
         self._paging = paging
         self._parking = parking
+        self._priorities = Priorities(turn)
 
     def change(self, node: Node, settings: NodeSettings) -> None:
         """Apply new settings; OperatorError where they would make another kind of node of it."""
         if settings.kind != node.kind and not node.is_subscription:
             raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {settings.kind}")
+        if settings.priority != UNORDERED or node.ordered:
+            self._priorities.check(node, settings)
         self.apply(node, settings)
 
     def apply(self, node: Node, settings: NodeSettings) -> None:
         """Apply settings: credit beyond them is withdrawn, who waits is let in."""
         node.settings = settings
+        if settings.priority != UNORDERED or node.ordered:
+            self._priorities.order(node, settings)
         self._limit_depth(node, settings)
         node.when_full = _WHEN_FULL[settings.when_full]
         node.reject_after_ns = settings.reject_after_ms * 1_000_000
@@ -60,6 +66,8 @@ class Configurator:
         _watch_duplicates(node, settings)
         self._limit_lives(node, settings)
         self._set_thresholds(node, settings)
+        if settings.priority_reserve or node.reserves_room:
+            self._priorities.reserve(node, settings)
         for account in node.ledger.accounts:
             account.resize(settings.producer_window)
         self._topology.settings_changed(node)

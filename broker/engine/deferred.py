@@ -109,7 +109,7 @@ def channel_settings(topic: Node) -> NodeSettings:
     """
     assert topic.settings is not None
     overflow = "reject" if topic.settings.overflow == "page" else topic.settings.overflow
-    return replace(topic.settings, flow_control=False, durable=False, overflow=overflow)
+    return replace(topic.settings, flow_control=False, durable=False, overflow=overflow, priority="none")
 
 
 def _is_there(channel: Node, seq: int) -> bool:

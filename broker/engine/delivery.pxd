@@ -4,7 +4,7 @@ from broker.engine.departure cimport Departure
 from broker.engine.durability cimport Durability
 from broker.engine.node cimport Node
 from broker.engine.turn cimport Turn
-from broker.queues.dispatch cimport Consumer, fair, fill, only
+from broker.queues.dispatch cimport Consumer, by_priority, fair, fill, only
 from broker.queues.queue cimport Entry, Queue, Reader
 
 @cython.final
@@ -21,7 +21,7 @@ cdef class Delivery:
     cdef bint _may_serve(self, Node node) except -1
     @cython.locals(consumers=list)
     cdef object _dispatch(self, Node node)
-    @cython.locals(queue=Queue, spooled=long, excess=long)
+    @cython.locals(queue=Queue, spooled=long, excess=long, entry=Entry)
     cdef object _shed(self, Node node)
     @cython.locals(browser=Consumer, reader=Reader, entry=Entry)
     cdef object _show(self, Node node)

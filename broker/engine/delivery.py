@@ -7,7 +7,7 @@ from broker.engine.durability import SENT_ANY, Durability
 from broker.engine.node import Node
 from broker.engine.topology import Topology
 from broker.engine.turn import Turn
-from broker.queues.dispatch import Consumer, fair, fill, only
+from broker.queues.dispatch import Consumer, by_priority, fair, fill, only
 
 
 class Delivery:
@@ -23,7 +23,10 @@ class Delivery:
     def add_consumer(self, node: Node, consumer: Consumer) -> None:
         """Serve a consumer from now on."""
         node.used_ns = self._turn.now_ns
-        node.consumers.append(consumer)
+        if consumer.priority or node.ranked:
+            _enlist(node, consumer)
+        else:
+            node.consumers.append(consumer)
         if consumer.reader is not None:
             node.queue.open_reader(consumer.reader)
         if node.shelf is not None and len(node.consumers) == 1:
@@ -37,6 +40,7 @@ class Delivery:
             node.queue.close_reader(consumer.reader)
         if consumer in node.consumers:
             node.consumers.remove(consumer)
+            node.ranked = node.ranked and any(each.priority for each in node.consumers)
             if node.shelf is not None and not node.consumers and not node.deleted:
                 upto = node.maybe_delivered_upto
                 self._durability.mark_sent(node, b"%d" % upto if upto else b"")
@@ -80,6 +84,9 @@ class Delivery:
         consumers = node.consumers
         if len(consumers) == 1 or node.single_active:
             only(node.queue, consumers[0])
+        elif node.ranked:
+            node.turn += 1
+            by_priority(node.queue, consumers, node.turn, node.by_turn)
         else:
             node.turn += 1
             if node.by_turn:
@@ -94,8 +101,11 @@ class Delivery:
         queue = node.queue
         spooled = 0 if node.spool is None else node.spool.count
         excess = queue.ready + queue.behind + queue.aside + spooled - node.pending_limit
-        while excess > 0 and queue.cursor is not None:
-            self._departure.drop(node, queue.cursor)
+        while excess > 0:
+            entry = queue.least_ready()
+            if entry is None:
+                return
+            self._departure.drop(node, entry)
             excess -= 1
 
     def _show(self, node: Node) -> None:
@@ -116,3 +126,12 @@ class Delivery:
             if reader.unfinished:
                 self._turn.mark_dirty_later(node)
                 return
+
+
+def _enlist(node: Node, consumer: Consumer) -> None:
+    """Add a consumer behind those of its priority; never before the one that is the single active."""
+    node.ranked = True
+    place = 1 if node.single_active and node.consumers else 0
+    while place < len(node.consumers) and node.consumers[place].priority >= consumer.priority:
+        place += 1
+    node.consumers.insert(place, consumer)

@@ -58,7 +58,9 @@ cdef class Intake:
     cdef bint _fits_unheeded(self, Node topic, bytes data, long bits) except -1
     cdef bint _wants(self, Node subscription, bytes data) except -1
     @cython.locals(gate=Gate, oldest=Entry)
-    cdef bint _make_room(self, Node node, long size) except -1
+    cdef bint _make_room(self, Node node, long size, bytes data) except -1
+    cdef bint _is_least(self, Node node, bytes data) except -1
+    cdef bint _waits_as_bulk(self, Node node, ProducerCredit account, bytes data, long size) except -1
     cdef long _overflow(self, Node node, bytes data, long bits) except -1
     cdef bint _is_duplicate(self, Node node, bytes data) except -1
     cdef object _remember(self, Node node, bytes data)

@@ -13,6 +13,7 @@ from broker.engine.expirations import Expirations
 from broker.engine.large import LargeMessages
 from broker.engine.letters import Letters
 from broker.engine.node import Bridge, Node
+from broker.engine.priorities import is_high
 from broker.engine.schedules import Schedules
 from broker.engine.transaction import Transaction
 from broker.engine.turn import Turn
@@ -75,6 +76,12 @@ class Intake:
         if account.window_max == 0:
             return self._arrive_unpromised(node, account, data, bits, settled, size, transaction)
         verdict = account.use(size, self._turn.now_ns)
+        if (
+            node.reserves_room
+            and verdict != constants.VIOLATION
+            and self._waits_as_bulk(node, account, data, size)
+        ):
+            return constants.PARK
         if verdict == constants.TAKEN:
             if not self._fits(node, data, size, True) and node.ledger.room(size) == 0:
                 # Larger than what its credit reserved: it waits, rather than be lost (FLOW §2 rule 7).
@@ -115,7 +122,9 @@ class Intake:
         account.used += 1
         account.last_used_ns = self._turn.now_ns
         ledger = node.ledger
-        if not ledger.line and ledger.room(size) > 0:
+        if (not ledger.line and ledger.room(size) > 0) or (
+            node.reserves_room and is_high(node, data) and ledger.urgent_room(size) > 0
+        ):
             if transaction is not None:
                 return self.hold(transaction, node, account, data, bits)
             if node.awaiting is None:
@@ -146,6 +155,16 @@ class Intake:
         self._turn.mark_dirty(node)
         return constants.ACCEPTED
 
+    def _waits_as_bulk(self, node: Node, account: ProducerCredit, data: bytes, size: int) -> bool:
+        """Return whether a message of low priority came on credit of the reserve: it waits for other room."""
+        if is_high(node, data):
+            account.mixed = account.mixed or not account.urgent
+            return False
+        if not account.urgent or (not account.parked and node.ledger.room(size) > 0):
+            return False
+        account.parks_bulk = True
+        return True
+
     def put_awaited(self, topic: Node, data: bytes, bits: int, settled: bool) -> int:
         """Put a message into a topic with channels; HOLD if it is settled only when they have sent it."""
         awaiting = topic.awaiting
@@ -167,7 +186,7 @@ class Intake:
             size += self._large.size_of(bits)
         if (
             gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes
-        ) and not self._make_room(node, size):
+        ) and not self._make_room(node, size, data):
             code = self._overflow(node, data, bits)
             if not node.skips_duplicate_check and code != constants.REFUSED:
                 self._remember(node, data)
@@ -356,13 +375,13 @@ class Intake:
             return False
         return subscription.filter is None or subscription.filter.matches(data)
 
-    def _make_room(self, node: Node, size: int) -> bool:
+    def _make_room(self, node: Node, size: int, data: bytes) -> bool:
         """Drop the oldest ready messages of a ring; false if that doesn't help or isn't asked for."""
         if node.overflow != constants.OVERFLOW_RING or size > node.hard_bytes:
             return False
         gate = node.gate
         while gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes:
-            oldest = node.queue.oldest()
+            oldest = node.queue.oldest_below(data)
             if oldest is not None:
                 self._departure.drop(node, oldest)
             elif not self._schedules.drop_next(node):
@@ -371,7 +390,7 @@ class Intake:
 
     def _overflow(self, node: Node, data: bytes, bits: int) -> int:
         """Do with the newest message what `overflow` says: the node is at its hard limit."""
-        if node.overflow == constants.OVERFLOW_DROP_NEWEST:
+        if node.overflow == constants.OVERFLOW_DROP_NEWEST or self._is_least(node, data):
             node.dropped += 1
             return constants.ACCEPTED
         if node.overflow == constants.OVERFLOW_DEAD_LETTER:
@@ -380,6 +399,13 @@ class Intake:
                 return code
         node.refused += 1
         return constants.REFUSED
+
+    def _is_least(self, node: Node, data: bytes) -> bool:
+        """Return whether a ring is full of higher priorities than the message's: it makes room itself."""
+        if node.overflow != constants.OVERFLOW_RING or len(data) > node.hard_bytes:
+            return False
+        queue = node.queue
+        return queue.oldest_below(data) is None and queue.oldest() is not None
 
     def _is_duplicate(self, node: Node, data: bytes) -> bool:
         """Return whether the message came before, within the node's window."""

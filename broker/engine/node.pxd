@@ -31,7 +31,8 @@ cdef class Node:
     cdef public long message_ttl_ms, max_ttl_ms, expire_ns, used_ns, used_mark
     cdef public bint limits_ttl
     cdef public bint skips_duplicate_check, is_topic
-    cdef public bint single_active, exclusive
+    cdef public bint single_active, exclusive, ranked, ordered, reserves_room
+    cdef public long reserve_from
     cdef public bint dirty, changed_nodes, deleted, by_turn, always_enforced, flow_control, never_blocks_publishers, reserves_at_subscriptions
     cdef public long pending_limit, shared, served, served_ns, passed_over, kept_ns
     cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns

@@ -118,6 +118,10 @@ class Node:
     ``served`` is a running number of the last time producers here got room, ``served_ns`` the time of it,
     ``passed_over`` how often they got none since, and ``kept_ns`` when room was last kept for them.
 
+    Priority: ``ordered`` where messages leave by it; ``reserves_room`` where part of the room is kept for
+    messages from priority ``reserve_from`` on; ``ranked`` where its consumers, the highest first, have
+    priorities of their own.
+
     Parking: ``pending_limit`` bounds the messages that wait to be sent, 0 for no bound. Messages that the
     accounts in ``timed_parked`` have parked are refused at the age of ``park_timeout_ns`` (`when_full`; 0
     for never), which is looked at when it is ``refuse_ns``; 0 for never.
@@ -177,6 +181,10 @@ class Node:
         self.by_turn = False
         self.single_active = False
         self.exclusive = False
+        self.ranked = False
+        self.ordered = False
+        self.reserves_room = False
+        self.reserve_from = 0
         self.turn = 0
         self.hard_msgs = constants.UNBOUNDED
         self.hard_bytes = constants.UNBOUNDED

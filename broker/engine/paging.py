@@ -6,7 +6,7 @@ The runs themselves are the queue's (``engine/spool.py``). Nothing here waits fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker import constants
 from broker.engine.bodies import NodeBodies
@@ -16,6 +16,7 @@ from broker.engine.expirations import Expirations
 from broker.engine.large import dress
 from broker.engine.letters import Letters
 from broker.engine.node import Node, memory_of
+from broker.engine.priority_spool import PrioritySpool
 from broker.engine.scan import Scans
 from broker.engine.settlement import Settlement
 from broker.engine.spool import READ_AHEAD_BYTES, Message, PagerPort, Run, Spool, put_back
@@ -143,7 +144,8 @@ class Paging:
         node.gate.depth_bytes -= nbytes
         if node.shelf is not None:
             # What expired between them and is on its way elsewhere.
-            held = {entry.seq for entry in node.queue if entry.state == constants.ACQUIRED}
+            # Between the messages of one level stand those of others.
+            held = {entry.seq for entry in node.queue if node.ordered or entry.state == constants.ACQUIRED}
             for run in runs:
                 for seq in range(run.first, run.last + 1):
                     if seq not in held:
@@ -228,9 +230,16 @@ class Paging:
             if entry.extra is not None and entry.extra.expires_ns:
                 self._expirations.watch(node, entry)
 
-    def restore(self, node: Node, run: Run) -> None:
-        """A page of messages that survived: it stays on disk until it is needed."""
-        self._spool_of(node).add(run)
+    def restore(self, node: Node, run: Run, level: int = -1) -> None:
+        """A page of messages that survived: it stays on disk until it is needed.
+
+        At a node whose messages leave by their priority it has those of one level.
+        """
+        spool = self._spool_of(node)
+        if isinstance(spool, PrioritySpool):
+            spool.add_to(level, run)
+        else:
+            spool.add(run)
         node.gate.depth_bytes += run.nbytes
         node.gate.depth_msgs += run.count
         self._depths.count_kept(node, run.count, run.nbytes)
@@ -274,7 +283,8 @@ class Paging:
             def answered() -> None:
                 self._paged(node)
 
-            node.spool = Spool(
+            kind: Any = PrioritySpool if node.ordered else Spool
+            node.spool = kind(
                 node.queue,
                 self.pager,
                 loaded,

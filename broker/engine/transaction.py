@@ -76,8 +76,8 @@ class Transaction:
     ``fault`` is why it can only be rolled back, in a sentence; empty if nothing is in its way. ``parked``
     has its messages that wait for room outside their nodes, each with its account: it can't commit before
     they have come in. ``unread`` has the links on which messages of it stand behind a large one that is still
-    on its way to its file, likewise. ``nbytes`` is what its messages take in memory. Times are monotonic nanoseconds, and a
-    ``deadline_ns`` of 0 is never.
+    on its way to its file, likewise. ``nbytes`` is what its messages take in memory. Times are monotonic
+    nanoseconds, and a ``deadline_ns`` of 0 is never.
     """
 
     def __init__(self, name: bytes, owner: Owner, now_ns: int, deadline_ns: int, most_bytes: int) -> None:

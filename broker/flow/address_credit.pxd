@@ -11,6 +11,7 @@ cdef class AddressCredit(AllocatorPort):
     cdef public object line, rest
     cdef public long promised_msgs, parked_msgs, parked_bytes, used_total, revoked_count
     cdef public long reclaim_ns, probe_ns
+    cdef public long urgents
     cdef public bint overpromised
     cdef public long uncommitted_msgs
     cdef dict _uncommitted
@@ -33,6 +34,11 @@ cdef class AddressCredit(AllocatorPort):
     cpdef object detach_gate(self, Gate gate)
     cpdef long takes(self, Gate gate, long size) except -1
     cpdef long room(self, long reserve_bytes) except -1
+    cpdef long urgent_room(self, long reserve_bytes) except -1
+    @cython.locals(change=long)
+    cpdef object classify(self, ProducerCredit account, bint urgent)
+    @cython.locals(account=ProducerCredit, taken=long)
+    cpdef object trim_bulk(self, long now_ns)
     cpdef bint is_only_promised(self, long size) except -1
     cpdef bint is_shut_by_other(self, Gate gate)
     @cython.locals(account=ProducerCredit, size=long, msgs=long)

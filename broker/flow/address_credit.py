@@ -44,6 +44,8 @@ class AddressCredit(AllocatorPort):
         self._uncommitted: dict[int, int] = {}
         self._last_size = -1
         self._last_msgs = 0
+        # How many urgent accounts there are.
+        self.urgents = 0
         self.budgets_in_demand: list[ConnectionBudget] = []
 
     # --- accounts come and go
@@ -79,6 +81,7 @@ class AddressCredit(AllocatorPort):
         while account.parked:
             account.next_parked()
         self.accounts.remove(account)
+        self.urgents -= account.urgent
         if account.budget is not None:
             account.budget.accounts.remove(account)
 
@@ -162,6 +165,28 @@ class AddressCredit(AllocatorPort):
         """Return how much more credit may be promised now: the least room of all gates."""
         return self.reservations.room(reserve_bytes)
 
+    def urgent_room(self, reserve_bytes: int) -> int:
+        """Return how much more credit may be promised now to an urgent producer: with the reserve."""
+        return self.reservations.room(reserve_bytes, True)
+
+    def classify(self, account: ProducerCredit, urgent: bool) -> None:
+        """Give an account its part in the reserve from now on, or no longer."""
+        if account.urgent != urgent:
+            account.urgent = urgent
+            self.urgents += 1 if urgent else -1
+            change = account.outstanding if urgent else -account.outstanding
+            self.reservations.promise_urgent(change, account.reserve_bytes)
+
+    def trim_bulk(self, now_ns: int) -> None:
+        """Take back other producers' credit that a new or larger reserve covers; the longest idle first."""
+        for account in sorted(self.accounts, key=_last_used):
+            if account.urgent or account.outstanding == 0:
+                continue
+            taken = min(self.reservations.reserve_excess(account.reserve_bytes), account.outstanding)
+            if taken > 0:
+                self.withdraw(account, taken, now_ns)
+                self.wait(account, now_ns)
+
     def is_only_promised(self, size: int) -> bool:
         """Return whether one more message would have room, behind those parked, if no credit stood."""
         return self.reservations.could_hold(self.parked_msgs + 1, self.parked_bytes + size, size)
@@ -174,13 +199,18 @@ class AddressCredit(AllocatorPort):
         """Have all that stands reserve differently in one gate."""
         for account in self.accounts:
             reservation.promise(-account.outstanding, account.reserve_bytes)
-        for size, msgs in self.uncommitted().items():
+            if account.urgent:
+                reservation.promise_urgent(-account.outstanding, account.reserve_bytes)
+        uncommitted = self.uncommitted()
+        for size, msgs in uncommitted.items():
             reservation.promise(-msgs, size)
         reservation.ways = ways
         reservation.copies = copies
         for account in self.accounts:
             reservation.promise(account.outstanding, account.reserve_bytes)
-        for size, msgs in self.uncommitted().items():
+            if account.urgent:
+                reservation.promise_urgent(account.outstanding, account.reserve_bytes)
+        for size, msgs in uncommitted.items():
             reservation.promise(msgs, size)
 
     # --- promises
@@ -195,6 +225,8 @@ class AddressCredit(AllocatorPort):
         account.resting = False
         self.promised_msgs += msgs
         self.reservations.promise(msgs, account.reserve_bytes)
+        if account.urgent:
+            self.reservations.promise_urgent(msgs, account.reserve_bytes)
         if account.budget is not None:
             account.budget.gate.promise(msgs, msgs * self.reservations.held(account.reserve_bytes))
         account.port.grant(msgs)
@@ -212,6 +244,8 @@ class AddressCredit(AllocatorPort):
     def _release(self, account: ProducerCredit, msgs: int) -> None:
         self.promised_msgs -= msgs
         self.reservations.promise(-msgs, account.reserve_bytes)
+        if account.urgent:
+            self.reservations.promise_urgent(-msgs, account.reserve_bytes)
         if account.budget is not None:
             account.budget.gate.promise(-msgs, -msgs * self.reservations.held(account.reserve_bytes))
 
@@ -311,7 +345,7 @@ class AddressCredit(AllocatorPort):
             return
         account.reserve_bytes = size
         if account.outstanding:
-            self.reservations.reprice(account.outstanding, before, size)
+            self.reservations.reprice(account.outstanding, before, size, account.urgent)
             if account.budget is not None:
                 change = self.reservations.held(size) - self.reservations.held(before)
                 account.budget.gate.promise(0, change * account.outstanding)

@@ -20,7 +20,14 @@ cdef class CreditAllocator(AddressCredit):
     @cython.locals(size=long, each=Reservation)
     cpdef list terms(self, ProducerCredit account)
     @cython.locals(each=ProducerCredit, line=list, budget=long, room=long, batch=long)
+    cdef long _common_share_of(self, ProducerCredit account) except -1
     cdef long _share_of(self, ProducerCredit account) except -1
+    @cython.locals(size=long)
+    cdef long _reserve_left(self, ProducerCredit account) except -1
+    @cython.locals(size=long, left=long)
+    cdef object _deal_single(self, ProducerCredit account, long now_ns)
+    @cython.locals(account=ProducerCredit, left=long, msgs=long)
+    cdef object _deal_reserve(self, long now_ns)
     @cython.locals(account=ProducerCredit, budget=long, room=long, batch=long)
     cdef object _deal(self, long now_ns)
     @cython.locals(stop_msgs=long, most=long)

@@ -2,8 +2,8 @@
 
     credit = min(window - outstanding - pending,   what the link has earned and doesn't hold
                  max-min share,                    among those in line with it; at least a batch
-                 room of the own gate,
-                 room of every subscription's gate,
+                 room of the own gate,            without the reserve for high priorities
+                 room of every subscription's gate,    (`priority_reserve`), unless it is urgent
                  room of memory,
                  room of every budget on disk,
                  room of the connection's budget)
@@ -48,7 +48,11 @@ class CreditAllocator(AddressCredit):
     2. Otherwise it waits in line. Room that appears goes first to parked messages in the order of
        the line, then to credit, max-min fair (fairness.py) among as many from the head of the line as
        can have a batch.
-    3. While somebody waits in vain, idle credit is taken back, and resting links are tried again from time
+    3. Urgent producers, who say that they send high priorities only, are dealt the reserve before that,
+       max-min fair among themselves; the rest of the room they share with all others. Of those who don't
+       say so, one that has sent high priorities and holds nothing gets one credit of it, while more than
+       half of it is free: its next message may be an alarm.
+    4. While somebody waits in vain, idle credit is taken back, and resting links are tried again from time
        to time (reclaim.py).
     """
 
@@ -62,12 +66,14 @@ class CreditAllocator(AddressCredit):
         """Let a link that used half of what it had earn more; return whether it has to wait for it."""
         if account.waiting or account.waits_for_budget or account.window_max == 0:
             return False
+        if account.mixed and account.urgent and account.outstanding == 0:
+            self.classify(account, False)
         if account.window < account.window_max:
             account.set_window(min(account.window * 2, account.window_max))
         if not self.line and not self.rest and not account.parked and not self.reservations.is_wanted():
             self.learn(account)
             want = account.wants()
-            if self.reservations.room(account.reserve_bytes) >= want and (
+            if self.reservations.room(account.reserve_bytes, account.urgent) >= want and (
                 account.budget is None
                 or account.budget.share(self.reservations.held(account.reserve_bytes)) >= want
             ):
@@ -133,14 +139,16 @@ class CreditAllocator(AddressCredit):
         terms = [
             Term("window", account.wants()),
             Term("share", self._share_of(account)),
-            Term("gate", self.gate.room(size), self.gate.name),
+            Term("gate", self.gate.whole_room(size), self.gate.name),
         ]
+        if self.gate.reserves and not account.urgent:
+            terms.append(Term("reserve", self.gate.room(size), self.gate.name))
         if found.others:
             tightest = found.others[0]
             for each in found.others:
-                if each.room(size) < tightest.room(size):
+                if each.room(size, account.urgent) < tightest.room(size, account.urgent):
                     tightest = each
-            terms.append(Term("subscription", tightest.room(size), tightest.gate.name))
+            terms.append(Term("subscription", tightest.room(size, account.urgent), tightest.gate.name))
         if found.memory is not None:
             terms.append(Term("memory", found.memory.room(size), found.memory.gate.name))
         for each in found.disks:
@@ -151,7 +159,20 @@ class CreditAllocator(AddressCredit):
         return terms
 
     def _share_of(self, account: ProducerCredit) -> int:
-        """Return the max-min share of an account that asked now; 0 while parked messages come first."""
+        """Return the max-min share of an account that asked now; 0 while parked messages come first.
+
+        An urgent one has its part of the reserve beside that.
+        """
+        if account.urgent:
+            return self._common_share_of(account) + min(self._reserve_left(account), account.wants())
+        return self._common_share_of(account)
+
+    def _reserve_left(self, account: ProducerCredit) -> int:
+        """Return how much credit the reserve has room for, beyond the room that all producers share."""
+        size = account.reserve_bytes
+        return max(self.urgent_room(size) - self.room(size), 0)
+
+    def _common_share_of(self, account: ProducerCredit) -> int:
         line: list[ProducerCredit] = list(self.line)
         if not account.waiting:
             line.append(account)
@@ -171,7 +192,9 @@ class CreditAllocator(AddressCredit):
         return 0
 
     def _deal(self, now_ns: int) -> None:
-        """Step 2 of the class: parked messages, then credit, while there is room."""
+        """Steps 2 and 3 of the class: the reserve, then parked messages and credit, while there is room."""
+        if self.urgents > 0 or self.reservations.has_reserve():
+            self._deal_reserve(now_ns)
         if not self.line:
             return
         askers: list[ProducerCredit] = []
@@ -197,6 +220,56 @@ class CreditAllocator(AddressCredit):
                 room -= self._part_of(account, batch)
         if askers:
             self._deal_credit(askers, now_ns)
+
+    def _deal_reserve(self, now_ns: int) -> None:
+        """Deal what is left of the reserve among the urgent producers in line."""
+        askers: list[ProducerCredit] = []
+        for account in list(self.line):
+            if account.mixed:
+                self._deal_single(account, now_ns)
+                continue
+            if not account.urgent:
+                continue
+            self._admit_parked(account, len(account.parked))
+            # A way that was refused has closed.
+            if not account.parked and account.waiting and account.wants() > 0:
+                askers.append(account)
+        left = self._reserve_left(askers[0]) if askers else 0
+        if left == 0:
+            return
+        for account in askers:
+            self.learn(account)
+        shares = deal(left, [a.outstanding for a in askers], [a.wants() for a in askers])
+        for account, share in zip(askers, shares, strict=True):
+            msgs = min(share, self._reserve_left(account))
+            if msgs > 0 and account.budget is not None:
+                left = account.budget.share(self.reservations.held(account.reserve_bytes))
+                if left == 0:
+                    self.leave_line(account)
+                    self.enter_budget_queue(account)
+                msgs = min(msgs, left)
+            if msgs > 0:
+                account.passed_over = 0
+                self.leave_line(account)
+                self.grant(account, msgs, now_ns)
+                if account.outstanding <= account.low and account.wants() > 0:
+                    self.wait(account, now_ns)
+
+    def _deal_single(self, account: ProducerCredit, now_ns: int) -> None:
+        """Give a mixed producer that holds nothing one credit of the reserve, if half of it is left."""
+        if account.outstanding > 0 or account.parked or account.wants() == 0:
+            return
+        size = account.reserve_bytes
+        left = self._reserve_left(account)
+        if self.room(size) > 0 or left <= 1 or 2 * left <= self.reservations.reserve_part(1, size):
+            return
+        if account.budget is not None and account.budget.share(self.reservations.held(size)) == 0:
+            return
+        self.classify(account, True)
+        self.leave_line(account)
+        self.grant(account, 1, now_ns)
+        if account.outstanding <= account.low and account.wants() > 0:
+            self.wait(account, now_ns)
 
     def _batch(self, room: int) -> int:
         """Return the credit an asker gets at least, up to what it wants.
@@ -226,7 +299,11 @@ class CreditAllocator(AddressCredit):
     def _admit_parked(self, account: ProducerCredit, budget: int) -> int:
         """Admit up to ``budget`` of an account's parked messages, as far as they fit; return how many."""
         admitted = 0
-        while account.parked and admitted < budget and self.reservations.admit(account.parked[0][1]):
+        while (
+            account.parked
+            and admitted < budget
+            and self.reservations.admit(account.parked[0][1], account.urgent and not account.parks_bulk)
+        ):
             message, size = account.next_parked()
             account.port.admit(message, size)
             admitted += 1
@@ -240,6 +317,9 @@ class CreditAllocator(AddressCredit):
         unserved: list[ProducerCredit] = []
         held_back = False
         for account, share in zip(askers, self._shares(askers), strict=True):
+            if account.mixed and account.urgent and self.room(account.reserve_bytes) > 0:
+                # What it holds of the reserve counts as others' credit does from now on.
+                self.classify(account, False)
             msgs = 0 if held_back else min(share, self.room(account.reserve_bytes))
             if msgs > 0 and account.budget is not None:
                 left = account.budget.share(self.reservations.held(account.reserve_bytes))

@@ -20,7 +20,9 @@ TRANSITIONS = {(OPEN, "full"): STOPPED, (STOPPED, "drained"): OPEN}
 class Gate:
     """Depth, promises and thresholds of one node; sizes in bytes, times in monotonic nanoseconds.
 
-    A threshold of 0 means that the unit is not configured. The caller serialises access.
+    A threshold of 0 means that the unit is not configured. The caller serialises access. The reserve is the
+    part of the room below the stop threshold that is kept for producers of high priorities; credit that they
+    hold counts against it first, so that only the rest is kept free.
     """
 
     def __init__(self, name: str) -> None:
@@ -36,6 +38,12 @@ class Gate:
         self.stop_bytes = 0
         self.resume_bytes = 0
         self.strict_bytes = 0
+        # The reserve, 0 for none, and the part of what is promised that is urgent producers'.
+        self.reserves = False
+        self.reserve_msgs = 0
+        self.reserve_bytes = 0
+        self.urgent_msgs = 0
+        self.urgent_bytes = 0
         self.depth_msgs = 0
         self.depth_bytes = 0
         self.promised_msgs = 0
@@ -73,6 +81,15 @@ class Gate:
         if self.full and raised:
             self.full = self._is_full()
         return self._reconsider(now_ns)
+
+    def reserve(self, percent: int) -> None:
+        """Keep so many percent of each stop threshold, rounded up, for urgent producers; 0 keeps none.
+
+        A threshold of one message has no room for a reserve.
+        """
+        self.reserve_msgs = min((self.stop_msgs * percent + 99) // 100, max(self.stop_msgs - 1, 0))
+        self.reserve_bytes = (self.stop_bytes * percent + 99) // 100
+        self.reserves = self.reserve_msgs > 0 or self.reserve_bytes > 0
 
     def enforce(self, enforced: bool, now_ns: int) -> bool:
         """Let the thresholds count or not (`flow_control`, `enforce_flow`); true if the state changed."""
@@ -119,6 +136,11 @@ class Gate:
         self.promised_msgs += msgs
         self.promised_bytes += size
 
+    def promise_urgent(self, msgs: int, size: int) -> None:
+        """Count what was promised, or given back, as urgent producers' credit."""
+        self.urgent_msgs += msgs
+        self.urgent_bytes += size
+
     def park(self, size: int) -> None:
         """A message of so many bytes waits outside its node; a negative number: it does no more."""
         self.depth_bytes += size
@@ -132,7 +154,42 @@ class Gate:
         return not self.enforced or self.stop_bytes == 0 or entered == 0 or entered + size <= self.stop_bytes
 
     def room(self, reserve_bytes: int) -> int:
-        """How many more credits of ``reserve_bytes`` each may be promised now.
+        """How many more credits of ``reserve_bytes`` each may be promised now without the reserve."""
+        room = self.whole_room(reserve_bytes)
+        if not self.reserves or room == 0 or room == constants.UNBOUNDED:
+            return room
+        if self.depth_msgs == 0 and self.promised_msgs == 0:
+            # However large: there is one message's room where nothing is.
+            return max(min(room, self._room_beside_reserve(reserve_bytes)), 1)
+        return min(room, self._room_beside_reserve(reserve_bytes))
+
+    def _room_beside_reserve(self, reserve_bytes: int) -> int:
+        room = constants.UNBOUNDED
+        if self.reserve_msgs:
+            kept = max(self.reserve_msgs - self.urgent_msgs, 0)
+            room = self.stop_msgs - self.depth_msgs - self.promised_msgs - kept
+        if self.reserve_bytes:
+            kept = max(self.reserve_bytes - self.urgent_bytes, 0)
+            left = self.stop_bytes - self.depth_bytes - self.promised_bytes - kept
+            room = min(room, left // max(reserve_bytes, 1))
+        return max(room, 0)
+
+    def reserve_excess(self, size: int) -> int:
+        """How many promised credits of ``size`` bytes each stand where the reserve should be free."""
+        if not self.reserves or not self.enforced or self.promised_msgs == self.urgent_msgs:
+            return 0
+        excess = 0
+        if self.reserve_msgs:
+            kept = max(self.reserve_msgs - self.urgent_msgs, 0)
+            excess = self.depth_msgs + self.promised_msgs + kept - self.stop_msgs
+        if self.reserve_bytes:
+            kept = max(self.reserve_bytes - self.urgent_bytes, 0)
+            over = self.depth_bytes + self.promised_bytes + kept - self.stop_bytes
+            excess = max(excess, (over + size - 1) // max(size, 1))
+        return max(excess, 0)
+
+    def whole_room(self, reserve_bytes: int) -> int:
+        """How many more credits of ``reserve_bytes`` each may be promised now, the reserve included.
 
         An empty node always has room for one message, however large: without that a message larger
         than the threshold would wait for ever.

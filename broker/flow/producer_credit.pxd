@@ -37,10 +37,10 @@ cdef class ProducerCredit:
     cdef public long reserve_bytes, learned_bytes
     cdef public long last_used_ns, granted_ns, blocked_since_ns
     cdef public long burst, had, gap_ns, peak, peak_before, peak_ns, flow, flow_ns, flow_mark
-    cdef public bint waiting, resting, closed, waits_for_budget
+    cdef public bint waiting, resting, closed, waits_for_budget, urgent, mixed, parks_bulk
     cdef public ConnectionBudget budget
     cdef public object place
-    cdef public long passed_over
+    cdef public long passed_over, stated
     cdef public long late_count, overrun_count, parked_bytes
     cdef public object parked, origin
 

@@ -123,7 +123,10 @@ class ProducerCredit:
 
     ``window`` is what the link has earned: it starts at ``initial`` and doubles, up to ``window_max``, each
     time the link has used what it had. A ``window_max`` of 0 makes an account that never holds credit and
-    only parks (anonymous relay, rejecting nodes).
+    only parks (anonymous relay, rejecting nodes). ``stated`` is the lowest priority that the link says it
+    sends, -1 where it doesn't say; an ``urgent`` one may use the reserve. A ``mixed`` one doesn't say so, but
+    has sent high priorities: it is urgent only while it holds no more than one credit of the reserve. Where
+    ``parks_bulk``, one of its parked messages is of a lower priority: they are admitted without the reserve.
     """
 
     def __init__(
@@ -175,6 +178,10 @@ class ProducerCredit:
         self.waiting = False
         self.resting = False
         self.closed = False
+        self.stated = -1
+        self.urgent = False
+        self.mixed = False
+        self.parks_bulk = False
         self.late_count = 0
         self.overrun_count = 0
         # Each with its size and when it came; 0 where it may not be refused any more.
@@ -257,6 +264,7 @@ class ProducerCredit:
         for item in self.parked:
             if item[0] is message:
                 self.parked.remove(item)
+                self.parks_bulk = self.parks_bulk and len(self.parked) > 0
                 self.ledger.count_parked(self, -1, item[1])
                 return True
         return False
@@ -265,6 +273,7 @@ class ProducerCredit:
         """Take out the oldest parked message; return it and its size."""
         message, size, _ = self.parked.popleft()
         self.ledger.count_parked(self, -1, size)
+        self.parks_bulk = self.parks_bulk and len(self.parked) > 0
         return message, size
 
     def refuse_until(self, since_ns: int) -> int:

@@ -21,7 +21,7 @@ cdef class Reclaimer:
     cpdef long lend(self, AddressCredit credit, long now_ns, Level shares, bint spared=*) except -1
     @cython.locals(account=ProducerCredit, need=long, freed=long, count=long, room=long,
                    hungry_ns=long, prompt=long, waiting=long, park_timeout_ns=long, longest_ns=long, singles=long,
-                   strangers=long, overdue=bint, others=long, keep=long, each=long, shares=Level, fresh=bint,
+                   strangers=long, overdue=bint, others=long, keep=long, each=long, part=long, shares=Level, fresh=bint,
                    accounts=list)
     cdef bint reclaim(self, AddressCredit credit, long now_ns) except -1
     @cython.locals(account=ProducerCredit)

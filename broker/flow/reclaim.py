@@ -146,6 +146,10 @@ class Reclaimer:
             others = need - (account.wants() if account.waiting else 0)
             if account.outstanding > 0 and not account.parked:
                 keep = self._due_to(account, shares.of(account), overdue, now_ns)
+                if account.urgent:
+                    # Nobody but other urgent ones could use the reserve that it holds.
+                    part = credit.reservations.reserve_part(credit.urgents, account.reserve_bytes)
+                    keep = max(keep, min(part, account.outstanding))
                 if keep == 0:
                     # All of them have their turn within PROBE_NS each.
                     longest_ns = PROBE_NS if prompt > 0 else PROBE_NS * max(shares.capacity, 1)

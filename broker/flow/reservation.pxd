@@ -10,9 +10,10 @@ cdef class Reservation:
 
     cpdef long weight(self, long size)
     cpdef void promise(self, long msgs, long reserve_bytes) noexcept
-    @cython.locals(room=long, empty=bint)
-    cpdef long room(self, long reserve_bytes)
-    cdef bint admits(self, long size)
+    cpdef void promise_urgent(self, long msgs, long reserve_bytes) noexcept
+    @cython.locals(room=long, empty=bint, weight=long)
+    cpdef long room(self, long reserve_bytes, bint urgent=*)
+    cdef bint admits(self, long size, bint urgent=*)
     cdef bint could_hold(self, long msgs, long nbytes, long size)
 
 @cython.final
@@ -36,12 +37,20 @@ cdef class ReservationSet:
     cpdef long takes(self, Gate gate, long size) except -1
     @cython.locals(each=Reservation)
     cpdef object promise(self, long msgs, long reserve_bytes)
-    @cython.locals(each=Reservation, change=long)
-    cdef object reprice(self, long msgs, long before, long after)
-    @cython.locals(each=Reservation, least=long)
-    cpdef long room(self, long reserve_bytes) except -1
     @cython.locals(each=Reservation)
-    cdef bint admit(self, long size) except -1
+    cpdef object promise_urgent(self, long msgs, long reserve_bytes)
+    @cython.locals(each=Reservation, change=long)
+    cdef object reprice(self, long msgs, long before, long after, bint urgent=*)
+    @cython.locals(each=Reservation, least=long)
+    cpdef long room(self, long reserve_bytes, bint urgent=*) except -1
+    @cython.locals(each=Reservation)
+    cdef bint has_reserve(self) except -1
+    @cython.locals(each=Reservation, gate=Gate, least=long)
+    cpdef long reserve_part(self, long urgents, long reserve_bytes) except -1
+    @cython.locals(each=Reservation, most=long)
+    cdef long reserve_excess(self, long size) except -1
+    @cython.locals(each=Reservation)
+    cdef bint admit(self, long size, bint urgent=*) except -1
     @cython.locals(each=Reservation)
     cdef bint could_hold(self, long msgs, long nbytes, long size) except -1
     @cython.locals(each=Reservation, most=long)

@@ -43,25 +43,32 @@ class Reservation:
         msgs *= self.ways
         self.gate.promise(msgs, msgs * self.weight(reserve_bytes))
 
-    def room(self, reserve_bytes: int) -> int:
-        """Return how many more credits of ``reserve_bytes`` each have room.
+    def promise_urgent(self, msgs: int, reserve_bytes: int) -> None:
+        """Count promises as urgent producers' at a node's gate; budgets have no reserve."""
+        if not (self.in_memory or self.on_disk):
+            msgs *= self.ways
+            self.gate.promise_urgent(msgs, msgs * self.weight(reserve_bytes))
+
+    def room(self, reserve_bytes: int, urgent: bool = False) -> int:
+        """Return how many more credits of ``reserve_bytes`` each have room, with the reserve if ``urgent``.
 
         As in a gate, one always has where nothing is, in however many ways it comes.
         """
-        room = self.gate.room(self.weight(reserve_bytes))
+        weight = self.weight(reserve_bytes)
+        room = self.gate.whole_room(weight) if urgent else self.gate.room(weight)
         if self.ways == 1:
             return room
         empty = self.gate.depth_msgs == 0 and self.gate.promised_msgs == 0
         return max(room // self.ways, 1) if empty and room > 0 else room // self.ways
 
-    def admits(self, size: int) -> bool:
+    def admits(self, size: int, urgent: bool = False) -> bool:
         """Return whether a parked message may enter its node.
 
         It is in memory already: what is parked there doesn't keep out what is parked.
         """
         if self.in_memory:
             return self.gate.takes_parked(self.weight(size))
-        return self.room(size) > 0
+        return self.room(size, urgent) > 0
 
     def could_hold(self, msgs: int, nbytes: int, size: int) -> bool:
         """Return whether ``msgs`` messages of ``nbytes`` in all would have room if no credit stood.
@@ -154,23 +161,55 @@ class ReservationSet:
         for each in self.members:
             each.promise(msgs, reserve_bytes)
 
-    def reprice(self, msgs: int, before: int, after: int) -> None:
+    def promise_urgent(self, msgs: int, reserve_bytes: int) -> None:
+        """Count ``msgs`` promised credits of ``reserve_bytes`` each as urgent ones; negative: no more."""
+        for each in self.members:
+            each.promise_urgent(msgs, reserve_bytes)
+
+    def reprice(self, msgs: int, before: int, after: int, urgent: bool = False) -> None:
         """Let each of ``msgs`` standing credits reserve ``after`` bytes instead of ``before``."""
         for each in self.members:
-            change = each.weight(after) - each.weight(before)
-            each.gate.promise(0, msgs * each.ways * change)
+            change = msgs * each.ways * (each.weight(after) - each.weight(before))
+            each.gate.promise(0, change)
+            if urgent and not (each.in_memory or each.on_disk):
+                each.gate.promise_urgent(0, change)
 
-    def room(self, reserve_bytes: int) -> int:
+    def room(self, reserve_bytes: int, urgent: bool = False) -> int:
         """Return how many more credits may be promised: the least room of all."""
         least: int = constants.UNBOUNDED
         for each in self.members:
-            least = min(least, each.room(reserve_bytes))
+            least = min(least, each.room(reserve_bytes, urgent))
         return least
 
-    def admit(self, size: int) -> bool:
+    def has_reserve(self) -> bool:
+        """Return whether part of any room is kept for high priorities."""
+        for each in self.members:  # noqa: SIM110
+            if each.gate.reserves:
+                return True
+        return False
+
+    def reserve_part(self, urgents: int, reserve_bytes: int) -> int:
+        """Return how many credits of the least reserve each of so many urgent producers may keep unused."""
+        least: int = constants.UNBOUNDED
+        for each in self.members:
+            gate = each.gate
+            if gate.reserve_msgs:
+                least = min(least, gate.reserve_msgs // each.ways)
+            if gate.reserve_bytes:
+                least = min(least, gate.reserve_bytes // max(each.ways * each.weight(reserve_bytes), 1))
+        return 0 if least == constants.UNBOUNDED else least // max(urgents, 1)
+
+    def reserve_excess(self, size: int) -> int:
+        """Return how many promised credits of ``size`` bytes each stand where a reserve should be free."""
+        most = 0
+        for each in self.members:
+            most = max(most, each.gate.reserve_excess(each.weight(size)))
+        return most
+
+    def admit(self, size: int, urgent: bool = False) -> bool:
         """Return whether a parked message may enter its node, as far as all of them are concerned."""
         for each in self.members:  # noqa: SIM110  # a plain loop, typed when compiled
-            if not each.admits(size):
+            if not each.admits(size, urgent):
                 return False
         return True
 
@@ -227,16 +266,18 @@ class ReservationSet:
 
     def is_shut(self) -> bool:
         """Return whether the last bottleneck still is one and closed: nothing can be dealt then."""
-        return self.bottleneck is not None and self.bottleneck.closed and self.bottleneck.room(1) == 0
+        return self.bottleneck is not None and self.bottleneck.closed and self.bottleneck.whole_room(1) == 0
 
     def is_shut_by_other(self, gate: Gate) -> bool:
         """Return whether room that came free in this gate is of no use, because another has none."""
-        return self.bottleneck is not None and self.bottleneck is not gate and self.bottleneck.room(1) == 0
+        return (
+            self.bottleneck is not None and self.bottleneck is not gate and self.bottleneck.whole_room(1) == 0
+        )
 
     def find_bottleneck(self) -> None:
         """Remember the first gate without any room, among those of other nodes and on disk."""
         self.bottleneck = None
         for each in self.members:
-            if each.gate is not self.gate and not each.in_memory and each.gate.room(1) == 0:
+            if each.gate is not self.gate and not each.in_memory and each.gate.whole_room(1) == 0:
                 self.bottleneck = each.gate
                 return

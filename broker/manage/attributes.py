@@ -111,6 +111,7 @@ PRODUCER: Row = {
     "role": _constant("producer"),
     **LINK,
     **_same("window", "withdrawn", "used", "parked", "parked_bytes", "overrun", "late", "blocked"),
+    **_same("priority"),
     "blockedSince": partial(_when, "blocked_since_ns"),
 }
 
@@ -120,7 +121,7 @@ CONSUMER: Row = {
     **LINK,
     **_same("unsettled", "window_limit", "shut", "shut_count", "reopen", "delivered", "settled"),
     **_same("connection_limit", "connection_unsettled", "connection_shut"),
-    **_same("settle_rate", "round_trip_s", "slow", "timed_out"),
+    **_same("settle_rate", "round_trip_s", "slow", "timed_out", "priority"),
 }
 
 CONNECTION: Row = {

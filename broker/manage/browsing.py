@@ -1,6 +1,7 @@
 """A look at a queue's messages, oldest first, wherever they are: in memory, or on disk only.
 
-What is on disk is read a run at a time; who looks is told when to go on.
+Where messages leave by their priority those of the highest come first. What is on disk is read a run at a
+time; who looks is told when to go on.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from collections.abc import Callable, Iterator
 
 from broker import constants
 from broker.engine.node import Node
+from broker.engine.priority_spool import PrioritySpool
 from broker.engine.spool import Message, Run, Spool
 from broker.errors import NotFoundError, OperatorError
 from broker.manage.views import Browsed, BrowsedMessage, browsed
-from broker.queues.queue import Entry, Reader
+from broker.queues.priority import PriorityQueue
+from broker.queues.queue import Entry, Queue, Reader
 from broker.store.port import DURABLE, REDELIVERED
 
 # How much of a queue one look shows at most.
@@ -34,10 +37,13 @@ class Browsing:
         self._found: list[BrowsedMessage] = []
         self._nbytes = 0
         self._full = count == 0
+        self._waits = False
         # Whether somebody waits for it already.
         self.resumed = False
-        # How far it is; nothing is shown to it by the queue.
-        self._reader = Reader(self, None, True)
+        # How far it is in each of the queue's lists; nothing is shown to it by the queue.
+        self._places = _places_of(node)
+        self._queue, self._level, self._reader = self._places[0]
+        self._seen = node.queue
 
     def go_on(self) -> Browsed | None:
         """Return the messages there are to see; None while some of them have to be read first.
@@ -46,6 +52,19 @@ class Browsing:
         """
         if self._node.deleted:
             raise NotFoundError(f"'{self._node.name}' was deleted")
+        if self._seen is not self._node.queue:
+            raise OperatorError(f"the order of '{self._node.name}' has changed meanwhile: look again")
+        while not self._look():
+            if self._waits:
+                return None
+            self._places.pop(0)
+            self._queue, self._level, self._reader = self._places[0]
+        spool = self._node.spool
+        return Browsed(tuple(self._found), 0 if spool is None else spool.count)
+
+    def _look(self) -> bool:
+        """Meet the messages of one list; false where there are others to look at, or it ``_waits``."""
+        self._waits = False
         entries = self._entries()
         entry = next(entries, None)
         while not self._full:
@@ -61,21 +80,26 @@ class Browsing:
                 inside.append(entry)
                 entry = next(entries, None)
             if not self._pass(run, inside):
-                return None
-        spool = self._node.spool
-        return Browsed(tuple(self._found), 0 if spool is None else spool.count)
+                self._waits = True
+                return False
+        return self._full or len(self._places) == 1
 
     def _entries(self) -> Iterator[Entry]:
         """Those in memory that it hasn't met yet."""
-        return (entry for entry in self._node.queue if entry.seq > self._reader.passed)
+        return (entry for entry in self._queue if entry.seq > self._reader.passed)
 
     def _run(self) -> Run | None:
-        spool = self._node.spool
+        spool = self._spool()
         return None if spool is None else spool.run_of(self._reader)
+
+    def _spool(self) -> Spool | None:
+        """The spool of the list that is looked at."""
+        spool = self._node.spool
+        return spool.levels[self._level] if isinstance(spool, PrioritySpool) else spool
 
     def _pass(self, run: Run, inside: list[Entry]) -> bool:
         """Meet what is in a run and between its messages; false where it has to be read first."""
-        spool = self._node.spool
+        spool = self._spool()
         assert spool is not None, "it has a run"
         if self._reader.passed < run.first and run.count + len(inside) <= self._skip:
             self._skip -= run.count + len(inside)
@@ -128,6 +152,18 @@ class Browsing:
             redelivered=bool(flags & REDELIVERED),
             message=data,
         )
+
+
+def _places_of(node: Node) -> list[tuple[Queue, int, Reader]]:
+    """The lists that a node's messages are in, each with its level and how far somebody is there.
+
+    There is one; of a priority queue one for each level, the highest first.
+    """
+    queue = node.queue
+    if not isinstance(queue, PriorityQueue):
+        return [(queue, 0, Reader(None, None, True))]
+    numbered = list(enumerate(queue.levels))
+    return [(level, number, Reader(None, None, True)) for number, level in reversed(numbered)]
 
 
 def _number(message: BrowsedMessage) -> int:

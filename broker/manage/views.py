@@ -116,7 +116,8 @@ class ProducerView:
 
     ``window`` is 0 where credit promises no room (anonymous relay, a node that rejects);
     ``reserve_bytes`` is the size one credit reserves; ``resting``: it lay idle and has lost its credit.
-    ``connection_bar`` is there while it waits for room in its connection's budget.
+    ``connection_bar`` is there while it waits for room in its connection's budget. ``priority`` is the lowest
+    that it says it sends, -1 where it doesn't say.
     """
 
     id: str
@@ -139,6 +140,7 @@ class ProducerView:
     resting: bool = False
     last_used_ns: int = 0
     connection_bar: GateCause | None = None
+    priority: int = -1
     # The link's credit itself, for questions that few ask.
     account: ProducerCredit | None = field(default=None, repr=False, compare=False)
 
@@ -189,6 +191,7 @@ class ProducerView:
             resting=bool(account.resting),
             last_used_ns=account.last_used_ns,
             connection_bar=_connection_bar(account),
+            priority=account.stated,
             account=account,
         )
 
@@ -203,6 +206,7 @@ class ConsumerView:
     is false for one that waits behind the node's single active consumer, ``finished`` true for one with a
     selector, or a browser, that has looked at all there is; ``selects`` says that it has a selector,
     ``unseen_msgs`` how many messages on disk it has yet to look at. ``choked``: its peer doesn't read.
+    ``priority`` is its own among the node's consumers.
     """
 
     id: str
@@ -235,6 +239,7 @@ class ConsumerView:
     selects: bool = False
     unseen_msgs: int = 0
     choked: bool = False
+    priority: int = 0
     streaming: bool = False
     unsent_bytes: int = 0
     # How many messages were taken back since it attached (`consumer_timeout`).

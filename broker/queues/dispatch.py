@@ -23,6 +23,8 @@ class Consumer:
         self.shares = False
         # It settles too few, as its node's settings say.
         self.slow = False
+        # Those of a higher one that have capacity are served first.
+        self.priority = 0
         self.started = True
         # For one that doesn't take everything: how far it has looked.
         self.reader: Reader | None = None
@@ -87,6 +89,30 @@ def fill(queue: Queue, consumers: list[Consumer], start: int) -> None:
         if queue.ready <= 0 and not queue.gap:
             return
         only(queue, taker)
+
+
+def by_priority(queue: Queue, consumers: list[Consumer], start: int, by_turn: bool) -> None:
+    """Serve consumers of the highest priority that have capacity, then those of the next.
+
+    ``consumers`` are in that order. Those of one priority share by ``fair``, or by ``fill`` if ``by_turn``.
+    """
+    everyone = list(consumers)
+    first = 0
+    while first < len(everyone) and (queue.ready > 0 or queue.gap):
+        head = everyone[first]
+        peers: list[Consumer] = []
+        while first < len(everyone):
+            other = everyone[first]
+            if other.priority != head.priority:
+                break
+            peers.append(other)
+            first += 1
+        if len(peers) == 1:
+            only(queue, peers[0])
+        elif by_turn:
+            fill(queue, peers, start)
+        else:
+            fair(queue, peers, start)
 
 
 def _with_capacity(consumers: list[Consumer], start: int) -> list[Consumer]:

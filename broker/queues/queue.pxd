@@ -20,11 +20,11 @@ cdef class Reader:
     cdef public object owner, wanted
     cdef public bint browses, unfinished, waits
     cdef public Entry position
-    cdef public list returned
+    cdef public list returned, parts
     cdef public long passed, left
     cdef public object run
 
-@cython.final
+# Not final: a priority queue (priority.py) is one of these for each level.
 cdef class Queue:
     cdef public Entry head, tail, cursor
     cdef public Entry first_pending, first_behind
@@ -50,12 +50,17 @@ cdef class Queue:
     cpdef object join(self, long before)
     @cython.locals(entry=Entry)
     cpdef object close_gap(self)
+    @cython.final
     cdef object _make_ready(self, Entry entry)
+    @cython.final
     cdef object _put_behind(self, Entry entry)
+    @cython.final
     @cython.locals(following=Entry)
     cdef object _leave_behind(self, Entry entry)
+    @cython.final
     @cython.locals(entry=Entry)
     cdef Entry _after_ready(self, long msgs, long nbytes)
+    @cython.final
     @cython.locals(first=Entry)
     cdef Entry _after_held(self, Entry entry)
     @cython.locals(entry=Entry)
@@ -68,22 +73,32 @@ cdef class Queue:
     cpdef object close_reader(self, Reader reader)
     @cython.locals(entry=Entry)
     cpdef bint has_more(self, Reader reader)
+    @cython.final
     @cython.locals(entry=Entry, found=Entry, ahead=long)
     cdef Entry _next(self, Reader reader)
+    @cython.final
     @cython.locals(entry=Entry, following=Entry)
     cdef Entry _next_in_memory(self, Reader reader, long upto)
+    @cython.final
     cdef bint _may_pass(self, Reader reader) except -1
+    @cython.final
     @cython.locals(reader=Reader)
     cdef object _show(self, Entry entry)
+    @cython.final
     @cython.locals(reader=Reader)
     cdef object _return(self, Entry entry)
+    @cython.final
     @cython.locals(reader=Reader)
     cdef object _send_back(self, Entry entry)
+    @cython.final
     @cython.locals(first=Entry)
     cdef object _rewind(self, Reader reader)
+    @cython.final
     @cython.locals(following=Entry, before=Entry)
     cdef object _insert(self, Entry entry, Entry near)
+    @cython.final
     cdef object _put_aside(self, Entry entry)
+    @cython.final
     cdef object _leave_aside(self, Entry entry)
     cpdef object take(self, Entry entry)
     cpdef object release(self, Entry entry)
@@ -92,12 +107,22 @@ cdef class Queue:
     cpdef object drop(self, Entry entry)
     @cython.locals(entry=Entry)
     cpdef Entry oldest(self)
+    cpdef Entry oldest_below(self, bytes data)
+    cpdef Entry least_ready(self)
+    cpdef object forbid(self, Entry entry, object consumer)
+    cpdef list heads(self)
+    @cython.locals(before=Entry)
+    cpdef object adopt(self, Entry entry)
     @cython.locals(entry=Entry, following=Entry, reader=Reader)
     cpdef object clear(self)
+    @cython.final
     cdef object _hold_back(self, Entry entry, bint keep)
+    @cython.final
     cdef object _take(self, Entry entry)
+    @cython.final
     @cython.locals(following=Entry)
     cdef Entry _ready_after(self, Entry entry)
+    @cython.final
     @cython.locals(before=Entry, after=Entry, reader=Reader)
     cdef object _unlink(self, Entry entry)
 

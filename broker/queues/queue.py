@@ -101,7 +101,8 @@ class Reader:
 
     Every message up to the number ``passed``, in memory or on disk, was looked at and either taken or not
     wanted; ``position`` is the first entry in memory behind that, None at the end, and ``run`` where it is
-    on disk (spool.py). What is released before it stands in ``returned``. So an entry is looked at once, and
+    on disk (spool.py). What is released before it stands in ``returned``. ``parts`` has one such reader for
+    each level of a priority queue, None elsewhere. So an entry is looked at once, and
     once more each time it comes back: a search costs what is new, whatever the queue's depth. ``wanted``
     None wants all. ``browses``: it takes nothing. ``unfinished``: it stopped after ``SCAN`` messages, not at
     the end; ``waits``: what comes next is read from disk first. ``left``: how many more it may look at.
@@ -113,6 +114,7 @@ class Reader:
         self.browses = browses
         self.position: Entry | None = None
         self.returned: list[tuple[int, Entry]] = []
+        self.parts: list[Reader] | None = None
         self.passed = 0
         self.run: Any = None
         self.left = 0
@@ -375,6 +377,39 @@ class Queue:
                 return entry
             entry = entry.next
         return self.first_behind if self.first_behind is not None else self.first_pending
+
+    def oldest_below(self, data: bytes) -> Entry | None:
+        """The message in memory that makes room for this one in a ring: the oldest that nobody holds."""
+        return self.oldest()
+
+    def least_ready(self) -> Entry | None:
+        """The ready message that is dropped first where too many wait: the oldest."""
+        return self.cursor
+
+    def heads(self) -> list[Entry]:
+        """The first entry of each of the queue's lists: there is one, or none."""
+        return [] if self.head is None else [self.head]
+
+    def adopt(self, entry: Entry) -> None:
+        """Link an entry of another queue at the end, in the state it is in; there is no gap in either."""
+        before = self.tail
+        entry.prev = before
+        entry.next = None
+        if before is None:
+            self.head = entry
+        else:
+            before.next = entry
+        self.tail = entry
+        if entry.state == constants.READY:
+            self._make_ready(entry)
+        elif entry.state == constants.ACQUIRED:
+            self.acquired += 1
+        elif entry.state == constants.PENDING:
+            self.pending += 1
+            if self.first_pending is None:
+                self.first_pending = entry
+        if entry.extra is not None and entry.extra.not_for:
+            self.picky += 1
 
     def clear(self) -> None:
         """Unlink everything, one by one: a long chain must not be freed recursively."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from broker.codec.bodyscan import body_start
+from broker.codec.message import priority
 from broker.engine.durability import SEEN, SENT, SENT_ANY
 from broker.engine.engine import Engine
 from broker.engine.large import Body, note_key, note_value, noted
@@ -199,7 +200,7 @@ class Recovery:
             self._engine.bodies.restore(node, seq, self._engine.large.recovered(number, value))
         for part in found.parts:
             if isinstance(part, StoredPage):
-                self._engine.paging.restore(node, _run(self._engine, node, self._store, found.shelf, part))
+                self._restore_page(node, found.shelf, part)
             else:
                 _report_lost_bodies(node, part)
                 self._engine.lifecycle.restore(node, part)
@@ -238,6 +239,20 @@ class Recovery:
         self._messages += len(messages)
         if node.name != said.owner:
             self._store.redefine(found.shelf, log_definition(node.name))
+
+    def _restore_page(self, node: Node, shelf: DiskQueueLog, page: StoredPage) -> None:
+        """Restore a page as one run, or as one for each level where messages leave by their priority."""
+        if not node.ordered:
+            self._engine.paging.restore(node, _run(self._engine, node, self._store, shelf, page))
+            return
+        levels: dict[int, list[Message]] = defaultdict(list)
+        for each in messages_of(shelf, self._store.load(shelf, page)):
+            levels[priority(each[4])].append(each)
+        for level, messages in levels.items():
+            nbytes = sum(len(each[4]) for each in messages)
+            part = StoredPage(messages[0][0], messages[-1][0], len(messages), nbytes, page.place)
+            run = _run(self._engine, node, self._store, shelf, page, part, level)
+            self._engine.paging.restore(node, run, level)
 
     def _make(self, said: RecoveredDefinition, topics: Sequence[str]) -> Node:
         if said.wanted is not None:
@@ -372,14 +387,28 @@ def _report_lost_bodies(node: Node, messages: list[Message]) -> None:
             log.error("'%s': message %d has no body, and may be what is left of a large one", node.name, seq)
 
 
-def _run(engine: Engine, node: Node, store: DiskStore, shelf: DiskQueueLog, page: StoredPage) -> Run:
-    """A page as a run of the queue's spool: read when it is needed, decoded with what the shelf knows."""
-    run = Run(page.first, page.last, page.count, page.nbytes)
+def _run(
+    engine: Engine,
+    node: Node,
+    store: DiskStore,
+    shelf: DiskQueueLog,
+    page: StoredPage,
+    part: StoredPage | None = None,
+    level: int = -1,
+) -> Run:
+    """A page as a run of the queue's spool: read when it is needed, decoded with what the shelf knows.
+
+    With ``part``, only its messages of this priority, which are what ``part`` says.
+    """
+    part = part or page
+    run = Run(part.first, part.last, part.count, part.nbytes)
     run.kept = True
     run.place = Elsewhere(lambda: store.load(shelf, page))
 
     def decode(blob: bytes) -> list[Message]:
         messages = messages_of(shelf, blob)
+        if level >= 0:
+            messages = [each for each in messages if priority(each[4]) == level]
         _report_lost_bodies(node, messages)
         return [
             (seq, flags, count, expires_ms * 1_000_000 - engine.turn.epoch_ns if expires_ms else 0, data)

@@ -13,6 +13,7 @@ from broker.amqp.control.client import ClientDetails
 from broker.amqp.control.decoding import capabilities_of, copy_terminus, offer
 from broker.amqp.control.handles import handle_of
 from broker.amqp.control.lifetimes import CLOSED, DETACHED, Kept, lifetime_of, tell_lifetime
+from broker.amqp.control.link_priority import of_receiver
 from broker.amqp.control.names import AddressResolver
 from broker.amqp.control.node_properties import tell_settings
 from broker.amqp.control.permissions import LinkPermissions
@@ -240,7 +241,9 @@ class ConsumerAttach:
         browses = source.distribution_mode == Terminus.DIST_MODE_COPY and not on_topic
         # A subscription has its filter already; the messages in it fit.
         wanted = None if on_topic else compiled(filters.texts)
+        priority = of_receiver(link)
         consumer = self._consumer(link, node)
+        consumer.priority = priority
         if browses or wanted is not None:
             consumer.reader = Reader(consumer, wanted, browses)
         self._describe(link, node, address, filters, on_topic)

@@ -10,6 +10,7 @@ from broker.amqp.control.attached import AttachedLinks
 from broker.amqp.control.decoding import copy_terminus, offer, refusal_of
 from broker.amqp.control.handles import handle_of
 from broker.amqp.control.lifetimes import lifetime_of, tell_lifetime
+from broker.amqp.control.link_priority import lowest_sent
 from broker.amqp.control.names import AddressResolver
 from broker.amqp.control.node_properties import tell_settings
 from broker.amqp.control.permissions import LinkPermissions
@@ -22,6 +23,7 @@ from broker.amqp.management import ADDRESS as MANAGEMENT
 from broker.amqp.requests import ManagementRequests
 from broker.config.limits import Limits
 from broker.engine.engine import Engine
+from broker.engine.priorities import classify
 from broker.errors import PeerError
 from broker.security.acl import Action
 
@@ -101,6 +103,7 @@ class ProducerAttach:
         if node.settings is not None:
             limit = min(limit, node.settings.max_message_size)
         handle = handle_of(link)
+        stated = lowest_sent(link)
         producer = ProducerLink(self._wire, handle, self._engine, link.name, limit)
         self._answer(link, producer, node.name if target.dynamic else target.address)
         if target.dynamic:
@@ -110,6 +113,9 @@ class ProducerAttach:
         producer.node = node
         producer.account = self._engine.producers.open(node, producer, promised, self._wire.budget)
         producer.account.origin = self._wire.owner
+        if stated >= 0:
+            producer.account.stated = stated
+            classify(node, producer.account)
         if not target.dynamic:
             self._permissions.hold(handle, Action.SEND, node.name)
         if not promised:

@@ -22,6 +22,7 @@ from broker.manage.why.reason import Reason, about, filled, messages, quantity, 
 from broker.units import SECOND_NS
 
 # What a link waits for, beyond the settings that bars name.
+RESERVE = "priority_reserve"  # what room is left is kept for high priorities
 PROMISED = "promised"  # the gate is open, but other producers hold its room
 TOO_LARGE = "message_size"  # the gate is open, but its messages are larger than the room
 TRANSACTION = "transaction"  # messages of open transactions keep its room
@@ -181,8 +182,11 @@ def _spent(gate: Gate, around: WhyContext) -> Reason:
 def _of_the_link(link: ProducerView, node: Node, around: WhyContext) -> Reason | None:
     """Gates and budgets are open: what others were promised, or what this link did with its own."""
     for part, gate in _gates(node):
-        if gate.room(link.reserve_bytes) == 0:
+        is_urgent = link.account is not None and link.account.urgent
+        if gate.whole_room(link.reserve_bytes) == 0:
             return _uncommitted(part, gate, around) or _crowded(link, part, gate)
+        if gate.room(link.reserve_bytes) == 0 and not is_urgent:
+            return _reserved(part, gate)
     if link.resting:
         text = f"its credit was taken back after it had lain idle for {IDLE_NS // 1_000_000} ms"
         frees = f"when its turn comes to be tried again, every {PROBE_NS // 1_000_000} ms"
@@ -208,6 +212,20 @@ def ended(kept: Uncommitted, now_ns: int) -> str:
         return "when they are committed or rolled back"
     left_s = max(kept.deadline_ns - now_ns, 0) / SECOND_NS
     return f"when they are committed or rolled back, which the oldest is in {span(left_s)} at the latest"
+
+
+def _reserved(node: Node, gate: Gate) -> Reason:
+    """The gate is open, and the room that is left is kept for producers of high priorities."""
+    setting = COUNT if gate.reserve_msgs else SIZE
+    bar = gate_bar(gate, setting)
+    kept = gate.reserve_msgs if gate.reserve_msgs else gate.reserve_bytes
+    text = (
+        f"{node.kind} '{node.name}' is open, but of its {setting} {quantity(setting, bar.stop)} the last"
+        f" {quantity(setting, kept)} are kept for messages from priority {node.reserve_from} on"
+        f" ({RESERVE}), and the rest is queued or promised"
+    )
+    frees = "when messages leave; a sender that states its priority (sluice:priority) may use what is kept"
+    return Reason(RESERVE, text, frees, bar)
 
 
 def _crowded(link: ProducerView, node: Node, gate: Gate) -> Reason:
