@@ -24,6 +24,8 @@ class Consumer:
         # It settles too few, as its node's settings say.
         self.slow = False
         self.started = True
+        # False for one that takes messages elsewhere, whatever group they are of.
+        self.joins_groups = True
         # For one that doesn't take everything: how far it has looked.
         self.reader: Reader | None = None
         # Whose it is: the connection, None for the broker's own; opaque.
