@@ -41,6 +41,8 @@ OPERATIONS: dict[str, Operations] = {
         "apply": ["text", "file", "dry_run"],
         "move": ["source", "target", "count", "dry_run"],
         "browse": ["name", "offset", "count"],
+        "groups": ["name", "offset", "count"],
+        "reset-group": ["name", "group"],
         "discard": ["name"],
         "backup": ["target"],
         "backup-done": [],

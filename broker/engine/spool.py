@@ -35,8 +35,8 @@ RUN_BYTES = (1 << 16) - 64
 # Measured: draining 100 B and 1 KiB messages from disk is as fast as from memory from half of these on.
 READ_AHEAD = 2000
 READ_AHEAD_BYTES = 1 << 21
-# So many times as much may be in memory besides, of messages that wait for the consumer of their group.
-STUCK_PARTS = 8
+# So many times as many bytes may be in memory besides, of messages that wait for the consumer of their group.
+STUCK_PARTS = 5
 # What a record takes besides its message (records.pyx), padding included.
 RECORD_BYTES = 48
 # Numbers that a run may span for each to have a bit that says whether its message was taken out; beyond that,
@@ -230,8 +230,8 @@ class Spool:
         order = self.queue.order
         if order is None or not self.runs:
             return 0
-        mean = max(self.runs[0].nbytes // max(self.runs[0].count, 1), 1)
-        return min(order.stuck, STUCK_PARTS * READ_AHEAD, STUCK_PARTS * self.ahead_bytes // mean)
+        mean = constants.HELD_BYTES + self.runs[0].nbytes // max(self.runs[0].count, 1)
+        return min(order.stuck, STUCK_PARTS * self.ahead_bytes // mean)
 
     def brings_more(self) -> bool:
         """Whether more is read though nobody takes what is ready."""

@@ -98,6 +98,7 @@ NODE: Row = {
     **_same("producers", "blocked_producers", "consumers", "revocations"),
     **COUNTERS,
     **_same("rate_in", "rate_out", "paged_msgs", "paged_bytes", "slow_consumers"),
+    **_same("groups", "stuck_groups", "group_stuck_msgs"),
 }
 
 LINK: Row = {

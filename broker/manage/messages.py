@@ -1,14 +1,18 @@
-"""The operators' verbs about messages: purge, move, browse."""
+"""The operators' verbs about messages: purge, move, browse, and message groups."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.codec.grouping import shown
 from broker.engine.engine import Engine
-from broker.errors import OperatorError
+from broker.engine.grouping import groups_of
+from broker.errors import NotFoundError, OperatorError
 from broker.manage.browsing import Browsing
+from broker.manage.grouped import GroupView, view_of
 from broker.manage.nodes import Nodes, check_not_own
 from broker.manage.stats import waiting_msgs
+from broker.queues.groups import MessageGroups
 
 
 class QueuedMessages:
@@ -43,6 +47,29 @@ class QueuedMessages:
             raise OperatorError(f"'{source}' is a topic: move the messages of one of its subscriptions")
         count = min(count or waiting_msgs(here), waiting_msgs(here))
         return count if dry_run or there is None else self._engine.actions.move(here, there, count)
+
+    def groups(self, name: str, offset: int = 0, count: int = 100) -> list[GroupView]:
+        """Return the message groups of a queue, those with most waiting messages first."""
+        groups = self._groups_of(name)
+        views = [view_of(groups, each) for each in groups]
+        views.sort(key=lambda each: (-each.waiting, -each.unsettled, each.group))
+        return views[offset : offset + count]
+
+    def reset_group(self, name: str, group: str) -> bool:
+        """Take a message group from its consumer; false if that is only once what it holds is settled."""
+        groups = self._groups_of(name)
+        for each in groups:
+            if shown(each.key) == group:
+                free = groups.reset(each.key)
+                self._engine.turn.mark_dirty(self._nodes.find(name))
+                return free
+        raise NotFoundError(f"'{name}' has no message group '{group}'")
+
+    def _groups_of(self, name: str) -> MessageGroups:
+        groups = groups_of(self._nodes.find(name))
+        if groups is None:
+            raise OperatorError(f"'{name}' has no message groups: see its setting message_groups")
+        return groups
 
     def browse(
         self, name: str, offset: int = 0, count: int = 20, told: Callable[[], None] = lambda: None

@@ -221,6 +221,8 @@ VERBS: Mapping[str, Mapping[str, Verb]] = {
         "purge": Verb(_at_node(Action.PURGE)),
         "move": Verb(_move, MADE_BY_USER),
         "browse": Verb(_at_node(Action.BROWSE)),
+        "groups": Verb(_at_node(Action.MANAGE_READ)),
+        "reset_group": Verb(_at_node(Action.MANAGE_WRITE)),
     },
     "operators": {
         "hold": Verb(_hold),

@@ -31,7 +31,7 @@ cdef class MessageGroups(QueueOrder):
     cdef public PropertyKey property_key
     cdef public str first_key
     cdef public bint rebalance, shared
-    cdef public long most_idle, selective, unwanted, looks, bound
+    cdef public long most_idle, selective, unwanted, looks, stuck_groups
     cdef public dict groups, held, members, pools
     cdef long _stale, _serial
     cdef bint _moved
@@ -86,6 +86,7 @@ cdef class MessageGroups(QueueOrder):
     cdef object _wanted_by(self, Entry entry)
     @cython.locals(key=bytes, group=MessageGroup)
     cdef MessageGroup _group_of(self, Entry entry)
+    cdef object _set_place(self, MessageGroup group, long place)
     cdef bytes _key_of(self, Entry entry)
     cdef object _bind(self, MessageGroup group, GroupMember member)
     @cython.locals(owner=GroupMember)

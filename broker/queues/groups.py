@@ -122,7 +122,8 @@ class MessageGroups(QueueOrder):
         self.selective = 0
         self.unwanted = 0
         self.looks = 0
-        self.bound = 0
+        # Those that have messages waiting for their consumer.
+        self.stuck_groups = 0
         self._stale = 0
         self._serial = 0
         self._moved = False
@@ -178,7 +179,7 @@ class MessageGroups(QueueOrder):
         member.listed = []
         for _, _, group in listed:
             if group.owner is member and group.place == _OWNED:
-                group.place = _NOWHERE
+                self._set_place(group, _NOWHERE)
                 if group.held == 0:
                     self._free(group)
         if member.skips:
@@ -264,7 +265,7 @@ class MessageGroups(QueueOrder):
             group.waiting = None
             group.skipped = None
             group.head = 0
-            group.place = _NOWHERE
+            self._set_place(group, _NOWHERE)
             if group.held == 0 and not group.idle:
                 group.idle = True
                 self._idle.append(group)
@@ -354,7 +355,7 @@ class MessageGroups(QueueOrder):
                 return True
             heappop(member.listed)
             if group.owner is member:
-                group.place = _NOWHERE
+                self._set_place(group, _NOWHERE)
         return False
 
     def _takers_of(self, consumers: list[Consumer], only_first: bool, start: int) -> list[GroupMember]:
@@ -417,7 +418,7 @@ class MessageGroups(QueueOrder):
             _, _, group = heappop(member.listed)
             if group.owner is not member or group.place != _OWNED:
                 continue
-            group.place = _NOWHERE
+            self._set_place(group, _NOWHERE)
             entry = self._first(group)
             if entry is None or group.closing:
                 continue
@@ -463,7 +464,7 @@ class MessageGroups(QueueOrder):
             assert isinstance(found, MessageGroup)
             entry = self._first(found)
             assert entry is not None, "it is free because of it"
-            found.place = _NOWHERE
+            self._set_place(found, _NOWHERE)
             taker = self._fewest_groups(takers, entry)
             if taker is None:
                 self._offer(found)
@@ -617,6 +618,10 @@ class MessageGroups(QueueOrder):
             group.closing = group.moves = group.marked = False
         return group
 
+    def _set_place(self, group: MessageGroup, place: int) -> None:
+        self.stuck_groups += (place == _OWNED) - (group.place == _OWNED)
+        group.place = place
+
     def _key_of(self, entry: Entry) -> bytes:
         return group_id(entry.data) if self.property_key is None else self.property_key.of(entry.data)
 
@@ -624,7 +629,6 @@ class MessageGroups(QueueOrder):
         group.owner = member
         group.marked = False
         member.groups += 1
-        self.bound += 1
 
     def _free(self, group: MessageGroup) -> None:
         """Let a group of which nothing is held go to any consumer."""
@@ -644,7 +648,7 @@ class MessageGroups(QueueOrder):
 
     def _offer(self, group: MessageGroup) -> None:
         """List a free group with those that its first message may go to."""
-        group.place = _NOWHERE
+        self._set_place(group, _NOWHERE)
         while True:
             entry = self._first(group)
             if entry is None:
@@ -655,7 +659,7 @@ class MessageGroups(QueueOrder):
                 break
             self._pop(group)
             self.unwanted += 1
-        group.place = _FREE
+        self._set_place(group, _FREE)
         group.wanted_by = wanted_by
         self._put(wanted_by, entry.seq, group)
 
@@ -698,7 +702,7 @@ class MessageGroups(QueueOrder):
         if entry is not None and self._wanted_by(entry) == wanted_by:
             return True
         if entry is None:
-            group.place = _NOWHERE
+            self._set_place(group, _NOWHERE)
             self._rest(group)
         else:
             # In the pool of others: this one's is about to be taken out.
@@ -745,7 +749,7 @@ class MessageGroups(QueueOrder):
             return
         entry = self._first(group)
         if entry is not None:
-            group.place = _OWNED
+            self._set_place(group, _OWNED)
             self._serial += 1
             heappush(owner.listed, (entry.seq, self._serial, group))
 
@@ -859,15 +863,6 @@ class MessageGroups(QueueOrder):
     def owned(self) -> int:
         """How many groups have a consumer."""
         return sum(member.groups for member in self.members.values())
-
-    def stuck_groups(self) -> int:
-        """How many groups have messages that wait for their consumer."""
-        return sum(
-            1
-            for member in self.members.values()
-            for group in {each[2] for each in member.listed}
-            if group.owner is member and group.place == _OWNED and self._first(group) is not None
-        )
 
     def waiting_in(self, group: MessageGroup) -> int:
         """How many of a group's messages wait for its consumer, of those that were looked at."""
