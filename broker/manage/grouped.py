@@ -12,8 +12,8 @@ from broker.queues.groups import MessageGroup, MessageGroups
 class GroupView:
     """A message group. ``link`` is the id of the consumer link that has it, empty for none.
 
-    ``waiting``: ready messages that were looked at and wait for that consumer, or for any; ``unsettled``: those
-    that it holds. ``ending``: it is free once those are settled.
+    ``waiting``: ready messages that were looked at and wait for that consumer, or for any; ``unsettled``:
+    those that it holds. ``ending``: it is free once those are settled.
     """
 
     group: str
@@ -31,6 +31,6 @@ def view_of(groups: MessageGroups, group: MessageGroup) -> GroupView:
 
 
 def most_stuck(groups: MessageGroups, link: str) -> GroupView | None:
-    """Return the group with most messages waiting for a consumer other than ``link``; None if there is none."""
+    """Return the group with most messages that wait for another consumer than ``link``; None for none."""
     found = (view_of(groups, each) for each in groups if each.waiting is not None or each.skipped is not None)
     return max((each for each in found if each.link != link), key=lambda each: each.waiting, default=None)

@@ -165,7 +165,7 @@ def test_the_first_of_a_group_is_marked_for_its_consumer(broker: RunningBroker) 
             sender.send(
                 Message(id=str(number), body="x", group_id="g", properties={"kept": number}, durable=True)
             )
-        marks = []
+        marks: list[object] = []
         for number in range(3):
             message = receiver.receive(timeout=10)
             assert message.properties is not None
@@ -243,7 +243,7 @@ def test_selectors_and_groups(broker: RunningBroker) -> None:
         assert accepted(red) == "red"
         blue = other.create_receiver("work.q", credit=5, options=Selector("colour = 'blue'"))
         assert accepted(blue) == "blue2", "the other one is of a group that is red's"
-        red.close()
+        red.close()  # type: ignore[no-untyped-call]
         assert accepted(blue) == "blue"
 
 
@@ -251,6 +251,7 @@ def accepted(receiver: BlockingReceiver) -> str:
     """The body of the next message."""
     message = receiver.receive(timeout=10)
     receiver.accept()
+    assert isinstance(message.body, memoryview)
     return bytes(message.body).decode()
 
 
@@ -391,6 +392,6 @@ def test_a_drain_is_answered_while_messages_of_other_consumers_groups_wait(broke
         receiver = other.create_receiver("work.q", credit=5)
         receiver.link.drain_mode = True
         receiver.link.drain(5)
-        other.wait(lambda: receiver.link.credit == 0, timeout=10)
+        other.wait(lambda: bool(receiver.link.credit == 0), timeout=10)
         with pytest.raises(Timeout):
-            other.wait(lambda: receiver.fetcher.has_message, timeout=0.1)
+            receiver.receive(timeout=0.1)

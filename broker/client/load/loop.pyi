@@ -13,6 +13,8 @@ class LoadLoop:
         presettled: bool = False,
         max_backlog: int = 0,
         rate: float = 0.0,
+        groups: int = 0,
+        group_at: int = 0,
     ) -> None: ...
     @property
     def sent(self) -> int: ...

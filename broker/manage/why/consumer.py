@@ -178,12 +178,10 @@ def _of_its_groups(link: ConsumerView, node: Node, siblings: list[ConsumerView])
         return None
     holder = next((each for each in siblings if each.id == found.link), None)
     if holder is None:
-        text = (
-            f"{messages(found.waiting)} {_wait(found.waiting)} for group '{found.group}', which is another's"
-        )
+        whose = "which another consumer has" if found.link else "which no consumer has yet"
     else:
         whose = f"which '{holder.link}' of '{holder.container}' has"
-        text = f"{messages(found.waiting)} {_wait(found.waiting)} for group '{found.group}', {whose}"
+    text = f"{messages(found.waiting)} {_wait(found.waiting)} for group '{found.group}', {whose}"
     if found.unsettled:
         text += f", with {found.unsettled:,} of it unsettled"
     rest = groups.stuck_groups - 1
