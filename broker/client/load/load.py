@@ -35,7 +35,8 @@ class Job:
     """What to send and receive; sizes in bytes, times in seconds, ``rate`` in messages a second in all.
 
     ``count`` messages are sent if it is set, else as many as ``seconds`` allow. ``%d`` in the address
-    becomes a connection's number. With ``groups`` each message has one of so many group-ids, in turn. ``pid`` is a local broker whose processor time and memory to report.
+    becomes a connection's number. With ``groups`` each message has one of so many group-ids, in turn.
+    ``pid`` is a local broker whose processor time and memory to report.
     Without senders whatever is there is received, ``count`` messages of it if that is set.
     """
 
