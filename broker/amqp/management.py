@@ -212,6 +212,8 @@ class ManagementNode:
             "browse": self._browse,
             "delayed": self._delayed,
             "cancel": self._cancel,
+            "groups": self._groups,
+            "reset-group": self._reset_group,
             "discard": self._discard,
             "backup": self._backup,
             "backup-done": self._backup_done,
@@ -449,6 +451,15 @@ class ManagementNode:
     def _purge(self, request: Request) -> Answer:
         dry_run = request.flag("dry_run")
         return OK, {"purged": request.model.messages.purge(request.text("name"), dry_run)}
+
+    def _groups(self, request: Request) -> Answer:
+        given = request.number("offset", 0), min(request.number("count", 100), MOST_ROWS)
+        found = request.model.messages.groups(request.text("name"), *given)
+        return OK, {"groups": [asdict(each) for each in found]}
+
+    def _reset_group(self, request: Request) -> Answer:
+        free = request.model.messages.reset_group(request.text("name"), request.text("group"))
+        return OK, {"free": free}
 
     def _move(self, request: Request) -> Answer:
         dry_run = request.flag("dry_run")

@@ -43,6 +43,8 @@ OPERATIONS: dict[str, Operations] = {
         "browse": ["name", "offset", "count"],
         "delayed": ["name", "offset", "count"],
         "cancel": ["name", "number"],
+        "groups": ["name", "offset", "count"],
+        "reset-group": ["name", "group"],
         "discard": ["name"],
         "backup": ["target"],
         "backup-done": [],

@@ -183,7 +183,7 @@ def _consumer_view(peer: LiveConnection, link: ConsumerLink) -> ConsumerView:
         settled_ns=link.settled_ns,
         active=link.browses or link.node.consumers[:1] == [link],
         browses=link.browses,
-        finished=link.reader is not None and not link.node.queue.has_more(link.reader),
+        finished=_is_finished(link),
         selects=link.reader is not None and link.reader.wanted is not None,
         unseen_msgs=_unseen_msgs(link),
         choked=link.is_choked(),
@@ -191,6 +191,14 @@ def _consumer_view(peer: LiveConnection, link: ConsumerLink) -> ConsumerView:
         streaming=link.is_streaming(),
         unsent_bytes=link.unsent_bytes(),
     )
+
+
+def _is_finished(link: ConsumerLink) -> bool:
+    """Whether a link that doesn't take everything has looked at all there is."""
+    order = link.node.queue.order
+    if order is not None and not link.browses:
+        return link.reader is not None and not order.has_more(link)
+    return link.reader is not None and not link.node.queue.has_more(link.reader)
 
 
 def _unseen_msgs(link: ConsumerLink) -> int:

@@ -36,6 +36,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "browse": ("broker.cli.verbs.browse", "look at a queue's messages without taking them"),
     "move": ("broker.cli.verbs.move", "move messages from one queue to another"),
     "purge": ("broker.cli.verbs.purge", "drop a queue's messages"),
+    "groups": ("broker.cli.verbs.groups", "show the message groups of a queue, or free one"),
     "log-level": ("broker.cli.verbs.loglevel", "show and change from which level on the broker logs"),
     "trace": ("broker.cli.verbs.trace", "log the frames of one connection for a while"),
     "store": ("broker.cli.verbs.store", "check, measure and back up a data directory"),

@@ -31,10 +31,12 @@ from broker.config.node_types import (
     Factor,
     FlowControl,
     NodeName,
+    PropertyName,
     SlowConsumer,
     Value,
     WhenFull,
     flow_control,
+    group_key,
     reject_after,
     send_fail,
     when_full,
@@ -281,6 +283,39 @@ class NodeSettings:
     priority_reserve_from: int = setting(
         Count(minimum=1, maximum=9), 5, "The lowest priority that priority_reserve is kept for"
     )
+    message_groups: str = setting(
+        Word(("none", "sticky", "shared")),
+        "none",
+        "Whether all messages of one group-id go to one consumer, in order: sticky for as long as it is"
+        " attached (Artemis, ActiveMQ), shared until it has settled what it holds of the group (qpidd)."
+        " Changes while the node has no consumer",
+    )
+    group_key: str = setting(
+        PropertyName(),
+        "",
+        "The application property that names the group, instead of group-id; alone it means message_groups:"
+        " shared",
+        argument="qpid.group_header_key",
+        means=group_key,
+    )
+    group_first_key: str = setting(
+        PropertyName(),
+        "",
+        "An application property that is set to true in the first message of a group that a consumer is sent,"
+        " such as JMSXGroupFirstForConsumer",
+    )
+    group_rebalance: bool = setting(
+        Flag(),
+        False,
+        "Whether groups move to a consumer that comes, each when none of its messages is held, until all"
+        " consumers have as many",
+    )
+    group_max_idle: int = setting(
+        Count(minimum=1),
+        10_000,
+        "So many groups are remembered of which no message is there; beyond that the least used may get"
+        " another consumer",
+    )
     max_message_size: int = setting(Size(minimum=1), 100 * MB, "Largest message taken in")
     memory_limit: int = setting(
         Size(),
@@ -409,6 +444,8 @@ def _is_implied(key: str, name: str, value: Value) -> bool:
     """Whether a key only implies this, so that another key that spells it out holds."""
     if key == "flow_control":
         return name == "flow_resume_size"
+    if key == "group_key":
+        return name == "message_groups"
     return key.startswith("send_fail") and value == "block"
 
 

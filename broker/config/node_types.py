@@ -62,6 +62,24 @@ class NodeName:
         return {"anyOf": [{"type": "null"}, {"const": ""}, {"type": "string", "pattern": NAME_PATTERN}]}
 
 
+@dataclass(frozen=True, slots=True)
+class PropertyName:
+    """The name of an application property; empty for none."""
+
+    label = "name of an application property"
+
+    def parse(self, value: object) -> str:
+        if value is None or value == "":
+            return ""
+        if not isinstance(value, str) or not re.fullmatch(PROPERTY_PATTERN, value):
+            raise ValueError(f"expected the name of an application property, not {show(value)}")
+        return str(value)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"type": "null"}, {"const": ""}, {"type": "string", "pattern": PROPERTY_PATTERN}]}
+
+
+PROPERTY_PATTERN = r"^[^\x00-\x1f\x7f\ud800-\udfff]{1,255}$"
 # Names of the broker's own nodes begin with '$'; the rest is checked where nodes are made.
 NAME_PATTERN = r"^[^$\x00-\x1f\x7f\ud800-\udfff][^\x00-\x1f\x7f\ud800-\udfff]{0,254}$"
 
@@ -220,3 +238,9 @@ def reject_after(parsed: object) -> dict[str, Value]:
 def send_fail(parsed: object) -> dict[str, Value]:
     """Say what ActiveMQ's `send_fail_if_no_space` means."""
     return {"when_full": "reject" if parsed else "block"}
+
+
+def group_key(parsed: object) -> Mapping[str, Value]:
+    """Say what a group's property implies: groups in the manner of qpidd, which has the setting's name."""
+    name = str(parsed)
+    return {"group_key": name, "message_groups": "shared"} if name else {"group_key": ""}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker import constants
 from broker.config.node import NodeSettings
 from broker.engine.changes import Changes
+from broker.engine.grouping import set_groups
 from broker.engine.node import Node
 from broker.engine.paging import Paging
 from broker.engine.parking import Parking
@@ -64,6 +65,8 @@ class Configurator:
         node.max_delivery_count = settings.max_delivery_count
         node.redelivery = _redelivery_of(settings)
         _watch_duplicates(node, settings)
+        if settings.message_groups != "none" or node.queue.order is not None:
+            set_groups(node)
         self._limit_lives(node, settings)
         self._set_thresholds(node, settings)
         if settings.priority_reserve or node.reserves_room:

@@ -5,7 +5,7 @@ from broker.engine.durability cimport Durability
 from broker.engine.node cimport Node
 from broker.engine.turn cimport Turn
 from broker.queues.dispatch cimport Consumer, by_priority, fair, fill, only
-from broker.queues.queue cimport Entry, Queue, Reader
+from broker.queues.queue cimport Entry, Queue, QueueOrder, Reader
 
 @cython.final
 cdef class Delivery:
@@ -19,7 +19,7 @@ cdef class Delivery:
     cpdef object serve(self, Node node)
     cpdef bint is_noted(self, Node node) except -1
     cdef bint _may_serve(self, Node node) except -1
-    @cython.locals(consumers=list)
+    @cython.locals(consumers=list, order=QueueOrder)
     cdef object _dispatch(self, Node node)
     @cython.locals(queue=Queue, spooled=long, excess=long, entry=Entry)
     cdef object _shed(self, Node node)

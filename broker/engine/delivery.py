@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.engine.departure import Departure
 from broker.engine.durability import SENT_ANY, Durability
+from broker.engine.grouping import set_groups
 from broker.engine.node import Node
 from broker.engine.topology import Topology
 from broker.engine.turn import Turn
@@ -27,7 +28,9 @@ class Delivery:
             _enlist(node, consumer)
         else:
             node.consumers.append(consumer)
-        if consumer.reader is not None:
+        if node.queue.order is not None:
+            node.queue.order.join(consumer)
+        elif consumer.reader is not None:
             node.queue.open_reader(consumer.reader)
         if node.shelf is not None and len(node.consumers) == 1:
             self._durability.mark_sent(node, SENT_ANY)
@@ -38,9 +41,15 @@ class Delivery:
         node.used_ns = self._turn.now_ns
         if consumer.reader is not None:
             node.queue.close_reader(consumer.reader)
+        if node.queue.order is not None:
+            node.queue.order.leave(consumer)
+            self._turn.mark_dirty(node)
         if consumer in node.consumers:
             node.consumers.remove(consumer)
             node.ranked = node.ranked and any(each.priority for each in node.consumers)
+            if not node.consumers and not node.deleted:
+                # Settings about groups that had to wait for this.
+                set_groups(node)
             if node.shelf is not None and not node.consumers and not node.deleted:
                 upto = node.maybe_delivered_upto
                 self._durability.mark_sent(node, b"%d" % upto if upto else b"")
@@ -82,7 +91,11 @@ class Delivery:
 
     def _dispatch(self, node: Node) -> None:
         consumers = node.consumers
-        if len(consumers) == 1 or node.single_active:
+        order = node.queue.order
+        if order is not None:
+            node.turn += 1
+            order.dispatch(consumers, node.single_active, node.by_turn, node.turn)
+        elif len(consumers) == 1 or node.single_active:
             only(node.queue, consumers[0])
         elif node.ranked:
             node.turn += 1

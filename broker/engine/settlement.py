@@ -132,6 +132,9 @@ class Settlement:
         """Send an acquired message that can't be delivered to the dead-letter node, or remove it."""
         if node.deleted:
             return
+        if node.queue.order is not None:
+            # It may wait for room elsewhere; its group doesn't.
+            node.queue.order.let_go(entry)
         if reason == EXPIRED:
             node.expired += 1
         way = None

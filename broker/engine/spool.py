@@ -35,6 +35,8 @@ RUN_BYTES = (1 << 16) - 64
 # Measured: draining 100 B and 1 KiB messages from disk is as fast as from memory from half of these on.
 READ_AHEAD = 2000
 READ_AHEAD_BYTES = 1 << 21
+# So many times as many bytes may be in memory besides, of messages that wait for the consumer of their group.
+STUCK_PARTS = 5
 # What a record takes besides its message (records.pyx), padding included.
 RECORD_BYTES = 48
 # Numbers that a run may span for each to have a bit that says whether its message was taken out; beyond that,
@@ -198,15 +200,16 @@ class Spool:
         """Ask for what will be needed soon, or has expired, where memory has room for so many bytes more."""
         if not self.runs or self.read_fault is not None:
             return
-        if self.queue.ready < self.enough or self.is_over(now_ns):
+        if self.queue.ready - self._passed_over() < self.enough or self.is_over(now_ns):
             self.enough = 0
         elif self.enough:
             return
         first = self.runs[0]
-        msgs = READ_AHEAD - self.queue.ready
-        nbytes = min(self.ahead_bytes - self.queue.ready * first.nbytes // max(first.count, 1), room_bytes)
+        ready = self.queue.ready - self._passed_over()
+        msgs = READ_AHEAD - ready
+        nbytes = min(self.ahead_bytes - ready * first.nbytes // max(first.count, 1), room_bytes)
         # Consumers must go on where memory is full: what they take is what makes room.
-        least = 1 if self.queue.ready == 0 else 0
+        least = 1 if ready == 0 else 0
         for run in self.runs:
             if msgs <= 0 or (nbytes <= 0 and least == 0):
                 break
@@ -219,6 +222,21 @@ class Spool:
             if run.blob is None and not run.reading:
                 self._ask(run)
         self._take_in()
+
+    def _passed_over(self) -> int:
+        """How many ready messages may be looked past: they wait for the consumer of their group. What stands
+        behind so many on disk waits with them.
+        """
+        order = self.queue.order
+        if order is None or not self.runs:
+            return 0
+        mean = constants.HELD_BYTES + self.runs[0].nbytes // max(self.runs[0].count, 1)
+        return min(order.stuck, STUCK_PARTS * self.ahead_bytes // mean)
+
+    def brings_more(self) -> bool:
+        """Whether more is read though nobody takes what is ready."""
+        order = self.queue.order
+        return order is not None and order.stuck <= self._passed_over() and self.read_fault is None
 
     def tidy(self) -> None:
         """Let go of what readers have emptied, where it is the first."""

@@ -248,6 +248,7 @@ class MoveConsumer(Consumer):
         Consumer.__init__(self)
         self.move = move
         self.unsent = count
+        self.joins_groups = False
 
     def capacity(self) -> int:
         """How many more it takes now."""

@@ -16,6 +16,7 @@ from broker.config.policies import CAPABILITY, Effective, PolicySet, Setting, to
 from broker.config.synonyms import from_arguments
 from broker.config.thresholds import bounded
 from broker.engine.engine import Engine
+from broker.engine.grouping import has_members, is_regrouped
 from broker.engine.node import Node
 from broker.errors import OperatorError
 from broker.manage.access import AccessControl
@@ -122,6 +123,15 @@ class AddressSettings:
         if effective.settings.kind != node.kind:
             kind = effective.settings.kind
             raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {kind}")
+        if (
+            (effective.settings.message_groups != "none" or node.queue.order is not None)
+            and is_regrouped(node, effective.settings)
+            and not node.is_topic
+            and has_members(node)
+        ):
+            raise OperatorError(
+                f"'{node.name}' has consumers, so that message_groups and group_key stay as they are"
+            )
         return effective
 
     def followed(self, node: Node, parents: Parents | None = None, terms: Terms | None = None) -> Effective:

@@ -1,15 +1,19 @@
-"""The operators' verbs about messages: purge, move, browse; list and cancel those that are delayed."""
+"""The operators' verbs about messages: purge, move, browse, those that are delayed, and message groups."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.codec.grouping import shown
 from broker.engine.engine import Engine
+from broker.engine.grouping import groups_of
 from broker.errors import NotFoundError, OperatorError
 from broker.manage.browsing import BROWSE_BYTES, Browsing
+from broker.manage.grouped import GroupView, view_of
 from broker.manage.nodes import Nodes, check_not_own
 from broker.manage.stats import delayed_msgs, waiting_msgs
 from broker.manage.views import DelayedMessage, DelayedMessages
+from broker.queues.groups import MessageGroups
 from broker.queues.schedule import Delayed
 
 
@@ -49,6 +53,29 @@ class QueuedMessages:
         most = waiting_msgs(here) + delayed_msgs(here)
         count = min(count or most, most)
         return count if dry_run or there is None else self._engine.actions.move(here, there, count)
+
+    def groups(self, name: str, offset: int = 0, count: int = 100) -> list[GroupView]:
+        """Return the message groups of a queue, those with most waiting messages first."""
+        groups = self._groups_of(name)
+        views = [view_of(groups, each) for each in groups]
+        views.sort(key=lambda each: (-each.waiting, -each.unsettled, each.group))
+        return views[offset : offset + count]
+
+    def reset_group(self, name: str, group: str) -> bool:
+        """Take a message group from its consumer; false if that is only once what it holds is settled."""
+        groups = self._groups_of(name)
+        for each in groups:
+            if shown(each.key) == group:
+                free = groups.reset(each.key)
+                self._engine.turn.mark_dirty(self._nodes.find(name))
+                return free
+        raise NotFoundError(f"'{name}' has no message group '{group}'")
+
+    def _groups_of(self, name: str) -> MessageGroups:
+        groups = groups_of(self._nodes.find(name))
+        if groups is None:
+            raise OperatorError(f"'{name}' has no message groups: see its setting message_groups")
+        return groups
 
     def browse(
         self, name: str, offset: int = 0, count: int = 20, told: Callable[[], None] = lambda: None

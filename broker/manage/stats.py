@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
 
+from broker.engine.grouping import groups_of
 from broker.engine.node import Node
 from broker.flow.gate import Gate
 from broker.units import SECOND_NS
@@ -97,6 +98,11 @@ def _counter(name: str, metric: str = "", text: str = "") -> Stat:
 def _outcome(name: str) -> Stat:
     """Messages that consumers settled so: one family for all outcomes."""
     return replace(_counter(name, SETTLED, SETTLED_HELP), outcome=name)
+
+
+def _grouped(count: Count, path: str, metric: str, text: str) -> Stat:
+    """A sum that only nodes with message groups have."""
+    return replace(_summed(count, path, metric, text), sparse=True)
 
 
 def _setting(name: str, metric: str, text: str) -> Stat:
@@ -190,6 +196,21 @@ def _delayed_next_ns(node: Node, now_ns: int) -> int:
     return min(filter(None, times), default=0)
 
 
+def _groups(node: Node, now_ns: int) -> int:
+    groups = groups_of(node)
+    return 0 if groups is None else groups.owned()
+
+
+def _stuck_groups(node: Node, now_ns: int) -> int:
+    groups = groups_of(node)
+    return 0 if groups is None else groups.stuck_groups
+
+
+def _group_stuck_msgs(node: Node, now_ns: int) -> int:
+    order = node.queue.order
+    return 0 if order is None else order.stuck
+
+
 def _rate_out(node: Node, now_ns: int) -> float:
     return node.rate_out + sum(part.rate_out for part in node.subscriptions)
 
@@ -278,6 +299,16 @@ STATS: tuple[Stat, ...] = (
     _summed(_paged_bytes, "paged_bytes", "paged_bytes", "Their encoded size", 0),
     _summed(delayed_msgs, "delayed_msgs", "delayed_messages", "Messages that wait for their time"),
     _read("delayed_next_ns", _delayed_next_ns, _delayed_next_ns),
+    _grouped(_groups, "groups", "message_groups", "Message groups that have a consumer"),
+    _grouped(
+        _stuck_groups, "stuck_groups", "stuck_message_groups", "Message groups that wait for their consumer"
+    ),
+    _grouped(
+        _group_stuck_msgs,
+        "group_stuck_msgs",
+        "group_stuck_messages",
+        "Ready messages that were passed over: they wait for the consumer of their group",
+    ),
     # Rates are for people: Prometheus makes its own of the counters.
     _own("rate_in", "rate_in"),
     _read("rate_out", _rate_out, "rate_out"),

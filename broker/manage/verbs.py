@@ -223,6 +223,8 @@ VERBS: Mapping[str, Mapping[str, Verb]] = {
         "browse": Verb(_at_node(Action.BROWSE)),
         "delayed": Verb(_at_node(Action.BROWSE)),
         "cancel": Verb(_at_node(Action.PURGE)),
+        "groups": Verb(_at_node(Action.MANAGE_READ)),
+        "reset_group": Verb(_at_node(Action.MANAGE_WRITE)),
     },
     "operators": {
         "hold": Verb(_hold),

@@ -101,6 +101,9 @@ class QueueView:
     delayed_next_ns: int = 0
     slow_consumers: int = 0
     uncommitted_msgs: int = 0
+    groups: int = 0
+    stuck_groups: int = 0
+    group_stuck_msgs: int = 0
     # Of a topic: its own subscription that holds the most messages; a bound queue isn't everybody's to see.
     deepest: str | None = None
 

@@ -3,7 +3,7 @@ from broker.queues.queue cimport Entry, Queue, Reader
 
 cdef class Consumer:
     cdef public long in_flight, load, left, priority
-    cdef public bint shares, slow, started
+    cdef public bint shares, slow, started, joins_groups
     cdef public Reader reader
     cdef public object origin
     cpdef long capacity(self) except -1

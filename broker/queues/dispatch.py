@@ -26,6 +26,8 @@ class Consumer:
         # Those of a higher one that have capacity are served first.
         self.priority = 0
         self.started = True
+        # False for one that takes messages elsewhere, whatever group they are of.
+        self.joins_groups = True
         # For one that doesn't take everything: how far it has looked.
         self.reader: Reader | None = None
         # Whose it is: the connection, None for the broker's own; opaque.

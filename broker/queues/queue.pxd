@@ -24,6 +24,17 @@ cdef class Reader:
     cdef public long passed, left
     cdef public object run
 
+cdef class QueueOrder:
+    cdef public long stuck
+    cpdef object taken(self, Entry entry)
+    cpdef object returned(self, Entry entry)
+    cpdef object gone(self, Entry entry)
+    cpdef object let_go(self, Entry entry)
+    cpdef object restart(self)
+    cpdef object dispatch(self, list consumers, bint only_first, bint by_turn, long start)
+    cpdef bint has_more(self, object consumer) except -1
+    cpdef bint waits_for(self, object consumer) except -1
+
 # Not final: a priority queue (priority.py) is one of these for each level.
 cdef class Queue:
     cdef public Entry head, tail, cursor
@@ -33,6 +44,7 @@ cdef class Queue:
     cdef public object disk
     cdef public long ready, acquired, next_seq, picky, pending
     cdef public list readers
+    cdef public QueueOrder order
 
     @cython.locals(entry=Entry, tail=Entry)
     cpdef Entry append(self, bytes data, bint keep=*)

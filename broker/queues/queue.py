@@ -72,7 +72,8 @@ class Extra:
     ``expires_ns`` is when it is too late to deliver it, monotonic, 0 for never.
     ``not_for`` holds the consumers for which the message was undeliverable; ``annotations`` the
     encoded map that replaces the message annotations, empty for none. ``body`` is the file of a large
-    message (large.py), whose ``data`` is only what stands before its body; None for all others.
+    message (large.py), whose ``data`` is only what stands before its body; None for all others. ``mark``
+    names an application property that is true in what is being sent (groups.py), empty for none.
     """
 
     def __init__(self) -> None:
@@ -80,6 +81,7 @@ class Extra:
         self.annotations = b""
         self.expires_ns = 0
         self.body: Any = None
+        self.mark = ""
 
 
 class Filter(Protocol):
@@ -94,6 +96,8 @@ class Disk(Protocol):
     def ahead(self, reader: Reader) -> int: ...
 
     def look(self, reader: Reader) -> Entry | None: ...
+
+    def brings_more(self) -> bool: ...
 
 
 class Reader:
@@ -122,6 +126,62 @@ class Reader:
         self.waits = False
 
 
+class QueueOrder:
+    """An order of its own in which a queue's ready entries go out (groups.py).
+
+    It has a browsing ``Reader`` among the queue's, which stands where it has looked; so a queue without
+    such an order tests nothing more than whether it has readers. ``stuck`` counts ready entries that it has
+    looked at and that wait for their consumer.
+    """
+
+    def __init__(self) -> None:
+        self.stuck = 0
+
+    def taken(self, entry: Entry) -> None:
+        """An entry is about to be acquired by somebody else: it expires, or is moved."""
+        raise NotImplementedError
+
+    def returned(self, entry: Entry) -> None:
+        """An entry that was acquired is back in its place."""
+        raise NotImplementedError
+
+    def gone(self, entry: Entry) -> None:
+        """An entry is about to leave, from the state that it still has."""
+        raise NotImplementedError
+
+    def let_go(self, entry: Entry) -> None:
+        """A consumer is done with an entry that stays acquired: it is on its way elsewhere."""
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        """Look at everything again from the queue's head."""
+        raise NotImplementedError
+
+    def join(self, consumer: Any) -> None:
+        """Serve a consumer (dispatch.py) from now on."""
+        raise NotImplementedError
+
+    def leave(self, consumer: Any) -> None:
+        """Serve a consumer no more; the caller has released what it held."""
+        raise NotImplementedError
+
+    def dispatch(self, consumers: list[Any], only_first: bool, by_turn: bool, start: int) -> None:
+        """Send what is ready, as far as consumers have capacity and there is something for them.
+
+        ``only_first``: the first consumer alone is served; ``by_turn``: a message that any consumer may have
+        goes to the next in turn for a full batch. ``start`` breaks ties.
+        """
+        raise NotImplementedError
+
+    def has_more(self, consumer: Any) -> bool:
+        """Whether there is something that the consumer could be sent, or that nobody has looked at yet."""
+        raise NotImplementedError
+
+    def waits_for(self, consumer: Any) -> bool:
+        """Whether messages wait that no other consumer may have."""
+        raise NotImplementedError
+
+
 class Queue:
     """A list of entries with a cursor: every entry before it is acquired.
 
@@ -131,7 +191,7 @@ class Queue:
     memory is behind. So the order is: ready and acquired, the gap, behind, pending. Consumers that take all
     get what is ready; readers look further, into the gap (``disk``) and at what is behind it. What one took
     there and gave back is ``aside``: readers may have it, others once the gap, which begins with the number
-    ``gap_first``, begins behind it.
+    ``gap_first``, begins behind it. ``order`` is None in all queues whose messages go out as they came.
     """
 
     def __init__(self) -> None:
@@ -153,6 +213,7 @@ class Queue:
         self.behind_bytes = 0
         self.first_behind: Entry | None = None
         self.readers: list[Reader] = []
+        self.order: QueueOrder | None = None
 
     def append(self, data: bytes, keep: bool = False) -> Entry:
         """A new entry at the end; one to ``keep`` on disk is pending until :meth:`stored`."""
@@ -201,6 +262,8 @@ class Queue:
             self.ready -= 1
             self._put_behind(entry)
             entry = entry.next
+        if self.order is not None:
+            self.order.restart()
 
     def take_behind(self) -> Entry | None:
         """The first entry behind the gap, taken out of the list: it goes to disk. None if there is none."""
@@ -315,6 +378,8 @@ class Queue:
 
     def take(self, entry: Entry) -> None:
         """Acquire this very entry, wherever it stands."""
+        if self.order is not None:
+            self.order.taken(entry)
         self._take(entry)
 
     def release(self, entry: Entry) -> None:
@@ -328,6 +393,8 @@ class Queue:
             self._make_ready(entry)
         if self.readers:
             self._return(entry)
+            if self.order is not None:
+                self.order.returned(entry)
 
     def settle(self, entry: Entry) -> None:
         """An acquired entry is done with and leaves."""
@@ -429,6 +496,8 @@ class Queue:
             entry.state = constants.GONE
             entry = following
         self.ready = self.acquired = self.picky = self.pending = 0
+        if self.order is not None:
+            self.order.restart()
 
     def __iter__(self) -> Iterator[Entry]:
         entry = self.head
@@ -636,6 +705,8 @@ class Queue:
         before = entry.prev
         after = entry.next
         if self.readers:
+            if self.order is not None:
+                self.order.gone(entry)
             for reader in self.readers:
                 if reader.position is entry:
                     reader.position = after

@@ -10,6 +10,7 @@ from broker.amqp.links.tags cimport MOST_TAGS, slot_of, tag_of
 from broker.amqp.links.transactional cimport Provisional, provisional_of
 from broker.queues.dispatch cimport Consumer
 
+from broker.codec import grouping as _grouping
 from broker.codec import message as _message
 
 cdef enum:
@@ -62,6 +63,8 @@ cdef class ConsumerLink(OutgoingLink):
         cdef long room = self.link_capacity()
         if room <= 0:
             return 0
+        if self.node.queue.order is not None and not self.browses:
+            return room if self.node.queue.order.has_more(self) else 0
         if self.reader is not None:
             return room if self.node.queue.has_more(self.reader) else 0
         return min(room, self.node.queue.ready)
@@ -498,6 +501,11 @@ cdef class ConsumerLink(OutgoingLink):
         """Whether there is something for it that it has not been sent, though it has credit."""
         if self.node.single_active and not self.browses and self.node.consumers[0] is not self:
             return False
+        if self.node.queue.order is not None and not self.browses:
+            if not self.node.queue.order.has_more(self):
+                return False
+            self.engine.turn.mark_dirty(self.node)
+            return True
         if self.reader is not None:
             # Where nothing is ready what it hasn't looked at is others', for as long as they like.
             if self.node.queue.ready == 0 and not self.node.queue.gap and not self.browses:
@@ -558,6 +566,8 @@ cdef class ConsumerLink(OutgoingLink):
             return False
         if self.node.single_active and self.node.consumers[0] is not self:
             return False
+        if self.node.queue.order is not None:
+            return self.node.queue.order.waits_for(self) and self.link_capacity() == 0
         if self.reader is not None and not self.node.queue.has_more(self.reader):
             return False
         return self.link_capacity() == 0
@@ -661,7 +671,13 @@ cdef class ConsumerLink(OutgoingLink):
 
 cdef bint is_untouched(Entry entry):
     """Whether a message goes out as it came."""
-    return not (entry.redelivered or entry.delivery_count or entry.extra.annotations or entry.extra.expires_ns)
+    return not (
+        entry.redelivered
+        or entry.delivery_count
+        or entry.extra.annotations
+        or entry.extra.expires_ns
+        or entry.extra.mark
+    )
 
 
 cdef bytes rewritten(Entry entry, long now_ns):
@@ -672,6 +688,8 @@ cdef bytes rewritten(Entry entry, long now_ns):
         return data
     if entry.extra is not None and entry.extra.annotations:
         data = _message.with_annotations(data, entry.extra.annotations)
+    if entry.extra is not None and entry.extra.mark:
+        data = _grouping.with_property(data, entry.extra.mark)
     if entry.extra is not None and entry.extra.expires_ns:
         left_ms = max((entry.extra.expires_ns - now_ns) // 1000000, 0)
     return _message.with_delivery(data, entry.delivery_count, entry.redelivered, 0, left_ms, True)

@@ -23,6 +23,9 @@ from broker.errors import OperatorError, SluiceError
 Progress = Callable[[dict[str, object]], None]
 
 LEAST_BODY = 32  # bytes: the stamp
+# A properties section with a group-id of so many digits at its end (AMQP 1.0 §3.2.4).
+GROUP_DIGITS = 8
+GROUP_PROPERTIES = b"\x00\x53\x73\xc0\x15\x0b" + b"\x40" * 10 + b"\xa1\x08" + b"0" * GROUP_DIGITS
 ATTACH_S = 10.0
 SLICE_S = 0.05  # between two looks at the clock while attaching and draining
 
@@ -34,7 +37,8 @@ class Job:
     ``count`` messages are sent if it is set, else as many as ``seconds`` allow. ``%d`` in the address
     becomes a connection's number. Senders commit every ``transaction`` messages, if that is set. ``pid`` is a
     local broker whose processor time and memory to report. Without senders whatever is there is received,
-    ``count`` messages of it if that is set.
+    ``count`` messages of it if that is set. With ``groups`` each message has one of so many group-ids, in
+    turn.
     """
 
     url: str
@@ -53,6 +57,7 @@ class Job:
     count: int = 0
     max_backlog: int = 5000
     stall: float = 10.0
+    groups: int = 0
     pid: int | None = None
 
     def __post_init__(self) -> None:
@@ -114,9 +119,10 @@ class LoadRun:
         self.per_second: list[dict[str, object]] = []
         self.stalled = False
         body = bytes(97 + i % 26 for i in range(job.body))
+        header = sections.header(durable=job.durable) + (GROUP_PROPERTIES if job.groups else b"")
         self.loop = LoadLoop(
             secrets.randbits(63),
-            sections.header(durable=job.durable) + sections.binary_body(body),
+            header + sections.binary_body(body),
             job.body,
             self.job.senders,
             window=job.window,
@@ -125,6 +131,8 @@ class LoadRun:
             max_backlog=self.job.max_backlog,
             rate=job.rate,
             batch=job.transaction,
+            groups=job.groups,
+            group_at=len(header) - GROUP_DIGITS,
         )
 
     def run(self) -> dict[str, object]:

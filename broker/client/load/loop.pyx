@@ -67,6 +67,7 @@ cdef enum:
     MOST = 256                # connections; an index fits the epoll tag with room to spare
     TIMER = 0xFFFF            # the timer's epoll tag
     STAMP = 32                # bytes
+    GROUP_DIGITS = 8          # of a group-id, decimal
     MINOR = 128               # cells per power of two: 1/128 wide, so the middle errs by 0.4 %
     CELLS = 128 * 58
     SPAN = 1 << 20            # sequence numbers a receiver may lag behind the newest and still be checked
@@ -171,7 +172,8 @@ cdef class LoadLoop:
     cdef char *incoming
     cdef size_t frame_size, body_size, incoming_room
     cdef int epoll, timer, count, senders
-    cdef uint64_t run, window, max_backlog, batch, started_ns, timer_ns
+    cdef uint64_t run, window, max_backlog, batch, started_ns, timer_ns, groups
+    cdef size_t group_at
     cdef int credit
     cdef double gap_ns
     cdef bint presettled, stop
@@ -184,7 +186,8 @@ cdef class LoadLoop:
     cdef readonly uint64_t sent, done, received, refused, repeated, unordered, foreign, blocked_ns
 
     def __cinit__(self, uint64_t run, bytes frame, size_t body_size, int senders, *, uint64_t window=1000,
-                  int credit=1000, bint presettled=False, uint64_t max_backlog=0, double rate=0.0, uint64_t batch=0):
+                  int credit=1000, bint presettled=False, uint64_t max_backlog=0, double rate=0.0,
+                  uint64_t batch=0, uint64_t groups=0, size_t group_at=0):
         self.peers = <Peer *>calloc(MOST, sizeof(Peer))
         self.seen = <Seen *>calloc(max(senders, 1), sizeof(Seen))
         self.latency = <Histogram *>calloc(1, sizeof(Histogram))
@@ -203,6 +206,7 @@ cdef class LoadLoop:
         self.sockets, self.addresses, self.streams, self.logins = [], [], [], []
         self.window, self.credit, self.presettled = window, credit, presettled
         self.max_backlog, self.batch = max_backlog, batch
+        self.groups, self.group_at = groups, group_at
         self.gap_ns = 1e9 * senders / rate if rate else 0.0
 
     def __dealloc__(self):
@@ -488,12 +492,19 @@ cdef class LoadLoop:
 
     cdef void send_one(self, Peer *peer, uint64_t stamped_ns) noexcept nogil:
         cdef Stamp stamp
+        cdef uint64_t number
+        cdef int place
         cdef wire.pn_bytes_t tag
         cdef void *delivery
         peer.sent += 1
         self.sent += 1
         stamp.run, stamp.sender, stamp.seq, stamp.sent_ns = self.run, peer.index, peer.sent, stamped_ns
         memcpy(self.frame + self.frame_size - self.body_size, &stamp, STAMP)
+        if self.groups:
+            number = peer.sent % self.groups
+            for place in range(GROUP_DIGITS):
+                self.frame[self.group_at + GROUP_DIGITS - 1 - place] = 48 + number % 10
+                number //= 10
         tag.size = 4
         tag.start = <char *>&peer.sent
         delivery = wire.pn_delivery(peer.link, tag)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from threading import Event
 from time import monotonic
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from broker.http.api.context import Context, Name, Threaded, answer
 
 router = APIRouter(route_class=Threaded, tags=["messages"])
 MOST_MESSAGES = 100
+MOST_GROUPS = 1000
 # How long the disk may take for them.
 MOST_SECONDS = 30.0
 
@@ -124,6 +126,52 @@ def cancel(context: Context, name: Name, number: Annotated[int, Path(ge=0, le=1 
 def purge(context: Context, name: Name, body: Purge) -> Response:
     """Drop all that no consumer holds."""
     return answer({"purged": context.ask(lambda model: model.messages.purge(name, body.dry_run))})
+
+
+class Group(TypedDict):
+    """A message group: the id of the consumer link that has it, and its messages that were looked at."""
+
+    group: str
+    link: str
+    waiting: int
+    unsettled: int
+    ending: bool
+
+
+class Groups(TypedDict):
+    """Those with most waiting messages first."""
+
+    groups: list[Group]
+
+
+class GroupReset(BaseModel, extra="forbid"):
+    """Which group."""
+
+    group: str = Field(min_length=1, max_length=65_535)
+
+
+class GroupFree(TypedDict):
+    """Whether it is free already; else it is once its consumer has settled what it holds."""
+
+    free: bool
+
+
+@router.get("/queues/{name}/groups", response_model=Groups)
+def groups(
+    context: Context,
+    name: Name,
+    offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
+    count: Annotated[int, Query(ge=1, le=MOST_GROUPS)] = 100,
+) -> Response:
+    """The message groups of a queue."""
+    found = context.ask(lambda model: model.messages.groups(name, offset, count))
+    return answer({"groups": [asdict(each) for each in found]})
+
+
+@router.post("/queues/{name}/groups/reset", response_model=GroupFree)
+def reset_group(context: Context, name: Name, body: GroupReset) -> Response:
+    """Take a message group from its consumer, so that its next message may go to another."""
+    return answer({"free": context.ask(lambda model: model.messages.reset_group(name, body.group))})
 
 
 @router.post("/queues/{name}/move", response_model=Moved)

@@ -5,7 +5,9 @@ Some of it is nobody's fault: ``QUIET`` are the causes of a link for which there
 
 from __future__ import annotations
 
+from broker.engine.grouping import groups_of
 from broker.engine.node import Node
+from broker.manage.grouped import most_stuck
 from broker.manage.stats import waiting_msgs
 from broker.manage.views import ConsumerView
 from broker.manage.why.cause import GateCause
@@ -25,6 +27,7 @@ SELECTOR = "selector"
 UNDELIVERABLE = "undeliverable"
 DISPATCH = "dispatch"
 SHUTDOWN = "shutdown"
+GROUP = "message_group"
 HELD = "held"
 EMPTY = "empty"
 DELAYED = "delayed"  # all that nobody has wait for their time
@@ -55,7 +58,7 @@ def of_consumer(
         or _of_the_windows(link, node, siblings)
         or _of_the_client(link, waiting)
         or _of_its_place(link, node, siblings, is_noted)
-        or _of_the_messages(link, node, waiting, now_ns)
+        or _of_the_messages(link, node, waiting, siblings, now_ns)
     )
 
 
@@ -121,7 +124,9 @@ def _of_its_place(
     return None
 
 
-def _of_the_messages(link: ConsumerView, node: Node, waiting: int, now_ns: int) -> Reason:
+def _of_the_messages(
+    link: ConsumerView, node: Node, waiting: int, siblings: list[ConsumerView], now_ns: int
+) -> Reason:
     queue = node.queue
     if link.browses and (link.finished or node.gate.depth_msgs == 0):
         text = f"it looks and has seen all {messages(node.gate.depth_msgs)}"
@@ -129,7 +134,7 @@ def _of_the_messages(link: ConsumerView, node: Node, waiting: int, now_ns: int) 
     if queue.gap and (link.selects or link.browses):
         return _of_the_search(link, node, waiting)
     if queue.ready:
-        return _of_what_is_ready(link, node)
+        return _of_its_groups(link, node, siblings) or _of_what_is_ready(link, node)
     if queue.gap:
         fault = "" if node.spool is None else node.spool.read_fault
         text = f"{messages(waiting)} on disk" + (f" that can't be read: {fault}" if fault else ", being read")
@@ -177,6 +182,32 @@ def _of_the_search(link: ConsumerView, node: Node, waiting: int) -> Reason:
         "with the next dispatch",
         GateCause(DISPATCH, waiting),
     )
+
+
+def _of_its_groups(link: ConsumerView, node: Node, siblings: list[ConsumerView]) -> Reason | None:
+    """Of a link at which nothing arrives since what is ready belongs to other consumers."""
+    groups = groups_of(node)
+    if groups is None or link.browses or groups.stuck < node.queue.ready:
+        return None
+    found = most_stuck(groups, link.id)
+    if found is None:
+        return None
+    holder = next((each for each in siblings if each.id == found.link), None)
+    if holder is None:
+        whose = "which another consumer has" if found.link else "which no consumer has yet"
+    else:
+        whose = f"which '{holder.link}' of '{holder.container}' has"
+    text = f"{messages(found.waiting)} {_wait(found.waiting)} for group '{found.group}', {whose}"
+    if found.unsettled:
+        text += f", with {found.unsettled:,} of it unsettled"
+    rest = groups.stuck_groups - 1
+    if rest > 0:
+        text += f"; so do those of {rest:,} more groups"
+    return Reason(GROUP, text, "when that consumer takes them, or detaches", GateCause(GROUP, groups.stuck))
+
+
+def _wait(count: int) -> str:
+    return "waits" if count == 1 else "wait"
 
 
 def _of_what_is_ready(link: ConsumerView, node: Node) -> Reason:
