@@ -325,6 +325,9 @@ def _check_words(words: Mapping[str, object], given: Mapping[str, Value]) -> Non
     if words["overflow"] == "dead_letter" and not given.get("dead_letter_address"):
         text = "overflow: dead_letter needs a dead_letter_address"
         raise SettingError(text, "overflow", "dead_letter_address")
+    if words["priority"] != "none" and words["message_groups"] != "none":
+        text = "priority and message_groups can't be combined: a group's messages keep the order of arrival"
+        raise SettingError(text, "priority", "message_groups")
 
 
 def _reservable(largest: _Number, stop_bytes: int) -> _Number:

@@ -207,7 +207,8 @@ cdef class ProducerLink(AssemblingLink):
         """
         cdef void *waiting = pn_link_current(self.link) if self.inflow is not None else NULL
         while waiting != NULL:
-            if pn_delivery_remote_state(waiting) == STATE_TRANSACTIONAL and transaction_of(waiting) == transaction.name:
+            if (pn_delivery_remote_state(waiting) == STATE_TRANSACTIONAL
+                    and self.connection.transaction_at(waiting) is transaction):
                 if self.awaited_by is None:
                     self.awaited_by = set()
                 self.awaited_by.add(transaction)
@@ -232,7 +233,7 @@ cdef class ProducerLink(AssemblingLink):
         """Have the transaction of a message that isn't taken fail: its controller may not wait for outcomes."""
         cdef Transaction transaction
         if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
-            transaction = self.connection.open_transaction(transaction_of(delivery))
+            transaction = self.connection.transaction_at(delivery)
             if transaction is not None and not transaction.fault:
                 transaction.fault = "a message of it was refused"
 
