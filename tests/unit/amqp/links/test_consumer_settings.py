@@ -16,7 +16,9 @@ from broker.flow.window import Window
 
 
 def link() -> Any:
-    return SimpleNamespace(window=Window(0, 50, None), pace=None, watch=None, slow=False)
+    return SimpleNamespace(
+        window=Window(0, 50, None), pace=None, watch=None, slow=False, limit_hold=lambda timeout_ns: None
+    )
 
 
 def settings(**given: object) -> NodeSettings:
