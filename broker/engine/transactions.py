@@ -15,7 +15,7 @@ from broker.engine.durability import Durability
 from broker.engine.intake import Intake
 from broker.engine.node import Node
 from broker.engine.settlement import Settlement
-from broker.engine.transaction import COMMITTED, ROLLED_BACK, Post, Retirement, Transaction
+from broker.engine.transaction import COMMITTED, ROLLED_BACK, Owner, Post, Retirement, Transaction
 from broker.engine.turn import Turn
 from broker.queues.queue import Extra
 
@@ -60,7 +60,7 @@ class Transactions:
         self.rolled_back = 0
         self.timed_out = 0
 
-    def declare(self, name: bytes, owner: object, timeout_ns: int, most_bytes: int) -> Transaction:
+    def declare(self, name: bytes, owner: Owner, timeout_ns: int, most_bytes: int) -> Transaction:
         """Begin a transaction; 0 nanoseconds is no time limit."""
         now_ns = self._turn.now_ns
         begun = Transaction(name, owner, now_ns, now_ns + timeout_ns if timeout_ns else 0, most_bytes)

@@ -244,6 +244,7 @@ def test_a_receiver_says_when_it_wants_a_message_again(broker: RunningBroker) ->
     receiver.flow(1)
     again = receiver.receive(20)
     assert now_ms() >= due
+    assert again.annotations is not None
     assert (again.body, again.delivery_count, again.annotations[TIME]) == ("x", 1, due)
     receiver.accept()
     blocking.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from proton import Message
 
@@ -33,7 +35,7 @@ def test_a_commit_has_what_is_still_on_its_way_to_a_file(
     await_number(broker, "orders", "depth_msgs", 5 * len(sizes))
     taker = Controller(broker.url)
     got = taker.take(taker.receiver("orders"), 5 * len(sizes))
-    assert [len(message.body) for _, message in got] == [*sizes] * 5
+    assert [len(cast(bytes, message.body)) for _, message in got] == [*sizes] * 5
 
 
 def test_a_transaction_with_a_refused_message_does_not_commit(start_broker: StartBroker) -> None:
@@ -42,7 +44,7 @@ def test_a_transaction_with_a_refused_message_does_not_commit(start_broker: Star
     sender = client.sender("orders")
     transaction = client.declare()
     transaction.send(sender, Message(body="now"))
-    transaction.send(sender, Message(body="later", annotations={"x-opt-delivery-delay": 60_000}))
+    transaction.send(sender, Message(body="later", annotations={"x-opt-delivery-delay": "soon"}))
     transaction.commit()
     client.until(lambda: len(client.discharge_refused) == 1, "the refusal of the commit")
     assert number_of(broker, "orders", "depth_msgs") == 0
@@ -55,7 +57,12 @@ def test_idle_credit_comes_back_for_a_transaction(start_broker: StartBroker) -> 
     sender = client.sender("small")
     transaction = client.declare()
     for number in range(10):
-        client.until(lambda: (idle.run(0.005), sender.credit > 0)[1], f"credit for message {number}")
+
+        def has_credit() -> bool:
+            idle.run(0.005)
+            return bool(sender.credit > 0)
+
+        client.until(has_credit, f"credit for message {number}")
         transaction.send(sender, Message(body=number))
     client.commit(transaction)
     assert number_of(broker, "small", "depth_msgs") == 10

@@ -223,7 +223,7 @@ def test_a_topics_subscriptions_keep_room_and_get_it_all_at_once(world: World) -
 
 def test_one_whose_time_is_over_is_its_owners_to_roll_back(world: World) -> None:
     told: list[Transaction] = []
-    world.owner.timed_out = told.append  # type: ignore[method-assign]
+    world.owner.timed_out = told.append  # type: ignore[assignment]
     begun = world.declare(timeout_ms=100)
     lasting = world.declare()
     now_ns = world.engine.turn.now_ns

@@ -202,6 +202,7 @@ def test_a_discharge_waits_for_messages_without_room() -> None:
         assert (node.parked, controller.depth) == (1, 4)
         for _ in range(2):
             entry = node.queue.acquire()
+            assert entry is not None
             world.engine.settlement.acknowledge(node, entry)
         assert int(controller.outcome().descriptor) == TRANSACTIONAL
         assert int(controller.outcome().descriptor) == ACCEPTED
