@@ -27,7 +27,7 @@ from broker.engine.transfer import BODY_LOST, EXPIRED
 from broker.engine.turn import Turn
 from broker.errors import OperatorError
 from broker.queues.queue import Entry
-from broker.queues.schedule import Delayed, Schedule
+from broker.queues.schedule import LOST, Delayed, Schedule
 from broker.store.port import DURABLE, LARGE, REDELIVERED, SPARED, QueueLog
 
 # The name of a node's log of delayed messages, which no client can take: such names begin with '$'.
@@ -151,7 +151,7 @@ class Schedules:
                 if delayed is None:
                     break
                 left -= 1
-                if delayed.lost or 0 < delayed.expires_ns <= now_ns:
+                if delayed.state == LOST or 0 < delayed.expires_ns <= now_ns:
                     self._dead_letter(node, delayed)
                 else:
                     self._make_ready(node, delayed)
@@ -241,7 +241,7 @@ class Schedules:
                 dress(delayed, node.bodies[seq][0])
             elif flags & LARGE:
                 # Nobody is sent the rest of it.
-                delayed.lost = True
+                delayed.state = LOST
                 delayed.due_ns = 1
             node.queue.next_seq = max(node.queue.next_seq, seq + 1)
             self._depths.restore(node, len(delayed.data))
@@ -273,8 +273,8 @@ class Schedules:
 
     def _dead_letter(self, node: Node, delayed: Delayed) -> None:
         """Make a dead letter of a message that expired before it was due, or has lost its body."""
-        reason = BODY_LOST if delayed.lost else EXPIRED
-        if delayed.lost or node.dead_letter_expired:
+        reason = BODY_LOST if delayed.state == LOST else EXPIRED
+        if delayed.state == LOST or node.dead_letter_expired:
             extra = delayed.extra
             data = delayed.data
             if extra is not None and extra.annotations:
@@ -284,13 +284,13 @@ class Schedules:
             if code == constants.REFUSED:
                 # No room there: its time comes once more.
                 delayed.due_ns = self._turn.now_ns + RETRY_NS
-                if not delayed.lost:
+                if delayed.state != LOST:
                     delayed.expires_ns = delayed.due_ns
                 self._add(node, delayed)
                 return
-            if code is None and delayed.lost:
+            if code is None and delayed.state == LOST:
                 node.dropped += 1
-        if not delayed.lost:
+        if delayed.state != LOST:
             node.expired += 1
         self._leave(node, delayed)
 

@@ -1,6 +1,6 @@
 cimport cython
 
-# A million of them may wait: no garbage collector header, no table of methods, 64 bytes in all.
+# A million of them may wait: no table of methods, 64 bytes and the head of what the collector knows.
 @cython.final
 @cython.no_gc
 cdef class Delayed:
@@ -8,7 +8,7 @@ cdef class Delayed:
     cdef public object extra
     cdef public long seq, due_ns, expires_ns
     cdef public unsigned int delivery_count
-    cdef public char durable, redelivered, spared, lost, gone
+    cdef public char durable, redelivered, spared, state
 
 cpdef long wake_ns(Delayed delayed) except? -1
 

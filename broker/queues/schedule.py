@@ -13,6 +13,8 @@ from broker.queues.queue import Extra
 
 # Numbers in one page of the index: a power of two.
 PAGE_MSGS = 64
+# The state of a delayed message.
+WAITING, LOST, CANCELLED = 0, 1, 2
 # Below so many husks sweeping isn't worth it.
 SWEEP_MSGS = 1000
 
@@ -20,8 +22,8 @@ SWEEP_MSGS = 1000
 class Delayed:
     """One message that waits until ``due_ns``, or expires at ``expires_ns`` (0: never), both monotonic.
 
-    ``seq`` is its number in its queue until it is due. ``durable``: it is in the schedule's log. ``lost``:
-    its body didn't survive. ``gone``: it left before its time and only the heap still has it.
+    ``seq`` is its number in its queue until it is due. ``durable``: it is in the schedule's log. ``state``
+    is WAITING, LOST where its body didn't survive, or CANCELLED where only the heap still has it.
     """
 
     def __init__(self, data: bytes, seq: int, due_ns: int, expires_ns: int) -> None:
@@ -34,8 +36,7 @@ class Delayed:
         self.durable = False
         self.redelivered = False
         self.spared = False
-        self.lost = False
-        self.gone = False
+        self.state = WAITING
 
     def __lt__(self, other: Delayed) -> bool:
         """Order by the time it wakes, then by number."""
@@ -72,7 +73,7 @@ class Schedule:
 
     def __iter__(self) -> Iterator[Delayed]:
         """Iterate over all, in no order."""
-        return (each for each in self._heap if not each.gone)
+        return (each for each in self._heap if each.state != CANCELLED)
 
     def add(self, delayed: Delayed) -> None:
         """Take in a message, whose number no other has."""
@@ -106,10 +107,10 @@ class Schedule:
     def remove(self, delayed: Delayed) -> None:
         """Take out a message before its time."""
         self._forget(delayed)
-        delayed.gone = True
+        delayed.state = CANCELLED
         self._husks += 1
         if self._husks > SWEEP_MSGS and 2 * self._husks > len(self._heap):
-            self._heap = [each for each in self._heap if not each.gone]
+            self._heap = [each for each in self._heap if each.state != CANCELLED]
             heapq.heapify(self._heap)
             self._husks = 0
 
@@ -120,7 +121,7 @@ class Schedule:
         line = [(heap[0], 0)] if heap else []
         while line and len(found) < count:
             delayed, at = heapq.heappop(line)
-            if not delayed.gone:
+            if delayed.state != CANCELLED:
                 if offset > 0:
                     offset -= 1
                 else:
@@ -136,7 +137,7 @@ class Schedule:
         while line and found < most:
             at = line.pop()
             if at < len(heap) and wake_ns(heap[at]) <= until_ns:
-                found += not heap[at].gone
+                found += heap[at].state != CANCELLED
                 line += (2 * at + 1, 2 * at + 2)
         return found
 
@@ -158,7 +159,7 @@ class Schedule:
     def _drop_husks(self) -> None:
         while self._heap:
             first = self._heap[0]
-            if not first.gone:
+            if first.state != CANCELLED:
                 return
             heapq.heappop(self._heap)
             self._husks -= 1

@@ -28,7 +28,7 @@ class Messages(TypedDict):
     paged: int
 
 
-class DelayedList(TypedDict):
+class DelayedListing(TypedDict):
     """Those that wait for their time, and how many of them there are in all."""
 
     messages: list[dict[str, Any]]
@@ -92,7 +92,7 @@ def browse(
     return answer({"messages": shown, "paged": found.paged})
 
 
-@router.get("/queues/{name}/delayed", response_model=DelayedList)
+@router.get("/queues/{name}/delayed", response_model=DelayedListing)
 def delayed(
     context: Context,
     name: Name,

@@ -79,7 +79,11 @@ OF_BROKER = (
         "sluice_messages_dead_lettered_total", "Messages that became dead letters", "totals.dead_lettered"
     ),
     Family("sluice_messages_duplicate_total", "Messages dropped as duplicates", "totals.duplicated"),
-    Family("sluice_messages_timed_out_total", "Messages taken back (consumer_timeout)", "totals.timed_out"),
+    Family(
+        "sluice_messages_timed_out_total",
+        "Messages taken back from consumers (consumer_timeout)",
+        "totals.timed_out",
+    ),
     Family("sluice_held_bytes", "Memory all messages take, with their places", "store.held_bytes"),
     Family("sluice_store_messages", "Durable messages on disk", "store.store_msgs"),
     Family("sluice_store_bytes", "What they take", "store.store_bytes"),

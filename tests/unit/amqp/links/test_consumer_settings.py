@@ -16,9 +16,9 @@ from broker.flow.window import Window
 
 
 def link() -> Any:
-    return SimpleNamespace(
-        window=Window(0, 50, None), pace=None, watch=None, slow=False, limit_hold=lambda timeout_ns: None
-    )
+    made = SimpleNamespace(window=Window(0, 50, None), pace=None, watch=None, slow=False, limited=[])
+    made.limit_hold = made.limited.append
+    return made
 
 
 def settings(**given: object) -> NodeSettings:
@@ -65,3 +65,8 @@ def test_nobody_is_slow_without_a_rate() -> None:
 
 def test_a_window_without_a_link_wants_nothing() -> None:
     assert wanted(Window(10, 50, None)) == 0
+
+
+def test_a_link_is_told_how_long_it_may_hold_a_message() -> None:
+    assert put(link(), consumer_timeout="3s").limited == [3 * 10**9]
+    assert put(link()).limited == [0]
