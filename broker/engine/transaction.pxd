@@ -28,6 +28,7 @@ cdef class Transaction:
     cdef public object owner
     cdef public long began_ns, deadline_ns, most_bytes, nbytes
     cdef public dict parked
+    cdef public set unread
     cdef public str state, fault
     cdef public list posts, retirements
 

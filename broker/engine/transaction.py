@@ -75,7 +75,8 @@ class Transaction:
 
     ``fault`` is why it can only be rolled back, in a sentence; empty if nothing is in its way. ``parked``
     has its messages that wait for room outside their nodes, each with its account: it can't commit before
-    they have come in. ``nbytes`` is what its messages take in memory. Times are monotonic nanoseconds, and a
+    they have come in. ``unread`` has the links on which messages of it stand behind a large one that is still
+    on its way to its file, likewise. ``nbytes`` is what its messages take in memory. Times are monotonic nanoseconds, and a
     ``deadline_ns`` of 0 is never.
     """
 
@@ -91,6 +92,7 @@ class Transaction:
         self.retirements: list[Retirement] = []
         self.nbytes = 0
         self.parked: dict[object, ProducerCredit] = {}
+        self.unread: set[object] = set()
 
     def has_room(self, size: int) -> bool:
         """Return whether it may hold a message of ``size`` bytes more in memory; one always fits."""
@@ -107,7 +109,17 @@ class Transaction:
 
     def unpark(self, message: object) -> None:
         """Count a message that waits for room no more: it came in, or its sender was told that it didn't."""
-        if self.state == OPEN and self.parked.pop(message, None) is not None and not self.parked:
+        if self.state == OPEN and self.parked.pop(message, None) is not None:
+            self._check_in()
+
+    def read(self, link: object) -> None:
+        """Count a link on which no message of it is left to be taken in."""
+        if self.state == OPEN and link in self.unread:
+            self.unread.discard(link)
+            self._check_in()
+
+    def _check_in(self) -> None:
+        if not self.parked and not self.unread:
             self.owner.came_in(self)
 
     def lose(self, message: object) -> None:

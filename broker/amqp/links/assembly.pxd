@@ -34,6 +34,7 @@ cdef class AssemblingLink(IncomingLink):
     @cython.final
     cdef object forget_pieces(self)
     cdef object aborted(self, void *delivery)
+    cdef object on_read(self, bint lost)
     cdef object go_large(self, void *delivery)
     cdef object on_large_piece(self, void *delivery)
     cdef bint is_unread(self, void *delivery)

@@ -49,6 +49,10 @@ cdef class AssemblingLink(IncomingLink):
         """Settle a delivery that the peer has settled."""
         raise NotImplementedError
 
+    cdef object on_read(self, bint lost):
+        """Look again at what waits for messages behind a large one: it is taken in, or ``lost``."""
+        raise NotImplementedError
+
     cdef bint may_begin(self) except -1:
         """Return whether the peer was ever allowed the message whose first piece came: memory goes with credit."""
         raise NotImplementedError
@@ -212,6 +216,7 @@ cdef class AssemblingLink(IncomingLink):
             self.inflow.end()
             if self.inflow.done:
                 self.end_large()
+                self.on_read(False)
 
     cdef bint is_unread(self, void *delivery):
         """Whether a delivery is the link's current one or stands behind it."""
@@ -241,6 +246,7 @@ cdef class AssemblingLink(IncomingLink):
             if self.inflow.done:
                 self.end_large()
                 self.go_on()
+                self.on_read(False)
         except Exception:
             self.fail("amqp:internal-error", "an internal error ended this link")
             raise
@@ -280,3 +286,4 @@ cdef class AssemblingLink(IncomingLink):
         inflow.drop()
         self.connection.inflows.remove(inflow)
         self.connection.throttle(self.engine)
+        self.on_read(True)

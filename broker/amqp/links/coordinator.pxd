@@ -14,6 +14,7 @@ cdef class CoordinatorLink(ProducerLink):
 
     cdef object declare(self, void *delivery, object request, bint settled)
     cdef object discharge(self, void *delivery, object request, bint settled)
+    cdef bint must_wait(self, Transaction transaction) except -1
     cdef object end(self, Transaction transaction, bint fail)
     cdef object forget(self, Transaction transaction)
     cdef object answer(self, void *delivery, long code, Transaction transaction)

@@ -80,7 +80,7 @@ cdef class CoordinatorLink(ProducerLink):
             text = "no transaction of this id is open on this connection"
             self.refuse_request(delivery, b"amqp:transaction:unknown-id", text)
             return
-        if transaction.parked and not request.fail and not transaction.fault:
+        if self.must_wait(transaction) and not request.fail and not transaction.fault:
             # It commits once all of its messages have room (FLOW §2 rule 6); its time goes on.
             held = PendingDelivery()
             held.transaction = transaction
@@ -93,6 +93,14 @@ cdef class CoordinatorLink(ProducerLink):
             return
         code = self.end(transaction, request.fail)
         self.answer(delivery, code, transaction)
+
+    cdef bint must_wait(self, Transaction transaction) except -1:
+        """Return whether messages of a transaction are here that it doesn't have yet: they came before its end."""
+        if self.connection.inflows:
+            for link in list(self.connection.links):
+                if isinstance(link, ProducerLink) and (<ProducerLink>link).has_unread(transaction):
+                    transaction.unread.add(link)
+        return bool(transaction.parked) or bool(transaction.unread)
 
     cdef object end(self, Transaction transaction, bint fail):
         """End a transaction: ACCEPTED, STORING or REFUSED."""

@@ -24,6 +24,10 @@ cdef class ProducerLink(AssemblingLink):
     cdef AwaitingSync unwritten
     # Those whose deliveries point to them: they live until the delivery has its outcome, whoever forgets them.
     cdef set holding
+    # Transactions whose end waits for messages that stand behind a large one here; None most of the time.
+    cdef set awaited_by
+
+    cdef bint has_unread(self, Transaction transaction) except -1
 
     @cython.final
     cdef object renew_open(self)
@@ -46,6 +50,8 @@ cdef class ProducerLink(AssemblingLink):
     @cython.final
     cdef object end_post(self, void *delivery, Transaction transaction, long code)
     cdef object take(self, void *delivery, bytes data, long bits, bint settled)
+    @cython.final
+    cdef object fail_transaction(self, void *delivery)
     cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
                              Node node, ProducerCredit account)
     @cython.final

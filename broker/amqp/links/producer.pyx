@@ -196,6 +196,41 @@ cdef class ProducerLink(AssemblingLink):
         tell_transactional(delivery, transaction.name)
         self.settle_with(delivery, STATE_TRANSACTIONAL)
 
+    cdef bint has_unread(self, Transaction transaction) except -1:
+        """Return whether a message of a transaction isn't taken in because a large one is on its way to its file;
+        the transaction hears when none is left.
+        """
+        cdef void *waiting = pn_link_current(self.link) if self.inflow is not None else NULL
+        while waiting != NULL:
+            if pn_delivery_remote_state(waiting) == STATE_TRANSACTIONAL and self.connection.transaction_at(waiting) is transaction:
+                if self.awaited_by is None:
+                    self.awaited_by = set()
+                self.awaited_by.add(transaction)
+                return True
+            waiting = pn_unsettled_next(waiting)
+        return False
+
+    cdef object on_read(self, bint lost):
+        cdef Transaction transaction
+        if self.awaited_by is None:
+            return
+        awaiting, self.awaited_by = self.awaited_by, None
+        for each in awaiting:
+            transaction = each
+            if lost:
+                transaction.fault = "a message of it was given up on its way"
+            elif self.has_unread(transaction):
+                continue
+            transaction.read(self)
+
+    cdef object fail_transaction(self, void *delivery):
+        """Have the transaction of a message that isn't taken fail: its controller may not wait for outcomes."""
+        cdef Transaction transaction
+        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
+            transaction = self.connection.transaction_at(delivery)
+            if transaction is not None and not transaction.fault:
+                transaction.fault = "a message of it was refused"
+
     cdef object apply_result(self, void *delivery, long code, bytes data, long bits, bint settled,
                              Node node, ProducerCredit account):
         """Do what the engine's answer ``code`` asks for."""
@@ -336,6 +371,7 @@ cdef class ProducerLink(AssemblingLink):
     cdef object reject(self, void *delivery, bytes name, bytes text):
         """Give a delivery the outcome of a message that isn't taken."""
         cdef void *condition
+        self.fail_transaction(delivery)
         if self.refusal == STATE_REJECTED:
             condition = pn_disposition_condition(pn_delivery_local(delivery))
             pn_condition_set_name(condition, name)
@@ -417,6 +453,7 @@ cdef class ProducerLink(AssemblingLink):
         """Detach this link for one delivery, and say which: no outcome can tell of it."""
         cdef pn_bytes_t tag = pn_delivery_tag(delivery)
         cdef bytes name = tag.start[:tag.size] if tag.size > 0 else b""
+        self.fail_transaction(delivery)
         self.dead = True
         if pn_delivery_settled(delivery):
             # Else it stays unsettled: some clients read a settlement without an outcome as success.
