@@ -41,7 +41,30 @@ public final class Jms implements Library<Connections> {
             Map.entry("drain", LinkFeatures::drain),
             Map.entry("reattach", LinkFeatures::reattach),
             Map.entry("idle", LinkFeatures::idle),
-            Map.entry("websocket", LinkFeatures::websocket));
+            Map.entry("websocket", LinkFeatures::websocket),
+            Map.entry("transacted-commit", TransactionFeatures::commit),
+            Map.entry("transacted-rollback", TransactionFeatures::rollback),
+            Map.entry("transacted-several", TransactionFeatures::several),
+            Map.entry("transacted-closed-before", TransactionFeatures::closedBefore),
+            Map.entry("transacted-two-sessions", TransactionFeatures::twoSessions),
+            Map.entry("transacted-closed-session", TransactionFeatures::closedSession),
+            Map.entry("transacted-larger", TransactionFeatures::larger),
+            Map.entry("transacted-topics", TransactionFeatures::topics),
+            Map.entry("transacted-durable", TransactionFeatures::durable),
+            Map.entry("transacted-selector", TransactionFeatures::selector),
+            Map.entry("transacted-temporary", TransactionFeatures::temporary),
+            Map.entry("transacted-large", TransactionFeatures::large),
+            Map.entry("transacted-async", TransactionFeatures::async),
+            Map.entry("transacted-presettled", TransactionFeatures::presettled),
+            Map.entry("transacted-relay", TransactionFeatures::relay),
+            Map.entry("transacted-dead-letter", TransactionFeatures::deadLetter),
+            Map.entry("transacted-recover", TransactionFeatures::recover),
+            Map.entry("transacted-redelivery-policy", TransactionFeatures::redeliveryPolicy),
+            Map.entry("transacted-unlike", TransactionFeatures::unlike),
+            Map.entry("transacted-full", TransactionFeatures::full),
+            Map.entry("transacted-too-large", TransactionFeatures::tooLarge),
+            Map.entry("transacted-too-many", TransactionFeatures::tooMany),
+            Map.entry("transacted-timeout", TransactionFeatures::timeout));
 
     @Override
     public Connections connections() {
