@@ -1,4 +1,4 @@
-"""Transactions in the ways of Qpid JMS: a discharge right behind its sends, a consumer that closes at once."""
+"""Transactions in the ways of Qpid JMS: a discharge right behind its sends, a consumer that closes early."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_consumer_that_closes_after_a_rollback_fails_no_message_but_that(start
         taker = Controller(broker.url)
         receiver = taker.receiver("orders")
         got = taker.take(receiver, 5)
-        assert [message.delivery_count for _, message in got][0] == attempt
+        assert got[0][1].delivery_count == attempt
         transaction = taker.declare(True)
         transaction.accept(got[0][0])
         taker.abort(transaction)
