@@ -1,4 +1,4 @@
-"""The applications that docs/clients.md shows in Node, Java and Spring Boot, as they stand, over restarts too."""
+"""The applications that docs/clients.md shows in Node, Java and Spring, as they stand, over restarts too."""
 
 from __future__ import annotations
 
