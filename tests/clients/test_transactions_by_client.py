@@ -52,3 +52,9 @@ def test_it_declares_posts_retires_and_discharges(
     ran = programs.ran(programs.start_command(program, command, clients.env, f"transactions.{client}"), 60)
     assert ran.status == 0, ran.stderr
     assert [(line["step"], line["got"]) for line in ran.lines] == expected
+
+
+def test_protonj2_commits_and_rolls_back(clients: Clients) -> None:
+    program = clients.built(BY_NAME["protonj2"])
+    ran = programs.ran(programs.start(program, clients.env, "features", "protonj2", "transaction"), 60)
+    assert [line["result"] for line in ran.lines] == ["pass"], (ran.lines, ran.stderr[-3000:])
