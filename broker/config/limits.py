@@ -51,7 +51,7 @@ class Limits:
     transaction_timeout_ms: int = row(
         Duration(),
         300_000,
-        "A transaction that is open for so long is rolled back; 0 means never",
+        "A transaction is rolled back so long after its first message; 0 means never",
         shown="5 min",
     )
     max_request_size: int = row(Size(4096), MB, "Largest request to $management")

@@ -98,6 +98,10 @@ class Transaction:
         """Return whether it may hold a message of ``size`` bytes more in memory; one always fits."""
         return self.nbytes + size + constants.HELD_BYTES <= self.most_bytes or not self.posts
 
+    def is_empty(self) -> bool:
+        """Return whether nothing was done in it so far."""
+        return not (self.posts or self.retirements or self.parked or self.unread or self.fault)
+
     def post(self, node: Node, origin: object, data: bytes, bits: int, size: int, body: object) -> None:
         """Keep a message that has room at its node."""
         self.posts.append(Post(node, origin, data, bits, size, body))

@@ -124,7 +124,15 @@ class Transactions:
             each.owner.finish(each)
 
     def end_overdue(self, now_ns: int) -> None:
-        """Have transactions rolled back whose time is over."""
+        """Have transactions rolled back whose time is over.
+
+        That of an empty one hasn't begun: a JMS session declares the next when it has ended one, and may wait
+        for a message for hours.
+        """
+        for each in self.open:
+            if each.deadline_ns and each.is_empty():
+                each.deadline_ns += now_ns - each.began_ns
+                each.began_ns = now_ns
         for each in [each for each in self.open if 0 < each.deadline_ns <= now_ns]:
             self.timed_out += 1
             each.owner.timed_out(each)

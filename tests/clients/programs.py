@@ -84,7 +84,7 @@ PROGRAMS = (
     ),
     Program(
         *("fe2o3-amqp", "Rust", "rust", ("cargo",), ("cargo", "build", "-q"), ("./target/debug/client",)),
-        ("Cargo.toml", r'fe2o3-amqp = "=([\d.]+)"'),
+        ("Cargo.toml", r'fe2o3-amqp = \{ version = "=([\d.]+)"'),
     ),
 )
 BY_NAME = {program.name: program for program in PROGRAMS}
@@ -136,8 +136,15 @@ def environment(url: str, ws_url: str) -> dict[str, str]:
 
 def start(program: Program, env: dict[str, str], *words: str) -> subprocess.Popen[str]:
     """The program at work."""
+    return start_command(program, program.run, env, *words)
+
+
+def start_command(
+    program: Program, command: tuple[str, ...], env: dict[str, str], *words: str
+) -> subprocess.Popen[str]:
+    """Another command of its folder at work."""
     return subprocess.Popen(
-        [*program.run, *words],
+        [*command, *words],
         cwd=program.path,
         env=env,
         stdout=subprocess.PIPE,

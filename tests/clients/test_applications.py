@@ -1,8 +1,9 @@
-"""The applications that docs/clients.md shows in Node and Java, as they stand, over restarts too."""
+"""The applications that docs/clients.md shows in Node, Java and Spring, as they stand, over restarts too."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from tests.clients.conftest import Clients
-from tests.clients.programs import BY_NAME
+from tests.clients.programs import BY_NAME, SPRING
 from tests.clients.running import Running
 from tests.docs.pages import ROOT, applications
 from tests.wire.conftest import RunningBroker, wait_until
@@ -40,6 +41,21 @@ def java(clients: Clients, folder: Path, port: int) -> Running:
     return Running(folder, "java", "-cp", jar, "Orders.java", str(port))
 
 
+def spring(clients: Clients, folder: Path, port: int) -> Running:
+    """`OrdersApplication.java` with its `application.properties`, compiled first; its log is off."""
+    lib = clients.built(SPRING).path / "target" / "lib"
+    (folder / "OrdersApplication.java").write_text(PROGRAMS["OrdersApplication.java"])
+    properties = PROGRAMS["application.properties"].replace("5672", str(port))
+    (folder / "application.properties").write_text(f"{properties}logging.level.root=OFF\n")
+    path = f"{folder}/classes:{lib}/*"
+    subprocess.run(
+        ["javac", "-parameters", "-d", "classes", "-cp", f"{lib}/*", "OrdersApplication.java"],
+        cwd=folder,
+        check=True,
+    )
+    return Running(folder, "java", "-cp", path, "orders.OrdersApplication", "--spring.main.banner-mode=off")
+
+
 @contextmanager
 def broker_at(folder: Path, *words: str) -> Iterator[RunningBroker]:
     running = RunningBroker(folder, "", POLICIES, words)
@@ -50,7 +66,7 @@ def broker_at(folder: Path, *words: str) -> Iterator[RunningBroker]:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("start", [node, java])
+@pytest.mark.parametrize("start", [node, java, spring])
 def test_an_application_goes_on_after_a_restart_and_leaves_what_fails(
     clients: Clients,
     tmp_path: Path,

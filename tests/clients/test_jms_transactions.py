@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
 SOURCE = programs.HERE / "jms/src/main/java/sluice/clients/jms/Jms.java"
 FEATURES = re.findall(r'"(transacted-[a-z-]+)"', SOURCE.read_text())
-LIMITED = {"transacted-full", "transacted-too-large", "transacted-too-many", "transacted-timeout"}
+LIMITED = {f"transacted-{name}" for name in ("full", "too-large", "too-many", "timeout", "idle")}
 POLICIES = """policies:
   - {match: "*.news.>", kind: topic}
   - {match: "*.small.*", flow_stop_count: 10, flow_resume_count: 5}

@@ -55,11 +55,11 @@ def spring(broker: RunningBroker, *words: str) -> Iterator[Running]:
         running.stop()
 
 
-def feed(broker: RunningBroker) -> None:
+def feed(broker: RunningBroker, count: int = COUNT) -> None:
     """Fill `orders`, each batch sent and rolled back once before it is committed."""
-    with spring(broker, f"--mover.feed={COUNT}") as feeding:
-        wait_until(lambda: f"fed {COUNT}" in feeding.lines, 300, "all to be fed")
-    assert number_of(broker, "orders", "depth_msgs") == COUNT
+    with spring(broker, f"--mover.feed={count}") as feeding:
+        wait_until(lambda: f"fed {count}" in feeding.lines, 300, "all to be fed")
+    assert number_of(broker, "orders", "depth_msgs") == count
 
 
 def is_over(broker: RunningBroker) -> bool:
@@ -119,6 +119,18 @@ def test_ten_thousand_end_where_they_belong(tmp_path: Path, listener: str) -> No
         with spring(broker, *LISTENERS[listener]) as moving:
             wait_until(lambda: is_over(broker), 600, f"all to be moved:\n{moving.tail}")
         check(broker)
+
+
+@pytest.mark.usefixtures("built")
+def test_a_template_with_a_cache_is_not_in_the_listeners_transaction(tmp_path: Path) -> None:
+    """Spring Boot's doing since 3.4, which docs/clients.md warns of."""
+    with broker_at(tmp_path) as broker:
+        feed(broker, 100)
+        with spring(broker, "--mover.listener=template"):
+            wait_until(lambda: number_of(broker, "DLQ", "depth_msgs") == 1, 120, "the dead letter")
+            wait_until(lambda: number_of(broker, "orders", "depth_msgs") == 0, 120, "all to be moved")
+        sent = drained(broker, "invoices")
+        assert (sent["1"], sent["3"], sent["7"]) == (1, 2, 10)
 
 
 @pytest.mark.usefixtures("built")

@@ -1,15 +1,15 @@
-"""Transactions in the ways of Qpid JMS: a discharge right behind its sends, a consumer that closes."""
+"""Transactions in the ways of Qpid JMS: a discharge right behind its sends, a consumer that closes early."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any
 
 import pytest
 from proton import Message
 
-from tests.wire.conftest import StartBroker
+from tests.wire.conftest import StartBroker, wait_until
 from tests.wire.seeing import await_number, number_of
-from tests.wire.test_transactions import Controller
+from tests.wire.test_transactions import Controller, body_of
 
 pytestmark = pytest.mark.wire
 
@@ -35,7 +35,7 @@ def test_a_commit_has_what_is_still_on_its_way_to_a_file(
     await_number(broker, "orders", "depth_msgs", 5 * len(sizes))
     taker = Controller(broker.url)
     got = taker.take(taker.receiver("orders"), 5 * len(sizes))
-    assert [len(cast(bytes, message.body)) for _, message in got] == [*sizes] * 5
+    assert [len(bytes(body_of(message))) for _, message in got] == [*sizes] * 5
 
 
 def test_a_transaction_with_a_refused_message_does_not_commit(start_broker: StartBroker) -> None:
@@ -50,6 +50,12 @@ def test_a_transaction_with_a_refused_message_does_not_commit(start_broker: Star
     assert number_of(broker, "orders", "depth_msgs") == 0
 
 
+def has_credit(idle: Controller, client: Controller, sender: Any) -> bool:
+    idle.run(0.005)
+    client.run(0.005)
+    return bool(sender.credit > 0)
+
+
 def test_idle_credit_comes_back_for_a_transaction(start_broker: StartBroker) -> None:
     broker = start_broker("", POLICIES)
     idle, client = Controller(broker.url), Controller(broker.url)
@@ -57,12 +63,7 @@ def test_idle_credit_comes_back_for_a_transaction(start_broker: StartBroker) -> 
     sender = client.sender("small")
     transaction = client.declare()
     for number in range(10):
-
-        def has_credit() -> bool:
-            idle.run(0.005)
-            return bool(sender.credit > 0)
-
-        client.until(has_credit, f"credit for message {number}")
+        wait_until(lambda: has_credit(idle, client, sender), 10, f"credit for message {number}")
         transaction.send(sender, Message(body=number))
     client.commit(transaction)
     assert number_of(broker, "small", "depth_msgs") == 10

@@ -435,6 +435,7 @@ pub fn condition(error: &definitions::Error) -> String {
         ErrorCondition::ConnectionError(condition) => Symbol::from(condition).0,
         ErrorCondition::SessionError(condition) => Symbol::from(condition).0,
         ErrorCondition::LinkError(condition) => Symbol::from(condition).0,
+        ErrorCondition::TransactionError(condition) => Symbol::from(condition).0,
         ErrorCondition::Custom(condition) => condition.0.clone(),
     }
 }

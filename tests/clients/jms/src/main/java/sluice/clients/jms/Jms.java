@@ -64,7 +64,8 @@ public final class Jms implements Library<Connections> {
             Map.entry("transacted-full", TransactionFeatures::full),
             Map.entry("transacted-too-large", TransactionFeatures::tooLarge),
             Map.entry("transacted-too-many", TransactionFeatures::tooMany),
-            Map.entry("transacted-timeout", TransactionFeatures::timeout));
+            Map.entry("transacted-timeout", TransactionFeatures::timeout),
+            Map.entry("transacted-idle", TransactionFeatures::idle));
 
     @Override
     public Connections connections() {

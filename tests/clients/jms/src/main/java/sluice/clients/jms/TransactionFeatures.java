@@ -565,6 +565,20 @@ final class TransactionFeatures {
         Talk.only("a consumer", Talk.session(connections.open()).createConsumer(queue), List.of("in time"));
     }
 
+    /** A session that waits for longer than that: its transaction's time begins with the message. */
+    static void idle(Connections connections, String p) throws Exception {
+        Session session = transacted(connections.open());
+        Session other = Talk.session(connections.open());
+        Queue queue = session.createQueue(p + ".tx.idle");
+        MessageConsumer consumer = session.createConsumer(queue);
+        Expect.equal("a message", null, consumer.receive(6000));
+        Talk.send(other, queue, "at last");
+        Talk.only("the consumer", consumer, List.of("at last"));
+        session.commit();
+        consumer.close();
+        Talk.silent("another", other.createConsumer(queue));
+    }
+
     static Session transacted(Connection connection) throws JMSException {
         return connection.createSession(true, Session.SESSION_TRANSACTED);
     }

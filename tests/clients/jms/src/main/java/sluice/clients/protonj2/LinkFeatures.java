@@ -6,6 +6,7 @@ import org.apache.qpid.protonj2.client.Connection;
 import org.apache.qpid.protonj2.client.Receiver;
 import org.apache.qpid.protonj2.client.Sender;
 import org.apache.qpid.protonj2.client.SenderOptions;
+import org.apache.qpid.protonj2.client.Session;
 import sluice.clients.Expect;
 
 /** Features of links and connections themselves. */
@@ -49,5 +50,34 @@ final class LinkFeatures {
         List<String> texts = Talk.numbered("m", 10);
         Talk.send(connection, p + ".websocket", texts);
         Talk.only("the receiver", Talk.receiver(connection, p + ".websocket"), texts);
+    }
+
+    /** What a session sends and accepts in a transaction counts with the commit. */
+    static void transaction(Connections connections, String p) throws Exception {
+        Connection connection = connections.open();
+        Session session = connection.openSession().openFuture().get(Talk.SOON_MS, TimeUnit.MILLISECONDS);
+        Sender sender = session.openSender(p + ".tx").openFuture().get(Talk.SOON_MS, TimeUnit.MILLISECONDS);
+        Receiver other = Talk.receiver(connection, p + ".tx");
+        session.beginTransaction();
+        Talk.send(sender, List.of("rolled back"));
+        session.rollbackTransaction();
+        session.beginTransaction();
+        Talk.send(sender, List.of("committed"));
+        Talk.silent("a receiver before the commit", other);
+        session.commitTransaction();
+        Talk.only("a receiver after the commit", other, List.of("committed"));
+        other.close();
+        Receiver receiver = session.openReceiver(p + ".tx").openFuture().get(Talk.SOON_MS, TimeUnit.MILLISECONDS);
+        Talk.send(connection, p + ".tx", "taken");
+        session.beginTransaction();
+        Expect.equal("in a transaction", "taken", Talk.nextText(receiver));
+        session.rollbackTransaction();
+        receiver.close();
+        Receiver again = session.openReceiver(p + ".tx").openFuture().get(Talk.SOON_MS, TimeUnit.MILLISECONDS);
+        session.beginTransaction();
+        Expect.equal("after the rollback", "taken", Talk.nextText(again));
+        session.commitTransaction();
+        again.close();
+        Talk.silent("a receiver after the commit", Talk.receiver(connection, p + ".tx"));
     }
 }

@@ -40,7 +40,8 @@ public final class Protonj2 implements Library<Connections> {
             Map.entry("drain", LinkFeatures::drain),
             Map.entry("reattach", LinkFeatures::reattach),
             Map.entry("idle", LinkFeatures::idle),
-            Map.entry("websocket", LinkFeatures::websocket));
+            Map.entry("websocket", LinkFeatures::websocket),
+            Map.entry("transaction", LinkFeatures::transaction));
 
     @Override
     public Connections connections() {
