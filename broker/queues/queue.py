@@ -95,6 +95,8 @@ class Disk(Protocol):
 
     def look(self, reader: Reader) -> Entry | None: ...
 
+    def is_coming(self) -> bool: ...
+
 
 class Reader:
     """How far one who doesn't take everything has looked: a consumer with a filter, or a browser.
