@@ -5,10 +5,10 @@ message whenever it is needed, so an entry is no larger than in a plain queue, a
 the message does. Within a level all that holds of a plain queue holds: order, the place of what comes back,
 what waits for the disk, the gap. Numbers (``Entry.seq``) are given over all levels.
 
-`strict`: the highest level with a ready message is next, once what comes before it from disk is there. `fair`: in each round every level may send as many
-messages as ``WEIGHTS`` says, higher levels first; a level without any ready message waits for nobody. So of
-any ``2 * sum(WEIGHTS)`` messages that leave at least ``WEIGHTS[level]`` are of each level that had that many
-ready all the time.
+`strict`: the highest level with a ready message is next, once what comes before it from disk is there.
+`fair`: in each round every level may send as many messages as ``WEIGHTS`` says, higher levels first; a level
+without any ready message waits for nobody. So of any ``2 * sum(WEIGHTS)`` messages that leave at least
+``WEIGHTS[level]`` are of each level that had that many ready all the time.
 """
 
 from __future__ import annotations

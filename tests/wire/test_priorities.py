@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from proton import Link, Message, symbol
@@ -45,7 +46,7 @@ class Stating(LinkOption):
     """An attach with these link properties."""
 
     def __init__(self, **properties: object) -> None:
-        self.properties = {symbol(name.replace("__", ":")): value for name, value in properties.items()}
+        self.properties: Any = {symbol(name.replace("__", ":")): value for name, value in properties.items()}
 
     def apply(self, link: Link) -> None:
         link.properties = self.properties
@@ -70,7 +71,7 @@ def put(sender: BlockingSender, *levels: int, durable: bool = True, first: int =
 def taken(receiver: BlockingReceiver, count: int, *, accepts: bool = True) -> list[str]:
     found = []
     for _ in range(count):
-        found.append(receiver.receive(timeout=20).body)
+        found.append(str(receiver.receive(timeout=20).body))
         if accepts:
             receiver.accept()
     return found
