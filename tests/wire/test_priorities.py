@@ -14,7 +14,7 @@ from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, L
 from broker.client.link import Connection
 from broker.errors import OperatorError
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
-from tests.wire.seeing import await_number, number_of, update
+from tests.wire.seeing import await_number, number_of, queue_of, update
 
 pytestmark = pytest.mark.wire
 
@@ -265,3 +265,10 @@ def test_a_deep_backlog_is_in_its_levels_after_a_kill(start_broker: StartBroker)
     levels = [(level, number) for number in range(count) for level in [(0, 7, 4)[number % 3]]]
     assert found[1:] == sorted(levels, key=lambda each: (-each[0], each[1]))
     await_number(again, "deep", "depth_msgs", 0)
+
+
+def test_messages_are_counted_by_priority(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as connection:
+        put(connection.create_sender("alarms"), *LEVELS)
+    assert queue_of(broker, "alarms")["priority_msgs"] == [2, 0, 0, 0, 2, 1, 0, 1, 0, 2]
