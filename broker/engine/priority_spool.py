@@ -2,8 +2,8 @@
 
 So what is on disk of a low level is in nobody's way: a message of a higher level leaves before it without
 being read late. The lowest levels go to disk first. What is read ahead in memory, ``ahead_bytes``, the levels
-that have messages share. Where the next messages of a level are still on their way from disk, lower levels
-don't wait for it.
+that have messages share. In a strict queue lower levels wait while the next messages of a higher one are on
+their way from disk, but not where that can't be read.
 """
 
 from __future__ import annotations

@@ -243,6 +243,10 @@ class Spool:
         if self.runs and self.runs[0].is_empty():
             self._take_in()
 
+    def is_coming(self) -> bool:
+        """Whether there are messages to come that can be read."""
+        return self.count > 0 and self.read_fault is None
+
     def is_over(self, now_ns: int) -> bool:
         """Whether all of the first run has expired."""
         return bool(self.runs) and 0 < self.runs[0].expires_ns <= now_ns

@@ -83,7 +83,7 @@ SETTINGS: Row = {
 COUNTERS: Row = {name: _field(f"counters.{name}") for name in Counters.__slots__}
 
 NODE: Row = {
-    **_same("kind", "topic", "subscriptions", "deepest"),
+    **_same("kind", "topic", "subscriptions", "deepest", "priority_msgs"),
     **SETTINGS,
     **_same("depth_msgs", "depth_bytes", "ready_msgs", "unsettled_msgs", "peak_msgs", "peak_bytes"),
     **_figures("flowStopped", "flowStoppedCount"),

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from broker.config.node import NodeSettings
 from broker.engine.engine import Engine
 from broker.engine.node import Node
+from broker.engine.priority_spool import PrioritySpool
 from broker.flow.gate import Gate
 from broker.flow.producer_credit import ProducerCredit
 from broker.flow.window import Window
@@ -21,6 +22,7 @@ from broker.manage.aside import AsideView
 from broker.manage.stats import STATS, parts_of
 from broker.manage.why.cause import GateCause, bars, budgets
 from broker.manage.why.deadlocks import DeadlockView
+from broker.queues.priority import PriorityQueue
 from broker.queues.queue import Entry
 from broker.units import SECOND_NS
 
@@ -106,6 +108,8 @@ class QueueView:
     group_stuck_msgs: int = 0
     # Of a topic: its own subscription that holds the most messages; a bound queue isn't everybody's to see.
     deepest: str | None = None
+    # Of a queue that delivers by priority: the messages that wait of each of the ten, 0 first.
+    priority_msgs: list[int] | None = None
 
     @property
     def held(self) -> bool:
@@ -525,12 +529,24 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         flow_stopped_for_s=(now_ns - since_ns) / SECOND_NS if stopped else 0.0,
         held_by=held_by,
         deepest=_deepest(node),
+        priority_msgs=_by_priority(node),
         **{stat.path: stat.whole(node, now_ns, held) for stat in _FIGURES},
     )
 
 
 # The rows of the table of figures that are fields of the view itself.
 _FIGURES = tuple(stat for stat in STATS if stat.path in QueueView.__slots__)
+
+
+def _by_priority(node: Node) -> list[int] | None:
+    """The messages of each priority that no consumer holds; None where messages leave as they came."""
+    queue, spool = node.queue, node.spool
+    if not isinstance(queue, PriorityQueue):
+        return None
+    waiting = [each.ready + each.pending + each.behind + each.aside for each in queue.levels]
+    if isinstance(spool, PrioritySpool):
+        waiting = [msgs + of_level.count for msgs, of_level in zip(waiting, spool.levels, strict=True)]
+    return waiting
 
 
 def _deepest(node: Node) -> str | None:

@@ -60,6 +60,9 @@ cdef class PriorityQueue(Queue):
     @cython.final
     cdef tuple _passes(self)
     @cython.final
+    @cython.locals(above=long, level=Queue)
+    cdef bint _reads_above(self, long number) except -1
+    @cython.final
     cdef object _spend_turn(self, long number)
     @cython.final
     cdef object _begin_round(self)
@@ -70,5 +73,6 @@ cdef class PriorityQueue(Queue):
 cpdef object rearrange(Queue source, Queue target)
 @cython.locals(entry=Entry)
 cdef object _look_on(Queue queue, Reader reader, long passed)
+cdef bint _is_read(Queue level) except -1
 @cython.locals(number=long)
 cdef long _highest(long levels)

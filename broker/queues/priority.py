@@ -5,10 +5,10 @@ message whenever it is needed, so an entry is no larger than in a plain queue, a
 the message does. Within a level all that holds of a plain queue holds: order, the place of what comes back,
 what waits for the disk, the gap. Numbers (``Entry.seq``) are given over all levels.
 
-`strict`: the highest level with a ready message is next. `fair`: in each round every level may send as many
-messages as ``WEIGHTS`` says, higher levels first; a level without any ready message waits for nobody. So of
-any ``2 * sum(WEIGHTS)`` messages that leave at least ``WEIGHTS[level]`` are of each level that had that many
-ready all the time.
+`strict`: the highest level with a ready message is next, once what comes before it from disk is there.
+`fair`: in each round every level may send as many messages as ``WEIGHTS`` says, higher levels first; a level
+without any ready message waits for nobody. So of any ``2 * sum(WEIGHTS)`` messages that leave at least
+``WEIGHTS[level]`` are of each level that had that many ready all the time.
 """
 
 from __future__ import annotations
@@ -83,6 +83,8 @@ class PriorityQueue(Queue):
             self._spend_turn(number)
         else:
             number = _highest(self._ready_levels)
+            if self.gap and self._reads_above(number):
+                return None
         level = self.levels[number]
         entry = level.acquire()
         self.ready -= 1
@@ -100,6 +102,8 @@ class PriorityQueue(Queue):
             while number >= 0:
                 if levels >> number & 1:
                     level = self.levels[number]
+                    if not self.fair and level.ready == 0 and _is_read(level):
+                        return None
                     entry = level.acquire_for(consumer)
                     if entry is not None:
                         self._spend_turn(number)
@@ -276,6 +280,16 @@ class PriorityQueue(Queue):
             return ((1 << LEVELS) - 1,)
         return (self._due_levels, ((1 << LEVELS) - 1) & ~self._due_levels)
 
+    def _reads_above(self, number: int) -> bool:
+        """Whether the next messages of a level above this one are on their way from disk."""
+        above = number + 1
+        while above < LEVELS:
+            level = self.levels[above]
+            if level.gap and _is_read(level):
+                return True
+            above += 1
+        return False
+
     def _spend_turn(self, number: int) -> None:
         """Count a message of a level that leaves, in `fair`."""
         if not self.fair:
@@ -334,6 +348,11 @@ def _look_on(queue: Queue, reader: Reader, passed: int) -> None:
 
 def _number(entry: Entry) -> int:
     return entry.seq
+
+
+def _is_read(level: Queue) -> bool:
+    """Whether messages of a level come from disk; where that can't be read nobody waits for it."""
+    return level.gap and level.disk is not None and level.disk.is_coming()
 
 
 def _highest(levels: int) -> int:

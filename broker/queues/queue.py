@@ -99,6 +99,8 @@ class Disk(Protocol):
 
     def brings_more(self) -> bool: ...
 
+    def is_coming(self) -> bool: ...
+
 
 class Reader:
     """How far one who doesn't take everything has looked: a consumer with a filter, or a browser.

@@ -318,8 +318,8 @@ def test_a_producer_of_mixed_priorities_gets_one_credit_of_the_reserve(
         world.turn(10 * MS)
         world.check()
         world.check_reserve()
-    # Alarms may go on; bulk waits, and is in order once there is room.
-    assert plain.account.outstanding == alarm
+    # Alarms may go on; bulk waits for what others give back, and is in order once there is room.
+    assert plain.account.outstanding >= alarm
     taker = world.judge(stop, False)
     world.turn()
     while taker.held or gate.depth_msgs:

@@ -14,7 +14,7 @@ from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, L
 from broker.client.link import Connection
 from broker.errors import OperatorError
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
-from tests.wire.seeing import await_number, number_of, update
+from tests.wire.seeing import await_number, number_of, queue_of, update
 
 pytestmark = pytest.mark.wire
 
@@ -46,9 +46,7 @@ class Stating(LinkOption):
     """An attach with these link properties."""
 
     def __init__(self, **properties: object) -> None:
-        self.properties: dict[Any, Any] = {
-            symbol(name.replace("__", ":")): value for name, value in properties.items()
-        }
+        self.properties: Any = {symbol(name.replace("__", ":")): value for name, value in properties.items()}
 
     def apply(self, link: Link) -> None:
         link.properties = self.properties
@@ -102,10 +100,14 @@ def test_the_highest_priority_is_delivered_first(start_broker: StartBroker) -> N
         assert receiver.receive(timeout=20).body == "9/5"
 
 
+# Checkpoints are made early, so that messages are in pages.
+CONFIG = "store: {journal_file_size: 1MB}\n"
+
+
 def killed_and_started(broker: RunningBroker, start_broker: StartBroker) -> RunningBroker:
     broker.process.kill()
     broker.process.wait(20)
-    return start_broker("", POLICIES, ["--data", str(broker.config_file.parent / "data")])
+    return start_broker(CONFIG, POLICIES, ["--data", str(broker.config_file.parent / "data")])
 
 
 def test_levels_survive_a_kill(start_broker: StartBroker) -> None:
@@ -205,13 +207,14 @@ def test_the_order_changes_while_messages_wait(start_broker: StartBroker) -> Non
         assert sorted(taken(receiver, 4)) == ["0/6", "4/3", "5/7", "7/4"]
 
 
-def deep(broker: RunningBroker, count: int) -> None:
-    """A backlog of a low priority, more than memory is to hold."""
+def deep(broker: RunningBroker, count: int, *levels: int) -> None:
+    """A backlog of low priorities, more than memory is to hold."""
     with Connection(broker.url) as connection:
         sender = connection.sender("deep")
         for number in range(count):
-            made = Message(body=f"1/{number}/{'x' * 4000}", durable=True)
-            made.priority = 1
+            level = levels[number % len(levels)]
+            made = Message(body=f"{level}/{number}/{'x' * 4000}", durable=True)
+            made.priority = level
             sender.send(bytes(made.encode()), 20)
         sender.flush(30)
 
@@ -224,7 +227,7 @@ def test_high_priorities_overtake_what_is_on_disk(start_broker: StartBroker) -> 
     broker = start_broker(policies=POLICIES)
     count = 2500
     with connected(broker) as connection:
-        deep(broker, count)
+        deep(broker, count, 1)
         await_number(broker, "deep", "depth_msgs", count)
         wait_until(lambda: number_of(broker, "deep", "paged_msgs") > 0, 20, "the backlog to be paged")
         with pytest.raises(OperatorError, match="on disk"):
@@ -244,3 +247,28 @@ def test_high_priorities_overtake_what_is_on_disk(start_broker: StartBroker) -> 
         assert found[1:] == [(1, number) for number in range(found[1][1], count)]
         assert found[1][1] <= 598
     await_number(again, "deep", "depth_msgs", 0)
+
+
+def test_a_deep_backlog_is_in_its_levels_after_a_kill(start_broker: StartBroker) -> None:
+    broker = start_broker(CONFIG, POLICIES)
+    count = 3000
+    deep(broker, count, 0, 7, 4)
+    await_number(broker, "deep", "depth_msgs", count)
+    again = killed_and_started(broker, start_broker)
+    assert number_of(again, "deep", "depth_msgs") == count
+    assert number_of(again, "deep", "paged_msgs") > 0
+    with connected(again) as connection:
+        put(connection.create_sender("deep"), 9)
+        receiver = connection.create_receiver("deep", credit=50)
+        found = numbers(receiver, count + 1)
+    assert found[0] == (9, 0)
+    levels = [(level, number) for number in range(count) for level in [(0, 7, 4)[number % 3]]]
+    assert found[1:] == sorted(levels, key=lambda each: (-each[0], each[1]))
+    await_number(again, "deep", "depth_msgs", 0)
+
+
+def test_messages_are_counted_by_priority(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as connection:
+        put(connection.create_sender("alarms"), *LEVELS)
+    assert queue_of(broker, "alarms")["priority_msgs"] == [2, 0, 0, 0, 2, 1, 0, 1, 0, 2]

@@ -191,3 +191,30 @@ def test_raising_the_stop_threshold_opens_at_once() -> None:
     assert not gate.configure(10, 6, 0, 0, 0, 3), "the same stop threshold: still above resume"
     assert gate.configure(12, 5, 0, 0, 0, 4)
     assert gate.room(1) == 2
+
+
+def test_a_reserve_is_kept_from_all_but_urgent_producers() -> None:
+    subject = gate(stop_msgs=100, stop_bytes=10_000)
+    subject.reserve(10)
+    assert (subject.reserve_msgs, subject.reserve_bytes) == (10, 1000)
+    assert (subject.room(100), subject.whole_room(100)) == (90, 100)
+    # What urgent producers hold counts against the reserve first.
+    subject.promise(10, 1000)
+    subject.promise_urgent(10, 1000)
+    assert (subject.room(100), subject.whole_room(100)) == (90, 90)
+    subject.promise(90, 9000)
+    assert (subject.room(100), subject.whole_room(100), subject.excess_msgs()) == (0, 0, 0)
+    assert subject.reserve_excess(100) == 0
+    subject.reserve(30)
+    assert subject.reserve_excess(100) == 20
+    subject.reserve(0)
+    assert subject.reserve_excess(100) == 0
+
+
+def test_a_reserve_leaves_room_for_one_message_where_nothing_is() -> None:
+    subject = gate(stop_msgs=1, stop_bytes=100)
+    subject.reserve(90)
+    assert subject.reserve_msgs == 0
+    assert subject.room(5000) == 1
+    subject.enter(5000, NOW)
+    assert subject.room(1) == subject.whole_room(1) == 0

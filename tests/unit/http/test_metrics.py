@@ -97,7 +97,17 @@ def test_a_name_cannot_break_out_of_its_label() -> None:
 
 
 # What no series can say, or another one says: texts, and what follows from a counter.
-NO_NUMBER = {"name", "kind", "topic", "deepest", "settings", "counters", "stopped_by", "held_by"}
+NO_NUMBER = {
+    "name",
+    "kind",
+    "topic",
+    "deepest",
+    "priority_msgs",
+    "settings",
+    "counters",
+    "stopped_by",
+    "held_by",
+}
 DERIVED = {"flow_stopped_since_ns", "flow_stopped_for_s", "rate_in", "rate_out", "delayed_next_ns"}
 # Rates are for people: Prometheus makes its own of the counters.
 NOT_OF_BROKER = {"name", "version", "pid", "totals", "store", "rate_in", "rate_out"}

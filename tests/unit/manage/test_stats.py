@@ -17,7 +17,17 @@ from broker.manage.views import Counters, QueueView, queue_view
 from tests.unit.manage_world import World
 
 # Facts that are no figures, and times that follow from one.
-NO_FIGURES = {"name", "kind", "topic", "settings", "counters", "stopped_by", "held_by", "deepest"}
+NO_FIGURES = {
+    "name",
+    "kind",
+    "topic",
+    "settings",
+    "counters",
+    "stopped_by",
+    "held_by",
+    "deepest",
+    "priority_msgs",
+}
 TIMES = {"flow_stopped_since_ns", "flow_stopped_for_s"}
 
 

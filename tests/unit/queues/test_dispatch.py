@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.flow.window import Window
-from broker.queues.dispatch import DISCIPLINES, Consumer, fair, fill, only
+from broker.queues.dispatch import DISCIPLINES, Consumer, by_priority, fair, fill, only
 from broker.queues.queue import Entry, Queue
 
 pytestmark = pytest.mark.flow
@@ -131,3 +131,20 @@ def test_a_message_forbidden_to_one_reaches_the_other() -> None:
         queue.forbid(entry, one)
         discipline(queue, [one, other], 0)
         assert (one.got, other.got) == ([], [1])
+
+
+def of_priority(priority: int, capacity: int) -> Taker:
+    taker = Taker(capacity)
+    taker.priority = priority
+    return taker
+
+
+@pytest.mark.parametrize("by_turn", [False, True])
+def test_consumers_of_the_highest_priority_with_capacity_come_first(by_turn: bool) -> None:
+    high, other, middle, low = (of_priority(9, 3), of_priority(9, 2), of_priority(0, 4), of_priority(-1, 9))
+    queue = queue_of(12)
+    by_priority(queue, [high, other, middle, low], 0, by_turn)
+    assert sorted(high.got + other.got) == [1, 2, 3, 4, 5]
+    assert middle.got == [6, 7, 8, 9]
+    assert low.got == [10, 11, 12]
+    assert queue.ready == 0
