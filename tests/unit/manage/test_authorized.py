@@ -309,6 +309,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "purge": {"body": {"name": "b.one"}},
     "move": {"body": {"source": "b.one", "target": "a.one"}},
     "browse": {"body": {"name": "b.one"}},
+    "groups": {"body": {"name": "b.one"}},
+    "reset-group": {"body": {"name": "b.one", "group": "g"}},
     "discard": {"body": {"name": "b.one"}},
     "backup": {"body": {"target": "there"}},
     "apply": {"body": {"text": "policies: []"}},
