@@ -40,7 +40,8 @@ class Delivery:
             node.queue.close_reader(consumer.reader)
         if node.queue.order is not None:
             node.queue.order.leave(consumer)
-            self._turn.mark_dirty(node)
+            if not node.deleted:
+                self._turn.mark_dirty(node)
         if consumer in node.consumers:
             node.consumers.remove(consumer)
             if not node.consumers and not node.deleted:
