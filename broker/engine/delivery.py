@@ -43,7 +43,8 @@ class Delivery:
             node.queue.close_reader(consumer.reader)
         if node.queue.order is not None:
             node.queue.order.leave(consumer)
-            self._turn.mark_dirty(node)
+            if not node.deleted:
+                self._turn.mark_dirty(node)
         if consumer in node.consumers:
             node.consumers.remove(consumer)
             node.ranked = node.ranked and any(each.priority for each in node.consumers)

@@ -7,7 +7,9 @@ from broker.queues.queue cimport Entry, Queue, QueueOrder, Reader
 
 cdef long _NOWHERE, _OWNED, _FREE
 
+# No garbage collector header, for there may be a million. Its circles end with its consumer (leave).
 @cython.final
+@cython.no_gc
 cdef class MessageGroup:
     cdef public bytes key
     cdef public GroupMember owner
@@ -36,7 +38,7 @@ cdef class MessageGroups(QueueOrder):
     cdef long _stale, _serial
     cdef bint _moved
     cdef object _idle
-    cdef public list _takers
+    cdef list _left
     cdef public Reader reader
 
     cpdef object taken(self, Entry entry)
@@ -58,6 +60,8 @@ cdef class MessageGroups(QueueOrder):
     cpdef bint waits_for(self, object consumer) except -1
     @cython.locals(takers=list, count=long, served=long, first=long, i=long, consumer=Consumer, member=GroupMember)
     cdef list _takers_of(self, list consumers, bint only_first, long start)
+    @cython.locals(member=GroupMember, group=MessageGroup)
+    cdef object _free_left(self)
     @cython.locals(entry=Entry)
     cdef object _serve_any(self, Consumer consumer)
     @cython.locals(found=bint, at=long, member=GroupMember)

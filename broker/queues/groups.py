@@ -128,7 +128,8 @@ class MessageGroups(QueueOrder):
         self._serial = 0
         self._moved = False
         self._idle: deque[MessageGroup] = deque()
-        self._takers: list[GroupMember] = []
+        # Consumers that are gone, with groups that have yet to be freed.
+        self._left: list[GroupMember] = []
         self.reader = Reader(self, None, True)
         queue.open_reader(self.reader)
         queue.order = self
@@ -168,20 +169,16 @@ class MessageGroups(QueueOrder):
         member.gone = True
         if member.wanted is not None:
             self.selective -= 1
-        if not self.members:
-            self._forget_all()
+        if not self.members or len(self.pools) > (_ALL in self.pools):
+            # Of the latter, what it alone wanted stands before what others want.
+            member.listed = []
+            if self.members:
+                self.restart()
+            else:
+                self._forget_all()
             return
-        if len(self.pools) > (_ALL in self.pools):
-            # What it alone wanted stands before what others want.
-            self.restart()
-            return
-        listed = member.listed
-        member.listed = []
-        for _, _, group in listed:
-            if group.owner is member and group.place == _OWNED:
-                self._set_place(group, _NOWHERE)
-                if group.held == 0:
-                    self._free(group)
+        if member.listed:
+            self._left.append(member)
         if member.skips:
             for group in self.groups.values():
                 if group.owner is member and group.held == 0:
@@ -272,6 +269,10 @@ class MessageGroups(QueueOrder):
         for member in self.members.values():
             member.listed = []
             member.skips = False
+        for member in self._left:
+            # A circle: groups of it are found by others, too.
+            member.listed = []
+        self._left.clear()
         self.pools.clear()
         self.stuck = 0
         self.unwanted = 0
@@ -306,9 +307,10 @@ class MessageGroups(QueueOrder):
         self.reader.unfinished = False
         self.looks = MOST_LOOKS
         takers = self._takers_of(consumers, only_first, start)
-        self._takers = takers
         try:
             while takers:
+                if self._left:
+                    self._free_left()
                 if self._serve_own(takers) or (self.pools and self._serve_free(takers, by_turn)):
                     continue
                 # A group may have become free meanwhile.
@@ -317,14 +319,13 @@ class MessageGroups(QueueOrder):
         finally:
             for member in takers:
                 member.deals = False
-            self._takers = []
 
     def has_more(self, consumer: Consumer) -> bool:
         """Whether there is something that the consumer could be sent, or that nobody has looked at yet."""
         member = self.members.get(consumer)
         if member is None:
             return self.queue.ready > 0
-        if self.waits_for(consumer):
+        if self._left or self.waits_for(consumer):
             return True
         self._moved = True
         while self._moved:
@@ -378,6 +379,22 @@ class MessageGroups(QueueOrder):
             if not consumer.joins_groups:
                 self._serve_any(consumer)
         return takers
+
+    def _free_left(self) -> None:
+        """Free groups of consumers that are gone, which may have many: so many in a turn."""
+        while self._left:
+            member = self._left[len(self._left) - 1]
+            while member.listed:
+                if self.looks <= MOST_LOOKS // 2:
+                    self.reader.unfinished = True
+                    return
+                self.looks -= 1
+                _, _, group = member.listed.pop()
+                if group.owner is member and group.place == _OWNED:
+                    self._set_place(group, _NOWHERE)
+                    if group.held == 0:
+                        self._free(group)
+            self._left.pop()
 
     def _serve_any(self, consumer: Consumer) -> None:
         consumer.left = consumer.capacity()
@@ -496,9 +513,12 @@ class MessageGroups(QueueOrder):
         while True:
             entry = reader.position
             while entry is not None and entry.state == constants.ACQUIRED:
+                if self.queue.gap and entry.seq > self.queue.gap_first:
+                    # It expired behind the gap: what is on disk stands before it.
+                    return False
                 reader.passed = entry.seq
                 entry = entry.next
-            reader.position = entry
+                reader.position = entry
             if entry is None or entry.state != constants.READY:
                 return False
             if self.looks <= 0:

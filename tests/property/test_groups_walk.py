@@ -8,11 +8,14 @@ from hypothesis import strategies as st
 
 from broker import constants
 from broker.codec.grouping import closes_group, group_id
+from broker.engine import spool as spool_room
+from broker.engine.spool import Run, Spool, put_back
 from broker.queues import groups as groups_room
 from broker.queues.dispatch import Consumer
 from broker.queues.groups import MessageGroups
 from broker.queues.queue import Entry, Queue, Reader
 from tests.grouped import LAST, body_of, grouped
+from tests.property.test_spool_walk import SlowPager
 
 pytestmark = pytest.mark.flow
 
@@ -158,7 +161,8 @@ class Walk:
             queue.drop(queue.cursor)
             self.settled += 1
         elif verb == "expire":
-            ready = [each for each in queue if each.state == constants.READY]
+            free = (constants.READY, constants.BEHIND)
+            ready = [each for each in queue if each.state in free]
             if ready:
                 entry = ready[number % len(ready)]
                 queue.take(entry)
@@ -207,15 +211,19 @@ class Walk:
     def check(self) -> None:
         ready = [each for each in self.queue if each.state == constants.READY]
         assert len(ready) == self.queue.ready
-        assert self.number == self.settled + sum(1 for _ in self.queue), "nothing is lost"
+        assert self.number == self.settled + sum(1 for _ in self.queue) + self.outside(), "nothing is lost"
         assert self.groups.stuck == sum(each.seq <= self.groups.reader.passed for each in ready)
         out = [each for taker in self.consumers for each in taker.held if group_id(each.data)]
         assert {id(each) for each in out} == {id(each) for each in self.groups.held}
         assert self.groups.owned() <= len(self.groups.groups)
         for taker in self.consumers:
-            if taker.credit > 0:
+            if taker.credit > 0 and not self.queue.gap:
                 assert not self.groups.has_more(taker), "it was sent all there is for it"
         self.check_liveness(ready)
+
+    def outside(self) -> int:
+        """How many messages are on disk only."""
+        return 0
 
     def check_liveness(self, ready: list[Entry]) -> None:
         keys = {group_id(each.data) for each in ready}
@@ -237,6 +245,49 @@ class Walk:
             elif self.owner.get(key) is None or self.groups.rebalance:
                 first = next((e for e in mine if any(t.wants(e) for t in self.consumers)), None)
                 assert first is None or not any(taker.wants(first) for taker in with_credit)
+
+
+class PagedWalk(Walk):
+    """The same where part of the queue is on disk."""
+
+    def __init__(self, shared: bool, rebalance: bool) -> None:
+        super().__init__(False, shared, rebalance)
+        self.pager = SlowPager()
+        self.spool = Spool(self.queue, self.pager, self.loaded, self.ignore, self.ignore)
+
+    def loaded(self, run: Run, messages: list[tuple[int, int, int, int, bytes]]) -> None:
+        for message in messages:
+            put_back(self.queue, *message)
+
+    def ignore(self, nbytes: int) -> None:
+        """Memory and disk are counted elsewhere."""
+
+    def on_sent(self, taker: Taker, entry: Entry) -> None:
+        assert not self.queue.gap or entry.seq < self.queue.gap_first or not self.spool.runs
+        super().on_sent(taker, entry)
+
+    def do(self, verb: str, number: int) -> None:
+        if verb == "page out":
+            self.spool.page_out(number * 40)
+        elif verb == "read ahead":
+            self.spool.read_ahead()
+        elif verb in ("answer", "fail") and self.pager.jobs:
+            self.pager.jobs.pop(number % len(self.pager.jobs))(verb == "answer")
+        elif verb == "retry":
+            self.spool.retry()
+        super().do(verb, number)
+
+    def outside(self) -> int:
+        return self.spool.count
+
+    def go_on(self) -> None:
+        """Read what is needed, for as long as the disk has something to do."""
+        self.spool.retry()
+        self.spool.read_ahead()
+        while self.pager.jobs:
+            self.pager.jobs.pop(0)(True)
+            self.spool.read_ahead()
+        self.dispatch()
 
 
 VERBS = st.sampled_from(
@@ -283,6 +334,48 @@ def test_groups_keep_their_laws(
     left = [each for each in walk.queue if any(taker.wants(each) for taker in walk.consumers)]
     if not selectors:
         assert not left
+
+
+PAGED = st.sampled_from(
+    [
+        *("append",) * 8,
+        *("credit",) * 4,
+        *("settle",) * 4,
+        *("attach", "page out", "page out", "read ahead", "read ahead", "answer", "answer", "answer") * 2,
+        *("store", "release", "release", "detach", "forbid", "bury", "drop", "expire", "come back", "go"),
+        *("reset", "fail", "retry", "take credit"),
+    ]
+)
+
+
+@given(st.lists(st.tuples(PAGED, st.integers(0, 1000)), max_size=100), st.booleans(), st.booleans())
+@settings(max_examples=300)
+def test_groups_keep_their_laws_in_a_deep_queue(
+    verbs: list[tuple[str, int]], shared: bool, rebalance: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spool_room, "READ_AHEAD", 6)
+        patch.setattr(spool_room, "RUN_BYTES", 300)
+        walk = PagedWalk(shared, rebalance)
+        for verb, number in verbs:
+            walk.do(verb, number)
+        if not walk.consumers:
+            walk.do("attach", 0)
+        walk.do("attach", 0)
+        walk.queue.stored(walk.queue.next_seq)
+        for entry in walk.elsewhere:
+            walk.queue.release(entry)
+        walk.elsewhere.clear()
+        for _ in range(2000):
+            walk.go_on()
+            if walk.queue.head is None and not walk.spool.count:
+                break
+            for taker in walk.consumers:
+                taker.credit += 3
+                while taker.held:
+                    walk.do("settle", walk.consumers.index(taker))
+        left = [each for each in walk.queue if any(taker.wants(each) for taker in walk.consumers)]
+        assert (left, walk.spool.count, walk.pager.disk) == ([], 0, {})
 
 
 def test_the_look_is_bounded_in_a_turn() -> None:
