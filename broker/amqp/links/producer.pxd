@@ -35,8 +35,6 @@ cdef class ProducerLink(AssemblingLink):
     cdef object lift_credit(self)
     cdef object replace_credit(self)
     @cython.final
-    cdef object hand_in(self, void *delivery, Node node, ProducerCredit account, bytes data, long bits, bint settled)
-    @cython.final
     cdef object post(self, void *delivery, Node node, ProducerCredit account, bytes data, long bits, bint settled)
     @cython.final
     cdef object refuse_post(self, void *delivery, Transaction transaction, ProducerCredit account, long size,

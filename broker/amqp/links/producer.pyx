@@ -139,16 +139,12 @@ cdef class ProducerLink(AssemblingLink):
 
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
         """Hand a message to the engine."""
-        self.hand_in(delivery, self.node, self.account, data, bits, settled)
-
-    cdef object hand_in(self, void *delivery, Node node, ProducerCredit account, bytes data, long bits, bint settled):
-        """Hand a message to a node."""
         cdef long code
         if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
-            self.post(delivery, node, account, data, bits, settled)
+            self.post(delivery, self.node, self.account, data, bits, settled)
             return
-        code = self.engine.intake.arrive(node, account, data, bits, settled)
-        self.apply_result(delivery, code, data, bits, settled, node, account)
+        code = self.engine.intake.arrive(self.node, self.account, data, bits, settled)
+        self.apply_result(delivery, code, data, bits, settled, self.node, self.account)
 
     cdef object post(self, void *delivery, Node node, ProducerCredit account, bytes data, long bits, bint settled):
         """Hand a message to a node in the transaction that its transfer names (AMQP 1.0 §4.4.1)."""

@@ -1,6 +1,6 @@
 """The anonymous relay, for senders that name a node in each message."""
 
-from broker.amqp.links.proton cimport STATE_REJECTED
+from broker.amqp.links.proton cimport STATE_REJECTED, STATE_TRANSACTIONAL, pn_delivery_remote_state
 
 from broker.codec import message as _message
 
@@ -20,6 +20,7 @@ cdef class RelayLink(ProducerLink):
     cdef object take(self, void *delivery, bytes data, long bits, bint settled):
         cdef ProducerCredit account
         cdef Node node
+        cdef long code
         address = _message.address_of(data)
         entry = self.accounts.get(address)
         if entry is None or (<Node>entry[0]).deleted:
@@ -28,7 +29,11 @@ cdef class RelayLink(ProducerLink):
                 return
         node = entry[0]
         account = entry[1]
-        self.hand_in(delivery, node, account, data, bits, settled)
+        if pn_delivery_remote_state(delivery) == STATE_TRANSACTIONAL:
+            self.post(delivery, node, account, data, bits, settled)
+            return
+        code = self.engine.intake.arrive(node, account, data, bits, settled)
+        self.apply_result(delivery, code, data, bits, settled, node, account)
 
     cdef object open_account(self, void *delivery, str address, bint settled):
         """Return the node of an address and a new account there; None where the delivery was refused."""
