@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from proton import Message, Timeout
-from proton.reactor import Selector
+from proton.reactor import AtMostOnce, Selector
 from proton.utils import BlockingConnection, BlockingReceiver
 
 from broker.cli.main import main
@@ -395,3 +395,48 @@ def test_a_drain_is_answered_while_messages_of_other_consumers_groups_wait(broke
         other.wait(lambda: bool(receiver.link.credit == 0), timeout=10)
         with pytest.raises(Timeout):
             receiver.receive(timeout=0.1)
+
+
+def test_a_presettled_consumer_of_groups(broker: RunningBroker) -> None:
+    """Each is settled as it is sent: groups end at once, and are free again."""
+    for address, ends in (("work.q", True), ("qpid.q", False)):
+        messages = [
+            grouped("a", LAST if ends and i % 3 == 0 else None, b"%d" % i, customer="c") for i in range(50)
+        ]
+        with connected(broker) as one:
+            receiver = one.create_receiver(address, credit=10, options=AtMostOnce())
+            send(broker, address, *messages)
+            found: list[int] = []
+            for _ in messages:
+                message = receiver.receive(timeout=10)
+                assert isinstance(message.body, memoryview)
+                found.append(int(bytes(message.body)))
+            assert found == list(range(50))
+            await_number(broker, address, "depth_msgs", 0)
+
+
+def test_groups_under_one_window_of_a_connection(start_broker: StartBroker) -> None:
+    """Consumers that share a window over their connection take turns; every group gets on."""
+    limits = "flow:\n  connection_flow_limit: 4\n  connection_flow_limit_enabled: true\n"
+    broker = start_broker(limits, POLICIES)
+    with Connection(broker.url) as one:
+        hands = [Hand(one, "work.q", 1000) for _ in range(3)]
+        count = 90
+        send(broker, "work.q", *(grouped(f"g{i % 9}", None, b"%d" % i) for i in range(count)))
+        seen: dict[int, list[int]] = {}
+        found = 0
+
+        def settle_all() -> bool:
+            nonlocal found
+            for hand in hands:
+                for delivery, data in hand.receiver.hand_over():
+                    number = int(body_of(data))
+                    seen.setdefault(number % 9, []).append(number)
+                    hand.receiver.settle(delivery, "accepted")
+                    found += 1
+            # What is settled goes out now, not with the next message that comes.
+            one.pump()
+            return found >= count
+
+        assert one.wait_until(settle_all, 20), found
+        assert seen == {group: list(range(group, count, 9)) for group in range(9)}
