@@ -333,9 +333,10 @@ class AnonymousTarget(LinkOption):
 
 
 def test_the_brokers_figures(broker: RunningBroker, controller: Controller) -> None:
+    sender = controller.sender("orders")
     controller.commit(controller.declare())
     controller.abort(controller.declare())
-    controller.declare()
+    controller.declare().send(sender, Message(body="its time begins"))
 
     def figures() -> list[object]:
         told = broker_attributes(broker)
