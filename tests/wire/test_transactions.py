@@ -336,7 +336,9 @@ def test_the_brokers_figures(broker: RunningBroker, controller: Controller) -> N
     sender = controller.sender("orders")
     controller.commit(controller.declare())
     controller.abort(controller.declare())
-    controller.declare().send(sender, Message(body="its time begins"))
+    sender = controller.sender("orders")
+    controller.declare().send(sender, Message(body="in time"))
+    controller.run(0.1)
 
     def figures() -> list[object]:
         told = broker_attributes(broker)

@@ -224,8 +224,11 @@ def test_a_topics_subscriptions_keep_room_and_get_it_all_at_once(world: World) -
 def test_one_whose_time_is_over_is_its_owners_to_roll_back(world: World) -> None:
     told: list[Transaction] = []
     world.owner.timed_out = told.append  # type: ignore[assignment]
+    node = world.create()
+    _, account = world.producer(node)
     begun = world.declare(timeout_ms=100)
     lasting = world.declare()
+    world.post(begun, node, account)
     now_ns = world.engine.turn.now_ns
     world.transactions.end_overdue(now_ns + 99 * MS)
     assert told == []
@@ -233,3 +236,18 @@ def test_one_whose_time_is_over_is_its_owners_to_roll_back(world: World) -> None
     assert told == [begun]
     assert lasting in world.transactions.open
     assert world.transactions.timed_out == 1
+
+
+def test_the_time_of_an_empty_one_has_not_begun(world: World) -> None:
+    told: list[Transaction] = []
+    world.owner.timed_out = told.append  # type: ignore[assignment]
+    node = world.create()
+    _, account = world.producer(node)
+    begun = world.declare(timeout_ms=100)
+    now_ns = world.engine.turn.now_ns
+    world.transactions.end_overdue(now_ns + 1000 * MS)
+    world.post(begun, node, account)
+    world.transactions.end_overdue(now_ns + 1099 * MS)
+    assert told == []
+    world.transactions.end_overdue(now_ns + 1100 * MS)
+    assert told == [begun]
