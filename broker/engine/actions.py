@@ -77,7 +77,7 @@ class OperatorActions:
             move = MoveTransfer(self._host, source, target, ready)
             self._host.moves.append(move)
             self._delivery.add_consumer(source, move.mover)
-        return ready + self._schedules.move(source, target, count - ready)
+        return ready + self._schedules.move(source, target, count - ready, ready)
 
     def hold(self, node: Node, held: bool) -> None:
         """Stop or start this node's producers."""

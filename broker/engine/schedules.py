@@ -177,9 +177,11 @@ class Schedules:
         node.dropped += len(dropped)
         return len(dropped)
 
-    def move(self, source: Node, target: Node, count: int) -> int:
+    def move(self, source: Node, target: Node, count: int, ahead: int) -> int:
         """Move messages that wait for their time to another queue, the next first, as far as it has room now;
         return how many went, ``MOVE_MSGS`` at most. They wait on there. A topic takes none.
+
+        Room for ``ahead`` messages is left to those that go first, at the end of the turn.
         """
         if source.schedule is None or target.is_topic or count <= 0:
             return 0
@@ -192,9 +194,9 @@ class Schedules:
             gate, ledger = target.gate, target.ledger
             if (
                 ledger.line
-                or ledger.room(size) == 0
-                or gate.depth_msgs >= target.hard_msgs
-                or gate.depth_bytes + size > target.hard_bytes
+                or ledger.room(size) <= ahead
+                or gate.depth_msgs + ahead >= target.hard_msgs
+                or gate.depth_bytes + (ahead + 1) * size > target.hard_bytes
             ):
                 break
             self.put(target, data, bits, size, self._wall_ms(delayed.due_ns))

@@ -333,7 +333,6 @@ class AnonymousTarget(LinkOption):
 
 
 def test_the_brokers_figures(broker: RunningBroker, controller: Controller) -> None:
-    sender = controller.sender("orders")
     controller.commit(controller.declare())
     controller.abort(controller.declare())
     sender = controller.sender("orders")

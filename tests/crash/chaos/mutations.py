@@ -165,8 +165,8 @@ ONE_NAME_FOR_TWO = (
     ),
     Edit(
         RECOVERY,
-        "        if said.fault is not None:\n            self._set_aside(",
-        "        if said.fault is not None:\n            raise said.fault\n            self._set_aside(",
+        "                self._serve(said, topics)\n            except Exception as fault:",
+        "                self._serve(said, topics)\n            except ZeroDivisionError as fault:",
     ),
 )
 NOT_BROWSED = (
