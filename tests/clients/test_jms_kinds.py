@@ -18,6 +18,7 @@ FEATURES = re.findall(r'"((?:delay|priority|groups|again)-[a-z-]+)"', SOURCE.rea
 POLICIES = """policies:
   - {match: "*.news.>", kind: topic}
   - {match: "*.strict.>", priority: strict}
+  - {match: "*.strict.windowed", consumer_flow_limit: 10}
   - {match: "*.fair.>", priority: fair}
   - {match: "*.groups.>", message_groups: sticky}
   - {match: "*.groups.moving", group_rebalance: true}

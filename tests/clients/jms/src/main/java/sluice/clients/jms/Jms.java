@@ -78,6 +78,7 @@ public final class Jms implements Library<Connections> {
             Map.entry("priority-one", PriorityFeatures::one),
             Map.entry("priority-prefetched", PriorityFeatures::prefetched),
             Map.entry("priority-slow", PriorityFeatures::slow),
+            Map.entry("priority-windowed", PriorityFeatures::windowed),
             Map.entry("priority-sorted", PriorityFeatures::sorted),
             Map.entry("priority-transacted", PriorityFeatures::transacted),
             Map.entry("priority-rolled-back", PriorityFeatures::rolledBack),

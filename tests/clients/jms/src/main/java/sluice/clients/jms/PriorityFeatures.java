@@ -82,6 +82,12 @@ final class PriorityFeatures {
         Expect.that(before <= 60, "the alarm soon after the next credit", before);
     }
 
+    /** A consumer_flow_limit of 10 at the queue bounds what a stock client takes ahead. */
+    static void windowed(Connections connections, String p) throws Exception {
+        int before = before(connections, p + ".strict.windowed", WORK_MS);
+        Expect.that(before <= 10, "at most the window before the alarm", before);
+    }
+
     /** In a transaction it overtakes from the commit on. */
     static void transacted(Connections connections, String p) throws JMSException {
         Session session = TransactionFeatures.transacted(connections.open());
