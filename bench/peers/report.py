@@ -10,9 +10,9 @@ from statistics import median
 
 from bench.measuring import Figures
 from bench.peers.peer import OURS_TITLE
-from bench.peers.scenarios import NO_RATIO, ROWS, Row
+from bench.peers.scenarios import NO_RATIO, ROWS, TRANSACTED_ROWS, Row
 
-BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+PEERS, TRANSACTIONS = "peers", "peers in transactions"  # the tables' markers on the page
 DASH = "–"
 
 
@@ -39,7 +39,9 @@ class Measured:
 def table(brokers: Sequence[Measured]) -> str:
     """A column each; with ours among them each other figure is followed by how many times ours it is."""
     shown = [
-        row for row in ROWS if any(row.scenario in b.rounds or row.scenario in b.remarks for b in brokers)
+        row
+        for row in (*ROWS, *TRANSACTED_ROWS)
+        if any(row.scenario in b.rounds or row.scenario in b.remarks for b in brokers)
     ]
     notes = _Notes()
     lines = [
@@ -93,6 +95,19 @@ def _number(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
 
 
+def ahead(brokers: Sequence[Measured]) -> list[str]:
+    """The rates in transactions at which another broker is faster than ours, in words."""
+    ours = next((broker for broker in brokers if broker.title == OURS_TITLE), None)
+    found = []
+    for row in TRANSACTED_ROWS:
+        least = ours.figure(row) if ours is not None and row.figure == "rate" else None
+        for broker in brokers:
+            value = broker.figure(row)
+            if least is not None and value is not None and value > least:
+                found.append(f"{broker.title}, {row.title.removesuffix(', msg/s')}: {value / least:.2f}×")
+    return found
+
+
 def page(
     brokers: Sequence[Measured], missing: Mapping[str, str], command: str, machine: str, rounds: int
 ) -> str:
@@ -120,10 +135,11 @@ def _how(broker: Measured) -> str:
     return "\n".join(lines)
 
 
-def write(path: Path, text: str) -> None:
-    """Replace what stands between the markers; ValueError where there are none."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+def write(path: Path, text: str, marker: str = PEERS) -> None:
+    """Replace what stands between a table's markers; ValueError where there are none."""
+    begins, ends = f"<!-- {marker}: begin -->", f"<!-- {marker}: end -->"
+    before, begin, rest = path.read_text().partition(begins)
+    _, end, after = rest.partition(ends)
     if not (begin and end):
-        raise ValueError(f"{path} has no markers {BEGIN} and {END}")
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+        raise ValueError(f"{path} has no markers {begins} and {ends}")
+    path.write_text(f"{before}{begins}\n\n{text}\n\n{ends}{after}")
