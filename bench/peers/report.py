@@ -12,7 +12,7 @@ from bench.measuring import Figures
 from bench.peers.peer import OURS_TITLE
 from bench.peers.scenarios import NO_RATIO, ROWS, TRANSACTED_ROWS, Row
 
-PEERS, TRANSACTIONS = "peers", "peers in transactions"  # the tables' markers on the page
+PEERS, TRANSACTIONS = "peers", "peers in transactions"  # the names of the tables' markers
 DASH = "–"
 
 
@@ -27,6 +27,7 @@ class Measured:
     syncs: str = ""
     rounds: dict[str, list[Figures]] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)
+    commit_sync: str = ""
 
     def figure(self, row: Row) -> float | None:
         """The median of its rounds."""
@@ -112,19 +113,45 @@ def page(
     brokers: Sequence[Measured], missing: Mapping[str, str], command: str, machine: str, rounds: int
 ) -> str:
     """All between the markers."""
-    medians = f"Medians of {rounds}, rounds interleaved" if rounds > 1 else "One round"
     parts = [
-        "<!-- not run: a benchmark, minutes long -->",
-        f"```console\n{command}\n```",
-        f"{machine}. {medians}; in brackets how many times ours.",
+        *_begun(command, machine, rounds),
         table(brokers),
         "### How each was run",
         *(_how(broker) for broker in brokers),
     ]
     if missing:
-        absent = [f"- {name}: {_line(reason)}" for name, reason in missing.items()]
-        parts += ["### Not measured", "\n".join(absent)]
+        parts += ["### Not measured", _absent(missing)]
     return "\n\n".join(parts)
+
+
+def transactions_page(
+    brokers: Sequence[Measured], missing: Mapping[str, str], command: str, machine: str, rounds: int
+) -> str:
+    """The same of the transactions: how each broker was run stands beside the other table."""
+    # Below the two lines of the table's head.
+    lines = table(brokers).splitlines()
+    lines.insert(
+        2, "| a commit's sync, by default | " + " | ".join(each.commit_sync for each in brokers) + " |"
+    )
+    faster = ahead(brokers)
+    verdict = (
+        "Ahead of Sluice: " + "; ".join(faster) if faster else "No broker is ahead of Sluice in any rate"
+    )
+    parts = [*_begun(command, machine, rounds), "\n".join(lines), verdict + "."]
+    return "\n\n".join([*parts, "Not measured:\n\n" + _absent(missing)] if missing else parts)
+
+
+def _begun(command: str, machine: str, rounds: int) -> list[str]:
+    medians = f"Medians of {rounds}, rounds interleaved" if rounds > 1 else "One round"
+    return [
+        "<!-- not run: a benchmark, minutes long -->",
+        f"```console\n{command}\n```",
+        f"{machine}. {medians}; in brackets how many times ours.",
+    ]
+
+
+def _absent(missing: Mapping[str, str]) -> str:
+    return "\n".join(f"- {name}: {_line(reason)}" for name, reason in missing.items())
 
 
 def _how(broker: Measured) -> str:
@@ -135,9 +162,14 @@ def _how(broker: Measured) -> str:
     return "\n".join(lines)
 
 
+def markers(name: str) -> tuple[str, str]:
+    """The lines between which a table stands."""
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+
+
 def write(path: Path, text: str, marker: str = PEERS) -> None:
     """Replace what stands between a table's markers; ValueError where there are none."""
-    begins, ends = f"<!-- {marker}: begin -->", f"<!-- {marker}: end -->"
+    begins, ends = markers(marker)
     before, begin, rest = path.read_text().partition(begins)
     _, end, after = rest.partition(ends)
     if not (begin and end):

@@ -73,7 +73,11 @@ def done(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str
 
 def load(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str, object]:
     """The same; BenchError also if anything was lost, doubled or refused, or nothing moved."""
-    result = done(subject, pace, queue, **job)
+    return judged(subject, done(subject, pace, queue, **job))
+
+
+def judged(subject: Subject, result: Mapping[str, object]) -> Mapping[str, object]:
+    """A result of which nothing was lost, doubled or refused; else BenchError."""
     if result["unordered"]:
         # Told beside the figures and no reason to void them: every message came.
         subject.overtaken.append(int(number(result["unordered"])))
@@ -117,9 +121,10 @@ def transacted(queue: str, **job: object) -> Scenario:
 
     def scenario(subject: Subject, pace: Pace) -> Figures:
         before = flushes(subject.running.directory)
-        result = load(subject, pace, queue, durable=True, **job)
+        result = done(subject, pace, queue, durable=True, **job)
         if not result["messages"]:
             raise BenchError("no transaction was committed")
+        judged(subject, result)
         after = flushes(subject.running.directory)
         figures = {"rate": number(result["out_s"]), "cpu_us": number(result["broker_cpu_us"])}
         if before is None or after is None:
@@ -219,7 +224,7 @@ SCENARIOS: dict[str, Scenario] = {
     "backlog": backlog,
 }
 SIZES = (100, 10, 1)
-# As in a JMS session a transaction begins when the one before it is committed; `post-ahead` doesn't wait for that.
+# As in a JMS session a transaction begins when the one before it is committed; not so in `post-ahead`.
 TRANSACTED: dict[str, Scenario] = {
     "unpost": transacted("durable.unpost", window=100),
     **{f"post-{size}": transacted(f"durable.post.{size}", transaction=size, window=size) for size in SIZES},

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from broker.client.errors import RefusedError
@@ -49,15 +52,15 @@ def test_so_many_transactions_were_committed(broker: RunningBroker) -> None:
     assert number_of(broker, "broker", "committed_transactions", "broker") == 10 + 50
 
 
-@pytest.mark.parametrize("side", ["transaction", "retire"])
-def test_a_coordinator_that_refuses_ends_the_run(start_broker: StartBroker, side: str) -> None:
+@pytest.mark.parametrize("given", [{"transaction": 5}, {"retire": 5}])
+def test_a_coordinator_that_refuses_ends_the_run(start_broker: StartBroker, given: dict[str, Any]) -> None:
     """The load generator declares more than one transaction ahead."""
     broker = start_broker("limits: {max_transactions: 1}")
     with pytest.raises(RefusedError, match="transactions are open"):
-        LoadRun(Job(broker.url, "refused", count=10, stall=2, **{side: 5})).run()
+        LoadRun(replace(Job(broker.url, "refused", count=10, stall=2), **given)).run()
 
 
 @pytest.mark.parametrize("wrong", [{"presettled": True}, {"credit": 9}])
-def test_a_transaction_beyond_the_credit_is_refused(wrong: dict[str, int]) -> None:
+def test_a_transaction_beyond_the_credit_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(OperatorError, match="a receiver's transaction"):
         Job("amqp://127.0.0.1", retire=10, **wrong)

@@ -2,7 +2,7 @@ from libc.stdint cimport uint64_t
 
 cdef enum:
     AHEAD = 8         # transactions that are declared before they are needed
-    NAME = 32         # bytes of a transaction-id at most
+    NAME = 64         # bytes of a transaction-id at most
 
 # The transactions of one link: those declared, oldest first, in a ring; messages go to the first of them.
 cdef struct Batches:

@@ -87,7 +87,7 @@ cdef void update(Batches *batches, void *delivery, bint accepted) noexcept nogil
 
 cdef void discharge(Batches *batches) noexcept nogil:
     """Commit the first transaction; its request's context is how many messages it has."""
-    cdef char data[64]
+    cdef char data[12 + NAME]
     cdef int size = batches.sizes[batches.first]
     memcpy(data, b"\x00\x53\x77\x00\x53\x32\xc0", 7)
     data[7] = size + 4

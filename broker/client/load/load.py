@@ -36,10 +36,10 @@ class Job:
 
     ``count`` messages are sent if it is set, else as many as ``seconds`` allow. ``%d`` in the address
     becomes a connection's number. Senders commit every ``transaction`` messages, if that is set; receivers
-    settle ``retire`` messages in a transaction, one transaction after another, and count them when it is committed.
-    ``pid`` is a local broker whose processor time and memory to report. Without senders whatever is there is received,
-    ``count`` messages of it if that is set. With ``groups`` each message has one of so many group-ids, in
-    turn.
+    settle ``retire`` messages in a transaction, one transaction after another, and count them when it is
+    committed. ``pid`` is a local broker whose processor time and memory to report. Without senders whatever
+    is there is received, ``count`` messages of it if that is set. With ``groups`` each message has one of so
+    many group-ids, in turn.
     """
 
     url: str
