@@ -167,13 +167,15 @@ final class GroupFeatures {
         Session session = TransactionFeatures.transacted(connections.open());
         Queue queue = session.createQueue(p + ".groups.transacted");
         Seen seen = new Seen();
-        listen(connections, queue, "one", seen);
-        listen(connections, queue, "other", seen);
+        for (String name : List.of("one", "another", "third")) { // no divisor of the number of groups
+            listen(connections, queue, name, seen);
+        }
         sendGroups(session, queue);
         session.rollback();
         sendGroups(session, queue);
         session.commit();
         seen.await();
+        Expect.equal("consumers with groups", Set.of("one", "another", "third"), Set.copyOf(seen.owners()));
         seen.owned.forEach((group, owners) -> Expect.equal("consumers of " + group, 1, owners.size()));
     }
 
@@ -233,9 +235,10 @@ final class GroupFeatures {
                 if (here.incrementAndGet() > 1) {
                     wrong(group + " is handled by two at once, " + consumer + " is the second");
                 }
+                Thread.sleep(number % 4); // the work of some is longer: they could be overtaken
                 note(consumer, group, number);
                 here.decrementAndGet();
-            } catch (JMSException fault) {
+            } catch (JMSException | InterruptedException fault) {
                 wrong(fault.toString());
             }
             left.countDown();
