@@ -28,7 +28,17 @@ from bench.peers.peer import MissingError, Peer, Subject, started
 from bench.peers.qpidd import Qpidd
 from bench.peers.rabbitmq import RabbitMQ
 from bench.peers.report import Measured
-from bench.peers.scenarios import FULL, NEEDS_LIMIT, ONCE, QUICK, SCENARIOS, TRANSACTED, Pace, warmed
+from bench.peers.scenarios import (
+    FULL,
+    NEEDS_LIMIT,
+    NEEDS_TRANSACTIONS,
+    ONCE,
+    QUICK,
+    SCENARIOS,
+    TRANSACTED,
+    Pace,
+    warmed,
+)
 from broker.errors import SluiceError
 
 PAGE = Path("docs/performance.md")
@@ -121,6 +131,9 @@ def _warm(subject: Subject, pace: Pace) -> None:
 def _scenario(broker: Measured, subject: Subject, name: str, pace: Pace) -> None:
     if name in NEEDS_LIMIT and not broker.limit:
         broker.remarks[name] = "no limit could be set"
+        return
+    if name in NEEDS_TRANSACTIONS and not broker.commit_sync:
+        broker.remarks[name] = "it has no transactions"
         return
     subject.overtaken.clear()
     subject.remarks.clear()

@@ -131,7 +131,8 @@ def transactions_page(
     # Below the two lines of the table's head.
     lines = table(brokers).splitlines()
     lines.insert(
-        2, "| a commit's sync, by default | " + " | ".join(each.commit_sync for each in brokers) + " |"
+        2,
+        "| a commit's sync, by default | " + " | ".join(each.commit_sync or DASH for each in brokers) + " |",
     )
     faster = ahead(brokers)
     verdict = (

@@ -237,6 +237,7 @@ TRANSACTED: dict[str, Scenario] = {
 }
 # It takes the longest and differs least from one round to the next: once, in the first.
 ONCE = frozenset({"backlog"})
+NEEDS_TRANSACTIONS = frozenset(TRANSACTED) - {"unpost"}
 NEEDS_LIMIT = frozenset({"busy", "overshoot"})
 
 

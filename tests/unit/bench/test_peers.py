@@ -128,7 +128,7 @@ def test_a_broker_that_commits_faster_than_ours_is_named() -> None:
     other.commit_sync = "none"
     assert report.ahead([mine, other]) == ["Other, sent, 1 in each: 1.25×"]
     text = report.transactions_page([mine, other], {}, "run it", "2 cores", 1)
-    assert "| a commit's sync, by default |  | none |" in text
+    assert "| a commit's sync, by default | – | none |" in text
     assert text.endswith("Ahead of Sluice: Other, sent, 1 in each: 1.25×.")
     assert report.transactions_page([mine], {}, "run it", "2 cores", 1).endswith("in any rate.")
 
