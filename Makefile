@@ -95,6 +95,7 @@ bench: install
 # Other brokers beside ours: RabbitMQ from its package, three by Maven; what can't be had is listed.
 bench-peers: install
 	$(BIN)/python -m bench.peers
+	$(BIN)/python -m bench.peers --transactions
 
 # The Spark sink's and source's rates, and what encoding and decoding a row cost; needs Java.
 bench-spark: dev

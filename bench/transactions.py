@@ -17,7 +17,7 @@ def scenario(running: Running, pace: Pace) -> Figures:
         ("single", {"window": 1}),
         ("one", {"window": 1, "transaction": 1}),
     ):
-        result = load(running, pace, address="transactions", durable=True, **job)
+        result = load(running, pace, address="durable.transactions", durable=True, **job)
         figures[f"{name}_rate"] = number(result["out_s"])
         figures[f"{name}_us"] = number(result["broker_cpu_us"])
     return figures

@@ -28,7 +28,17 @@ from bench.peers.peer import MissingError, Peer, Subject, started
 from bench.peers.qpidd import Qpidd
 from bench.peers.rabbitmq import RabbitMQ
 from bench.peers.report import Measured
-from bench.peers.scenarios import FULL, NEEDS_LIMIT, ONCE, QUICK, SCENARIOS, Pace, warmed
+from bench.peers.scenarios import (
+    FULL,
+    NEEDS_LIMIT,
+    NEEDS_TRANSACTIONS,
+    ONCE,
+    QUICK,
+    SCENARIOS,
+    TRANSACTED,
+    Pace,
+    warmed,
+)
 from broker.errors import SluiceError
 
 PAGE = Path("docs/performance.md")
@@ -43,19 +53,23 @@ PEERS: dict[str, Peer] = {
 # No round begins that would end later than this, judged by the one before it.
 MOST_S, QUICK_MOST_S = 25 * 60.0, 8 * 60.0
 ROUNDS = 3
+EVERY = SCENARIOS | TRANSACTED
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument("--only", action="append", choices=PEERS, metavar="PEER", help=", ".join(PEERS))
-    parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="only this; may be repeated")
+    parser.add_argument("--scenario", action="append", choices=EVERY, help="only this; may be repeated")
+    parser.add_argument(
+        "--transactions", action="store_true", help="durable messages in transactions; 1 if ours isn't ahead"
+    )
     parser.add_argument("--quick", action="store_true", help="one short round, a smaller backlog")
     parser.add_argument("--rounds", type=natural, metavar="N", help=f"medians of N ({ROUNDS})")
     parser.add_argument("--seconds", type=float, metavar="S", help=f"of a measurement ({FULL.seconds:g})")
     parser.add_argument("--backlog", type=natural, metavar="N", help=f"messages ({FULL.backlog:,})")
     parser.add_argument("--json", action="store_true", help="every round's figures")
-    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE}")
+    parser.add_argument("--write", action="store_true", help=f"put it into {PAGE}")
     return parser.parse_args(words)
 
 
@@ -73,7 +87,9 @@ def found(names: Sequence[str]) -> tuple[dict[str, Measured], dict[str, str]]:
             continue
         peer = PEERS[name]
         try:
-            here[name] = Measured(peer.title, peer.find(), limit=peer.limit, syncs=peer.syncs)
+            here[name] = Measured(
+                peer.title, peer.find(), limit=peer.limit, syncs=peer.syncs, commit_sync=peer.commit_sync
+            )
         except MissingError as error:
             missing[peer.title] = str(error)
             _tell(f"{peer.title} can't be had: {error}")
@@ -116,10 +132,13 @@ def _scenario(broker: Measured, subject: Subject, name: str, pace: Pace) -> None
     if name in NEEDS_LIMIT and not broker.limit:
         broker.remarks[name] = "no limit could be set"
         return
+    if name in NEEDS_TRANSACTIONS and not broker.commit_sync:
+        broker.remarks[name] = "it has no transactions"
+        return
     subject.overtaken.clear()
     subject.remarks.clear()
     try:
-        figures = SCENARIOS[name](subject, pace)
+        figures = EVERY[name](subject, pace)
     except (BenchError, SluiceError, OSError) as error:
         broker.remarks[name] = str(error)
         _tell(f"{name}, {broker.title}: {error}")
@@ -138,11 +157,11 @@ def _tell(text: str) -> None:
 
 
 def main() -> int:
-    """Measures, prints or writes; 1 if not one broker could be measured."""
+    """Measures, prints or writes; 1 if none could be measured, or one commits faster than ours."""
     args = arguments()
     # So that a broker never outlives a run that is terminated.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    pace, wanted = pace_of(args), args.scenario or list(SCENARIOS)
+    pace, wanted = pace_of(args), args.scenario or list(TRANSACTED if args.transactions else SCENARIOS)
     here, missing = found(args.only or list(PEERS))
     rounds, most_s = args.rounds or (1 if args.quick else ROUNDS), QUICK_MOST_S if args.quick else MOST_S
     done, began, last_s = 0, time.monotonic(), 0.0
@@ -160,14 +179,18 @@ def main() -> int:
         done, last_s = done + 1, time.monotonic() - round_s
     brokers = list(here.values())
     command = " ".join(["python -m bench.peers", *sys.argv[1:]])
-    text = report.page(brokers, missing, command, machine(), done)
+    of_page = report.transactions_page if args.transactions else report.page
+    text = of_page(brokers, missing, command, machine(), done)
     if args.json:
         print(json.dumps({"missing": missing, "brokers": [asdict(broker) for broker in brokers]}, indent=1))
     else:
         print(text)
     if args.write:
-        report.write(PAGE, text)
-    return 0 if any(broker.rounds for broker in brokers) else 1
+        report.write(PAGE, text, report.TRANSACTIONS if args.transactions else report.PEERS)
+    faster = report.ahead(brokers)
+    for each in faster:
+        _tell(f"ahead of ours: {each}")
+    return 1 if faster or not any(broker.rounds for broker in brokers) else 0
 
 
 def machine() -> str:

@@ -34,6 +34,7 @@ class ActiveMQ:
         "sync; `concurrentStoreAndDispatchQueues` is true by default, so one that is consumed at once may "
         "never be written (ActiveMQ documentation, KahaDB)."
     )
+    commit_sync = "KahaDB `journalDiskSyncStrategy`: always"
     settings = (
         "the distribution's `activemq.xml` and heap (`-Xms64M -Xmx1G`), KahaDB, "
         "`memoryUsage` 70 % of the heap, which bounds what isn't durable",

@@ -38,6 +38,7 @@ class Artemis:
         "`journal-datasync` are true by default; writes within `journal-buffer-timeout` share one "
         "(Artemis documentation, Persistence)."
     )
+    commit_sync = "`journal-sync-transactional`, `journal-datasync`: true"
 
     def __init__(self) -> None:
         self.settings: tuple[str, ...] = ()

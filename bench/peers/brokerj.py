@@ -24,6 +24,7 @@ class BrokerJ:
         "A persistent message is settled after its transaction in the BDB store is committed; the book names "
         "no setting for how it is synced, so see the disk's flushes in the table."
     )
+    commit_sync = "BDB log flushed, commits coalesced"
     settings = (
         "the distribution's start script: `-Xmx512m -XX:MaxDirectMemorySize=1536m`, G1",
         "virtual host of type BDB; anonymous; no HTTP management; log at WARN",

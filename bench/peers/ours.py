@@ -23,6 +23,7 @@ class Ours:
         "A durable message is accepted after the `fdatasync` of the group it was written in, and so is a "
         "removal settled (decisions/store.md)."
     )
+    commit_sync = "`fdatasync` of the commit's group"
     settings = (
         "defaults; metrics, events and flow control on",
         "queues of the durable scenarios `durable: true`, the backlog's `flow_control: false`",

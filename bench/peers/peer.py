@@ -44,11 +44,16 @@ class Launch:
 
 
 class Peer(Protocol):
-    """A broker as it is set up here; ``limit`` and ``syncs`` are sentences for the report."""
+    """A broker as it is set up here.
+
+    ``limit`` and ``syncs`` are sentences for the report, ``commit_sync`` a few words for its table: the
+    default that decides how a commit reaches the disk, and nothing where there are no transactions.
+    """
 
     title: str
     limit: str
     syncs: str
+    commit_sync: str
 
     @property
     def settings(self) -> Sequence[str]:

@@ -16,6 +16,7 @@ class Qpidd:
         "The linear store writes with asynchronous direct I/O and settles when the write is done; it calls "
         "no sync."
     )
+    commit_sync = "direct I/O, no sync"
     settings = ("defaults, `--auth no`, its own data directory, `--queue-patterns #`",)
 
     def find(self) -> str:

@@ -31,6 +31,7 @@ class RabbitMQ:
         'and acknowledged before is confirmed without one (rabbitmq.com/confirms.html, "When Will Published '
         'Messages Be Confirmed").'
     )
+    commit_sync = ""  # its plugin answers no declare
     settings = (
         "package's defaults (`vm_memory_high_watermark` 0.4, schedulers one a core, classic queues)",
         "plugin `rabbitmq_amqp1_0`; durable queues at `/queue/NAME`",

@@ -10,9 +10,9 @@ from statistics import median
 
 from bench.measuring import Figures
 from bench.peers.peer import OURS_TITLE
-from bench.peers.scenarios import NO_RATIO, ROWS, Row
+from bench.peers.scenarios import NO_RATIO, ROWS, TRANSACTED_ROWS, Row
 
-BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+PEERS, TRANSACTIONS = "peers", "peers in transactions"  # the names of the tables' markers
 DASH = "–"
 
 
@@ -27,6 +27,7 @@ class Measured:
     syncs: str = ""
     rounds: dict[str, list[Figures]] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)
+    commit_sync: str = ""
 
     def figure(self, row: Row) -> float | None:
         """The median of its rounds."""
@@ -39,7 +40,9 @@ class Measured:
 def table(brokers: Sequence[Measured]) -> str:
     """A column each; with ours among them each other figure is followed by how many times ours it is."""
     shown = [
-        row for row in ROWS if any(row.scenario in b.rounds or row.scenario in b.remarks for b in brokers)
+        row
+        for row in (*ROWS, *TRANSACTED_ROWS)
+        if any(row.scenario in b.rounds or row.scenario in b.remarks for b in brokers)
     ]
     notes = _Notes()
     lines = [
@@ -93,23 +96,63 @@ def _number(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
 
 
+def ahead(brokers: Sequence[Measured]) -> list[str]:
+    """The rates in transactions at which another broker is faster than ours, in words."""
+    ours = next((broker for broker in brokers if broker.title == OURS_TITLE), None)
+    found = []
+    for row in TRANSACTED_ROWS:
+        least = ours.figure(row) if ours is not None and row.figure == "rate" else None
+        for broker in brokers:
+            value = broker.figure(row)
+            if least is not None and value is not None and value > least:
+                found.append(f"{broker.title}, {row.title.removesuffix(', msg/s')}: {value / least:.2f}×")
+    return found
+
+
 def page(
     brokers: Sequence[Measured], missing: Mapping[str, str], command: str, machine: str, rounds: int
 ) -> str:
     """All between the markers."""
-    medians = f"Medians of {rounds}, rounds interleaved" if rounds > 1 else "One round"
     parts = [
-        "<!-- not run: a benchmark, minutes long -->",
-        f"```console\n{command}\n```",
-        f"{machine}. {medians}; in brackets how many times ours.",
+        *_begun(command, machine, rounds),
         table(brokers),
         "### How each was run",
         *(_how(broker) for broker in brokers),
     ]
     if missing:
-        absent = [f"- {name}: {_line(reason)}" for name, reason in missing.items()]
-        parts += ["### Not measured", "\n".join(absent)]
+        parts += ["### Not measured", _absent(missing)]
     return "\n\n".join(parts)
+
+
+def transactions_page(
+    brokers: Sequence[Measured], missing: Mapping[str, str], command: str, machine: str, rounds: int
+) -> str:
+    """The same of the transactions: how each broker was run stands beside the other table."""
+    # Below the two lines of the table's head.
+    lines = table(brokers).splitlines()
+    lines.insert(
+        2,
+        "| a commit's sync, by default | " + " | ".join(each.commit_sync or DASH for each in brokers) + " |",
+    )
+    faster = ahead(brokers)
+    verdict = (
+        "Ahead of Sluice: " + "; ".join(faster) if faster else "No broker is ahead of Sluice in any rate"
+    )
+    parts = [*_begun(command, machine, rounds), "\n".join(lines), verdict + "."]
+    return "\n\n".join([*parts, "Not measured:\n\n" + _absent(missing)] if missing else parts)
+
+
+def _begun(command: str, machine: str, rounds: int) -> list[str]:
+    medians = f"Medians of {rounds}, rounds interleaved" if rounds > 1 else "One round"
+    return [
+        "<!-- not run: a benchmark, minutes long -->",
+        f"```console\n{command}\n```",
+        f"{machine}. {medians}; in brackets how many times ours.",
+    ]
+
+
+def _absent(missing: Mapping[str, str]) -> str:
+    return "\n".join(f"- {name}: {_line(reason)}" for name, reason in missing.items())
 
 
 def _how(broker: Measured) -> str:
@@ -120,10 +163,16 @@ def _how(broker: Measured) -> str:
     return "\n".join(lines)
 
 
-def write(path: Path, text: str) -> None:
-    """Replace what stands between the markers; ValueError where there are none."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+def markers(name: str) -> tuple[str, str]:
+    """The lines between which a table stands."""
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+
+
+def write(path: Path, text: str, marker: str = PEERS) -> None:
+    """Replace what stands between a table's markers; ValueError where there are none."""
+    begins, ends = markers(marker)
+    before, begin, rest = path.read_text().partition(begins)
+    _, end, after = rest.partition(ends)
     if not (begin and end):
-        raise ValueError(f"{path} has no markers {BEGIN} and {END}")
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+        raise ValueError(f"{path} has no markers {begins} and {ends}")
+    path.write_text(f"{before}{begins}\n\n{text}\n\n{ends}{after}")

@@ -73,7 +73,11 @@ def done(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str
 
 def load(subject: Subject, pace: Pace, queue: str, **job: object) -> Mapping[str, object]:
     """The same; BenchError also if anything was lost, doubled or refused, or nothing moved."""
-    result = done(subject, pace, queue, **job)
+    return judged(subject, done(subject, pace, queue, **job))
+
+
+def judged(subject: Subject, result: Mapping[str, object]) -> Mapping[str, object]:
+    """A result of which nothing was lost, doubled or refused; else BenchError."""
     if result["unordered"]:
         # Told beside the figures and no reason to void them: every message came.
         subject.overtaken.append(int(number(result["unordered"])))
@@ -105,6 +109,24 @@ def synced(queue: str, **job: object) -> Scenario:
         before = flushes(subject.running.directory)
         result = load(subject, pace, queue, durable=True, **job)
         after, figures = flushes(subject.running.directory), {"rate": number(result["out_s"])}
+        if before is None or after is None:
+            return figures
+        return figures | {"flushes": (after - before) * 1000 / number(result["sent"])}
+
+    return scenario
+
+
+def transacted(queue: str, **job: object) -> Scenario:
+    """Durable messages in transactions: the same figures, with the processor time."""
+
+    def scenario(subject: Subject, pace: Pace) -> Figures:
+        before = flushes(subject.running.directory)
+        result = done(subject, pace, queue, durable=True, **job)
+        if not result["messages"]:
+            raise BenchError("no transaction was committed")
+        judged(subject, result)
+        after = flushes(subject.running.directory)
+        figures = {"rate": number(result["out_s"]), "cpu_us": number(result["broker_cpu_us"])}
         if before is None or after is None:
             return figures
         return figures | {"flushes": (after - before) * 1000 / number(result["sent"])}
@@ -201,8 +223,21 @@ SCENARIOS: dict[str, Scenario] = {
     "overshoot": overshoot,
     "backlog": backlog,
 }
+SIZES = (100, 10, 1)
+# As in a JMS session a transaction begins when the one before it is committed; not so in `post-ahead`.
+TRANSACTED: dict[str, Scenario] = {
+    "unpost": transacted("durable.unpost", window=100),
+    **{f"post-{size}": transacted(f"durable.post.{size}", transaction=size, window=size) for size in SIZES},
+    "post-ahead": transacted("durable.post.ahead", transaction=100),
+    **{f"retire-{size}": transacted(f"durable.retire.{size}", retire=size) for size in SIZES},
+    **{
+        f"both-{size}": transacted(f"durable.both.{size}", transaction=size, window=size, retire=size)
+        for size in SIZES
+    },
+}
 # It takes the longest and differs least from one round to the next: once, in the first.
 ONCE = frozenset({"backlog"})
+NEEDS_TRANSACTIONS = frozenset(TRANSACTED) - {"unpost"}
 NEEDS_LIMIT = frozenset({"busy", "overshoot"})
 
 
@@ -239,6 +274,22 @@ ROWS = (
     Row("busy", "alone", "one busy producer, limit 1,000, msg/s"),
     Row("busy", "rate", "beside 99 idle ones, msg/s"),
     Row("busy", "part", "of it alone"),
+)
+TRANSACTED_ROWS = (
+    Row("unpost", "rate", "none, at most 100 without an outcome, msg/s"),
+    *(Row(f"post-{size}", "rate", f"sent, {size} in each, msg/s") for size in SIZES),
+    Row("post-ahead", "rate", "sent, 100 in each, up to ten commits under way, msg/s"),
+    *(Row(f"retire-{size}", "rate", f"accepted, {size} in each, msg/s") for size in SIZES),
+    *(Row(f"both-{size}", "rate", f"sent and accepted, {size} in each, msg/s") for size in SIZES),
+    *(
+        Row(name, "cpu_us", f"CPU µs/msg, {title}")
+        for name, title in (("post-100", "sent, 100"), ("post-1", "sent, 1"), ("retire-1", "accepted, 1"))
+    ),
+    *(
+        Row(f"{name}-{size}", "flushes", f"the disk's flushes a 1,000 messages, {title}, {size}")
+        for name, title in (("post", "sent"), ("retire", "accepted"))
+        for size in SIZES
+    ),
 )
 # Neither needs a ratio to ours: zero is ours to have, or it is one already.
 NO_RATIO = frozenset(

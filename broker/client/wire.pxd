@@ -68,6 +68,8 @@ cdef extern from *:
     extern bool pn_data_next(void *), pn_data_enter(void *), pn_data_exit(void *);
     extern pn_bytes_t pn_data_get_binary(void *);
     extern int pn_data_put_list(void *), pn_data_put_binary(void *, pn_bytes_t);
+    extern int pn_data_put_described(void *), pn_data_put_ulong(void *, uint64_t);
+    extern void *pn_unsettled_head(void *), *pn_unsettled_next(void *);
     extern void *pn_delivery_local(void *); extern int pn_condition_set_name(void *, const char *);
     extern int pn_condition_set_description(void *, const char *);
     extern bool pn_disposition_is_failed(void *), pn_disposition_is_undeliverable(void *);
@@ -176,6 +178,10 @@ cdef extern from *:
     pn_bytes_t pn_data_get_binary(void *) nogil
     int pn_data_put_list(void *) nogil
     int pn_data_put_binary(void *, pn_bytes_t) nogil
+    int pn_data_put_described(void *) nogil
+    int pn_data_put_ulong(void *, uint64_t) nogil
+    void *pn_unsettled_head(void *) nogil
+    void *pn_unsettled_next(void *) nogil
     int pn_terminus_set_type(void *, int) nogil
     void *pn_delivery_local(void *) nogil
     int pn_condition_set_name(void *, const char *) nogil

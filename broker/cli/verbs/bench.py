@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("window", arguments.count, 1000, "unsettled messages per sender"),
         ("credit", arguments.count, 1000, "per receiver, renewed at half"),
         ("transaction", arguments.natural, 0, "messages that a sender commits at once; 0: no transactions"),
+        ("retire", arguments.natural, 0, "messages that a receiver settles in one transaction; 0: none"),
         ("max-backlog", arguments.natural, 5000, "messages under way at most; 0: no limit"),
         ("count", arguments.natural, 0, "send so many (receive, without senders), instead of --seconds"),
     ):
@@ -86,6 +87,7 @@ def job_of(args: argparse.Namespace, pid: float | None) -> dict[str, object]:
         "presettled",
         "durable",
         "transaction",
+        "retire",
     )
     job: dict[str, object] = {
         name: getattr(args, name) for name in (*same, "seconds", "warmup", "count", "max_backlog")

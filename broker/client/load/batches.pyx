@@ -1,4 +1,4 @@
-"""Transactions of a load generator's sender, declared ahead so that none waits for its id."""
+"""Transactions of a load generator's link, declared ahead so that none waits for its id."""
 
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
@@ -42,6 +42,30 @@ cdef void *request(Batches *batches, const char *data, size_t size) noexcept nog
 
 cdef void post(Batches *batches, void *delivery) noexcept nogil:
     """Put a message into the first transaction, before it is advanced."""
+    update(batches, delivery, False)
+
+
+cdef void retire_some(Batches *batches, void *receiver) noexcept nogil:
+    """Accept in transactions as much of a receiver's messages as can be, in order.
+
+    The next transaction begins when the one before it is committed, as in a JMS session. A delivery whose context
+    is set has been read.
+    """
+    cdef void *delivery = wire.pn_unsettled_head(receiver)
+    cdef void *following
+    while delivery != NULL and wire.pn_delivery_get_context(delivery) != NULL:
+        if batches.ready == 0 or batches.committing:
+            return
+        following = wire.pn_unsettled_next(delivery)
+        update(batches, delivery, True)
+        wire.pn_delivery_settle(delivery)
+        if batches.posted == batches.most:
+            discharge(batches)
+        delivery = following
+
+
+cdef void update(Batches *batches, void *delivery, bint accepted) noexcept nogil:
+    """Set a delivery's state to the first transaction, with the outcome if that is told."""
     cdef void *data = wire.pn_disposition_data(wire.pn_delivery_local(delivery))
     cdef wire.pn_bytes_t name
     name.start = batches.names[batches.first]
@@ -50,6 +74,12 @@ cdef void post(Batches *batches, void *delivery) noexcept nogil:
     wire.pn_data_put_list(data)
     wire.pn_data_enter(data)
     wire.pn_data_put_binary(data, name)
+    if accepted:
+        wire.pn_data_put_described(data)
+        wire.pn_data_enter(data)
+        wire.pn_data_put_ulong(data, ACCEPTED)
+        wire.pn_data_put_list(data)
+        wire.pn_data_exit(data)
     wire.pn_data_exit(data)
     wire.pn_delivery_update(delivery, TRANSACTIONAL)
     batches.posted += 1
@@ -57,7 +87,7 @@ cdef void post(Batches *batches, void *delivery) noexcept nogil:
 
 cdef void discharge(Batches *batches) noexcept nogil:
     """Commit the first transaction; its request's context is how many messages it has."""
-    cdef char data[64]
+    cdef char data[12 + NAME]
     cdef int size = batches.sizes[batches.first]
     memcpy(data, b"\x00\x53\x77\x00\x53\x32\xc0", 7)
     data[7] = size + 4
@@ -69,6 +99,7 @@ cdef void discharge(Batches *batches) noexcept nogil:
     wire.pn_delivery_set_context(request(batches, data, 12 + size), <void *>batches.posted)
     batches.first = (batches.first + 1) % AHEAD
     batches.ready -= 1
+    batches.committing += batches.posted
     batches.posted = 0
 
 
@@ -94,6 +125,7 @@ cdef bint answered(Batches *batches, void *delivery, uint64_t *committed) noexce
         batches.ready += 1
     elif state == ACCEPTED:
         committed[0] += <uint64_t>wire.pn_delivery_get_context(delivery)
+        batches.committing -= <uint64_t>wire.pn_delivery_get_context(delivery)
     else:
         return False
     wire.pn_delivery_settle(delivery)

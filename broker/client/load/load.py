@@ -35,10 +35,11 @@ class Job:
     """What to send and receive; sizes in bytes, times in seconds, ``rate`` in messages a second in all.
 
     ``count`` messages are sent if it is set, else as many as ``seconds`` allow. ``%d`` in the address
-    becomes a connection's number. Senders commit every ``transaction`` messages, if that is set. ``pid`` is a
-    local broker whose processor time and memory to report. Without senders whatever is there is received,
-    ``count`` messages of it if that is set. With ``groups`` each message has one of so many group-ids, in
-    turn.
+    becomes a connection's number. Senders commit every ``transaction`` messages, if that is set; receivers
+    settle ``retire`` messages in a transaction, one transaction after another, and count them when it is
+    committed. ``pid`` is a local broker whose processor time and memory to report. Without senders whatever
+    is there is received, ``count`` messages of it if that is set. With ``groups`` each message has one of so
+    many group-ids, in turn.
     """
 
     url: str
@@ -51,6 +52,7 @@ class Job:
     rate: float = 0.0
     presettled: bool = False
     transaction: int = 0
+    retire: int = 0
     durable: bool = False
     seconds: float = 10.0
     warmup: float = 2.0
@@ -70,6 +72,11 @@ class Job:
         if self.transaction and (self.presettled or self.transaction > self.window):
             raise OperatorError(
                 "a transaction has at most as many messages as the window, and none is presettled"
+            )
+        # Credit is renewed when half of it is used, whether or not the messages are settled.
+        if self.retire and (self.presettled or self.retire > self.credit):
+            raise OperatorError(
+                "a receiver's transaction has at most as many messages as the credit, and none is presettled"
             )
 
 
@@ -131,8 +138,9 @@ class LoadRun:
             max_backlog=self.job.max_backlog,
             rate=job.rate,
             batch=job.transaction,
+            retire=job.retire,
             groups=job.groups,
-            group_at=len(header) - GROUP_DIGITS,
+            group_at=max(len(header) - GROUP_DIGITS, 0),
         )
 
     def run(self) -> dict[str, object]:

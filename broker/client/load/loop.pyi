@@ -14,6 +14,7 @@ class LoadLoop:
         max_backlog: int = 0,
         rate: float = 0.0,
         batch: int = 0,
+        retire: int = 0,
         groups: int = 0,
         group_at: int = 0,
     ) -> None: ...

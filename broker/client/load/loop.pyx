@@ -172,7 +172,7 @@ cdef class LoadLoop:
     cdef char *incoming
     cdef size_t frame_size, body_size, incoming_room
     cdef int epoll, timer, count, senders
-    cdef uint64_t run, window, max_backlog, batch, started_ns, timer_ns, groups
+    cdef uint64_t run, window, max_backlog, batch, retire, started_ns, timer_ns, groups
     cdef size_t group_at
     cdef int credit
     cdef double gap_ns
@@ -187,7 +187,7 @@ cdef class LoadLoop:
 
     def __cinit__(self, uint64_t run, bytes frame, size_t body_size, int senders, *, uint64_t window=1000,
                   int credit=1000, bint presettled=False, uint64_t max_backlog=0, double rate=0.0,
-                  uint64_t batch=0, uint64_t groups=0, size_t group_at=0):
+                  uint64_t batch=0, uint64_t retire=0, uint64_t groups=0, size_t group_at=0):
         self.peers = <Peer *>calloc(MOST, sizeof(Peer))
         self.seen = <Seen *>calloc(max(senders, 1), sizeof(Seen))
         self.latency = <Histogram *>calloc(1, sizeof(Histogram))
@@ -205,7 +205,7 @@ cdef class LoadLoop:
         self.watch(self.timer, TIMER, EPOLLIN, EPOLL_CTL_ADD)
         self.sockets, self.addresses, self.streams, self.logins = [], [], [], []
         self.window, self.credit, self.presettled = window, credit, presettled
-        self.max_backlog, self.batch = max_backlog, batch
+        self.max_backlog, self.batch, self.retire = max_backlog, batch, retire
         self.groups, self.group_at = groups, group_at
         self.gap_ns = 1e9 * senders / rate if rate else 0.0
 
@@ -275,8 +275,8 @@ cdef class LoadLoop:
         wire.pn_link_open(peer.link)
         if not peer.is_sender:
             wire.pn_link_flow(peer.link, self.credit)
-        elif self.batch:
-            peer.batches.most = self.batch
+        peer.batches.most = self.batch if peer.is_sender else self.retire
+        if peer.batches.most:
             batches.begin(&peer.batches, peer.session, b"load-transactions")
 
     # --- reading the counters -----------------------------------------------------------------
@@ -308,6 +308,7 @@ cdef class LoadLoop:
         """
         cdef uint64_t deadline = now_ns() + <uint64_t>(seconds * 1e9)
         with nogil:
+            self.commit_rest()
             while self.broken == NULL and self.turn(deadline):
                 if until_received and self.received >= until_received:
                     break
@@ -349,10 +350,12 @@ cdef class LoadLoop:
     cdef void push(self) noexcept nogil:
         cdef int i
         for i in range(self.count):
+            if self.peers[i].batches.most and self.peers[i].attached:
+                batches.declare_ahead(&self.peers[i].batches)
+                if not self.peers[i].is_sender:
+                    batches.retire_some(&self.peers[i].batches, self.peers[i].link)
+                self.peers[i].touched = True
             if self.peers[i].is_sender and self.peers[i].attached:
-                if self.batch:
-                    batches.declare_ahead(&self.peers[i].batches)
-                    self.peers[i].touched = True
                 if self.sending:
                     self.send_some(&self.peers[i])
                 elif self.peers[i].batches.posted and self.started_ns:
@@ -361,6 +364,16 @@ cdef class LoadLoop:
         for i in range(self.count):
             if self.peers[i].touched:
                 self.flush(&self.peers[i])
+
+    cdef void commit_rest(self) noexcept nogil:
+        """Commit receivers' transactions that nothing was added to since the last time: no more may come."""
+        cdef int i
+        cdef Batches *open
+        for i in range(self.count):
+            open = &self.peers[i].batches
+            if not self.peers[i].is_sender and open.posted and open.posted == open.noted:
+                batches.discharge(open)
+            open.noted = open.posted
 
     cdef void read_in(self, Peer *peer) noexcept nogil:
         """A few helpings at most: level-triggered epoll comes back for the rest, and no peer starves."""
@@ -416,7 +429,7 @@ cdef class LoadLoop:
                 return
             kind = wire.pn_event_type(event)
             if kind == DELIVERY:
-                if peer.is_sender:
+                if peer.is_sender or wire.pn_delivery_link(wire.pn_event_delivery(event)) != peer.link:
                     self.on_outcome(peer, wire.pn_event_delivery(event))
                 else:
                     self.on_message(peer, wire.pn_event_delivery(event))
@@ -519,7 +532,7 @@ cdef class LoadLoop:
         else:
             wire.pn_delivery_set_context(delivery, <void *>stamped_ns)
             wire.pn_link_advance(peer.link)
-        if self.batch and (peer.batches.posted == peer.batches.most or peer.sent == peer.quota):
+        if peer.batches.most and (peer.batches.posted == peer.batches.most or peer.sent == peer.quota):
             batches.discharge(&peer.batches)
 
     cdef void on_outcome(self, Peer *peer, void *delivery) noexcept nogil:
@@ -549,15 +562,19 @@ cdef class LoadLoop:
         if not batches.answered(&peer.batches, delivery, &committed):
             self.broke(peer, wire.pn_disposition_condition(wire.pn_delivery_remote(delivery)))
             return
+        peer.touched = True
+        if not peer.is_sender:
+            self.received += committed
+            return
         peer.done += committed
         self.done += committed
-        peer.touched = True
 
     # --- receivers ----------------------------------------------------------------------------
 
     cdef void on_message(self, Peer *peer, void *delivery) noexcept nogil:
         cdef ssize_t size
         cdef int credit
+        cdef bint counts
         if not wire.pn_delivery_readable(delivery) or wire.pn_delivery_partial(delivery):
             return
         size = wire.pn_delivery_pending(delivery)
@@ -567,41 +584,44 @@ cdef class LoadLoop:
         size = wire.pn_link_recv(peer.link, self.incoming, size)
         wire.pn_link_advance(peer.link)
         if size >= <ssize_t>self.body_size:
-            self.check(peer, self.incoming + size - self.body_size)
-        elif self.senders == 0:
-            self.received += 1
+            counts = self.check(peer, self.incoming + size - self.body_size)
         else:
-            self.foreign += 1
-        if not wire.pn_delivery_settled(delivery):
-            wire.pn_delivery_update(delivery, ACCEPTED)
-        wire.pn_delivery_settle(delivery)
+            counts = self.senders == 0
+            self.foreign += not counts
+        if counts and self.retire:
+            # Counted when its transaction is committed.
+            wire.pn_delivery_set_context(delivery, <void *>1)
+        else:
+            self.received += counts
+            if not wire.pn_delivery_settled(delivery):
+                wire.pn_delivery_update(delivery, ACCEPTED)
+            wire.pn_delivery_settle(delivery)
         credit = wire.pn_link_credit(peer.link)
         if credit <= self.credit // 2:
             wire.pn_link_flow(peer.link, self.credit - credit)
 
-    cdef void check(self, Peer *peer, const char *body) noexcept nogil:
-        """Counts a message and what is wrong with it; one of another run counts as foreign only."""
+    cdef bint check(self, Peer *peer, const char *body) noexcept nogil:
+        """Notes what is wrong with a message; whether it counts, which one of another run or seen before doesn't."""
         cdef Stamp stamp
         memcpy(&stamp, body, STAMP)
         if self.senders == 0:
             self.drain(peer, &stamp)
-            return
+            return True
         if stamp.run != self.run or stamp.sender >= <uint64_t>self.senders:
             self.foreign += 1
-            return
+            return False
         if is_repeat(&self.seen[stamp.sender], stamp.seq):
             self.repeated += 1
-            return
-        self.received += 1
+            return False
         if stamp.seq < peer.last_seq[stamp.sender]:
             self.unordered += 1
         peer.last_seq[stamp.sender] = stamp.seq
         if self.measuring:
             add(self.latency, now_ns() - stamp.sent_ns)
+        return True
 
     cdef void drain(self, Peer *peer, const Stamp *stamp) noexcept nogil:
         """Without senders of its own it takes any run's messages, as long as each run's numbers rise."""
-        self.received += 1
         if stamp.run != peer.run:
             peer.run = stamp.run
             memset(peer.last_seq, 0, sizeof(peer.last_seq))

@@ -10,7 +10,7 @@ from bench.peers import activemq, artemis, rabbitmq, report, seen
 from bench.peers.__main__ import PEERS, arguments, pace_of
 from bench.peers.peer import LIMIT_MSGS, MissingError, version_of
 from bench.peers.report import Measured
-from bench.peers.scenarios import NO_RATIO, QUICK, ROWS, SCENARIOS
+from bench.peers.scenarios import NO_RATIO, QUICK, ROWS, SCENARIOS, TRANSACTED, TRANSACTED_ROWS
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,9 @@ def test_a_version_is_the_first_number_with_dots(text: str, version: str) -> Non
 def test_a_program_without_a_version_is_missing() -> None:
     with pytest.raises(MissingError, match="no version in 'command not found'"):
         version_of("command not found\n")
+
+
+TABLES = (report.PEERS, report.TRANSACTIONS)
 
 
 def ours(**rounds: list[dict[str, float]]) -> Measured:
@@ -93,24 +96,41 @@ def test_the_page_says_how_each_was_run_and_what_was_not() -> None:
     assert text.endswith("### Not measured\n\n- qpidd: qpidd is not on the PATH")
 
 
-def test_the_page_is_written_between_its_markers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", TABLES)
+def test_the_page_is_written_between_its_markers(tmp_path: Path, name: str) -> None:
     path = tmp_path / "page.md"
-    path.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    report.write(path, "new")
-    assert path.read_text() == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter\n"
+    begin, end = report.markers(name)
+    path.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+    report.write(path, "new", name)
+    assert path.read_text() == f"before\n{begin}\n\nnew\n\n{end}\nafter\n"
     path.write_text("no markers")
     with pytest.raises(ValueError, match="has no markers"):
-        report.write(path, "new")
+        report.write(path, "new", name)
 
 
-def test_the_documentation_has_the_markers() -> None:
+@pytest.mark.parametrize("name", TABLES)
+def test_the_documentation_has_the_markers(name: str) -> None:
     text = Path("docs/performance.md").read_text()
-    assert text.count(report.BEGIN) == text.count(report.END) == 1
+    assert [text.count(marker) for marker in report.markers(name)] == [1, 1]
 
 
 def test_every_row_belongs_to_a_scenario_and_no_figure_is_named_in_vain() -> None:
     assert {line.scenario for line in ROWS} == set(SCENARIOS)
+    assert {line.scenario for line in TRANSACTED_ROWS} == set(TRANSACTED)
     assert {line.figure for line in ROWS} >= NO_RATIO
+
+
+def test_a_broker_that_commits_faster_than_ours_is_named() -> None:
+    mine = ours(**{"post-1": [{"rate": 100.0, "cpu_us": 9.0}], "post-10": [{"rate": 100.0, "cpu_us": 9.0}]})
+    other = theirs(
+        **{"post-1": [{"rate": 125.0, "cpu_us": 99.0}], "post-10": [{"rate": 99.0, "cpu_us": 1.0}]}
+    )
+    other.commit_sync = "none"
+    assert report.ahead([mine, other]) == ["Other, sent, 1 in each: 1.25×"]
+    text = report.transactions_page([mine, other], {}, "run it", "2 cores", 1)
+    assert "| a commit's sync, by default | – | none |" in text
+    assert text.endswith("Ahead of Sluice: Other, sent, 1 in each: 1.25×.")
+    assert report.transactions_page([mine], {}, "run it", "2 cores", 1).endswith("in any rate.")
 
 
 def test_artemis_gets_one_acceptor_and_a_limit() -> None:

@@ -1,6 +1,7 @@
 package sluice.clients.jms;
 
 import jakarta.jms.Connection;
+import jakarta.jms.DeliveryMode;
 import jakarta.jms.Destination;
 import jakarta.jms.JMSException;
 import jakarta.jms.Message;
@@ -56,10 +57,29 @@ final class Talk {
         producer.close();
     }
 
+    /** Many of them, not persistent: Qpid JMS then waits for no outcome before it sends the next. */
+    static void sendMany(Session session, Destination destination, List<String> texts) throws JMSException {
+        MessageProducer producer = session.createProducer(destination);
+        producer.setDeliveryMode(DeliveryMode.NON_PERSISTENT);
+        for (String text : texts) {
+            producer.send(session.createTextMessage(text));
+        }
+        producer.close();
+    }
+
     static Message next(MessageConsumer consumer) throws JMSException {
         Message message = consumer.receive(SOON_MS);
         Expect.that(message != null, "a message within " + SOON_MS + " ms", "none");
         return message;
+    }
+
+    /** The next message has this text, and comes for the time that it says. */
+    static Message counted(MessageConsumer consumer, String text, int delivery) throws JMSException {
+        Message came = next(consumer);
+        Expect.equal("next", text, text(came));
+        Expect.equal("JMSXDeliveryCount of " + text, delivery, came.getIntProperty("JMSXDeliveryCount"));
+        Expect.equal("JMSRedelivered of " + text, delivery > 1, came.getJMSRedelivered());
+        return came;
     }
 
     static String text(Message message) throws JMSException {

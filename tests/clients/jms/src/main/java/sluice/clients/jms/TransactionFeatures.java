@@ -61,20 +61,20 @@ final class TransactionFeatures {
         Talk.send(other, queue, TEN);
         MessageConsumer taking = session.createConsumer(queue);
         for (int i = 0; i < 5; i++) {
-            counted(taking, "m" + i, 1);
+            Talk.counted(taking, "m" + i, 1);
         }
         session.rollback();
         for (int i = 0; i < 5; i++) {
-            counted(taking, "m" + i, 2);
+            Talk.counted(taking, "m" + i, 2);
         }
-        counted(taking, "m5", 1);
+        Talk.counted(taking, "m5", 1);
         session.rollback();
         for (int i = 0; i < 5; i++) {
-            counted(taking, "m" + i, 3);
+            Talk.counted(taking, "m" + i, 3);
         }
-        counted(taking, "m5", 2);
+        Talk.counted(taking, "m5", 2);
         for (int i = 6; i < 10; i++) {
-            counted(taking, "m" + i, 1);
+            Talk.counted(taking, "m" + i, 1);
         }
         session.commit();
         taking.close();
@@ -167,7 +167,7 @@ final class TransactionFeatures {
         for (int attempt = 1; attempt <= 2; attempt++) {
             Session session = transacted(closing);
             Talk.send(session, queue, "never");
-            counted(session.createConsumer(queue), "first", attempt);
+            Talk.counted(session.createConsumer(queue), "first", attempt);
             if (attempt == 1) {
                 session.close();
             } else {
@@ -175,7 +175,7 @@ final class TransactionFeatures {
             }
         }
         MessageConsumer consumer = other.createConsumer(queue);
-        counted(consumer, "first", 3);
+        Talk.counted(consumer, "first", 3);
         Talk.silent("then", consumer);
     }
 
@@ -225,7 +225,7 @@ final class TransactionFeatures {
         first.close(); // not before: Qpid JMS fails where it detaches with a transaction's end
         MessageConsumer again = session.createDurableConsumer(topic, name);
         for (String text : TEN) {
-            counted(again, text, 3);
+            Talk.counted(again, text, 3);
         }
         session.commit();
         again.close();
@@ -406,10 +406,10 @@ final class TransactionFeatures {
         session.commit();
         MessageConsumer consumer = session.createConsumer(queue);
         for (int attempt = 1; attempt <= 3; attempt++) {
-            counted(consumer, "bad", attempt);
+            Talk.counted(consumer, "bad", attempt);
             session.rollback();
         }
-        counted(consumer, "good", 1);
+        Talk.counted(consumer, "good", 1);
         session.commit();
         Talk.only("the dead-letter queue", dead, List.of("bad"));
         Talk.silent("the queue", consumer);
@@ -430,7 +430,7 @@ final class TransactionFeatures {
         MessageConsumer consumer = acknowledging.createConsumer(queue);
         for (int attempt = 1; attempt <= 3; attempt++) {
             for (int i = 0; i < 3; i++) {
-                counted(consumer, "m" + i, attempt);
+                Talk.counted(consumer, "m" + i, attempt);
             }
             acknowledging.recover();
         }
@@ -452,11 +452,11 @@ final class TransactionFeatures {
         Talk.send(session, queue, p + " policy", "good");
         session.commit();
         MessageConsumer consumer = session.createConsumer(queue);
-        counted(consumer, p + " policy", 1);
+        Talk.counted(consumer, p + " policy", 1);
         session.rollback();
-        counted(consumer, p + " policy", 2);
+        Talk.counted(consumer, p + " policy", 2);
         session.rollback();
-        counted(consumer, "good", 1);
+        Talk.counted(consumer, "good", 1);
         session.commit();
         Talk.only("the dead-letter queue", dead, List.of(p + " policy"));
     }
@@ -582,13 +582,5 @@ final class TransactionFeatures {
 
     static Session transacted(Connection connection) throws JMSException {
         return connection.createSession(true, Session.SESSION_TRANSACTED);
-    }
-
-    /** The next message has this text, and comes for the time that it says. */
-    private static void counted(MessageConsumer consumer, String text, int delivery) throws JMSException {
-        Message came = Talk.next(consumer);
-        Expect.equal("next", text, Talk.text(came));
-        Expect.equal("JMSXDeliveryCount of " + text, delivery, came.getIntProperty("JMSXDeliveryCount"));
-        Expect.equal("JMSRedelivered of " + text, delivery > 1, came.getJMSRedelivered());
     }
 }
