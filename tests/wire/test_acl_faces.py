@@ -248,6 +248,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("post", "/bridges"): {"from": "b.two", "to": "b.one"},
     ("delete", "/bridges"): {"from": "b.one", "to": "b.two"},
     ("post", "/policies/apply"): {"text": "policies: []"},
+    ("post", "/queues/{name}/groups/reset"): {"group": "g"},
     ("post", "/reload"): {},
     ("post", "/effect"): {"name": "b.one", "arguments": {}},
     ("post", "/producers/stop"): {"target": "b.one"},
@@ -271,6 +272,7 @@ def test_no_route_is_forgotten(secured: Secured) -> None:
             if short in ABOUT_ONESELF:
                 continue
             named = short.replace("{name}", "b.one").replace("{id}", "c1").replace("{address}", "b.one")
+            named = named.replace("{number}", "1")
             answered = api.call(verb.upper(), named, EXAMPLES.get((verb, short)))
             asked += 1
             if verb == "get" and answered.status == 200:

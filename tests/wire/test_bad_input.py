@@ -26,7 +26,6 @@ from tests.wire.frames import (
     BEGIN,
     BODY,
     CLOSE,
-    COORDINATOR,
     DETACH,
     DISPOSITION,
     FLOW,
@@ -409,7 +408,6 @@ def test_an_aborted_delivery_leaves_nothing(broker: RunningBroker, session: RawP
         ("a node nobody may create", Described(TARGET, ["closed"]), "amqp:not-found"),
         ("a name with a control character", Described(TARGET, ["a\nb"]), "amqp:invalid-field"),
         ("an endless name", Described(TARGET, ["a" * 5000]), "amqp:invalid-field"),
-        ("a coordinator", Described(COORDINATOR, [None]), "amqp:not-implemented"),
     ],
 )
 def test_targets_that_are_refused(session: RawPeer, what: str, target: Described, condition: str) -> None:

@@ -31,7 +31,7 @@ NOT_RUN = {
     *("sluice top --by stopped", "sluice top --json --interval 10s", "sluice stat -f --watch 1s"),
     *("sluice events --follow --json", "sluice bench load --senders 4 --receivers 4 --rate 2000 --json"),
     *("sluice close c12", "sluice close c12.3 c12.4", "sluice store backup monday"),
-    "sluice store discard orders.old",
+    *("sluice store discard orders.old", "sluice delayed orders --cancel 4711"),
     *("sluice store check --data data", "sluice advise data --node orders"),
     *("sluice trace c12", "sluice trace c12 --frames 50 --for 5m", "sluice trace c12 --stop"),
     *('eval "$(sluice completion bash)"', "sluice completion fish | source"),

@@ -244,6 +244,7 @@ def test_who_has_no_right_gets_nothing_of_any_request(api: Api, path: str, verb:
         "/bindings": {"source": "x", "target": "orders.a"},
         "/bridges": {"from": "x", "to": "orders.a"},
         "/queues/{name}/move": {"target": "orders.a"},
+        "/queues/{name}/groups/reset": {"group": "g"},
         "/policies/apply": {"text": "policies: []"},
         "/effect": {"name": "orders.a"},
         "/log-levels": {"levels": {}},
@@ -252,7 +253,7 @@ def test_who_has_no_right_gets_nothing_of_any_request(api: Api, path: str, verb:
         "/producers/start": {"target": "orders.a"},
     }
     body = bodies.get(path.removeprefix("/api/v1"), {}) if verb != "get" else None
-    answered = api.call(verb.upper(), place.replace("{id}", "c1"), body, basic("zoë"))
+    answered = api.call(verb.upper(), place.replace("{id}", "c1").replace("{number}", "1"), body, basic("zoë"))
     if answered.status == 200:
         shown = answered.body.get("items", answered.body.get("answers"))
         assert shown == [], answered
