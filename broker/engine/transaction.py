@@ -71,7 +71,7 @@ class Retirement:
 
 
 class TransactionLimits:
-    """Most open transactions of one user, and most bytes of messages in memory that these hold; 0: no bound."""
+    """Most open transactions of one user, and most bytes in memory of their messages; 0: no bound."""
 
     def __init__(self) -> None:
         self.most_per_user = 0
