@@ -3,7 +3,6 @@
 const WHOLE = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
 const TENTH = new Intl.NumberFormat("en-GB", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const CLOCK = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
-const MOMENT = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const UNITS = ["B", "KB", "MB", "GB", "TB"];
 
 export function count(value) {
@@ -49,18 +48,6 @@ export function until(moment) {
   const at = new Date(moment);
   const left = (at.getTime() - Date.now()) / 1000;
   return left > 0 ? `${CLOCK.format(at)}, in ${span(left)}` : `${CLOCK.format(at)}, now`;
-}
-
-// How long it is until a moment, in ISO 8601 or in milliseconds since the epoch, by this machine's clock.
-export function until(due) {
-  if (!due) return "–";
-  const seconds = ((typeof due === "number" ? due : Date.parse(due)) - Date.now()) / 1000;
-  return seconds > 0 ? `in ${span(seconds)}` : "now";
-}
-
-// A moment in milliseconds since the epoch, by this machine's calendar.
-export function moment(ms) {
-  return MOMENT.format(new Date(ms));
 }
 
 export function percent(part, whole) {
