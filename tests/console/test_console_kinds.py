@@ -32,7 +32,8 @@ def panel(page: Page, title: str) -> Locator:
 
 
 def figure(page: Page, title: str, term: str) -> Locator:
-    return panel(page, title).locator("dl.figures > div").filter(has_text=term).last.locator("dd")
+    named = page.get_by_role("term").get_by_text(term, exact=True)
+    return panel(page, title).locator("dl.figures > div").filter(has=named).locator("dd")
 
 
 def delayed(live: RunningBroker, name: str, delays_ms: list[int]) -> None:
@@ -162,12 +163,13 @@ def test_messages_by_priority_and_the_reserve(look: Open, api: Api, live: Runnin
 def test_message_groups_and_their_owners(look: Open, api: Api, live: RunningBroker) -> None:
     api("/queues", {"name": "grouped", "arguments": {"message_groups": "sticky"}})
     with Connection(live.url) as connection:
-        receiver = connection.receiver("grouped")
+        receiver = connection.receiver("grouped", credit=1, limit=1, manual=True)
         sender = connection.sender("grouped")
         for group in ("red", "red", "blue"):
             sender.send(bytes(Message(body="x", group_id=group).encode()), 30)
         sender.flush(30)
         receiver.grant(1)
+        connection.wait_until(receiver.has_message, 20)
         wait_until(lambda: bool(api.queue("grouped")["groups"] == 1), 10, "an owner")
         page = look().node("queue", "grouped")
         section = panel(page, "Message groups")
