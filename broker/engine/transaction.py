@@ -101,8 +101,8 @@ class Transaction:
     ``fault`` is why it can only be rolled back, in a sentence; empty if nothing is in its way. ``parked``
     has its messages that wait for room outside their nodes, each with its account: it can't commit before
     they have come in. ``unread`` has the links on which messages of it stand behind a large one that is still
-    on its way to its file, likewise. ``nbytes`` is what its messages take in memory, with those that wait for
-    room, and ``posted_bytes`` the encoded size of those that have room. ``nodes`` are those it has messages
+    on its way to its file, likewise. ``nbytes`` is what its messages take in memory, with those that wait
+    for room, and ``posted_bytes`` the encoded size of those that have room. ``nodes`` are those it has messages
     of, and ``user`` has all open transactions of its user, None where they aren't counted. Times are monotonic
     nanoseconds, and a ``deadline_ns`` of 0 is never.
     """

@@ -33,7 +33,7 @@ def panel(page: Page, title: str) -> Locator:
 
 def figure(page: Page, title: str, term: str) -> Locator:
     named = page.get_by_role("term").get_by_text(term, exact=True)
-    return panel(page, title).locator("dl.figures > div").filter(has=named).locator("dd")
+    return panel(page, title).locator("dl > div").filter(has=named).locator("dd")
 
 
 def delayed(live: RunningBroker, name: str, delays_ms: list[int]) -> None:

@@ -93,7 +93,7 @@ class View {
       heading(name, ...actions),
       this.state,
       section("Depth over time", this.chart.element),
-      section("Now", definitions(FIGURES, this.figures)),
+      section("Now", definitions("figures", FIGURES, this.figures)),
       this.kinds.map(({ panel }) => panel),
       section("Why links wait", this.why),
       h("div", { class: "grid two" }, section("Producers", this.producers), section("Consumers", this.consumers)),
@@ -106,7 +106,7 @@ class View {
 
   panels(place, signal) {
     const { kind, name } = this;
-    const open = { element: definitions(TRANSACTIONS, this.transactions), show: (node) => TRANSACTIONS.forEach(([, text], index) => say(this.transactions[index], text(node))) };
+    const open = { element: definitions("part-figures", TRANSACTIONS, this.transactions), show: (node) => TRANSACTIONS.forEach(([, text], index) => say(this.transactions[index], text(node))) };
     const made = [["Open transactions", (node) => node.open_transactions > 0, open]];
     if (kind !== "topic") {
       made.push(
@@ -266,8 +266,8 @@ const TRANSACTIONS = [
   ["Uncommitted size", (node) => size(node.uncommitted_bytes)],
 ];
 
-function definitions(rows, cells) {
-  return h("dl", { class: "figures" }, rows.map(([title, , meaning], index) => h("div", {}, h("dt", { title: meaning }, title), cells[index])));
+function definitions(kind, rows, cells) {
+  return h("dl", { class: kind }, rows.map(([title, , meaning], index) => h("div", {}, h("dt", { title: meaning }, title), cells[index])));
 }
 
 const HEIR = [
