@@ -102,9 +102,9 @@ class Transaction:
     has its messages that wait for room outside their nodes, each with its account: it can't commit before
     they have come in. ``unread`` has the links on which messages of it stand behind a large one that is still
     on its way to its file, likewise. ``nbytes`` is what its messages take in memory, with those that wait
-    for room, and ``posted_bytes`` the encoded size of those that have room. ``nodes`` are those it has messages
-    of, and ``user`` has all open transactions of its user, None where they aren't counted. Times are monotonic
-    nanoseconds, and a ``deadline_ns`` of 0 is never.
+    for room, and ``posted_bytes`` the encoded size of those that have room. ``nodes`` are those it has
+    messages of, and ``user`` has all open transactions of its user, None where they aren't counted. Times
+    are monotonic nanoseconds, and a ``deadline_ns`` of 0 is never.
     """
 
     def __init__(self, name: bytes, owner: Owner, now_ns: int, deadline_ns: int, most_bytes: int) -> None:
