@@ -100,6 +100,8 @@ def _accounts(link: ProducerLink) -> list[tuple[Node, ProducerCredit]]:
 
 
 def _connection_view(peer: LiveConnection) -> ConnectionView:
+    transactions = list((peer.wire.transactions or {}).values())
+    began_ns = [each.began_ns for each in transactions if not each.is_empty()]
     return ConnectionView(
         id=peer.id,
         container=peer.name,
@@ -112,6 +114,10 @@ def _connection_view(peer: LiveConnection) -> ConnectionView:
         user=peer.user,
         mechanism=peer.identity.mechanism,
         tls=peer.tls,
+        open_transactions=len(transactions),
+        oldest_transaction_ns=min(began_ns, default=0),
+        uncommitted_msgs=sum(len(each.posts) for each in transactions),
+        uncommitted_bytes=sum(each.posted_bytes for each in transactions),
     )
 
 

@@ -48,6 +48,12 @@ class Limits:
     max_transaction_size: int = row(
         Size(4096), 64 * MB, "Most bytes of messages in memory that one transaction may hold back"
     )
+    max_transactions_per_user: int = row(Count(), 10_000, "Most open transactions of one user; 0: no bound")
+    max_transaction_size_per_user: int = row(
+        Size(),
+        1024 * MB,
+        "Most bytes of messages in memory that the open transactions of one user hold back; 0: no bound",
+    )
     transaction_timeout_ms: int = row(
         Duration(),
         300_000,

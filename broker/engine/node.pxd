@@ -37,7 +37,7 @@ cdef class Node:
     cdef public long pending_limit, shared, served, served_ns, passed_over, kept_ns
     cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
     cdef public long park_timeout_ns, refuse_ns
-    cdef public set timed_parked
+    cdef public set timed_parked, transactions
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified
     cdef public long expired, dead_lettered, duplicated, timed_out
     cdef public long refused, dropped, unrouted, overrun, parked, sampled_in, sampled_out

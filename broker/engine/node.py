@@ -24,6 +24,7 @@ from broker.store.port import QueueLog
 
 if TYPE_CHECKING:
     from broker.config.node import NodeSettings
+    from broker.engine.transaction import Transaction
 
 
 class Unsent(Protocol):
@@ -105,6 +106,8 @@ class Node:
     ``bodies`` has the files of large messages, by message, each with whether the store has a note of it;
     ``file_bytes`` is their size together, which the depth counts and memory doesn't.
 
+    Transactions: ``transactions`` has those that are open and have messages of the node, None for none.
+
     Delivery: ``redelivery`` says how long a message waits after a failed delivery, None for not at all.
 
     Arrival: ``skips_duplicate_check`` where there is no window of duplicates. ``letters`` is the way its
@@ -175,6 +178,7 @@ class Node:
         self.bodies: dict[int, tuple[Body, bool]] = {}
         self.file_bytes = 0
         self.awaiting: Settlements | None = None
+        self.transactions: set[Transaction] | None = None
         self.dirty = False
         self.changed_nodes = False
         self.deleted = False

@@ -6,7 +6,7 @@ from broker.engine.durability cimport Durability, GroupCommit
 from broker.engine.intake cimport Intake
 from broker.engine.node cimport Node
 from broker.engine.settlement cimport Settlement
-from broker.engine.transaction cimport Post, Retirement, Transaction
+from broker.engine.transaction cimport Post, Retirement, Transaction, TransactionLimits, UserTransactions
 from broker.engine.turn cimport Turn
 from broker.flow.gate cimport Gate
 from broker.queues.queue cimport Entry
@@ -19,10 +19,12 @@ cdef class Transactions:
     cdef Settlement _settlement
     cdef Delivery _delivery
     cdef public set open
+    cdef public TransactionLimits limits
+    cdef public dict users
     cdef public list complete
     cdef public long committed, rolled_back, timed_out
 
-    cpdef Transaction declare(self, bytes name, object owner, long timeout_ns, long most_bytes)
+    cpdef Transaction declare(self, bytes name, object owner, long timeout_ns, long most_bytes, str user=*)
     @cython.locals(commit=GroupCommit, post=Post, retired=Retirement, intake=Intake)
     cpdef long commit(self, Transaction transaction) except -1
     @cython.locals(post=Post, retired=Retirement)
@@ -36,4 +38,5 @@ cdef class Transactions:
     cdef str _obstacle(self, Transaction transaction)
     @cython.locals(each=Node)
     cdef object _wake(self, Node node)
+    @cython.locals(user=UserTransactions, node=Node)
     cdef object _end(self, Transaction transaction, str state)

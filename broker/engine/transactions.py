@@ -15,7 +15,16 @@ from broker.engine.durability import Durability
 from broker.engine.intake import Intake
 from broker.engine.node import Node
 from broker.engine.settlement import Settlement
-from broker.engine.transaction import COMMITTED, ROLLED_BACK, Owner, Post, Retirement, Transaction
+from broker.engine.transaction import (
+    COMMITTED,
+    ROLLED_BACK,
+    Owner,
+    Post,
+    Retirement,
+    Transaction,
+    TransactionLimits,
+    UserTransactions,
+)
 from broker.engine.turn import Turn
 from broker.queues.queue import Extra
 
@@ -39,7 +48,10 @@ class Uncommitted:
 
 
 class Transactions:
-    """Transactions that are open, and how many have ended: ``committed``, ``rolled_back``, ``timed_out``."""
+    """Transactions that are open, and how many have ended: ``committed``, ``rolled_back``, ``timed_out``.
+
+    ``users`` has the shares of those users that have open ones; ``limits`` bounds each of them.
+    """
 
     def __init__(
         self,
@@ -55,17 +67,29 @@ class Transactions:
         self._settlement = settlement
         self._delivery = delivery
         self.open: set[Transaction] = set()
+        self.limits = TransactionLimits()
+        self.users: dict[str, UserTransactions] = {}
         self.complete: list[Transaction] = []
         self.committed = 0
         self.rolled_back = 0
         self.timed_out = 0
 
-    def declare(self, name: bytes, owner: Owner, timeout_ns: int, most_bytes: int) -> Transaction:
-        """Begin a transaction; 0 nanoseconds is no time limit."""
+    def declare(
+        self, name: bytes, owner: Owner, timeout_ns: int, most_bytes: int, user: str = ""
+    ) -> Transaction:
+        """Begin a transaction; 0 nanoseconds is no time limit. ``user`` is whose it is, '' for nobody's."""
         now_ns = self._turn.now_ns
         begun = Transaction(name, owner, now_ns, now_ns + timeout_ns if timeout_ns else 0, most_bytes)
         self.open.add(begun)
+        if user:
+            begun.user = self.users.setdefault(user, UserTransactions(user, self.limits))
+            begun.user.count += 1
         return begun
+
+    def may_declare(self, user: str) -> bool:
+        """Return whether a user may have one more open transaction."""
+        share, most = self.users.get(user), self.limits.most_per_user
+        return share is None or most == 0 or share.count < most
 
     def commit(self, transaction: Transaction) -> int:
         """Do all of it: ACCEPTED, or STORING if it counts only once it is on disk; REFUSED if it was rolled
@@ -130,8 +154,9 @@ class Transactions:
         for a message for hours.
         """
         for each in self.open:
-            if each.deadline_ns and each.is_empty():
-                each.deadline_ns += now_ns - each.began_ns
+            if each.is_empty():
+                if each.deadline_ns:
+                    each.deadline_ns += now_ns - each.began_ns
                 each.began_ns = now_ns
         for each in [each for each in self.open if 0 < each.deadline_ns <= now_ns]:
             self.timed_out += 1
@@ -142,7 +167,7 @@ class Transactions:
         nodes = {node, *node.subscriptions}
         posted = retired = 0
         oldest: Transaction | None = None
-        for each in self.open:
+        for each in {each for part in nodes for each in part.transactions or ()}:
             here = sum(1 for post in each.posts if post.node in nodes)
             gone = sum(1 for kept in each.retirements if kept.node in nodes)
             if here or gone:
@@ -177,6 +202,17 @@ class Transactions:
     def _end(self, transaction: Transaction, state: str) -> None:
         transaction.state = state
         self.open.discard(transaction)
+        for node in transaction.nodes:
+            node.transactions.discard(transaction)
+            if not node.transactions:
+                node.transactions = None
+        user = transaction.user
+        if user is not None:
+            user.count -= 1
+            user.nbytes -= transaction.nbytes
+            transaction.user = None
+            if user.count == 0:
+                del self.users[user.user]
 
     def _apply(self, retired: Retirement) -> None:
         node = retired.node

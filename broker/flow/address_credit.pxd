@@ -13,7 +13,7 @@ cdef class AddressCredit(AllocatorPort):
     cdef public long reclaim_ns, probe_ns
     cdef public long urgents
     cdef public bint overpromised
-    cdef public long uncommitted_msgs
+    cdef public long uncommitted_msgs, uncommitted_bytes
     cdef dict _uncommitted
     cdef long _last_size, _last_msgs
 

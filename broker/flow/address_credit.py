@@ -21,7 +21,8 @@ class AddressCredit(AllocatorPort):
     ``gate`` is the node's own. ``line`` has the accounts that wait for room, ``rest`` those without credit
     that showed no wish to send. ``reclaim_ns`` and ``probe_ns`` are the times when idle credit is next looked
     for and resting links are next tried. ``overpromised`` says that more may be promised than gates cover.
-    ``uncommitted_msgs`` came in transactions that are open, and keep the room that their credit had reserved.
+    ``uncommitted_msgs``, of ``uncommitted_bytes``, came in transactions that are open, and keep the room that
+    their credit had reserved.
     ``budgets_in_demand`` has the budgets of connections that somebody waits for; the caller empties it.
     """
 
@@ -40,6 +41,7 @@ class AddressCredit(AllocatorPort):
         self.probe_ns = 0
         self.overpromised = False
         self.uncommitted_msgs = 0
+        self.uncommitted_bytes = 0
         # By size, for each reserves its own in every gate.
         self._uncommitted: dict[int, int] = {}
         self._last_size = -1
@@ -252,6 +254,7 @@ class AddressCredit(AllocatorPort):
     def hold_uncommitted(self, size: int) -> None:
         """Keep the room for a message of ``size`` bytes until its transaction ends (AMQP 1.0 §4.4.1)."""
         self.uncommitted_msgs += 1
+        self.uncommitted_bytes += size
         if size == self._last_size:
             self._last_msgs += 1
         else:
@@ -266,6 +269,7 @@ class AddressCredit(AllocatorPort):
         They enter the gate at once, or never.
         """
         self.uncommitted_msgs -= msgs
+        self.uncommitted_bytes -= msgs * size
         if size == self._last_size and msgs <= self._last_msgs:
             self._last_msgs -= msgs
         else:

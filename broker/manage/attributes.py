@@ -98,7 +98,9 @@ NODE: Row = {
     **_same("producers", "blocked_producers", "consumers", "revocations"),
     **COUNTERS,
     **_same("rate_in", "rate_out", "paged_msgs", "paged_bytes", "slow_consumers"),
-    **_same("uncommitted_msgs", "delayed_msgs"),
+    **_same("uncommitted_msgs", "uncommitted_bytes", "open_transactions"),
+    "oldest_transaction": partial(_when, "oldest_transaction_ns"),
+    **_same("delayed_msgs"),
     "delayed_next": partial(_when, "delayed_next_ns"),
     **_same("groups", "stuck_groups", "group_stuck_msgs"),
 }
@@ -130,6 +132,8 @@ CONNECTION: Row = {
     **_same("container", "peer", "user", "mechanism", "tls", "sessions", "links"),
     **_same("messages_in", "messages_out"),
     "opened": partial(_when, "opened_ns"),
+    **_same("open_transactions", "uncommitted_msgs", "uncommitted_bytes"),
+    "oldest_transaction": partial(_when, "oldest_transaction_ns"),
 }
 
 SESSION: Row = {

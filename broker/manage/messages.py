@@ -11,6 +11,7 @@ from broker.errors import NotFoundError, OperatorError
 from broker.manage.browsing import BROWSE_BYTES, Browsing
 from broker.manage.grouped import GroupView, view_of
 from broker.manage.nodes import Nodes, check_not_own
+from broker.manage.ordering import matcher
 from broker.manage.stats import delayed_msgs, waiting_msgs
 from broker.manage.views import DelayedMessage, DelayedMessages
 from broker.queues.groups import MessageGroups
@@ -54,10 +55,13 @@ class QueuedMessages:
         count = min(count or most, most)
         return count if dry_run or there is None else self._engine.actions.move(here, there, count)
 
-    def groups(self, name: str, offset: int = 0, count: int = 100) -> list[GroupView]:
-        """Return the message groups of a queue, those with most waiting messages first."""
+    def groups(self, name: str, offset: int = 0, count: int = 100, wanted: str = "") -> list[GroupView]:
+        """Return the message groups of a queue, those with most waiting messages first; of those whose id has
+        ``wanted`` in it, or matches it as a pattern with `*`.
+        """
         groups = self._groups_of(name)
-        views = [view_of(groups, each) for each in groups]
+        matches = matcher(wanted)
+        views = [view_of(groups, each) for each in groups if not wanted or matches(shown(each.key))]
         views.sort(key=lambda each: (-each.waiting, -each.unsettled, each.group))
         return views[offset : offset + count]
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from broker.engine.grouping import groups_of
 from broker.engine.node import Node
+from broker.engine.transaction import Transaction
 from broker.flow.gate import Gate
 from broker.units import SECOND_NS
 
@@ -196,6 +197,19 @@ def _delayed_next_ns(node: Node, now_ns: int) -> int:
     return min(filter(None, times), default=0)
 
 
+def _transactions(node: Node) -> set[Transaction]:
+    """Return the open transactions that have messages of a node, or of those that take from it."""
+    return {each for part in parts_of(node) if part.transactions is not None for each in part.transactions}
+
+
+def _open_transactions(node: Node, now_ns: int) -> int:
+    return len(_transactions(node))
+
+
+def _oldest_transaction_ns(node: Node, now_ns: int) -> int:
+    return min((each.began_ns for each in _transactions(node)), default=0)
+
+
 def _groups(node: Node, now_ns: int) -> int:
     groups = groups_of(node)
     return 0 if groups is None else groups.owned()
@@ -265,6 +279,15 @@ STATS: tuple[Stat, ...] = (
         "Messages posted in open transactions",
         sparse=True,
     ),
+    _own(
+        "uncommitted_bytes",
+        "ledger.uncommitted_bytes",
+        "uncommitted_bytes",
+        "Their encoded size",
+        sparse=True,
+    ),
+    _read("open_transactions", _open_transactions, _open_transactions),
+    _read("oldest_transaction_ns", _oldest_transaction_ns, _oldest_transaction_ns),
     _own(
         "overrun_msgs",
         "overrun",

@@ -103,6 +103,10 @@ class QueueView:
     delayed_next_ns: int = 0
     slow_consumers: int = 0
     uncommitted_msgs: int = 0
+    uncommitted_bytes: int = 0
+    open_transactions: int = 0
+    # When the oldest of them began; 0 for none.
+    oldest_transaction_ns: int = 0
     groups: int = 0
     stuck_groups: int = 0
     group_stuck_msgs: int = 0
@@ -296,7 +300,10 @@ class ConsumerView:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionView:
-    """A client's connection; messages are counted both ways."""
+    """A client's connection; messages are counted both ways.
+
+    ``oldest_transaction_ns`` is when the oldest of its open transactions that aren't empty began, 0 for none.
+    """
 
     id: str
     container: str
@@ -310,6 +317,10 @@ class ConnectionView:
     mechanism: str = ""
     # Version and cipher; empty without TLS.
     tls: str = ""
+    open_transactions: int = 0
+    oldest_transaction_ns: int = 0
+    uncommitted_msgs: int = 0
+    uncommitted_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

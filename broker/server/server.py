@@ -29,6 +29,7 @@ from broker.amqp.loop.admission import Admission
 from broker.amqp.loop.reactor import Reactor
 from broker.amqp.registry import ConnectionRegistry
 from broker.config.broker import Settings
+from broker.config.limits import Limits
 from broker.config.listeners import is_loopback
 from broker.config.policy_files import load_policies
 from broker.config.thresholds import resolve
@@ -170,6 +171,7 @@ class Server:
         self.model.authority.replace(acl, settings.virtual_hosts)
         self.model.subscriptions.virtual_hosts = frozenset(settings.virtual_hosts)
         self.model.ownership.most = settings.limits.max_nodes_per_user
+        self._bound_transactions(settings.limits)
         self.model.policies.on_reload = self.read_again
         self.engine.letters.find = self.model.nodes.dead_letter_box
         if settings.events.enabled:
@@ -392,6 +394,11 @@ class Server:
         take_over = partial(self._take_over, settings, authentication, acl, contexts)
         return Reread(policies, settings.flow.defaults, take_over)
 
+    def _bound_transactions(self, limits: Limits) -> None:
+        bounds = self.engine.transactions.limits
+        bounds.most_per_user = limits.max_transactions_per_user
+        bounds.most_bytes_per_user = limits.max_transaction_size_per_user
+
     def _take_over(
         self, settings: Settings, authentication: Authentication, acl: Acl, contexts: Contexts | None
     ) -> None:
@@ -401,6 +408,7 @@ class Server:
         # Virtual hosts are those the broker was started with, as clients' addresses are read.
         self.model.authority.replace(acl, self.settings.virtual_hosts)
         self.model.ownership.most = settings.limits.max_nodes_per_user
+        self._bound_transactions(settings.limits)
         self.container.quotas.reload(settings.limits, settings.connection_limits)
         self.container.recheck()
         if self.tls is not None and contexts is not None:

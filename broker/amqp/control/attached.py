@@ -88,10 +88,9 @@ class AttachedLinks:
         if self._client.name and _lasts(link):
             self._lasting[self._client.link_key(link.name, link.is_receiver)] = (self, attached)
 
-    def producer(self, name: str) -> ProducerLink | None:
-        """Return the link of a name on which the client sends."""
-        link = self._names.get((name, True))
-        return link if isinstance(link, ProducerLink) else None
+    def named(self, name: str, client_sends: bool) -> ProducerLink | ConsumerLink | None:
+        """Return the link of a name on which the client sends, or receives."""
+        return self._names.get((name, client_sends))
 
     def _forget_name(self, link: ProducerLink | ConsumerLink) -> None:
         key = (link.name, isinstance(link, ProducerLink))

@@ -234,11 +234,14 @@ class ConnectionControl:
         """Count that a link has reached this limit."""
         self.container.quotas.refuse(limit)
 
-    def on_link_fault(self, name: str, condition: str, text: str) -> None:
+    def on_link_fault(self, name: str, condition: str, text: str, client_sends: bool) -> None:
         """Fail a link on which the client sent what can't be taken; its session goes on."""
-        link = self._links.producer(name)
-        if link is not None:
+        link = self._links.named(name, client_sends)
+        if isinstance(link, ProducerLink):
             link.fail(condition, text)
+        elif link is not None:
+            link.dead = True
+            self.detach(link, condition, text)
 
     def answer_sessions(self) -> None:
         """Tell the state of the sessions that were asked for theirs (§2.7.4)."""

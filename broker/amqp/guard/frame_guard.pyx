@@ -28,8 +28,8 @@ cdef enum:
 cdef class FrameGuard(SessionRules):
     """One connection's incoming frames.
 
-    Proton may have them as they came, or gets ``pieces`` instead; among these, a tuple (name, condition, text) stands
-    where a sender's link is to be detached with an error. ``lost``: Proton says what is wrong with them.
+    Proton may have them as they came, or gets ``pieces`` instead; among these, a tuple (name, condition, text, whether the peer
+    sends) stands where a link is to be detached with an error. ``lost``: Proton says what is wrong with them.
     """
 
     def __cinit__(self):

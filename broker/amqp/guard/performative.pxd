@@ -4,6 +4,7 @@ Only what is there is read: a field beyond it counts as missing, and ``bad`` is 
 """
 
 from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcmp
 
 cdef enum:
     OPEN = 0x10
@@ -151,6 +152,38 @@ cdef inline int next_bool(Fields *fields) noexcept:
     if at[0] == 0x42 or at[0] == 0x56:
         return 0
     return -1
+
+
+cdef inline bint has_entry(const uint8_t *at, const uint8_t *end, const char *key, long size) noexcept:
+    """Return whether the map at ``at`` has a value that isn't null under a symbol or string of ``size`` bytes."""
+    cdef const uint8_t *text
+    cdef long found, whole
+    if at >= end or (at[0] != 0xC1 and at[0] != 0xD1):
+        return False
+    whole = value_size(at, end)
+    if whole < 0 or whole > end - at:
+        return False
+    end = at + whole
+    at += 3 if at[0] == 0xC1 else 9
+    while at < end:
+        text = NULL
+        if (at[0] == 0xA3 or at[0] == 0xA1) and at + 2 <= end:
+            text = at + 2
+            found = at[1]
+        elif (at[0] == 0xB3 or at[0] == 0xB1) and at + 5 <= end:
+            text = at + 5
+            found = frame_size(at + 1)
+        whole = value_size(at, end)
+        if whole < 0 or whole >= end - at:
+            return False
+        at += whole
+        if text != NULL and found == size and memcmp(text, key, size) == 0:
+            return at[0] != 0x40
+        whole = value_size(at, end)
+        if whole < 0:
+            return False
+        at += whole
+    return False
 
 
 cdef inline object next_text(Fields *fields):

@@ -25,6 +25,9 @@ cdef enum:
 
 # Proton is told this where a session is to end.
 cdef bytes AN_END = b"\x00\x53\x17\x45"
+# Credit within a transaction (§4.4.3).
+cdef str NO_ACQUISITION = "a flow with a txn-id: messages aren't acquired in transactions; give credit without one, " \
+    "and name the transaction in the outcomes"
 cdef bytes AN_OPEN = b"\x00\x53\x10\xc0\x03\x01\xa1\x00"
 
 
@@ -254,7 +257,7 @@ cdef class SessionRules:
             return True  # its sizes contradict each other: Proton says what is wrong
         # The link is detached; but Proton must count the delivery, so it gets it with an empty tag.
         name = session.links[handle][0].decode()
-        fault = (name, "amqp:invalid-field", f"a delivery-tag of {tag_bytes} bytes; the most is {LONGEST_TAG}")
+        fault = (name, "amqp:invalid-field", f"a delivery-tag of {tag_bytes} bytes; the most is {LONGEST_TAG}", True)
         self.instead = [fault, shortened(frame, before, extra, whole)]
         self.skip = before + extra + 2
         self.behind = whole - self.skip
@@ -270,6 +273,7 @@ cdef class SessionRules:
         cdef Fields fields
         cdef uint32_t handle = 0, available = 0
         cdef int state, has_handle
+        cdef bint acquires
         cdef const uint8_t *first
         cdef long size
         begin_fields(&fields, frame, offset, left)
@@ -293,13 +297,17 @@ cdef class SessionRules:
         if not has_handle:
             return True
         state = session.state_of(handle)
-        if state == SENDS or state == RECEIVES:
+        acquires = state == RECEIVES and not fields.bad and fields.count > 0 and \
+            has_entry(fields.at, fields.end, b"txn-id", 6)
+        if state == SENDS or (state == RECEIVES and not acquires):
             return True
-        if state == STOLEN:
+        if state == STOLEN or acquires:
             if size > 100:
                 return self.end(channel, "amqp:invalid-field", "a flow whose windows are no numbers")
             # What it says of the session still counts.
             self.instead = [framed(channel, b"\x00\x53\x13\xc0" + bytes((size + 1, 4)) + first[:size])]
+            if acquires:
+                self.instead.append((session.links[handle][0].decode(), "amqp:not-implemented", NO_ACQUISITION, False))
             return False
         if handle in session.gone:
             # go-amqp asks for a link's state, or gives it credit, after its own detach.

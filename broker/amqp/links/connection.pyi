@@ -3,6 +3,7 @@ from collections.abc import Callable
 from broker.amqp.links.consumer import ConsumerLink
 from broker.amqp.links.producer import ProducerLink
 from broker.amqp.links.transport import TransportIO
+from broker.engine.transaction import Transaction
 from broker.flow.connection_budget import ConnectionBudget
 from broker.flow.window import Shared
 
@@ -17,6 +18,7 @@ class ConnectionIO(TransportIO):
     session_bytes: int
     session_output: int
     refusals: dict[int, int] | None
+    transactions: dict[bytes, Transaction] | None
     received: int
     sent: int
     def __init__(

@@ -19,7 +19,7 @@ cdef class CoordinatorLink(ProducerLink):
     are rolled back when it goes.
 
     ``limits`` has ``max_transactions`` of one connection, ``max_transaction_size`` and
-    ``transaction_timeout_ms``.
+    ``transaction_timeout_ms``. The bounds of one user, whatever its connections, are the engine's.
     """
 
     def __init__(self, ConnectionIO connection, size_t link, Engine engine, str name, long max_size, object limits):
@@ -55,13 +55,20 @@ cdef class CoordinatorLink(ProducerLink):
             return
         if len(self.connection.transactions) >= self.limits.max_transactions:
             self.connection.owner.over("max_transactions")
-            text = f"{self.limits.max_transactions} transactions are open on this connection"
+            text = f"limits.max_transactions: {self.limits.max_transactions} are open on this connection"
+            self.refuse_request(delivery, b"amqp:resource-limit-exceeded", text)
+            return
+        user = self.connection.owner.user
+        if not self.engine.transactions.may_declare(user):
+            self.connection.owner.over("max_transactions_per_user")
+            most = self.engine.transactions.limits.most_per_user
+            text = f"limits.max_transactions_per_user: {most} transactions of user {user} are open"
             self.refuse_request(delivery, b"amqp:resource-limit-exceeded", text)
             return
         self.connection.numbered += 1
         name = f"{self.connection.owner.id}.{self.connection.numbered}".encode()
         transaction = self.engine.transactions.declare(
-            name, self, self.limits.transaction_timeout_ms * 1000000, self.limits.max_transaction_size
+            name, self, self.limits.transaction_timeout_ms * 1000000, self.limits.max_transaction_size, user
         )
         self.declared.add(transaction)
         self.connection.transactions[name] = transaction

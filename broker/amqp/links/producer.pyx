@@ -161,7 +161,7 @@ cdef class ProducerLink(AssemblingLink):
             held = pending_delivery(node, account, bits)
             held.transaction = transaction
             self.park(delivery, data, settled, held)
-            transaction.park(held, account)
+            transaction.park(held, account, len(data))
         else:
             self.apply_result(delivery, code, data, bits, settled, node, account)
             return
@@ -177,7 +177,9 @@ cdef class ProducerLink(AssemblingLink):
         cdef bytes text = b"no transaction of this id is open on this connection"
         if transaction is not None:
             condition = REFUSED_NAME
-            text = f"a transaction may hold {transaction.most_bytes} bytes of messages".encode()
+            limit, reason = transaction.refusal(size)
+            text = reason.encode()
+            self.connection.owner.over(limit)
             transaction.fault = "a message that it had no room for was refused"
         if account.use(size, self.engine.turn.now_ns) == constants.VIOLATION and self.open_credit == 0:
             self.oversent()

@@ -29,7 +29,9 @@ LIMITS = (
     *("handshake_timeout", "idle_timeout", "send_timeout"),
     *("max_sessions", "max_links", "max_connection_links", "max_nodes_per_user"),
     *("max_first_frame_size", "max_frame_size", "max_message_size", "max_depth"),
-    *("max_selector_length", "max_unsettled", "max_transactions", "max_request_size", "max_waiting_requests"),
+    *("max_selector_length", "max_unsettled", "max_request_size", "max_waiting_requests"),
+    *("max_transactions", "max_transactions_per_user"),
+    *("max_transaction_size", "max_transaction_size_per_user"),
 )
 
 # Conditions that say which limit was reached.

@@ -19,6 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="ADDRESS")
     parser.add_argument("--reset", metavar="GROUP", help="take this group from its consumer")
     parser.add_argument("--count", type=int, default=100, help="show so many (100)")
+    parser.add_argument(
+        "--filter", default="", metavar="TEXT", help="those with this in their ids, or a pattern as order-*"
+    )
     arguments.add_broker(parser)
     arguments.add_json(parser)
 
@@ -29,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
         if args.reset is not None:
             answer = ask.operation(management, "reset-group", name=args.address, group=args.reset)
         else:
-            answer = ask.operation(management, "groups", name=args.address, count=args.count)
+            given = {"count": args.count, "filter": args.filter}
+            answer = ask.operation(management, "groups", name=args.address, **given)
     if args.json:
         print(table.as_json(answer if args.reset is not None else answer["groups"]))
     elif args.reset is not None:

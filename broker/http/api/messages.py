@@ -162,9 +162,12 @@ def groups(
     name: Name,
     offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
     count: Annotated[int, Query(ge=1, le=MOST_GROUPS)] = 100,
+    wanted: Annotated[
+        str, Query(alias="filter", max_length=255, description="part of a group's id, or a pattern with `*`")
+    ] = "",
 ) -> Response:
     """The message groups of a queue."""
-    found = context.ask(lambda model: model.messages.groups(name, offset, count))
+    found = context.ask(lambda model: model.messages.groups(name, offset, count, wanted))
     return answer({"groups": [asdict(each) for each in found]})
 
 

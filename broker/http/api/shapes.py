@@ -35,6 +35,7 @@ SPECIAL: Mapping[str, Any] = {
     "role": str,
     "flowStoppedSince": str | None,
     "delayed_next": str | None,
+    "oldest_transaction": str | None,
     "blockedSince": str | None,
     "opened": str | None,
     "since": str | None,

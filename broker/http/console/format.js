@@ -2,6 +2,7 @@
 
 const WHOLE = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
 const TENTH = new Intl.NumberFormat("en-GB", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const CLOCK = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const UNITS = ["B", "KB", "MB", "GB", "TB"];
 
 export function count(value) {
@@ -39,6 +40,14 @@ export function span(seconds) {
 export function ago(moment) {
   if (!moment) return "–";
   return span(Math.max(0, (Date.now() - Date.parse(moment)) / 1000));
+}
+
+// A moment, in ISO 8601 or in milliseconds since the epoch, by this machine's clock and how far off it is.
+export function until(moment) {
+  if (!moment) return "–";
+  const at = new Date(moment);
+  const left = (at.getTime() - Date.now()) / 1000;
+  return left > 0 ? `${CLOCK.format(at)}, in ${span(left)}` : `${CLOCK.format(at)}, now`;
 }
 
 export function percent(part, whole) {

@@ -83,3 +83,17 @@ export function table(caption, columns, rows) {
     ),
   );
 }
+
+// New content where it differs; what had the focus has it again, and a table stays scrolled as it was.
+export function keep(element, content, rows) {
+  const key = rows.map((row) => row.identity).join();
+  const fresh = put(h(element.tagName), content);
+  if (fresh.textContent === element.textContent && element.dataset.key === key) return;
+  const active = element.contains(document.activeElement) ? document.activeElement : null;
+  const left = element.querySelector(".scroll")?.scrollLeft || 0;
+  element.dataset.key = key;
+  put(element, ...fresh.childNodes);
+  const region = element.querySelector(".scroll");
+  if (region) region.scrollLeft = left;
+  if (active) (element.querySelector(`[data-id="${CSS.escape(active.dataset.id || "")}"]`) || region)?.focus({ preventScroll: true });
+}

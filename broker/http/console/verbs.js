@@ -3,7 +3,7 @@
 import { ask, hold, nodePath, path, post, remove } from "./api.js";
 import { field, form, note } from "./dialog.js";
 import { h, say } from "./dom.js";
-import { count, plural } from "./format.js";
+import { count, plural, size, until } from "./format.js";
 
 const ASK_MS = 250;
 
@@ -62,6 +62,32 @@ export async function purge(name) {
     act: async () => {
       const { purged } = await post(where, { dry_run: false });
       note(`Purged ${plural(purged, "message")} of ${name}`);
+      return true;
+    },
+  });
+}
+
+export async function cancelDelayed(name, row) {
+  return form(`Cancel a message of ${name}`, {
+    content: h("p", {}, `Message ${count(row.number)} (${size(row.bytes)}), due ${until(row.due_ms)}, is dropped and never delivered. This can't be undone.`),
+    action: "Drop the message",
+    danger: true,
+    act: async () => {
+      await remove(`${nodePath("queue", name)}/delayed/${row.number}`);
+      note(`Cancelled message ${count(row.number)} of ${name}`);
+      return true;
+    },
+  });
+}
+
+export async function resetGroup(name, group) {
+  return form("Take a group from its consumer", {
+    content: h("p", {}, `The next message of group ${group} may go to another consumer of ${name}, once its consumer has settled those that it holds.`),
+    action: "Take away",
+    danger: true,
+    act: async () => {
+      const { free } = await post(`${nodePath("queue", name)}/groups/reset`, { group });
+      note(free ? `Group ${group} is free` : `Group ${group} will be free once its consumer has settled what it holds`);
       return true;
     },
   });

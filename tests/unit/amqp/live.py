@@ -205,7 +205,7 @@ class Guarded:
 
     # --- asked by the connection
 
-    def on_link_fault(self, name: str, condition: str, text: str) -> None:
+    def on_link_fault(self, name: str, condition: str, text: str, client_sends: bool) -> None:
         self.faults.append((name, condition, text))
 
     def answer_sessions(self) -> None:

@@ -122,6 +122,7 @@ def test_every_setting_can_stand_in_a_file() -> None:
                  max_first_frame_size: 1 KB,
                  max_depth: 13, max_elements: 140, max_selector_length: 15, max_selector_depth: 16,
                  max_unsettled: 17, max_transactions: 19, max_transaction_size: 1 MB,
+                 max_transactions_per_user: 26, max_transaction_size_per_user: 2 MB,
                  transaction_timeout: 20 s,
                  max_request_size: 8 KB, max_waiting_requests: 18,
                  control_share: 19%, http_share: 22%, listen_backlog: 20, send_timeout: 21s}
@@ -183,6 +184,8 @@ def test_every_setting_can_stand_in_a_file() -> None:
         max_unsettled=17,
         max_transactions=19,
         max_transaction_size=1 << 20,
+        max_transactions_per_user=26,
+        max_transaction_size_per_user=2 << 20,
         transaction_timeout_ms=20_000,
         max_request_size=8192,
         max_waiting_requests=18,

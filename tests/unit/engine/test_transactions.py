@@ -251,3 +251,63 @@ def test_the_time_of_an_empty_one_has_not_begun(world: World) -> None:
     assert told == []
     world.transactions.end_overdue(now_ns + 1100 * MS)
     assert told == [begun]
+
+
+def declare_as(world: World, user: str) -> Transaction:
+    return world.transactions.declare(b"t", world.owner, 0, 1 << 20, user)
+
+
+def test_a_users_share_is_there_as_long_as_it_is_used(world: World) -> None:
+    node = world.create()
+    _, account = world.producer(node)
+    world.transactions.limits.most_per_user = 2
+    one, two = declare_as(world, "ann"), declare_as(world, "ann")
+    world.post(one, node, account, 3)
+    share = world.transactions.users["ann"]
+    assert (share.count, share.nbytes) == (2, one.nbytes)
+    assert not world.transactions.may_declare("ann")
+    assert world.transactions.may_declare("bob")
+    world.transactions.commit(one)
+    assert (share.count, share.nbytes) == (1, 0)
+    assert world.transactions.may_declare("ann")
+    world.transactions.roll_back(two)
+    assert world.transactions.users == {}
+
+
+def test_messages_that_wait_for_room_count_against_the_bytes(world: World) -> None:
+    node = world.create()
+    _, account = world.producer(node)
+    need = len(BODY) + constants.HELD_BYTES
+    world.transactions.limits.most_bytes_per_user = 2 * need
+    one, two = declare_as(world, "ann"), declare_as(world, "ann")
+    one.park("waits", account, len(BODY))
+    world.post(two, node, account)
+    assert not one.has_room(len(BODY))
+    assert not two.has_room(len(BODY))
+    assert one.refusal(len(BODY))[0] == "max_transaction_size_per_user"
+    assert declare_as(world, "bob").has_room(len(BODY))
+    one.unpark("waits")
+    assert two.has_room(len(BODY))
+    world.transactions.roll_back(two)
+    assert world.transactions.users["ann"].nbytes == 0
+
+
+def test_a_node_knows_the_transactions_that_are_open_there(world: World) -> None:
+    node, other = world.create(), world.create("other")
+    _, account = world.producer(node)
+    one, two = declare_as(world, ""), declare_as(world, "")
+    world.post(one, node, account, 2)
+    world.post(two, node, account)
+    assert (node.transactions, other.transactions) == ({one, two}, None)
+    assert (node.ledger.uncommitted_msgs, node.ledger.uncommitted_bytes) == (3, 3 * len(BODY))
+    world.transactions.commit(one)
+    world.transactions.roll_back(two)
+    assert node.transactions is None
+    assert (node.ledger.uncommitted_msgs, node.ledger.uncommitted_bytes) == (0, 0)
+
+
+def test_an_empty_ones_time_has_not_begun_though_there_is_no_end_to_it(world: World) -> None:
+    begun = declare_as(world, "")
+    later_ns = begun.began_ns + 5000 * MS
+    world.transactions.end_overdue(later_ns)
+    assert begun.began_ns == later_ns

@@ -109,6 +109,7 @@ NO_NUMBER = {
     "held_by",
 }
 DERIVED = {"flow_stopped_since_ns", "flow_stopped_for_s", "rate_in", "rate_out", "delayed_next_ns"}
+DERIVED |= {"open_transactions", "oldest_transaction_ns"}
 # Rates are for people: Prometheus makes its own of the counters.
 NOT_OF_BROKER = {"name", "version", "pid", "totals", "store", "rate_in", "rate_out"}
 

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { h, put } from "../dom.js";
-import { ago, count } from "../format.js";
+import { ago, count, size } from "../format.js";
 import { heading } from "../page.js";
 import { guarded } from "../session.js";
 import { closeConnection, later, trace } from "../verbs.js";
@@ -29,6 +29,8 @@ export async function show(root, _params, signal) {
       { id: "links", title: "Links", sort: "links", num: true, kind: "mid", cell: (row) => count(row.links) },
       { id: "in", title: "Messages in", sort: "messages_in", num: true, kind: "mid", cell: (row) => count(row.messages_in) },
       { id: "out", title: "Messages out", sort: "messages_out", num: true, kind: "mid", cell: (row) => count(row.messages_out) },
+      { id: "transactions", title: "Transactions", sort: "open_transactions", num: true, kind: "wider", cell: (row) => (row.open_transactions ? `${count(row.open_transactions)}${row.oldest_transaction ? `, for ${ago(row.oldest_transaction)}` : ""}` : "–") },
+      { id: "uncommitted", title: "Uncommitted", sort: "uncommitted_msgs", num: true, kind: "wider", cell: (row) => (row.uncommitted_msgs ? `${count(row.uncommitted_msgs)}, ${size(row.uncommitted_bytes)}` : "–") },
       { id: "act", title: "", kind: "act two", cell: (row, cell) => {
         cell.row = row;
         if (!cell.querySelector("[data-act]")) put(cell, guarded(act("Trace…", () => trace(cell.row)), "manage-write"), " ", guarded(act("Close…", () => closed(cell.row)), "manage-write"));

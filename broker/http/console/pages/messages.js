@@ -46,12 +46,12 @@ function shown(found) {
 // The sections in the order in which they are asked for most.
 const SECTIONS = ["properties", "application_properties", "message_annotations", "delivery_annotations", "header", "footer"];
 
-function headers({ message }) {
+export function headers({ message }) {
   const pairs = SECTIONS.flatMap((section) => (message[section] && typeof message[section] === "object" ? Object.entries(message[section]) : message[section] ? [[section, message[section]]] : []));
   return pairs.length ? h("dl", { class: "pairs" }, pairs.map(([key, value]) => h("div", {}, h("dt", {}, key), h("dd", {}, text(value))))) : "–";
 }
 
-function preview({ message }) {
+export function preview({ message }) {
   return `${text(message.body ?? message.encoded ?? "")}${message.body_cut ? "…" : ""}`;
 }
 

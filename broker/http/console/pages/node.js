@@ -5,13 +5,16 @@ import { DepthChart } from "../chart.js";
 import { h, put, say } from "../dom.js";
 import { ago, count, rate, size, span } from "../format.js";
 import { live } from "../live.js";
-import { button, empty, every, failed, heading, load, nodeHref, nodeLink, section, table } from "../page.js";
+import { button, empty, every, failed, heading, keep, load, nodeHref, nodeLink, section, table } from "../page.js";
 import { remembered } from "../primer.js";
 import * as series from "../series.js";
 import { guarded } from "../session.js";
 import { detachLink, holdProducers, move, purge, removeNode } from "../verbs.js";
+import { delayed } from "./delayed.js";
+import { groups } from "./groups.js";
 import { messages } from "./messages.js";
 import { explained } from "./policies.js";
+import { priorities } from "./priorities.js";
 import { thresholds } from "./thresholds.js";
 
 const MOST_LINKS = 50;
@@ -64,6 +67,9 @@ class View {
     this.since = h("span", {});
     this.state = h("p", { class: "node-state" }, this.said, this.since);
     this.figures = FIGURES.map(() => h("dd", { class: "num" }, "–"));
+    this.transactions = TRANSACTIONS.map(() => h("dd", { class: "num" }, "–"));
+    // Panels that are shown only where the node has such a thing.
+    this.kinds = [];
     this.producers = h("div", {}, empty("Looking…"));
     this.consumers = h("div", {}, empty("Looking…"));
     this.why = h("ul", { class: "whys" });
@@ -80,13 +86,15 @@ class View {
       guarded(button("Purge…", async () => (await purge(name)) && this.refresh(signal)), "purge", place),
       guarded(button("Delete…", () => this.remove(), "danger-quiet"), "delete", place),
     ];
-    const limits = kind === "subscription" ? null : section("Thresholds", thresholds(kind, name, signal, (fresh) => this.show(fresh)));
+    this.kinds = this.panels(place, signal);
+    const limits = kind === "subscription" ? null : section("Thresholds and times", thresholds(kind, name, signal, (fresh) => this.show(fresh)));
     return [
       h("p", { class: "crumbs" }, h("a", { href: `#/nodes?kind=${kind}` }, `${kind}s`), ` / `),
       heading(name, ...actions),
       this.state,
       section("Depth over time", this.chart.element),
-      section("Now", h("dl", { class: "figures" }, FIGURES.map(([title, , meaning], index) => h("div", {}, h("dt", { title: meaning }, title), this.figures[index])))),
+      section("Now", definitions("figures", FIGURES, this.figures)),
+      this.kinds.map(({ panel }) => panel),
       section("Why links wait", this.why),
       h("div", { class: "grid two" }, section("Producers", this.producers), section("Consumers", this.consumers)),
       limits,
@@ -94,6 +102,20 @@ class View {
       kind !== "topic" && section("Messages", messages(name, place, signal)),
       section("Every setting and its origin", this.explain(signal)),
     ];
+  }
+
+  panels(place, signal) {
+    const { kind, name } = this;
+    const open = { element: definitions("part-figures", TRANSACTIONS, this.transactions), show: (node) => TRANSACTIONS.forEach(([, text], index) => say(this.transactions[index], text(node))) };
+    const made = [["Open transactions", (node) => node.open_transactions > 0, open]];
+    if (kind !== "topic") {
+      made.push(
+        ["Delayed messages", (node) => node.delayed_msgs > 0, delayed(name, place, signal)],
+        ["Priorities", (node) => node.priority_msgs || node.priority_reserve > 0, priorities()],
+        ["Message groups", (node) => node.message_groups !== "none", groups(name, place, signal)],
+      );
+    }
+    return made.map(([title, applies, part]) => ({ applies, part, panel: section(title, part.element) }));
   }
 
   show(fresh) {
@@ -104,6 +126,10 @@ class View {
     this.state.className = `node-state ${node.heldBy ? "held" : node.flowStopped ? "stopped" : "open"}`;
     say(this.held, node.heldBy ? "Start producers…" : "Stop producers…");
     FIGURES.forEach(([, text], index) => say(this.figures[index], text(node)));
+    for (const { applies, part, panel } of this.kinds) {
+      panel.hidden = !applies(node) && !panel.contains(document.activeElement);
+      if (!panel.hidden) part.show(node);
+    }
     if (this.drawn === this.name) this.line(this.kind === "topic" ? {} : node);
   }
 
@@ -149,6 +175,7 @@ class View {
   }
 
   async refresh(signal) {
+    for (const { part, panel } of this.kinds) if (part.refresh && !panel.hidden) part.refresh().catch(() => {});
     if (this.kind === "topic") this.findBound(signal).catch(() => {});
     const query = { node: this.name, limit: MOST_LINKS };
     const [producers, consumers, why] = await Promise.all([
@@ -232,6 +259,17 @@ const FIGURES = [
   ["Unrouted", (node) => (node.kind === "topic" ? count(node.unrouted) : "–")],
 ];
 
+const TRANSACTIONS = [
+  ["Open", (node) => count(node.open_transactions), "Transactions in which messages were sent here, or settled here"],
+  ["Oldest open for", (node) => ago(node.oldest_transaction)],
+  ["Uncommitted", (node) => count(node.uncommitted_msgs), "Messages that were sent in them: they keep their room, and nobody sees them"],
+  ["Uncommitted size", (node) => size(node.uncommitted_bytes)],
+];
+
+function definitions(kind, rows, cells) {
+  return h("dl", { class: kind }, rows.map(([title, , meaning], index) => h("div", {}, h("dt", { title: meaning }, title), cells[index])));
+}
+
 const HEIR = [
   ["Name", (row) => nodeLink(row.kind, row.name)],
   ["Kind", (row) => row.kind],
@@ -264,18 +302,4 @@ function linkTable(title, columns, page, again, nothing) {
   }, "act"];
   const rest = page.total - page.items.length;
   return [table(title, [...columns, detach], page.items), rest > 0 && h("p", { class: "hint" }, `and ${count(rest)} more, among all `, h("a", { href: "#/links" }, "links"))];
-}
-
-// New content where it differs; what had the focus has it again, and a table stays scrolled as it was.
-function keep(element, content, rows) {
-  const key = rows.map((row) => row.identity).join();
-  const fresh = put(h(element.tagName), content);
-  if (fresh.textContent === element.textContent && element.dataset.key === key) return;
-  const active = element.contains(document.activeElement) ? document.activeElement : null;
-  const left = element.querySelector(".scroll")?.scrollLeft || 0;
-  element.dataset.key = key;
-  put(element, ...fresh.childNodes);
-  const region = element.querySelector(".scroll");
-  if (region) region.scrollLeft = left;
-  if (active) (element.querySelector(`[data-id="${CSS.escape(active.dataset.id || "")}"]`) || region)?.focus({ preventScroll: true });
 }

@@ -124,6 +124,7 @@ const FIGURES = [
   ["depth_msgs", "Messages queued"],
   ["depth_bytes", "Bytes queued"],
   ["promised_msgs", "Promised credit"],
+  ["open_transactions", "Open transactions", "#/connections"],
   ["unrouted", "Unrouted messages"],
 ];
 

@@ -10,7 +10,10 @@ import { guarded } from "../session.js";
 import { later, scalar } from "../verbs.js";
 import { plain } from "./policies.js";
 
-const SETTINGS = ["flow_stop_count", "flow_resume_count", "max_count", "flow_stop_size", "flow_resume_size", "max_size", "producer_window", "consumer_flow_limit"];
+const SETTINGS = ["flow_stop_count", "flow_resume_count", "max_count", "flow_stop_size", "flow_resume_size", "max_size", "producer_window", "consumer_flow_limit", "consumer_timeout", "redelivery_delay"];
+// Those that a node shows in milliseconds.
+const TIMES = ["consumer_timeout", "redelivery_delay"];
+const attribute = (key) => (TIMES.includes(key) ? `${key}_ms` : key);
 
 export function thresholds(kind, name, signal, onchange) {
   const root = h("div", {});
@@ -28,7 +31,7 @@ export function thresholds(kind, name, signal, onchange) {
 }
 
 function editor({ kind, name, node, etag, origins, onchange, begin }) {
-  const inputs = new Map(SETTINGS.map((key) => [key, h("input", { type: "text", value: shown(key, node[key]), autocomplete: "off", spellcheck: "false", inputmode: key.endsWith("size") ? "text" : "numeric" })]));
+  const inputs = new Map(SETTINGS.map((key) => [key, h("input", { type: "text", value: shown(key, node[attribute(key)]), autocomplete: "off", spellcheck: "false", inputmode: key.endsWith("size") || TIMES.includes(key) ? "text" : "numeric" })]));
   const outcome = h("div", { class: "outcome", role: "status" }, h("p", { class: "hint" }, "Change a value to see what it would do."));
   const apply = guarded(h("button", { type: "submit", class: "primary", disabled: true }, "Apply"), "manage-write", name);
   const reset = button("Reset", begin);
@@ -38,7 +41,7 @@ function editor({ kind, name, node, etag, origins, onchange, begin }) {
     const wanted = {};
     for (const [key, input] of inputs) {
       if (taken.has(key)) wanted[key] = null;
-      else if (input.value.trim() !== shown(key, node[key])) wanted[key] = input.value.trim() === "" ? null : scalar(input.value);
+      else if (input.value.trim() !== shown(key, node[attribute(key)])) wanted[key] = input.value.trim() === "" ? null : scalar(input.value);
     }
     return wanted;
   };
@@ -77,7 +80,7 @@ function editor({ kind, name, node, etag, origins, onchange, begin }) {
   for (const input of inputs.values()) input.addEventListener("input", preview);
   return h("form", { class: "thresholds", onsubmit: submitted },
     h("div", { class: "fields" }, SETTINGS.map((key) => {
-      const origin = origins.get(key) || "";
+      const origin = origins.get(attribute(key)) || "";
       const own = origin.startsWith("argument");
       const element = field(key, inputs.get(key), origin);
       if (own) element.append(h("button", { type: "button", class: "small", onclick: () => back(key), "aria-label": `Take back ${key}` }, "Take back"));
@@ -89,7 +92,15 @@ function editor({ kind, name, node, etag, origins, onchange, begin }) {
 
 function shown(key, value) {
   if (value === undefined || value === null) return "";
+  if (TIMES.includes(key)) return duration(value);
   return key.endsWith("size") && value > 0 ? exact(value) : String(value);
+}
+
+// A time in the largest unit in which it is a whole number.
+function duration(ms) {
+  if (ms === 0) return "0";
+  const [of, unit] = [[3600000, "h"], [60000, "min"], [1000, "s"], [1, "ms"]].find(([each]) => ms % each === 0);
+  return `${ms / of} ${unit}`;
 }
 
 // A size in the largest unit in which it is a whole number.
@@ -122,5 +133,6 @@ const GATES = {
 
 function value(key, raw) {
   if (typeof raw !== "number") return plain(raw);
+  if (key.endsWith("_ms")) return duration(raw);
   return /size|bytes|memory/.test(key) ? size(raw) : count(raw);
 }
