@@ -148,6 +148,7 @@ class DelayedLives:
         assert len(crowd) <= self.waiting() <= len(crowd) + len(unsure), str(self.books)
         self.fewest_waiting = self.waiting()
         self.end()
+        print(f"{self.lives} lives: {self.books}", flush=True)
 
     def await_all(self, crowd: bool, seconds: float = 120) -> None:
         """Take until nothing has to come any more."""
