@@ -1,4 +1,4 @@
-"""Applications of delayed messages: books of what may come when, senders, and takers that have some tried again.
+"""Applications of delayed messages: books of what may come when, senders, and takers that try some again.
 
 Times are milliseconds of the clock that the broker has: ours with ``shift_ms``, as its life began. A broker
 keeps the clock of its start, whatever the machine's is set to later.
@@ -54,7 +54,7 @@ def identified(data: bytes) -> tuple[Id, bool]:
 
 @dataclass(slots=True)
 class Try:
-    """An outcome by which a message is to be tried again, not before a time; in doubt until it is confirmed."""
+    """An outcome by which a message is tried again, not before a time; in doubt until it is confirmed."""
 
     not_before_ms: float
     confirmed: bool = False

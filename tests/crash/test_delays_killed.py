@@ -1,10 +1,10 @@
 """kill -9 while many durable messages wait for their time, around the waves in which others are due.
 
-A crowd of messages waits all the time, of which operators cancel some. Beside it senders send messages that are
-due together, takers take some for good and have others tried again later, and the broker is killed before,
-during or behind such a wave, with its clock set to another time between lives and within them. No message comes
-before its time, none is lost, none comes again whose settlement or whose cancelling was confirmed. At the end
-the clock is set to the time of the crowd, and the broker is killed while that comes out.
+A crowd of messages waits all the time, of which operators cancel some. Beside it senders send messages due
+together, takers take some for good and have others tried again later, and the broker is killed before,
+during or behind such a wave, with its clock set to another time between lives and within them. No message
+comes before its time, none is lost, none comes again whose settlement or whose cancelling was confirmed. At
+the end the clock is set to the time of the crowd, and the broker is killed while that comes out.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def test_a_killed_broker_delivers_each_message_in_its_time(tmp_path: Path, lives
             broker.kill()
     books = walk.books
     print(
-        f"\n{around} lives with {walk.fewest_waiting:,} and more waiting, {walk.killed_in_waves} of them killed"
+        f"\n{around} lives with {walk.fewest_waiting:,} and more waiting, {walk.killed_in_waves} killed"
         f" in a wave, {walk.lives - around} while all came out, in {time.monotonic() - begun:.0f} s: {books}"
     )
     assert walk.killed_in_waves > lives // 4

@@ -1,9 +1,10 @@
 """Random walks over each kind of queue with everything at once, beside a plain model.
 
-Messages with priorities, groups and delays are sent, on their own and in transactions; consumers accept, reject,
-release, fail and refuse them, on their own and in transactions; links are lost, operators purge, cancel, move and
-change the kind, and the broker is restarted on what its store has. After each step the audit finds nothing, each
-place has exactly the messages that the model says, and none was sent before its turn or its time.
+Messages with priorities, groups and delays are sent, on their own and in transactions; consumers accept,
+reject, release, fail and refuse them, on their own and in transactions; links are lost, operators purge,
+cancel, move and change the kind, and the broker is restarted on what its store has. After each step the
+audit finds nothing, each place has exactly the messages that the model says, and none was sent before its
+turn or its time.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ STEPS = 700
 ACCEPTED, REJECTED, RELEASED, MODIFIED = 0x24, 0x25, 0x26, 0x27
 FAILURES = 3
 RETRY_MS = 300
+MOST_REJECTING = 14
 DEFAULTS = BrokerDefaults(max_message_size=300)
 ROOM: dict[str, object] = {"flow_stop_count": 12, "flow_resume_count": 6}
 KINDS: dict[str, dict[str, object]] = {
@@ -52,11 +54,19 @@ KINDS: dict[str, dict[str, object]] = {
     "retry": {"redelivery_delay": RETRY_MS} | ROOM,
     "strict retry": {"redelivery_delay": RETRY_MS, "priority": "strict"} | ROOM,
     "groups retry": {"redelivery_delay": RETRY_MS, "message_groups": "sticky"} | ROOM,
-    "reject": {"when_full": "reject", "max_count": 14} | ROOM,
+    "reject": {
+        "when_full": "reject",
+        "max_count": MOST_REJECTING,
+        "flow_stop_count": 6,
+        "flow_resume_count": 3,
+    },
+    "unlimited": {"flow_control": False, "max_count": MOST_REJECTING, "overflow": "reject"},
     "fill": {"dispatch": "fill"} | ROOM,
     "single": {"consumers": "single_active", "priority": "strict"} | ROOM,
     "bytes": {"flow_stop_size": 2000, "flow_resume_size": 1000, "byte_reservation": "strict"},
 }
+# Of these a message may be refused, and a commit.
+REJECTING = ("reject", "unlimited")
 
 
 @dataclass(slots=True)
@@ -101,7 +111,7 @@ class Sender(Port):
         self.walk = walk
         self.credit = 0
         self.stated = stated
-        promised = walk.kind != "reject"
+        promised = walk.kind not in REJECTING
         self.account: ProducerCredit = walk.engine.producers.open(walk.node, self, promised)
         self.account.stated = stated
         classify(walk.node, self.account)
@@ -139,7 +149,7 @@ class Sender(Port):
             if transaction is not None:
                 transaction.park(parked, self.account)
         elif code == constants.REFUSED:
-            assert walk.kind == "reject"
+            assert walk.kind in REJECTING
             if transaction is not None:
                 transaction.fault = "refused"
         elif transaction is not None:
@@ -157,7 +167,7 @@ class Sender(Port):
 
 
 class Taker(Consumer):
-    """A consumer with a window. ``retired`` are deliveries that are unsettled until their transaction ends."""
+    """A consumer with a window. ``retired`` deliveries are unsettled until their transaction ends."""
 
     def __init__(self, walk: Walk, most: int) -> None:
         super().__init__()
@@ -220,7 +230,7 @@ class Walk:
         self.letters = self.create("letters", {})
         self.node = self.create("orders", self.given)
         self.engine.letters.find = lambda name: self.letters
-        states = (-1, -1, 7, 0) if self.given.get("priority_reserve") else (-1, -1, -1)
+        states = (-1, 7, 9) if self.given.get("priority_reserve") else (-1, -1, -1)
         self.senders = [Sender(self, stated) for stated in states]
         self.turn()
 
@@ -282,7 +292,9 @@ class Walk:
         if delay_ms:
             annotations[symbol("x-opt-delivery-time")] = self.now_ms() + delay_ms
         level = max(dice.choice((0, 2, 4, 4, 5, 9)), floor)
-        made = Message(body=self.numbers, durable=dice.random() < 0.7, annotations=annotations, priority=level)
+        made = Message(
+            body=self.numbers, durable=dice.random() < 0.7, annotations=annotations, priority=level
+        )
         group = dice.choice(("", "a", "b", "c"))
         if group:
             made.group_id = group
@@ -454,8 +466,9 @@ class Walk:
             self.waiting.add(transaction)
             return
         will_fail = bool(transaction.fault)
-        if not will_fail and self.kind == "reject":
-            will_fail = self.node.gate.depth_msgs + len(self.posts[transaction]) > self.node.hard_msgs
+        posts = len(self.posts[transaction])
+        if posts and self.kind in REJECTING:
+            will_fail = will_fail or self.node.gate.depth_msgs + posts > self.node.hard_msgs
         if will_fail:
             self.roll_back(transaction, commits=True)
             return
@@ -513,8 +526,12 @@ class Walk:
             self.moving = True
 
     def change(self) -> None:
+        if self.kind in REJECTING:
+            self.given["max_count"] = self.random.choice((6, MOST_REJECTING))
         if "priority" in KINDS[self.kind]:
-            self.given["priority"] = self.random.choice(("none", "strict", "fair", KINDS[self.kind]["priority"]))
+            self.given["priority"] = self.random.choice(
+                ("none", "strict", "fair", KINDS[self.kind]["priority"])
+            )
         settings = resolve(self.settings("orders", self.given), DEFAULTS)
         self.engine.configurator.change(self.node, settings)
 
@@ -529,7 +546,8 @@ class Walk:
             for _ in range(min(sender.credit, self.random.randint(1, 3))):
                 transaction = self.random.choice((None, None, *ready))
                 settled = transaction is None and self.random.random() < 0.2
-                floor = max(sender.stated, 0) if self.random.random() < 0.8 else 0
+                # It keeps to the priority that it states, but not always.
+                floor = max(sender.stated, 0) if self.random.random() < 0.3 else 0
                 sender.send(self.new_message(floor), transaction, settled)
         elif dice < 0.52:
             if holding:
@@ -602,12 +620,12 @@ class Walk:
     def check_room(self) -> None:
         """Promises, what is uncommitted among them, never pass the threshold; nor do low ones the reserve."""
         gate = self.node.gate
-        if gate.stop_msgs and gate.promised_msgs:
+        if gate.enforced and gate.stop_msgs and gate.promised_msgs:
             assert gate.depth_msgs + gate.promised_msgs <= gate.stop_msgs
         if gate.stop_bytes and gate.promised_msgs > 1 and gate.depth_msgs + gate.promised_msgs > 1:
             assert gate.depth_bytes + gate.promised_bytes <= gate.stop_bytes
-        if self.kind == "reject":
-            assert gate.depth_msgs <= self.node.hard_msgs
+        if self.kind in REJECTING:
+            assert gate.depth_msgs <= MOST_REJECTING
         if gate.reserve_msgs:
             low = sum(1 for each in self.model.values() if not each.letter and each.level < 5)
             bulk = sum(each.outstanding for each in self.node.ledger.accounts if not each.urgent)
