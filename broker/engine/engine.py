@@ -68,7 +68,9 @@ class Engine:
         self.parking = Parking(turn, credit)
         self.producers = Producers(turn, changes)
         self.delivery = Delivery(turn, durability, departure, topology)
-        self.transactions = Transactions(turn, durability, self.intake, self.settlement, self.delivery)
+        self.transactions = Transactions(
+            turn, durability, self.intake, self.settlement, self.delivery, letters
+        )
         paging = self.paging = Paging(
             turn, changes, depths, bodies, expirations, letters, self.settlement, topology
         )

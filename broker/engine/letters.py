@@ -17,6 +17,9 @@ from broker.store.port import LARGE, UNSURE
 if TYPE_CHECKING:
     from broker.engine.ports import TransferHost
 
+# More than is written on a letter.
+WRITTEN_BYTES = 1024
+
 
 class Letters:
     """Sends dead letters on their way.
@@ -77,6 +80,23 @@ class Letters:
         if code != constants.REFUSED:
             node.dead_lettered += 1
         return code
+
+    def has_room(self, target: Node, msgs: int, nbytes: int) -> bool:
+        """Return whether a dead-letter node would take so many letters now, of so many bytes before they are
+        written on.
+        """
+        gate, ledger = target.gate, target.ledger
+        nbytes += msgs * WRITTEN_BYTES
+        if ledger.line or ledger.room(1) < msgs or ledger.room(nbytes) < 1:
+            return False
+        if target.is_topic or target.overflow not in (
+            constants.OVERFLOW_REJECT,
+            constants.OVERFLOW_DEAD_LETTER,
+        ):
+            return True
+        return bool(
+            gate.depth_msgs + msgs <= target.hard_msgs and gate.depth_bytes + nbytes <= target.hard_bytes
+        )
 
     def look_after(self, node: Node) -> None:
         """Send what waits to where letters go now, and offer again what was refused."""

@@ -256,10 +256,9 @@ class Schedules:
         entry.delivery_count = delayed.delivery_count
         entry.redelivered = delayed.redelivered
         entry.spared = delayed.spared
-        extra = entry.extra = delayed.extra
+        extra = delayed.extra
         if extra is not None:
-            if extra.not_for:
-                node.queue.picky += 1
+            node.queue.adorn(entry, extra)
             if extra.body is not None:
                 self._bodies.renumber(node, delayed.seq, entry.seq)
         expires_ms = 0

@@ -18,6 +18,7 @@ cdef class Transactions:
     cdef Intake _intake
     cdef Settlement _settlement
     cdef Delivery _delivery
+    cdef object _letters
     cdef public set open
     cdef public TransactionLimits limits
     cdef public dict users

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker import constants
-from broker.codec.message import annotations_of, merged_maps
+from broker.codec.message import annotations_of, is_dead_lettered, merged_maps
 from broker.engine.delivery import Delivery
 from broker.engine.durability import Durability
 from broker.engine.intake import Intake
+from broker.engine.letters import Letters
 from broker.engine.node import Node
 from broker.engine.settlement import Settlement
 from broker.engine.transaction import (
@@ -60,12 +61,14 @@ class Transactions:
         intake: Intake,
         settlement: Settlement,
         delivery: Delivery,
+        letters: Letters,
     ) -> None:
         self._turn = turn
         self._durability = durability
         self._intake = intake
         self._settlement = settlement
         self._delivery = delivery
+        self._letters = letters
         self.open: set[Transaction] = set()
         self.limits = TransactionLimits()
         self.users: dict[str, UserTransactions] = {}
@@ -262,14 +265,31 @@ class Transactions:
                 nbytes += post.size
         if last is not None:
             _add(wanted, last, msgs, nbytes)
+        letters: dict[Node, tuple[int, int]] = {}
         for node, (wanted_msgs, wanted_bytes) in wanted.items():
             gate = node.gate
-            if node.overflow == constants.OVERFLOW_REJECT and (
-                gate.depth_msgs + wanted_msgs > node.hard_msgs
-                or gate.depth_bytes + wanted_bytes > node.hard_bytes
+            if (
+                gate.depth_msgs + wanted_msgs <= node.hard_msgs
+                and gate.depth_bytes + wanted_bytes <= node.hard_bytes
             ):
-                return f"'{node.name}' is at its hard limit"
+                continue
+            if node.overflow == constants.OVERFLOW_DEAD_LETTER and not node.is_subscription:
+                way = self._letters.way(node)
+                if way is not None and not self._has_letters(transaction, node):
+                    # How many of them it will be depends on their sizes: room for all is enough.
+                    _add(letters, way.target, wanted_msgs, wanted_bytes)
+                    continue
+            elif node.overflow != constants.OVERFLOW_REJECT:
+                continue
+            return f"'{node.name}' is at its hard limit"
+        for node, (wanted_msgs, wanted_bytes) in letters.items():
+            if not self._letters.has_room(node, wanted_msgs, wanted_bytes):
+                return f"'{node.name}' has no room for messages beyond another queue's hard limit"
         return ""
+
+    def _has_letters(self, transaction: Transaction, node: Node) -> bool:
+        """Return whether a message for a node is a dead letter already: it can't become one again."""
+        return any(post.node is node and is_dead_lettered(post.data) for post in transaction.posts)
 
 
 def _add(wanted: dict[Node, tuple[int, int]], node: Node, msgs: int, nbytes: int) -> None:

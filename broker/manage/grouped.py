@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.codec.grouping import shown
-from broker.queues.groups import MessageGroup, MessageGroups
+from broker.queues.groups import MessageGroups
+from broker.queues.message_group import MessageGroup
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,29 +3,10 @@ cimport cython
 from broker cimport constants
 from broker.codec.grouping cimport PropertyKey, closes_group, group_id
 from broker.queues.dispatch cimport Consumer
+from broker.queues.message_group cimport GroupMember, MessageGroup
 from broker.queues.queue cimport Entry, Queue, QueueOrder, Reader
 
 cdef long _NOWHERE, _OWNED, _FREE
-
-# No garbage collector header, for there may be a million. Its circles end with its consumer (leave).
-@cython.final
-@cython.no_gc
-cdef class MessageGroup:
-    cdef public bytes key
-    cdef public GroupMember owner
-    cdef public list waiting, skipped
-    cdef public long head, held
-    cdef public object wanted_by
-    cdef public char place
-    cdef public bint closing, moves, marked, idle, used
-
-@cython.final
-cdef class GroupMember:
-    cdef public Consumer consumer
-    cdef public object wanted, bit
-    cdef public long groups, moving
-    cdef public list listed
-    cdef public bint skips, deals, gone
 
 # Not final: Cython then refuses a .py's methods that override those of its base.
 cdef class MessageGroups(QueueOrder):
@@ -114,11 +95,7 @@ cdef class MessageGroups(QueueOrder):
     cdef object _let_go(self, MessageGroup group)
     @cython.locals(tries=long, found=MessageGroup)
     cdef object _rest(self, MessageGroup group)
-    @cython.locals(waiting=list, end=long, entry=Entry)
     cdef Entry _first(self, MessageGroup group)
-    @cython.locals(waiting=list)
-    cdef object _pop(self, MessageGroup group)
-    @cython.locals(waiting=list, low=long, high=long, middle=long, last=Entry, other=Entry, spare=long, i=long)
     cdef bint _insert(self, MessageGroup group, Entry entry) except -1
     @cython.locals(group=MessageGroup)
     cpdef bint reset(self, bytes key) except -1

@@ -32,7 +32,8 @@ from heapq import heappop, heappush
 from broker import constants
 from broker.codec.grouping import PropertyKey, closes_group, group_id
 from broker.queues.dispatch import Consumer
-from broker.queues.queue import Entry, Extra, Filter, Queue, QueueOrder, Reader
+from broker.queues.message_group import GroupMember, MessageGroup
+from broker.queues.queue import Entry, Extra, Queue, QueueOrder, Reader
 
 # How many messages may be put into their groups in one turn before others have theirs.
 MOST_LOOKS = 4096
@@ -40,8 +41,6 @@ MOST_LOOKS = 4096
 MOST_IDLE = 10_000
 # Messages removed by others that stay in lists of waiting ones before all is looked at again.
 MOST_STALE = 1000
-# The places made before the first of a list of waiting messages, for those that come back.
-SPARE_PLACES = 1024
 
 # Where a group with waiting messages is listed: nowhere, with its consumer, or with those free to bind.
 _NOWHERE = 0
@@ -49,52 +48,6 @@ _OWNED = 1
 _FREE = 2
 # The consumers that want a message, as bits: all of them.
 _ALL = -1
-
-
-class MessageGroup:
-    """One group: its consumer, and what waits for that.
-
-    ``waiting`` are entries by number from the index ``head`` on, None for none; those that aren't ready any
-    more are passed over. ``skipped`` are those that its consumer doesn't want. ``held`` counts its messages
-    at consumers. ``closing``: nothing more is sent before those are settled, then it is free. ``moves``:
-    it is free as soon as none is held. ``marked``: its consumer was told of its first message.
-    ``place`` and ``wanted_by`` say where it is listed. ``used`` since it was last thought of forgetting it.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        self.key = key
-        self.owner: GroupMember | None = None
-        self.waiting: list[Entry | None] | None = None
-        self.head = 0
-        self.skipped: list[Entry] | None = None
-        self.held = 0
-        self.closing = False
-        self.moves = False
-        self.marked = False
-        self.place = _NOWHERE
-        self.wanted_by: int = _ALL
-        self.idle = False
-        self.used = False
-
-
-class GroupMember:
-    """A consumer of a queue with groups.
-
-    ``groups`` counts those that are its own, ``listed`` are those with waiting messages, oldest first, each
-    with the number of its first; some are out of date. ``bit`` is its own in sets of consumers.
-    ``deals`` while it may be sent more. ``gone`` once it is detached.
-    """
-
-    def __init__(self, consumer: Consumer, bit: int) -> None:
-        self.consumer = consumer
-        self.wanted: Filter | None = None if consumer.reader is None else consumer.reader.wanted
-        self.bit = bit
-        self.groups = 0
-        self.moving = 0
-        self.skips = False
-        self.listed: list[tuple[int, int, MessageGroup]] = []
-        self.deals = False
-        self.gone = False
 
 
 class MessageGroups(QueueOrder):
@@ -288,7 +241,7 @@ class MessageGroups(QueueOrder):
         self.stuck -= 1
         group = self.groups.get(self._key_of(entry))
         if group is not None and self._first(group) is entry:
-            self._pop(group)
+            group.pop()
             if group.place == _FREE:
                 self._offer(group)
             return
@@ -439,7 +392,7 @@ class MessageGroups(QueueOrder):
             entry = self._first(group)
             if entry is None or group.closing:
                 continue
-            self._pop(group)
+            group.pop()
             wanted = self._wants(member, entry)
             if not wanted:
                 self.looks -= 1
@@ -658,12 +611,7 @@ class MessageGroups(QueueOrder):
             group.owner = None
         group.closing = group.moves = group.marked = False
         if group.skipped is not None:
-            kept = [] if group.waiting is None else group.waiting[group.head :]
-            both = [each for each in kept if each is not None] + group.skipped
-            group.skipped = None
-            both.sort(key=_number)
-            group.waiting = [*both]
-            group.head = 0
+            group.take_skipped()
         self._offer(group)
 
     def _offer(self, group: MessageGroup) -> None:
@@ -677,7 +625,7 @@ class MessageGroups(QueueOrder):
             wanted_by = self._wanted_by(entry)
             if wanted_by != 0:
                 break
-            self._pop(group)
+            group.pop()
             self.unwanted += 1
         self._set_place(group, _FREE)
         group.wanted_by = wanted_by
@@ -806,77 +754,19 @@ class MessageGroups(QueueOrder):
             if self.groups.get(found.key) is found:
                 del self.groups[found.key]
 
-    # --- a group's waiting messages
-
     def _first(self, group: MessageGroup) -> Entry | None:
         """The first waiting entry that is ready still."""
-        waiting = group.waiting
-        if waiting is None:
+        if group.waiting is None:
             return None
-        end = len(waiting)
-        while group.head < end:
-            entry = waiting[group.head]
-            if entry is not None:
-                if entry.state == constants.READY:
-                    return entry
-                self._stale -= 1
-                waiting[group.head] = None
-            group.head += 1
-        group.waiting = None
-        group.head = 0
-        return None
-
-    def _pop(self, group: MessageGroup) -> None:
-        """Take the first waiting entry out."""
-        waiting = group.waiting
-        assert waiting is not None
-        waiting[group.head] = None
-        group.head += 1
-        if group.head >= len(waiting):
-            group.waiting = None
-            group.head = 0
-        elif group.head > 2 * SPARE_PLACES and group.head > len(waiting) // 2:
-            del waiting[: group.head]
-            group.head = 0
+        self._stale -= group.drop_taken()
+        return group.first()
 
     def _insert(self, group: MessageGroup, entry: Entry) -> bool:
         """Put an entry in its place among those that wait; whether it is the first."""
-        waiting = group.waiting
-        if waiting is None:
-            group.waiting = [entry]
-            group.head = 0
-            return True
-        low = group.head
-        high = len(waiting)
-        last = waiting[high - 1]
-        if last is not None and last.seq < entry.seq:
-            waiting.append(entry)
-            return False
-        while low < high:
-            middle = (low + high) // 2
-            other = waiting[middle]
-            assert other is not None, "all behind the head are there"
-            if other.seq < entry.seq:
-                low = middle + 1
-            else:
-                high = middle
-        if low < len(waiting) and waiting[low] is entry:
+        if not group.insert(entry):
             # Somebody else took it and gave it back.
             self._stale -= 1
-            return low == group.head
-        if low - group.head > len(waiting) - low:
-            waiting.insert(low, entry)
-            return False
-        if group.head == 0:
-            spare = min(len(waiting), SPARE_PLACES)
-            waiting[0:0] = [None] * spare
-            group.head = spare
-            low += spare
-        group.head -= 1
-        for i in range(group.head, low - 1):
-            waiting[i] = waiting[i + 1]
-        waiting[low - 1] = entry
-        return low - 1 == group.head
+        return group.first() is entry
 
     # --- for operators
 
@@ -902,7 +792,3 @@ class MessageGroups(QueueOrder):
             return False
         self._free(group)
         return True
-
-
-def _number(entry: Entry) -> int:
-    return entry.seq

@@ -43,6 +43,7 @@ cdef class PriorityQueue(Queue):
     cpdef object drop(self, Entry entry)
     @cython.locals(level=Queue)
     cpdef object forbid(self, Entry entry, object consumer)
+    cpdef object adorn(self, Entry entry, object extra)
     @cython.locals(level=Queue, entry=Entry)
     cpdef Entry oldest(self)
     @cython.locals(number=long, level=Queue, entry=Entry)

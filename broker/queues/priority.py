@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.codec.message import priority as priority_of
-from broker.queues.queue import Entry, Queue, Reader
+from broker.queues.queue import Entry, Extra, Queue, Reader
 
 LEVELS = 10
 # How many messages of each level, 0 to 9, leave in a round of `fair`.
@@ -207,6 +207,11 @@ class PriorityQueue(Queue):
     def forbid(self, entry: Entry, consumer: object) -> None:
         """The entry is undeliverable to this consumer from now on."""
         self.level_of(entry.data).forbid(entry, consumer)
+        self.recount()
+
+    def adorn(self, entry: Entry, extra: Extra) -> None:
+        """Give a new entry what it has that others haven't."""
+        self.level_of(entry.data).adorn(entry, extra)
         self.recount()
 
     def oldest(self) -> Entry | None:

@@ -122,6 +122,7 @@ cdef class Queue:
     cpdef Entry oldest_below(self, bytes data)
     cpdef Entry least_ready(self)
     cpdef object forbid(self, Entry entry, object consumer)
+    cpdef object adorn(self, Entry entry, object extra)
     cpdef list heads(self)
     @cython.locals(before=Entry)
     cpdef object adopt(self, Entry entry)

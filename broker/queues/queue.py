@@ -436,6 +436,12 @@ class Queue:
             self.picky += 1
         entry.extra.not_for.add(consumer)
 
+    def adorn(self, entry: Entry, extra: Extra) -> None:
+        """Give a new entry what it has that others haven't."""
+        entry.extra = extra
+        if extra.not_for:
+            self.picky += 1
+
     def oldest(self) -> Entry | None:
         """The first entry in memory that nobody holds, left where it is."""
         if self.cursor is not None:

@@ -80,6 +80,11 @@ class Broker:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(STOP_SECONDS)
 
+    @property
+    def url(self) -> str:
+        """Where clients reach it."""
+        return f"amqp://127.0.0.1:{self.port}"
+
     def wait_exit(self, seconds: float = START_SECONDS) -> int:
         """Until it has left by itself."""
         assert self.process is not None

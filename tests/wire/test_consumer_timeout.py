@@ -14,6 +14,7 @@ from broker.client.link import Connection
 from broker.client.request import Management
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
 from tests.wire.seeing import await_number, number_of
+from tests.wire.test_transactions import Controller
 
 pytestmark = pytest.mark.wire
 
@@ -146,3 +147,37 @@ def test_it_is_set_and_lifted_at_work(broker: RunningBroker) -> None:
     settled_by_the_broker(connection, delivery)
     wait_until(lambda: number_of(broker, "orders", "timed_out") == 1, 20, "it to be counted")
     connection.close()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_an_outcome_that_was_told_in_a_transaction_waits_for_that(
+    start_broker: StartBroker, commits: bool
+) -> None:
+    """The message isn't its consumer's to hold any more: only the end of the transaction decides about it."""
+    broker = start_broker("", POLICIES)
+    send(broker, "orders", "a", "b")
+    controller = Controller(f"127.0.0.1:{broker.port}")
+    receiver = controller.receiver("orders")
+    transaction = controller.declare()
+    (told, _), (held, _) = controller.take(receiver, 2)
+    transaction.accept(told)
+    # The other one shows that the time is over.
+    controller.until(lambda: bool(held.settled), "the broker to take back what was told no outcome", 20)
+    assert not told.settled
+    assert number_of(broker, "orders", "timed_out") == 1
+    if commits:
+        controller.commit(transaction)
+        controller.until(lambda: bool(told.settled), "the broker to settle it")
+    else:
+        controller.abort(transaction)
+        # Proton's client releases what it had accepted.
+        controller.until(lambda: number_of(broker, "orders", "unsettled_msgs") == 0, "its release")
+    receiver.close()
+    controller.run(0.1)
+    assert number_of(broker, "orders", "depth_msgs") == (1 if commits else 2)
+    with Connection(broker.url) as connection:
+        taken = connection.receiver("orders").take(1 if commits else 2, 20)
+    found = Message()
+    found.decode(taken[0])
+    assert (found.body, found.delivery_count) == (("b", 1) if commits else ("a", 0))
+    controller.close()

@@ -347,6 +347,9 @@ cdef class ConsumerLink(OutgoingLink):
         cdef void *delivery = <void *><size_t>self.pending_discharge.pop(number)
         cdef Retirement retired = self.provisional.pop(number)
         if not committed:
+            if self.timeout_ns > 0:
+                # It is its receiver's again, to tell another outcome in time.
+                self.note_sent(number)
             return
         self.leave_slot(number)
         pn_delivery_update(delivery, retired.outcome if retired.outcome else <long>STATE_ACCEPTED)
@@ -422,7 +425,8 @@ cdef class ConsumerLink(OutgoingLink):
         """Take back what the peer has held too long, and tell it: `modified` with delivery-failed (§3.4.5).
 
         A late outcome of the peer's finds no delivery any more. One that still waits for the socket can't be
-        taken back from a peer that doesn't read: its link ends.
+        taken back from a peer that doesn't read: its link ends. One whose outcome was told in a transaction is
+        that transaction's until it ends, which has a time limit of its own.
         """
         cdef void *delivery = pn_unsettled_head(self.link)
         cdef void *following
@@ -435,9 +439,15 @@ cdef class ConsumerLink(OutgoingLink):
             tag = pn_delivery_tag(delivery)
             number = slot_of((<uint32_t *>tag.start)[0]) if tag.size == 4 else MOST_TAGS
             entry = self.slots[number] if number < len(self.slots) else None
+            if self.provisional is not None and number in self.provisional:
+                entry = None
             if entry is not None and delivery != self.streaming:
                 since_ns = self.sent_ns[number] if number < len(self.sent_ns) else now_ns
                 if now_ns - since_ns < self.timeout_ns:
+                    if self.transacted:
+                        # Its time may have begun anew at a rollback: those behind it count from earlier.
+                        delivery = following
+                        continue
                     # Those behind it were sent later.
                     break
                 if pn_delivery_buffered(delivery):

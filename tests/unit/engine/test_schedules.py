@@ -341,8 +341,11 @@ def test_a_durable_one_keeps_its_count_and_its_time(world: World) -> None:
     world.check()
 
 
-def test_a_consumer_for_whom_it_is_undeliverable_does_not_get_it_later_either(world: World) -> None:
-    node = world.create(redelivery_delay="1s")
+@pytest.mark.parametrize("priority", ["none", "strict", "fair"])
+def test_a_consumer_for_whom_it_is_undeliverable_does_not_get_it_later_either(
+    world: World, priority: str
+) -> None:
+    node = world.create(redelivery_delay="1s", priority=priority)
     window = world.consumer(node)
     world.put(node)
     world.turn()
@@ -355,6 +358,8 @@ def test_a_consumer_for_whom_it_is_undeliverable_does_not_get_it_later_either(wo
     other = world.consumer(node)
     world.turn()
     assert len(other.got) == 1
+    world.engine.settlement.acknowledge(node, other.got.pop())
+    assert node.queue.picky == 0
 
 
 @pytest.mark.flow

@@ -7,6 +7,7 @@ import pytest
 from broker import constants
 from broker.engine.node import Node
 from broker.engine.transaction import COMMITTED, ROLLED_BACK, Transaction
+from broker.errors import NotFoundError
 from broker.flow.producer_credit import ProducerCredit
 from broker.manage.audit import audit
 from tests.unit.engine.parts_world import MS, Link, PartsWorld
@@ -187,6 +188,31 @@ def test_one_that_would_pass_a_hard_limit_does_nothing(world: World) -> None:
     assert world.transactions.commit(begun) == constants.REFUSED
     assert "'orders' is at its hard limit" in begun.fault
     assert (node.gate.depth_msgs, source.gate.depth_msgs, source.accepted) == (2, 1, 0)
+    world.check()
+
+
+@pytest.mark.parametrize(("room", "committed"), [(10, True), (4, False), (0, False)])
+def test_what_overflows_at_a_commit_becomes_dead_letters_or_nothing_is_done(
+    world: World, room: int, committed: bool
+) -> None:
+    letters = world.create("letters", max_count=max(room, 1), flow_control=False, overflow="reject")
+
+    def find(name: str) -> Node:
+        if not room:
+            raise NotFoundError(name)
+        return letters
+
+    world.engine.letters.find = find
+    node = world.create(
+        max_count=2, flow_control=False, overflow="dead_letter", dead_letter_address="letters"
+    )
+    _, account = world.producer(node)
+    begun = world.declare()
+    world.post(begun, node, account, 6)
+    code = world.transactions.commit(begun)
+    assert (code != constants.REFUSED) == committed
+    assert (node.gate.depth_msgs, letters.gate.depth_msgs) == ((2, 4) if committed else (0, 0))
+    assert node.dropped == 0
     world.check()
 
 
