@@ -100,7 +100,7 @@ NODE: Row = {
     **_same("rate_in", "rate_out", "paged_msgs", "paged_bytes", "slow_consumers"),
     **_same("uncommitted_msgs", "delayed_msgs"),
     "delayed_next": partial(_when, "delayed_next_ns"),
-    **_same("groups", "stuck_groups", "group_stuck_msgs"),
+    **_same("groups", "stuck_groups", "group_stuck_msgs", "last_values"),
 }
 
 LINK: Row = {
