@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker.codec.encoding import symbol
-from broker.codec.grouping import OTHER_TYPE, PropertyKey
-from broker.codec.message import annotations_of, list_fields, skip_value
+from broker.codec.grouping import OTHER_TYPE
+from broker.codec.message import WantedFields, annotations_of, list_fields, skip_value, value_places
 
 
 class ValueKey:
@@ -16,15 +16,27 @@ class ValueKey:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._property = PropertyKey(name)
+        self._wanted = WantedFields()
+        self._wanted.name(name.encode())
         self._symbol = symbol(name.encode())
 
     def of(self, data: bytes) -> bytes:
         """Return the value in UTF-8, one of another type as it is encoded; empty for none, and for an empty
         one.
         """
-        key = self._property.of(data)
-        return key if key else self._annotated(data)
+        places = value_places(data, self._wanted)
+        if places is None:
+            # No message: nothing else in it can be read either.
+            return b""
+        at = places[0] if places else -1
+        if at >= 0:
+            code = data[at]
+            if code == 0xA1 and data[at + 1]:
+                return data[at + 2 : at + 2 + data[at + 1]]
+            key = _plain(data[at : skip_value(data, at, len(data))])
+            if key:
+                return key
+        return self._annotated(data)
 
     def _annotated(self, data: bytes) -> bytes:
         encoded = annotations_of(data)
