@@ -331,7 +331,9 @@ def _check_words(words: Mapping[str, object], given: Mapping[str, Value]) -> Non
         text = "priority and message_groups can't be combined: a group's messages keep the order of arrival"
         raise SettingError(text, "priority", "message_groups")
     if words["non_destructive"] and words["kind"] == "topic":
-        text = "non_destructive is for queues: a topic's subscription has its messages for its receivers alone"
+        text = (
+            "non_destructive is for queues: a topic's subscription has its messages for its receivers alone"
+        )
         raise SettingError(text, "non_destructive", "kind")
     if words["last_value_key"]:
         _check_last_value(words)
@@ -343,14 +345,10 @@ def _check_last_value(words: Mapping[str, object]) -> None:
         text = "last_value_key and priority can't be combined: the newer value of a key may have another one"
         raise SettingError(text, "last_value_key", "priority")
     if words["message_groups"] != "none":
-        text = (
-            "last_value_key and message_groups can't be combined: a group's messages are all delivered, in order"
-        )
+        text = "last_value_key and message_groups can't be combined: a group's messages are all delivered, in order"
         raise SettingError(text, "last_value_key", "message_groups")
     if words["overflow"] == "page":
-        text = (
-            "last_value_key and overflow: page can't be combined: a value that is replaced has to be in memory"
-        )
+        text = "last_value_key and overflow: page can't be combined: a value that is replaced has to be in memory"
         raise SettingError(text, "last_value_key", "overflow")
     if words["last_value_position"] == "kept" and words["durable"]:
         text = (

@@ -181,7 +181,9 @@ def test_receivers_of_a_board_read_every_value_and_take_none(start_broker: Start
 
 
 def test_a_queue_that_only_replaces_never_stops_its_producers(start_broker: StartBroker) -> None:
-    policy = '  - match: "tight"\n    last_value_key: share\n    flow_stop_count: 4\n    flow_resume_count: 1\n'
+    policy = (
+        '  - match: "tight"\n    last_value_key: share\n    flow_stop_count: 4\n    flow_resume_count: 1\n'
+    )
     broker = start_broker(policies=POLICIES + policy)
     with connected(broker) as client:
         sender = client.create_sender("tight")

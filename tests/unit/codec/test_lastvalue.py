@@ -36,7 +36,9 @@ def encoded(properties: object = None, annotations: object = None) -> bytes:
         (None, {symbol("share"): None}, b""),
     ],
 )
-def test_a_property_counts_and_else_an_annotation(properties: object, annotations: object, key: bytes) -> None:
+def test_a_property_counts_and_else_an_annotation(
+    properties: object, annotations: object, key: bytes
+) -> None:
     assert KEY.of(encoded(properties, annotations)) == key
 
 
@@ -46,6 +48,8 @@ def test_a_value_of_another_type_is_another_key() -> None:
     assert KEY.of(encoded({"share": 5})) == KEY.of(encoded(None, {symbol("share"): 5}))
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00", b"\x00\x53\x74\xc1", b"\x00\x53\x72\xc1\x10\x02\xa3\x05share"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00", b"\x00\x53\x74\xc1", b"\x00\x53\x72\xc1\x10\x02\xa3\x05share"]
+)
 def test_what_is_no_message_has_no_key(data: bytes) -> None:
     assert KEY.of(data) == b""
