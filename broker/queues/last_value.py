@@ -3,8 +3,8 @@
 How messages and keys meet:
 
 1. The index has the newest message of each key, ready or held, and no other: ``newest``.
-2. A message that comes replaces the newest of its key if nobody holds that (``replaceable``). The caller takes
-   the older one out (``vacate``) and puts the newer one in (``append``), in one turn.
+2. A message that comes replaces the newest of its key if nobody holds that (``replaceable``). The caller
+   takes the older one out (``vacate``) and puts the newer one in (``append``), in one turn.
 3. A message that a consumer holds stays in its hands. When it comes back and a newer one is here, it is
    ``outdated``, and the caller takes it out; if the newer one has left meanwhile, it is the newest again.
 4. A message without a key is replaced by none and replaces none.

@@ -272,9 +272,9 @@ class LastValueWalk(RuleBasedStateMachine):
         assert not any(entry.state == constants.READY for entry in self.world.node.queue)
         self.world.ready.clear()
 
-    @rule(again=st.booleans())
-    def restart(self, again: bool) -> None:
-        """Another broker reads what a log has: the messages in order, held ones too, ``again`` from others."""
+    @rule()
+    def restart(self) -> None:
+        """Another broker reads what a log has: the messages in order, held ones too."""
         before = list(self.world.node.queue)
         if self.world.settings["last_value_position"] == "kept":
             return
@@ -312,7 +312,7 @@ def test_the_model_and_the_laws_hold_on_random_walks() -> None:
 
 
 def test_a_producer_that_only_replaces_is_never_stopped() -> None:
-    """The twin of "never more than": with room for one message more than there are keys it gets on for ever."""
+    """The twin of "never more than": with room for one message more than there are keys it gets on."""
     world = LastValueWorld(flow_stop_count=6, flow_resume_count=1, flow_stop_size=0)
     sender = Sender(world, "p")
     sender.account = world.engine.producers.open(world.node, sender, True)
