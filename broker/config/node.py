@@ -316,6 +316,26 @@ class NodeSettings:
         "So many groups are remembered of which no message is there; beyond that the least used may get"
         " another consumer",
     )
+    last_value_key: str = setting(
+        PropertyName(),
+        "",
+        "The application property, or else message annotation, that makes it a last-value queue: a message"
+        " replaces the one with the same value there that no consumer holds. Changes while the node has no"
+        " message",
+        argument="qpid.last_value_queue_key",
+    )
+    last_value_position: str = setting(
+        Word(("renewed", "kept")),
+        "renewed",
+        "Where a message that replaces another stands: renewed is the end of the queue (Broker-J, qpidd), kept"
+        " the place of the one that it replaces (Artemis); kept is for nodes that aren't durable",
+    )
+    non_destructive: bool = setting(
+        Flag(),
+        False,
+        "Whether receivers read the queue's messages and take none, as those do that ask for"
+        " distribution-mode: copy; holds for receivers that attach from then on",
+    )
     max_message_size: int = setting(Size(minimum=1), 100 * MB, "Largest message taken in")
     memory_limit: int = setting(
         Size(),

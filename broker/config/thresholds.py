@@ -173,6 +173,8 @@ def _overflow(given: Mapping[str, Value], defaults: BrokerDefaults) -> tuple[Val
     """
     if "overflow" in given:
         return given["overflow"], {}
+    if given.get("last_value_key"):
+        return _PLAIN.overflow, {"overflow": "default (a last-value queue isn't paged)"}
     if not defaults.flow_control:
         return "page", {"overflow": "default (page: flow control is switched off for the whole broker)"}
     if _int(given, "flow_control") == 0:
@@ -328,6 +330,32 @@ def _check_words(words: Mapping[str, object], given: Mapping[str, Value]) -> Non
     if words["priority"] != "none" and words["message_groups"] != "none":
         text = "priority and message_groups can't be combined: a group's messages keep the order of arrival"
         raise SettingError(text, "priority", "message_groups")
+    if words["non_destructive"] and words["kind"] == "topic":
+        text = (
+            "non_destructive is for queues: a topic's subscription has its messages for its receivers alone"
+        )
+        raise SettingError(text, "non_destructive", "kind")
+    if words["last_value_key"]:
+        _check_last_value(words)
+
+
+def _check_last_value(words: Mapping[str, object]) -> None:
+    """Refuse settings that contradict a last-value queue."""
+    if words["priority"] != "none":
+        text = "last_value_key and priority can't be combined: the newer value of a key may have another one"
+        raise SettingError(text, "last_value_key", "priority")
+    if words["message_groups"] != "none":
+        text = "last_value_key and message_groups can't be combined: a group's messages are all delivered, in order"
+        raise SettingError(text, "last_value_key", "message_groups")
+    if words["overflow"] == "page":
+        text = "last_value_key and overflow: page can't be combined: a value that is replaced has to be in memory"
+        raise SettingError(text, "last_value_key", "overflow")
+    if words["last_value_position"] == "kept" and words["durable"]:
+        text = (
+            "last_value_position: kept needs durable: false: after a restart messages stand in the order in"
+            " which they came"
+        )
+        raise SettingError(text, "last_value_position", "durable")
 
 
 def _reservable(largest: _Number, stop_bytes: int) -> _Number:

@@ -6,6 +6,7 @@ from broker import constants
 from broker.config.node import NodeSettings
 from broker.engine.changes import Changes
 from broker.engine.grouping import set_groups
+from broker.engine.last_values import LastValues
 from broker.engine.node import Node
 from broker.engine.paging import Paging
 from broker.engine.parking import Parking
@@ -27,7 +28,13 @@ class Configurator:
     """Applies settings to nodes, new ones or those at work."""
 
     def __init__(
-        self, turn: Turn, changes: Changes, topology: Topology, paging: Paging, parking: Parking
+        self,
+        turn: Turn,
+        changes: Changes,
+        topology: Topology,
+        paging: Paging,
+        parking: Parking,
+        last_values: LastValues,
     ) -> None:
         self._turn = turn
         self._changes = changes
@@ -35,6 +42,7 @@ class Configurator:
         self._paging = paging
         self._parking = parking
         self._priorities = Priorities(turn)
+        self._last_values = last_values
 
     def change(self, node: Node, settings: NodeSettings) -> None:
         """Apply new settings; OperatorError where they would make another kind of node of it."""
@@ -42,6 +50,8 @@ class Configurator:
             raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {settings.kind}")
         if settings.priority != UNORDERED or node.ordered:
             self._priorities.check(node, settings)
+        if settings.last_value_key or node.last_values is not None:
+            self._last_values.check(node, settings)
         self.apply(node, settings)
 
     def apply(self, node: Node, settings: NodeSettings) -> None:
@@ -49,6 +59,8 @@ class Configurator:
         node.settings = settings
         if settings.priority != UNORDERED or node.ordered:
             self._priorities.order(node, settings)
+        if settings.last_value_key or node.last_values is not None:
+            self._last_values.follow(node, settings)
         self._limit_depth(node, settings)
         node.when_full = _WHEN_FULL[settings.when_full]
         node.reject_after_ns = settings.reject_after_ms * 1_000_000
@@ -144,4 +156,4 @@ def _watch_duplicates(node: Node, settings: NodeSettings) -> None:
         node.duplicates = Duplicates(count, span_ms)
     else:
         node.duplicates.resize(count, span_ms)
-    node.skips_duplicate_check = node.duplicates is None
+    node.takes_as_is = node.duplicates is None and node.last_values is None

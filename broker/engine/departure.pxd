@@ -18,7 +18,9 @@ cdef class Departure:
 
     cpdef object remove(self, Node node, Entry entry)
     cpdef object drop(self, Node node, Entry entry)
+    cpdef object replaced(self, Node node, Entry entry)
     cdef object _strip(self, Node node, Entry entry)
+    cdef object _strip_memory(self, Node node, Entry entry)
     cpdef object leave(self, Node node, long size)
     @cython.locals(ledger=CreditAllocator)
     cdef object _leave(self, Node node, long size)

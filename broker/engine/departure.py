@@ -38,10 +38,20 @@ class Departure:
         self._strip(node, entry)
         self._leave(node, len(entry.data))
 
+    def replaced(self, node: Node, entry: Entry) -> None:
+        """Count a message out that a newer one replaces; it is in no list. Its node's log still has it."""
+        node.replaced += 1
+        self._strip_memory(node, entry)
+        self._leave(node, len(entry.data))
+
     def _strip(self, node: Node, entry: Entry) -> None:
         """Give back what an entry has beyond its place in memory."""
         if entry.durable:
             self._durability.forget(node, entry)
+        self._strip_memory(node, entry)
+
+    def _strip_memory(self, node: Node, entry: Entry) -> None:
+        """Give back what an entry has beyond its place in memory and its record."""
         extra = entry.extra
         if extra is None:
             return

@@ -19,6 +19,7 @@ from broker.engine.durability import Durability
 from broker.engine.expirations import Expirations
 from broker.engine.intake import Intake
 from broker.engine.large import LargeMessages
+from broker.engine.last_values import LastValues
 from broker.engine.letters import Letters
 from broker.engine.lifecycle import Lifecycle
 from broker.engine.paging import Paging
@@ -58,12 +59,25 @@ class Engine:
         expirations = self.expirations = Expirations(turn)
         letters = self.letters = Letters(self, turn, topology.node)
         departure = Departure(turn, depths, durability, bodies, expirations)
+        last_values = LastValues(turn, durability, departure)
         schedules = self.schedules = Schedules(
-            turn, changes, depths, durability, bodies, expirations, departure, large, letters
+            turn, changes, depths, durability, bodies, expirations, departure, large, letters, last_values
         )
-        self.settlement = Settlement(turn, durability, expirations, departure, letters, schedules)
+        self.settlement = Settlement(
+            turn, durability, expirations, departure, letters, schedules, last_values
+        )
         self.intake = Intake(
-            turn, changes, depths, durability, bodies, expirations, departure, large, letters, schedules
+            turn,
+            changes,
+            depths,
+            durability,
+            bodies,
+            expirations,
+            departure,
+            large,
+            letters,
+            schedules,
+            last_values,
         )
         self.parking = Parking(turn, credit)
         self.producers = Producers(turn, changes)
@@ -74,7 +88,7 @@ class Engine:
         paging = self.paging = Paging(
             turn, changes, depths, bodies, expirations, letters, self.settlement, topology
         )
-        self.configurator = Configurator(turn, changes, topology, paging, self.parking)
+        self.configurator = Configurator(turn, changes, topology, paging, self.parking, last_values)
         self.moves: list[MoveTransfer] = []
         self.lifecycle = Lifecycle(
             turn,
@@ -91,6 +105,7 @@ class Engine:
             self.configurator,
             self.moves,
             schedules,
+            last_values,
         )
         self.actions = OperatorActions(
             self, turn, changes, depths, departure, self.delivery, topology, paging, schedules

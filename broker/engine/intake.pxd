@@ -6,6 +6,7 @@ from broker.engine.departure cimport Departure
 from broker.engine.depths cimport Depths
 from broker.engine.durability cimport Durability
 from broker.engine.expirations cimport Expirations
+from broker.engine.last_values cimport LastValues
 from broker.engine.node cimport Node
 from broker.engine.transaction cimport Transaction
 from broker.engine.schedules cimport Schedules
@@ -13,6 +14,7 @@ from broker.engine.turn cimport Turn
 from broker.flow.gate cimport Gate
 from broker.flow.allocator cimport CreditAllocator
 from broker.flow.producer_credit cimport ProducerCredit
+from broker.queues.last_value cimport LastValueQueue
 from broker.queues.queue cimport Entry
 
 @cython.final
@@ -26,6 +28,7 @@ cdef class Intake:
     cdef Departure _departure
     cdef object _large, _letters
     cdef Schedules _schedules
+    cdef LastValues _last_values
     cdef bint _crossing
     cdef public object origin
 
@@ -40,7 +43,9 @@ cdef class Intake:
     @cython.locals(code=long)
     cpdef long put_awaited(self, Node topic, bytes data, long bits, bint settled) except -1
     @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint, expires_ms=long, code=long, time_ms=long)
-    cpdef long put(self, Node node, bytes data, long bits) except -1
+    cpdef long put(self, Node node, bytes data, long bits, bint compared=*) except -1
+    @cython.locals(size=long, code=long, values=LastValues, older=Entry, queue=LastValueQueue)
+    cdef long _put_value(self, Node node, bytes data, long bits) except -1
     @cython.locals(each=Node)
     cpdef list takers(self, Node topic, bytes data, object origin)
     @cython.locals(entry=Entry)

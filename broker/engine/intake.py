@@ -11,6 +11,7 @@ from broker.engine.depths import Depths
 from broker.engine.durability import SEEN, Durability
 from broker.engine.expirations import Expirations
 from broker.engine.large import LargeMessages
+from broker.engine.last_values import LastValues
 from broker.engine.letters import Letters
 from broker.engine.node import Bridge, Node
 from broker.engine.priorities import is_high
@@ -41,6 +42,7 @@ class Intake:
         large: LargeMessages,
         letters: Letters,
         schedules: Schedules,
+        last_values: LastValues,
     ) -> None:
         self._turn = turn
         self._changes = changes
@@ -52,6 +54,7 @@ class Intake:
         self._large = large
         self._letters = letters
         self._schedules = schedules
+        self._last_values = last_values
         self._crossing = False
         self.origin: object = None
 
@@ -173,13 +176,19 @@ class Intake:
         code: int = awaiting.put(data, bits)
         return constants.HOLD if code != constants.REFUSED and awaiting.wanted() else code
 
-    def put(self, node: Node, data: bytes, bits: int) -> int:
-        """Put in a message that has room; ACCEPTED, STORING (not on disk yet) or REFUSED (hard limit)."""
+    def put(self, node: Node, data: bytes, bits: int, compared: bool = False) -> int:
+        """Put in a message that has room; ACCEPTED, STORING (not on disk yet) or REFUSED (hard limit).
+
+        ``compared``: it was looked at already which message of the node it repeats, or replaces.
+        """
         if node.is_topic or node.subscriptions:
             return self._publish(node, data, bits)
-        if not node.skips_duplicate_check and self._is_duplicate(node, data):
-            # The first copy may be in a group that isn't on disk yet.
-            return self._durability.answer_behind(node, bits)
+        if not node.takes_as_is and not compared:
+            if self._is_duplicate(node, data):
+                # The first copy may be in a group that isn't on disk yet.
+                return self._durability.answer_behind(node, bits)
+            if node.last_values is not None:
+                return self._put_value(node, data, bits)
         gate = node.gate
         size = len(data)
         if bits >> constants.LARGE_SHIFT:
@@ -188,10 +197,10 @@ class Intake:
             gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes
         ) and not self._make_room(node, size, data):
             code = self._overflow(node, data, bits)
-            if not node.skips_duplicate_check and code != constants.REFUSED:
+            if not node.takes_as_is and code != constants.REFUSED:
                 self._remember(node, data)
             return code
-        if not node.skips_duplicate_check:
+        if not node.takes_as_is:
             self._remember(node, data)
         if bits & constants.MAY_BE_DELAYED and (time_ms := self._schedules.time_ms(data)) > 0:
             code = self._schedules.put(node, data, bits, size, time_ms)
@@ -215,6 +224,25 @@ class Intake:
             return self._cross(node, data, bits, code)
         return code
 
+    def _put_value(self, node: Node, data: bytes, bits: int) -> int:
+        """Put a message into a last-value queue, where it replaces the one of its key that nobody holds."""
+        if bits & constants.MAY_BE_DELAYED and self._schedules.time_ms(data) > 0:
+            # It is a value from its time on.
+            return self.put(node, data, bits, True)
+        queue = node.last_values
+        older = None if queue is None else queue.replaceable(data)
+        if older is None:
+            return self.put(node, data, bits, True)
+        size = len(data)
+        if bits >> constants.LARGE_SHIFT:
+            size += self._large.size_of(bits)
+        values = self._last_values
+        values.make_way(node, older, size)
+        code = self.put(node, data, bits, True)
+        # What it gives back on disk stands behind the newer one, in the same group or a later one.
+        values.settle(node, older)
+        return code
+
     def takers(self, topic: Node, data: bytes, origin: object) -> list[Node]:
         """Return the subscriptions that a message would come to, and whose publishers wait for room."""
         self.origin = origin
@@ -227,7 +255,7 @@ class Intake:
     def put_behind(self, node: Node, data: bytes) -> None:
         """Put in a message nobody may see before all that was stored until now is on disk."""
         commit = self._durability.commit
-        if commit is None or not commit.store.open_records:
+        if commit is None or not commit.store.open_records or node.last_values is not None:
             self.put(node, data, 0)
             return
         entry = node.queue.append(data, True)

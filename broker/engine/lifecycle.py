@@ -13,6 +13,7 @@ from broker.engine.depths import Depths
 from broker.engine.durability import SENT_ANY, Durability
 from broker.engine.expirations import Expirations
 from broker.engine.large import LargeMessages, dress
+from broker.engine.last_values import LastValues
 from broker.engine.letters import Letters
 from broker.engine.node import Node
 from broker.engine.schedules import Schedules
@@ -43,6 +44,7 @@ class Lifecycle:
         configurator: Configurator,
         moves: list[MoveTransfer],
         schedules: Schedules,
+        last_values: LastValues,
     ) -> None:
         self._turn = turn
         self._changes = changes
@@ -58,6 +60,7 @@ class Lifecycle:
         self._configurator = configurator
         self._moves = moves
         self._schedules = schedules
+        self._last_values = last_values
 
     def create(
         self, name: str, settings: NodeSettings, definition: bytes = b"", shelf: QueueLog | None = None
@@ -126,13 +129,16 @@ class Lifecycle:
     def restore(self, node: Node, messages: Iterable[tuple[int, int, int, int, bytes]]) -> None:
         """Put in messages that survived, in order, each (seq, flags, delivery count, expiry, data).
 
-        Before any link is there; a gate may close by it.
+        Before any link is there; a gate may close by it. Of two of one key in a last-value queue, of which
+        one was held when the broker ended or was being replaced, the newer stays.
         """
         queue = node.queue
+        values = node.last_values
         following = queue.next_seq
         redelivered, spared, large = REDELIVERED, SPARED, LARGE
         for seq, flags, delivery_count, expires_ms, data in messages:
             queue.next_seq = seq
+            older = None if values is None else values.replaceable(data)
             entry = queue.append(data)
             entry.durable = True
             entry.delivery_count = delivery_count
@@ -146,6 +152,8 @@ class Lifecycle:
             elif expires_ms:
                 self._expirations.set_deadline_ms(node, entry, expires_ms)
             self._depths.restore(node, len(data))
+            if older is not None:
+                self._last_values.put_out(node, older)
         queue.next_seq = max(following, queue.next_seq)
 
     def stand_in(self, node: Node, settings: NodeSettings) -> None:

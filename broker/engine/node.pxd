@@ -4,6 +4,7 @@ from broker cimport constants
 from broker.engine.spool cimport Spool
 from broker.flow.gate cimport Gate
 from broker.flow.allocator cimport CreditAllocator
+from broker.queues.last_value cimport LastValueQueue
 from broker.queues.queue cimport Queue
 from broker.queues.schedule cimport Schedule
 from broker.store.port cimport QueueLog
@@ -14,6 +15,7 @@ cdef class Node:
     cdef public Gate gate
     cdef public CreditAllocator ledger
     cdef public Queue queue
+    cdef public LastValueQueue last_values
     cdef public list consumers, subscriptions, topics, browsers, bridges, bridge_sources
     cdef public object filter, not_from, awaiting
     cdef public object settings
@@ -30,7 +32,7 @@ cdef class Node:
     cdef public long max_delivery_count
     cdef public long message_ttl_ms, max_ttl_ms, expire_ns, used_ns, used_mark
     cdef public bint limits_ttl
-    cdef public bint skips_duplicate_check, is_topic
+    cdef public bint takes_as_is, is_topic
     cdef public bint single_active, exclusive, ranked, ordered, reserves_room
     cdef public long reserve_from
     cdef public bint dirty, changed_nodes, deleted, by_turn, always_enforced, flow_control, never_blocks_publishers, reserves_at_subscriptions
@@ -39,7 +41,7 @@ cdef class Node:
     cdef public long park_timeout_ns, refuse_ns
     cdef public set timed_parked, transactions
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified
-    cdef public long expired, dead_lettered, duplicated, timed_out
+    cdef public long expired, dead_lettered, duplicated, replaced, timed_out
     cdef public long refused, dropped, unrouted, overrun, parked, sampled_in, sampled_out
     cdef public double rate_in, rate_out
 

@@ -17,6 +17,7 @@ from broker.flow.producer_credit import ProducerCredit
 from broker.queues.dispatch import Consumer
 from broker.queues.duplicates import Duplicates
 from broker.queues.expiry import Expiry
+from broker.queues.last_value import LastValueQueue
 from broker.queues.queue import Entry, Filter, Queue
 from broker.queues.redelivery import RedeliveryDelay
 from broker.queues.schedule import Schedule
@@ -110,7 +111,8 @@ class Node:
 
     Delivery: ``redelivery`` says how long a message waits after a failed delivery, None for not at all.
 
-    Arrival: ``skips_duplicate_check`` where there is no window of duplicates. ``letters`` is the way its
+    Arrival: ``takes_as_is`` where no message that comes is compared with others: there is no window of
+    duplicates, and ``last_values`` is None; else that is the queue, which keeps one a key. ``letters`` is the way its
     dead letters take, once there was one. ``awaiting`` has the settlements that a topic's channels hold
     back, None for a node without any.
 
@@ -164,7 +166,8 @@ class Node:
         self.dead_letter_address = ""
         self.dead_letter_expired = False
         self.max_delivery_count = 0
-        self.skips_duplicate_check = True
+        self.takes_as_is = True
+        self.last_values: LastValueQueue | None = None
         self.limits_ttl = False
         self.message_ttl_ms = 0
         self.max_ttl_ms = 0
@@ -223,6 +226,7 @@ class Node:
         self.expired = 0
         self.dead_lettered = 0
         self.duplicated = 0
+        self.replaced = 0
         self.timed_out = 0
         self.sampled_in = 0
         self.sampled_out = 0

@@ -4,6 +4,7 @@ from broker.engine.departure cimport Departure
 from broker.engine.depths cimport Depths
 from broker.engine.durability cimport Durability
 from broker.engine.expirations cimport Expirations
+from broker.engine.last_values cimport LastValues
 from broker.engine.node cimport Node
 from broker.engine.turn cimport Turn
 from broker.queues.queue cimport Entry, Queue
@@ -20,6 +21,7 @@ cdef class Schedules:
     cdef Expirations _expirations
     cdef Departure _departure
     cdef object _bodies, _large, _letters
+    cdef LastValues _last_values
     cdef list _line
     cdef long _queued
     cdef public long next_ns
@@ -36,7 +38,7 @@ cdef class Schedules:
     @cython.locals(schedule=Schedule, delayed=Delayed)
     cpdef long purge(self, Node node) except -1
     cpdef object forget(self, Node node)
-    @cython.locals(entry=Entry, keep=bint, expires_ms=long)
+    @cython.locals(entry=Entry, older=Entry, keep=bint, expires_ms=long)
     cdef object _make_ready(self, Node node, Delayed delayed)
     cdef object _dead_letter(self, Node node, Delayed delayed)
     @cython.locals(schedule=Schedule)

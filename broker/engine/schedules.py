@@ -21,6 +21,7 @@ from broker.engine.depths import Depths
 from broker.engine.durability import Durability
 from broker.engine.expirations import Expirations
 from broker.engine.large import LargeMessages, dress
+from broker.engine.last_values import LastValues
 from broker.engine.letters import Letters
 from broker.engine.node import Node
 from broker.engine.transfer import BODY_LOST, EXPIRED
@@ -59,6 +60,7 @@ class Schedules:
         departure: Departure,
         large: LargeMessages,
         letters: Letters,
+        last_values: LastValues,
     ) -> None:
         self._turn = turn
         self._changes = changes
@@ -69,6 +71,7 @@ class Schedules:
         self._departure = departure
         self._large = large
         self._letters = letters
+        self._last_values = last_values
         # When a schedule wakes, which of those with that time, and its node. One that wakes earlier by now
         # stands there again; ``Schedule.queued_ns`` says which place counts.
         self._line: list[tuple[int, int, Node]] = []
@@ -250,7 +253,19 @@ class Schedules:
             self._add(node, delayed)
 
     def _make_ready(self, node: Node, delayed: Delayed) -> None:
-        """Put a message whose time has come at the end of its queue."""
+        """Put a message whose time has come at the end of its queue.
+
+        In a last-value queue it replaces an older value, or yields to one that came since it was tried.
+        """
+        older = None
+        if node.last_values is not None:
+            if self._last_values.is_late(node, delayed):
+                node.replaced += 1
+                self._leave(node, delayed)
+                return
+            older = node.last_values.replaceable(delayed.data)
+            if older is not None:
+                self._last_values.make_way(node, older, 0)
         keep = delayed.durable and node.shelf is not None
         entry = node.queue.append(delayed.data, keep)
         entry.delivery_count = delayed.delivery_count
@@ -271,6 +286,8 @@ class Schedules:
                 self._durability.update(node, entry)
         if delayed.durable:
             self._forget_kept(node, delayed)
+        if older is not None:
+            self._last_values.settle(node, older)
 
     def _dead_letter(self, node: Node, delayed: Delayed) -> None:
         """Make a dead letter of a message that expired before it was due, or has lost its body."""

@@ -16,6 +16,7 @@ cdef class Settlement:
     cdef Departure _departure
     cdef object _letters
     cdef Schedules _schedules
+    cdef object _last_values
     cdef public list overdue
 
     cpdef object acknowledge(self, Node node, Entry entry)

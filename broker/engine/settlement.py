@@ -6,6 +6,7 @@ from broker.codec import message
 from broker.engine.departure import Departure
 from broker.engine.durability import Durability
 from broker.engine.expirations import Expirations
+from broker.engine.last_values import LastValues
 from broker.engine.letters import Letters
 from broker.engine.node import Node
 from broker.engine.schedules import Schedules
@@ -29,6 +30,7 @@ class Settlement:
         departure: Departure,
         letters: Letters,
         schedules: Schedules,
+        last_values: LastValues,
     ) -> None:
         self._turn = turn
         self._durability = durability
@@ -36,6 +38,7 @@ class Settlement:
         self._departure = departure
         self._letters = letters
         self._schedules = schedules
+        self._last_values = last_values
         self.overdue: list[tuple[Node, Entry, str]] = []
 
     def acknowledge(self, node: Node, entry: Entry) -> None:
@@ -69,6 +72,8 @@ class Settlement:
 
     def _take_back(self, node: Node, entry: Entry, failed: bool) -> None:
         if node.deleted:
+            return
+        if node.last_values is not None and self._last_values.yields(node, entry):
             return
         entry.redelivered = True
         if 0 < node.max_delivery_count <= entry.delivery_count - entry.spared:
@@ -105,7 +110,7 @@ class Settlement:
 
     def put_back(self, node: Node, entry: Entry) -> None:
         """Put a message that was on its way to another node in its place again, as it was."""
-        if node.deleted:
+        if node.deleted or (node.last_values is not None and self._last_values.yields(node, entry)):
             return
         if self._expirations.is_expired(entry):
             # Its letter may need a node made for it, which is no matter for whoever is deleting one.

@@ -102,7 +102,7 @@ NODE: Row = {
     "oldest_transaction": partial(_when, "oldest_transaction_ns"),
     **_same("delayed_msgs"),
     "delayed_next": partial(_when, "delayed_next_ns"),
-    **_same("groups", "stuck_groups", "group_stuck_msgs"),
+    **_same("groups", "stuck_groups", "group_stuck_msgs", "last_values"),
 }
 
 LINK: Row = {

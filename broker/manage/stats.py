@@ -102,7 +102,7 @@ def _outcome(name: str) -> Stat:
 
 
 def _grouped(count: Count, path: str, metric: str, text: str) -> Stat:
-    """A sum that only nodes with message groups have."""
+    """A sum that only nodes of a kind have: with message groups, or last values."""
     return replace(_summed(count, path, metric, text), sparse=True)
 
 
@@ -220,6 +220,10 @@ def _stuck_groups(node: Node, now_ns: int) -> int:
     return 0 if groups is None else groups.stuck_groups
 
 
+def _last_values(node: Node, now_ns: int) -> int:
+    return 0 if node.last_values is None else len(node.last_values.newest)
+
+
 def _group_stuck_msgs(node: Node, now_ns: int) -> int:
     order = node.queue.order
     return 0 if order is None else order.stuck
@@ -315,6 +319,7 @@ STATS: tuple[Stat, ...] = (
     _counter("expired", "expired_messages_total", "Messages that expired"),
     _counter("dead_lettered", "dead_lettered_messages_total", "Messages that became dead letters"),
     _counter("duplicated", "duplicate_messages_total", "Messages dropped as duplicates"),
+    _counter("replaced", "replaced_messages_total", "Messages that a newer one of their key replaced"),
     _counter(
         "timed_out", "timed_out_messages_total", "Messages taken back from consumers (consumer_timeout)"
     ),
@@ -332,6 +337,7 @@ STATS: tuple[Stat, ...] = (
         "group_stuck_messages",
         "Ready messages that were passed over: they wait for the consumer of their group",
     ),
+    _grouped(_last_values, "last_values", "last_values", "Keys that have a value"),
     # Rates are for people: Prometheus makes its own of the counters.
     _own("rate_in", "rate_in"),
     _read("rate_out", _rate_out, "rate_out"),

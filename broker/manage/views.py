@@ -44,6 +44,7 @@ class Counters:
     expired: int = 0
     dead_lettered: int = 0
     duplicated: int = 0
+    replaced: int = 0
     timed_out: int = 0
 
     @classmethod
@@ -110,6 +111,7 @@ class QueueView:
     groups: int = 0
     stuck_groups: int = 0
     group_stuck_msgs: int = 0
+    last_values: int = 0
     # Of a topic: its own subscription that holds the most messages; a bound queue isn't everybody's to see.
     deepest: str | None = None
     # Of a queue that delivers by priority: the messages that wait of each of the ten, 0 first.

@@ -241,7 +241,13 @@ class Recovery:
             self._store.redefine(found.shelf, log_definition(node.name))
 
     def _restore_page(self, node: Node, shelf: DiskQueueLog, page: StoredPage) -> None:
-        """Restore a page as one run, or as one for each level where messages leave by their priority."""
+        """Restore a page as one run, or as one for each level where messages leave by their priority.
+
+        The messages of a last-value queue are all in memory.
+        """
+        if node.last_values is not None:
+            self._engine.lifecycle.restore(node, messages_of(shelf, self._store.load(shelf, page)))
+            return
         if not node.ordered:
             self._engine.paging.restore(node, _run(self._engine, node, self._store, shelf, page))
             return

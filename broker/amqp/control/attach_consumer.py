@@ -238,7 +238,7 @@ class ConsumerAttach:
     ) -> None:
         """Begin to send from a node, or its subscription, that the client calls by this address."""
         source = link.remote_source
-        browses = source.distribution_mode == Terminus.DIST_MODE_COPY and not on_topic
+        browses = not on_topic and _browses(source, node)
         # A subscription has its filter already; the messages in it fit.
         wanted = None if on_topic else compiled(filters.texts)
         priority = of_receiver(link)
@@ -277,6 +277,8 @@ class ConsumerAttach:
         link.source.type = Terminus.SOURCE
         link.source.address = address
         link.source.dynamic = source.dynamic
+        if not on_topic and _browses(source, node):
+            link.source.distribution_mode = Terminus.DIST_MODE_COPY
         if on_topic:
             offer(link.source, as_topic(capabilities_of(source)))
         if source.dynamic:
@@ -308,6 +310,13 @@ class ConsumerAttach:
                 self._wire.mark()
 
         storing.known(consumer.node, known)
+
+
+def _browses(source: Terminus, node: Node) -> bool:
+    """Return whether a receiver takes nothing: it asks for copies, or its queue gives nothing else."""
+    if source.distribution_mode == Terminus.DIST_MODE_COPY:
+        return True
+    return node.settings is not None and node.settings.non_destructive
 
 
 def _asked_timeout_ms(link: Link) -> int:

@@ -80,6 +80,11 @@ OF_BROKER = (
     ),
     Family("sluice_messages_duplicate_total", "Messages dropped as duplicates", "totals.duplicated"),
     Family(
+        "sluice_messages_replaced_total",
+        "Messages that a newer one of their key replaced",
+        "totals.replaced",
+    ),
+    Family(
         "sluice_messages_timed_out_total",
         "Messages taken back from consumers (consumer_timeout)",
         "totals.timed_out",
