@@ -24,9 +24,9 @@ def is_regrouped(node: Node, settings: NodeSettings) -> bool:
 def set_groups(node: Node) -> None:
     """Have a node follow its settings about groups.
 
-    Which messages are a group changes only while no consumer is there and none of the messages is held, as by
-    an open transaction, for nobody knows of which group those are: it is done when the last consumer has left,
-    else when the next one comes.
+    Which messages are a group changes only while no consumer is there and none of the messages is held, by an
+    open transaction or a move, for nobody knows of which group those are: it is done when the last consumer
+    has left, else when the next one comes.
     """
     settings = node.settings
     if settings is None or node.is_topic:
