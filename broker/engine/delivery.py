@@ -24,6 +24,9 @@ class Delivery:
     def add_consumer(self, node: Node, consumer: Consumer) -> None:
         """Serve a consumer from now on."""
         node.used_ns = self._turn.now_ns
+        if not node.consumers:
+            # Settings about groups that had to wait for what was held when the last one left.
+            set_groups(node)
         if consumer.priority or node.ranked:
             _enlist(node, consumer)
         else:

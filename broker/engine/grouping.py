@@ -24,13 +24,14 @@ def is_regrouped(node: Node, settings: NodeSettings) -> bool:
 def set_groups(node: Node) -> None:
     """Have a node follow its settings about groups.
 
-    Which messages are a group changes only while no consumer is there, for nobody knows of which
-    group the messages are that consumers hold: it is done when the last of them has left.
+    Which messages are a group changes only while no consumer is there and none of the messages is held, by an
+    open transaction or a move, for nobody knows of which group those are: it is done when the last consumer
+    has left, else when the next one comes.
     """
     settings = node.settings
     if settings is None or node.is_topic:
         return
-    if is_regrouped(node, settings) and not has_members(node):
+    if is_regrouped(node, settings) and not has_members(node) and node.queue.acquired == 0:
         groups = groups_of(node)
         if groups is not None:
             groups.close()

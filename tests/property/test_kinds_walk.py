@@ -328,7 +328,8 @@ class Walk:
         assert entry.delivery_count == sent.failures
         assert taker not in sent.not_for, "refused by this one"
         order = self.given.get("priority", "none")
-        is_grouped = self.given.get("message_groups", "none") != "none"
+        # A change of its settings waits until no consumer is there.
+        is_grouped = self.node.queue.order is not None
         if is_grouped and sent.group:
             self.check_group(taker, sent)
         for other in self.node.queue:
@@ -532,6 +533,8 @@ class Walk:
             self.given["priority"] = self.random.choice(
                 ("none", "strict", "fair", KINDS[self.kind]["priority"])
             )
+        if "message_groups" in KINDS[self.kind]:
+            self.given["message_groups"] = self.random.choice(("none", "sticky", "shared"))
         settings = resolve(self.settings("orders", self.given), DEFAULTS)
         self.engine.configurator.change(self.node, settings)
 
