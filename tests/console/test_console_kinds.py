@@ -183,6 +183,32 @@ def test_message_groups_and_their_owners(look: Open, api: Api, live: RunningBrok
         expect(red).to_contain_text("ending")
 
 
+def test_a_group_is_found_by_its_id(look: Open, api: Api, live: RunningBroker) -> None:
+    api("/queues", {"name": "sought", "arguments": {"message_groups": "sticky"}})
+    with Connection(live.url) as connection:
+        receiver = connection.receiver("sought", credit=1000, manual=True)
+        receiver.grant(100)
+        connection.pump()
+        sender = connection.sender("sought")
+        for number in range(30):
+            sender.send(bytes(Message(body="x", group_id=f"order-{number}").encode()), 30)
+        sender.flush(30)
+        wait_until(lambda: bool(api.queue("sought")["groups"] == 30), 10, "owners of all groups")
+        page = look().node("queue", "sought")
+        section = panel(page, "Message groups")
+        rows = section.locator("tbody tr")
+        expect(rows).to_have_count(20)
+        section.get_by_role("button", name="Next").click()
+        expect(rows).to_have_count(10)
+        section.get_by_role("searchbox", name="Filter groups by id").fill("order-2*")
+        expect(rows).to_have_count(11)
+        expect(section).to_contain_text("groups 1 to 11")
+        section.get_by_role("searchbox").fill("nobody's")
+        expect(section).to_contain_text("No group has this in its id.")
+        section.get_by_role("searchbox").fill("")
+        expect(rows).to_have_count(20)
+
+
 def test_times_are_changed_like_thresholds(look: Open, api: Api) -> None:
     api("/queues", {"name": "timed", "arguments": {"consumer_timeout": "90 s"}})
     page = look(faults=("400",)).node("queue", "timed")

@@ -5,7 +5,7 @@ import { h, put, say } from "../dom.js";
 import { count, plural } from "../format.js";
 import { button, empty, keep, table } from "../page.js";
 import { guarded } from "../session.js";
-import { resetGroup } from "../verbs.js";
+import { later, resetGroup } from "../verbs.js";
 
 const PAGE = 20;
 const MOST_OWNERS = 1000;
@@ -13,12 +13,13 @@ const MOST_OWNERS = 1000;
 export function groups(name, place, signal) {
   let offset = 0;
   const summary = h("p", {});
+  const filter = h("input", { type: "search", placeholder: "Filter: part of an id, or order-*", "aria-label": "Filter groups by id", spellcheck: "false" });
   const where = h("span", { class: "hint" });
   const list = h("div", {}, empty("Looking…"));
   const refresh = async () => {
     // One more than a page tells whether there is a next one.
     const [told, links] = await Promise.all([
-      get(`${nodePath("queue", name)}/groups`, { offset, count: PAGE + 1 }, signal),
+      get(`${nodePath("queue", name)}/groups`, { offset, count: PAGE + 1, filter: filter.value }, signal),
       get("/links", { node: name, role: "consumer", limit: MOST_OWNERS, fields: "identity,container,peer" }, signal),
     ]);
     const owners = new Map(links.items.map((row) => [row.identity, row.container || row.peer]));
@@ -31,7 +32,7 @@ export function groups(name, place, signal) {
     say(where, found.length ? `groups ${count(offset + 1)} to ${count(offset + found.length)}` : "");
     previous.disabled = offset === 0;
     next.disabled = told.groups.length <= PAGE;
-    keep(list, found.length ? shown(name, place, found, owners, refresh) : empty("No group has a consumer or waiting messages."), found.map((row) => ({ identity: `${row.group} ${row.link}` })));
+    keep(list, found.length ? shown(name, place, found, owners, refresh) : empty(filter.value ? "No group has this in its id." : "No group has a consumer or waiting messages."), found.map((row) => ({ identity: `${row.group} ${row.link}` })));
   };
   const turn = (by) => {
     offset = Math.max(0, offset + by);
@@ -40,8 +41,12 @@ export function groups(name, place, signal) {
   const previous = button("Previous", () => turn(-PAGE));
   const next = button("Next", () => turn(PAGE));
   previous.disabled = next.disabled = true;
+  filter.addEventListener("input", later(() => {
+    offset = 0;
+    turn(0);
+  }, 150));
   return {
-    element: h("div", {}, summary, h("div", { class: "controls" }, previous, next, where), list),
+    element: h("div", {}, summary, h("div", { class: "controls" }, filter, previous, next, where), list),
     show: (node) => say(summary, `${plural(node.groups, "group")} with a consumer (${node.message_groups}). ${node.stuck_groups ? `${plural(node.stuck_groups, "group")} with ${plural(node.group_stuck_msgs, "message")} wait for their consumers.` : "None waits for its consumer."}`),
     refresh,
   };
