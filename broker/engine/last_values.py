@@ -63,9 +63,17 @@ class LastValues:
             self._durability.forget(node, entry)
 
     def yields(self, node: Node, entry: Entry) -> bool:
-        """Take out a message that comes back from a consumer if a newer one is here; return whether it was."""
+        """Take out a message that comes back from a consumer if a newer one is here; return whether it was.
+
+        If an older one has come back before it, that is taken out instead.
+        """
         queue = node.last_values
-        if queue is None or not queue.has_after(entry.data, entry.seq):
+        if queue is None:
+            return False
+        if not queue.has_after(entry.data, entry.seq):
+            older = queue.replaceable(entry.data)
+            if older is not None:
+                self.put_out(node, older)
             return False
         queue.settle(entry)
         self._departure.replaced(node, entry)

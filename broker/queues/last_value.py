@@ -2,7 +2,8 @@
 
 How messages and keys meet:
 
-1. The index has the newest message of each key, ready or held, and no other: ``newest``.
+1. The index has the newest message of each key, ready or held: ``newest``. When that leaves, an older one that
+   is held is in the index again once it comes back.
 2. A message that comes replaces the newest of its key if nobody holds that (``replaceable``). The caller
    takes the older one out (``vacate``) and puts the newer one in (``append``), in one turn.
 3. A message that a consumer holds stays in its hands. When it comes back and a newer one is here, it is
@@ -85,7 +86,7 @@ class LastValueQueue(Queue):
         """Back to ready, in its old place; the newest of its key, if there is no other."""
         Queue.release(self, entry)
         name = self._name_of(entry.data)
-        if name and name not in self.newest:
+        if name and (name not in self.newest or self.newest[name].seq < entry.seq):
             self.newest[name] = entry
 
     def settle(self, entry: Entry) -> None:

@@ -94,6 +94,8 @@ class LastValueWorld(World):
         self.held: list[bytes] = []
         self.replaced = 0
         self.committed = 0
+        # By key the newest one that has come, until it leaves.
+        self.newest: dict[int, bytes] = {}
         # By message the order in which they came: a newer one of its key makes it old.
         self.came_at: dict[bytes, int] = {}
         super().__init__(last_value_key="k", **given)
@@ -101,6 +103,8 @@ class LastValueWorld(World):
     def came(self, data: bytes) -> None:
         self.came_at[data] = len(self.came_at)
         key = key_of(data)
+        if key:
+            self.newest[key] = data
         older = [each for each in self.ready if key and key_of(each) == key]
         assert len(older) <= 1
         if older and self.settings.get("last_value_position") == "kept":
@@ -113,10 +117,16 @@ class LastValueWorld(World):
         """It yields to a newer one that is here, ready or held; else it is in its old place."""
         self.held.remove(data)
         key = key_of(data)
-        others = [each for each in self.ready + self.held if key and key_of(each) == key]
-        if any(self.came_at[each] > self.came_at[data] for each in others):
+        newest = self.newest.get(key)
+        if newest is not None and self.came_at[newest] > self.came_at[data]:
             self.replaced += 1
             return
+        if key:
+            self.newest[key] = data
+        if newest is not None and newest != data and newest in self.ready:
+            # One that was older still has come back before it.
+            self.ready.remove(newest)
+            self.replaced += 1
         if self.settings.get("last_value_position") == "kept":
             # Places are the queue's to know there; the walk checks what is ready, and each place once.
             self.ready = [entry.data for entry in self.node.queue if entry.state == constants.READY]
@@ -128,7 +138,12 @@ class LastValueWorld(World):
     def settle(self, taker: Taker, count: int) -> None:
         for entry in taker.held[:count]:
             self.held.remove(entry.data)
+            self.left(entry.data)
         super().settle(taker, count)
+
+    def left(self, data: bytes) -> None:
+        if self.newest.get(key_of(data)) == data:
+            del self.newest[key_of(data)]
 
     def release(self, taker: Taker, count: int) -> None:
         for _ in range(min(count, len(taker.held))):
@@ -172,11 +187,8 @@ class LastValueWorld(World):
         keys = [key_of(data) for data in ready if key_of(data)]
         assert len(keys) == len(set(keys)), "one ready message a key"
         assert self.node.replaced == self.replaced
-        by_key: dict[int, bytes] = {}
-        for data in sorted(self.ready + self.held, key=self.came_at.__getitem__):
-            by_key[key_of(data)] = data
-        by_key.pop(0, None)
-        assert sorted(entry.data for entry in queue.newest.values()) == sorted(by_key.values())
+        assert sorted(entry.data for entry in queue.newest.values()) == sorted(self.newest.values())
+        assert set(keys) <= set(self.newest), "each ready value is in the index"
         assert all(entry.state != constants.GONE for entry in queue.newest.values())
 
 
@@ -270,6 +282,8 @@ class LastValueWalk(RuleBasedStateMachine):
     def purge(self) -> None:
         self.world.engine.actions.purge(self.world.node)
         assert not any(entry.state == constants.READY for entry in self.world.node.queue)
+        for data in self.world.ready:
+            self.world.left(data)
         self.world.ready.clear()
 
     @rule()
