@@ -2,8 +2,8 @@
 
 How messages and keys meet:
 
-1. The index has the newest message of each key, ready or held: ``newest``. When that leaves, an older one that
-   is held is in the index again once it comes back.
+1. The index has the newest message of each key, ready or held: ``newest``. When that leaves, an older one
+   that is held is in the index again once it comes back.
 2. A message that comes replaces the newest of its key if nobody holds that (``replaceable``). The caller
    takes the older one out (``vacate``) and puts the newer one in (``append``), in one turn.
 3. A message that a consumer holds stays in its hands. When it comes back and a newer one is here, it is

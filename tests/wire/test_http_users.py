@@ -253,7 +253,9 @@ def test_who_has_no_right_gets_nothing_of_any_request(api: Api, path: str, verb:
         "/producers/start": {"target": "orders.a"},
     }
     body = bodies.get(path.removeprefix("/api/v1"), {}) if verb != "get" else None
-    answered = api.call(verb.upper(), place.replace("{id}", "c1").replace("{number}", "1"), body, basic("zoë"))
+    answered = api.call(
+        verb.upper(), place.replace("{id}", "c1").replace("{number}", "1"), body, basic("zoë")
+    )
     if answered.status == 200:
         shown = answered.body.get("items", answered.body.get("answers"))
         assert shown == [], answered
