@@ -206,8 +206,10 @@ class Transactions:
         transaction.state = state
         self.open.discard(transaction)
         for node in transaction.nodes:
-            node.transactions.discard(transaction)
-            if not node.transactions:
+            open_here = node.transactions
+            assert open_here is not None
+            open_here.discard(transaction)
+            if not open_here:
                 node.transactions = None
         user = transaction.user
         if user is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from proton import Message, Terminus, symbol
-from proton.reactor import Copy
+from proton.reactor import Copy, ReceiverOption
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
 from broker.client.link import Connection, Receiver
@@ -47,17 +47,18 @@ def connected(broker: RunningBroker) -> Iterator[BlockingConnection]:
 def put(sender: BlockingSender, *values: str, durable: bool = True) -> None:
     """Send values such as ``a1``: the key is the first letter; of ``@a1`` it is an annotation."""
     for value in values:
-        made = Message(body=value, durable=durable)
         if value.startswith("@"):
-            made.annotations = {symbol("share"): value[1]}
+            made = Message(body=value, durable=durable, annotations={symbol("share"): value[1]})
         else:
-            made.properties = {"share": value[0]}
+            made = Message(body=value, durable=durable, properties={"share": value[0]})
         sender.send(made)
 
 
-def reader(client: BlockingConnection, address: str, credit: int = 10, **options: object) -> BlockingReceiver:
+def reader(
+    client: BlockingConnection, address: str, credit: int = 10, options: ReceiverOption | None = None
+) -> BlockingReceiver:
     """A receiver of its own name: a connection may have several at one address."""
-    return client.create_receiver(address, credit=credit, name=f"reader{next(_numbers)}", **options)
+    return client.create_receiver(address, credit=credit, name=f"reader{next(_numbers)}", options=options)
 
 
 def taken(receiver: BlockingReceiver, msgs: int) -> list[str]:
@@ -85,7 +86,7 @@ def test_a_newer_value_replaces_one_that_is_ready(start_broker: StartBroker) -> 
         assert number_of(broker, "prices", "last_values") == 3
         receiver = reader(client, "prices")
         assert taken(receiver, 3) == ["b1", "c1", "a3"]
-        receiver.close()
+        receiver.close()  # type: ignore[no-untyped-call]
         await_number(broker, "prices", "depth_msgs", 0)
         assert number_of(broker, "prices", "last_values") == 0
 
