@@ -1,4 +1,4 @@
-"""Every option of the kinds of queue, from a policy file, the command line, the HTTP API and `$management` alike.
+"""Every option of the kinds of queue, from policies, the command line, the HTTP API and `$management` alike.
 
 Each way takes the same values at creation and at runtime, takes them back, and refuses a wrong one with a
 reason that names the option, and the line in a file.
@@ -169,9 +169,9 @@ def test_the_table_has_every_option_of_the_kinds() -> None:
         if any(part in name for part in parts)
     }
     assert known == set(OPTIONS)
-    assert {
-        name.removesuffix("_ms") for name in Limits.__dataclass_fields__ if "transaction" in name
-    } == set(LIMITS)
+    assert {name.removesuffix("_ms") for name in Limits.__dataclass_fields__ if "transaction" in name} == set(
+        LIMITS
+    )
 
 
 @pytest.mark.parametrize("option", OPTIONS)
