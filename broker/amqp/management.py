@@ -454,7 +454,7 @@ class ManagementNode:
 
     def _groups(self, request: Request) -> Answer:
         given = request.number("offset", 0), min(request.number("count", 100), MOST_ROWS)
-        wanted = request.text("filter") if request.argument("filter") is not None else ""
+        wanted = request.text("filter") if request.argument("filter") else ""
         found = request.model.messages.groups(request.text("name"), *given, wanted)
         return OK, {"groups": [asdict(each) for each in found]}
 

@@ -6,7 +6,7 @@ Plain state; the engine alone changes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker import constants
 from broker.engine.large import Body
@@ -25,7 +25,6 @@ from broker.store.port import QueueLog
 
 if TYPE_CHECKING:
     from broker.config.node import NodeSettings
-    from broker.engine.transaction import Transaction
 
 
 class Unsent(Protocol):
@@ -181,7 +180,8 @@ class Node:
         self.bodies: dict[int, tuple[Body, bool]] = {}
         self.file_bytes = 0
         self.awaiting: Settlements | None = None
-        self.transactions: set[Transaction] | None = None
+        # Those are `Transaction`, which knows nodes.
+        self.transactions: set[Any] | None = None
         self.dirty = False
         self.changed_nodes = False
         self.deleted = False

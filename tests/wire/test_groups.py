@@ -337,6 +337,12 @@ def test_why_and_the_operators_see_groups(broker: RunningBroker, capsys: pytest.
         assert (group["group"], group["waiting"], group["unsettled"]) == ("a", 12, 1)
         api = Api(broker)
         assert api.get("/queues/work.q/groups")["groups"] == [group]
+        assert api.get("/queues/work.q/groups?filter=a")["groups"] == [group]
+        assert api.get("/queues/work.q/groups?filter=b*")["groups"] == []
+        assert sluice(broker, "groups", "work.q", "--json", "--filter", "A*") == 0
+        assert json.loads(capsys.readouterr().out) == [group]
+        assert sluice(broker, "groups", "work.q", "--json", "--filter", "b") == 0
+        assert json.loads(capsys.readouterr().out) == []
         assert sluice(broker, "groups", "work.q", "--reset", "a") == 0
         assert "once its consumer has settled" in capsys.readouterr().out
         first.settle()

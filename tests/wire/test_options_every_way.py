@@ -1,4 +1,4 @@
-"""Every option of the kinds of queue, from a policy file, the CLI, the HTTP API and `$management` alike.
+"""Every option of the kinds of queue, from policies, the command line, the HTTP API and `$management` alike.
 
 Each way takes the same values at creation and at runtime, takes them back, and refuses a wrong one with a
 reason that names the option, and the line in a file.

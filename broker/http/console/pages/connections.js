@@ -27,8 +27,8 @@ export async function show(root, _params, signal) {
       { id: "user", title: "User", sort: "user", kind: "wide", cell: (row) => row.user || "–" },
       { id: "opened", title: "Open for", sort: "opened", num: true, cell: (row) => ago(row.opened) },
       { id: "links", title: "Links", sort: "links", num: true, kind: "mid", cell: (row) => count(row.links) },
-      { id: "in", title: "Messages in", sort: "messages_in", num: true, kind: "mid", cell: (row) => count(row.messages_in) },
-      { id: "out", title: "Messages out", sort: "messages_out", num: true, kind: "mid", cell: (row) => count(row.messages_out) },
+      { id: "in", title: "In", sort: "messages_in", num: true, kind: "mid", cell: (row) => count(row.messages_in) },
+      { id: "out", title: "Out", sort: "messages_out", num: true, kind: "mid", cell: (row) => count(row.messages_out) },
       { id: "transactions", title: "Transactions", sort: "open_transactions", num: true, kind: "wider", cell: (row) => (row.open_transactions ? `${count(row.open_transactions)}${row.oldest_transaction ? `, for ${ago(row.oldest_transaction)}` : ""}` : "–") },
       { id: "uncommitted", title: "Uncommitted", sort: "uncommitted_msgs", num: true, kind: "wider", cell: (row) => (row.uncommitted_msgs ? `${count(row.uncommitted_msgs)}, ${size(row.uncommitted_bytes)}` : "–") },
       { id: "act", title: "", kind: "act two", cell: (row, cell) => {

@@ -47,7 +47,7 @@ function shown(name, place, found, again) {
   const cancel = (row) => guarded(button("Cancel…", async () => (await cancelDelayed(name, row)) && again(), "small"), "purge", place);
   return table("Delayed messages", [
     ["Number", (row) => count(row.number), "num"],
-    ["Due", (row) => h("time", { datetime: new Date(row.due_ms).toISOString(), title: new Date(row.due_ms).toISOString() }, until(row.due_ms))],
+    ["Due", (row) => h("time", { datetime: new Date(row.due_ms).toISOString(), title: new Date(row.due_ms).toISOString() }, until(row.due_ms)), "due-cell"],
     ["Size", (row) => size(row.bytes), "num"],
     ["Durable", (row) => (row.durable ? "yes" : "no")],
     ["Tries", (row) => count(row.delivery_count), "num"],

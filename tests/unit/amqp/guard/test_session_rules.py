@@ -19,7 +19,9 @@ from tests.wire.frames import (
     TARGET,
     TRANSFER,
     Described,
+    Symbol,
     UByte,
+    ULong,
     performative,
     transfer,
 )
@@ -195,3 +197,52 @@ def test_a_disposition_of_deliveries_that_cannot_be_is_dropped() -> None:
     made.feed(performative(DISPOSITION, SENDER, 0, 2**31 - 5, True))
     assert made.guard.ended == {}
     assert made.guard.cost - before < 1000
+
+
+def flow(handle: int, properties: object, windows: object = 9) -> bytes:
+    return performative(FLOW, 0, windows, 0, 9, handle, 0, 5, None, False, False, properties)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {Symbol("txn-id"): b"1"},
+        {Symbol("other"): [1, {}], Symbol("txn-id"): b""},
+        {Symbol("txn-id"): ULong(7)},
+    ],
+)
+def test_a_flow_that_acquires_in_a_transaction_fails_its_link_alone(properties: object) -> None:
+    made = session(flow(1, properties))
+    assert [fault[:2] for fault in made.faults] == [("in", "amqp:not-implemented")]
+    assert "txn-id" in made.faults[0][2]
+    assert (made.guard.ended, made.guard.fault) == ({}, None)
+    # The session's windows count, and the link got none of the credit.
+    link = made.connection.link_head(0)
+    while link is not None and link.name != "in":
+        link = link.next(0)
+    assert link is not None
+    assert link.credit == 0
+
+
+@pytest.mark.parametrize(
+    ("handle", "properties"),
+    [
+        (1, None),
+        (1, {}),
+        (1, {Symbol("txn-id"): None}),  # nothing is acquired in a transaction any more
+        (1, {Symbol("txn-idx"): b"1", Symbol("other"): Symbol("txn-id")}),
+        (1, {Symbol("other"): {Symbol("txn-id"): b"1"}}),
+        (0, {Symbol("txn-id"): b"1"}),  # the peer sends on it
+    ],
+)
+def test_other_properties_of_a_flow_are_nobodys_fault(handle: int, properties: object) -> None:
+    made = session(flow(handle, properties))
+    assert made.faults == []
+    assert (made.guard.ended, made.guard.fault) == ({}, None)
+
+
+def test_a_flow_that_acquires_and_has_no_windows_ends_the_session() -> None:
+    acquires = {Symbol("txn-id"): b"1"}
+    made = session(performative(FLOW, "x" * 200, 9, 0, 9, 1, 0, 5, None, None, None, acquires))
+    assert made.guard.ended[0][0] == "amqp:invalid-field"
+    assert made.faults == []
