@@ -32,10 +32,10 @@ def test_a_lower_threshold_takes_credit_back_and_a_higher_one_grants_more() -> N
 def test_a_window_of_duplicates_comes_and_goes() -> None:
     world = PartsWorld()
     node = world.create()
-    assert (node.duplicates, node.skips_duplicate_check) == (None, True)
+    assert (node.duplicates, node.takes_as_is) == (None, True)
     change(world, node, duplicate_window=5)
     assert node.duplicates is not None
-    assert not node.skips_duplicate_check
+    assert not node.takes_as_is
     change(world, node)
     assert node.duplicates is None
 
