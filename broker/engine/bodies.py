@@ -49,15 +49,26 @@ class NodeBodies:
 
     def let_go(self, node: Node, seq: int) -> None:
         """Take a body from its node; once that is on disk nothing of the message needs the file."""
+        self.unnote(node, seq, *self.take_out(node, seq))
+
+    def take_out(self, node: Node, seq: int) -> tuple[Body, bool]:
+        """Count a body out of its node: the body, and whether the store has a note of it (``unnote``)."""
         body, noted = node.bodies.pop(seq)
         node.file_bytes -= body.size
         node.gate.depth_bytes -= body.size
-        self._unnote(node, seq, body, noted)
+        return body, noted
+
+    def unnote(self, node: Node, seq: int, body: Body, noted: bool) -> None:
+        """Take a body's note from the store; once that is on disk nothing of the message needs the file."""
+        if noted and self._durability.is_on():
+            body.kept -= 1
+            self._durability.note(note_key(body, node.name, seq), b"")
+            self._durability.wait(BodyRelease(body))
 
     def clear(self, node: Node) -> None:
         """Take all bodies from a node that is gone with its messages."""
         for seq, (body, noted) in node.bodies.items():
-            self._unnote(node, seq, body, noted)
+            self.unnote(node, seq, body, noted)
         node.bodies.clear()
 
     def abandon(self, node: Node) -> None:
@@ -77,10 +88,4 @@ class NodeBodies:
         self._depths.count_disk(-msgs, -nbytes)
         for body in bodies:
             body.kept -= 1
-            self._durability.wait(BodyRelease(body))
-
-    def _unnote(self, node: Node, seq: int, body: Body, noted: bool) -> None:
-        if noted and self._durability.is_on():
-            body.kept -= 1
-            self._durability.note(note_key(body, node.name, seq), b"")
             self._durability.wait(BodyRelease(body))

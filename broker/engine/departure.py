@@ -39,19 +39,32 @@ class Departure:
         self._leave(node, len(entry.data))
 
     def replaced(self, node: Node, entry: Entry) -> None:
-        """Count a message out that a newer one replaces; it is in no list. Its node's log still has it."""
+        """Count a message out that a newer one replaces; it is in no list.
+
+        The store still has it, until the caller calls ``forget_replaced``.
+        """
         node.replaced += 1
-        self._strip_memory(node, entry)
+        extra = entry.extra
+        if extra is not None:
+            if extra.expires_ns:
+                self._expirations.left(node)
+            if extra.body is not None:
+                self._bodies.take_out(node, entry.seq)
         self._leave(node, len(entry.data))
+
+    def forget_replaced(self, node: Node, entry: Entry) -> None:
+        """Take a message that was replaced from the store."""
+        extra = entry.extra
+        if extra is not None and extra.body is not None:
+            body, extra.body = extra.body, None
+            self._bodies.unnote(node, entry.seq, body, entry.durable)
+        if entry.durable:
+            self._durability.forget(node, entry)
 
     def _strip(self, node: Node, entry: Entry) -> None:
         """Give back what an entry has beyond its place in memory."""
         if entry.durable:
             self._durability.forget(node, entry)
-        self._strip_memory(node, entry)
-
-    def _strip_memory(self, node: Node, entry: Entry) -> None:
-        """Give back what an entry has beyond its place in memory and its record."""
         extra = entry.extra
         if extra is None:
             return

@@ -59,7 +59,7 @@ class Engine:
         expirations = self.expirations = Expirations(turn)
         letters = self.letters = Letters(self, turn, topology.node)
         departure = Departure(turn, depths, durability, bodies, expirations)
-        last_values = LastValues(turn, durability, departure)
+        last_values = LastValues(turn, departure)
         schedules = self.schedules = Schedules(
             turn, changes, depths, durability, bodies, expirations, departure, large, letters, last_values
         )

@@ -44,7 +44,7 @@ cdef class Intake:
     cpdef long put_awaited(self, Node topic, bytes data, long bits, bint settled) except -1
     @cython.locals(gate=Gate, size=long, entry=Entry, keep=bint, expires_ms=long, code=long, time_ms=long)
     cpdef long put(self, Node node, bytes data, long bits, bint compared=*) except -1
-    @cython.locals(size=long, code=long, values=LastValues, older=Entry, queue=LastValueQueue)
+    @cython.locals(size=long, code=long, out=bint, older=Entry, queue=LastValueQueue)
     cdef long _put_value(self, Node node, bytes data, long bits) except -1
     @cython.locals(each=Node)
     cpdef list takers(self, Node topic, bytes data, object origin)

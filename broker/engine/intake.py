@@ -236,11 +236,12 @@ class Intake:
         size = len(data)
         if bits >> constants.LARGE_SHIFT:
             size += self._large.size_of(bits)
-        values = self._last_values
-        values.make_way(node, older, size)
+        # Where there is no room even so `overflow` says which messages go.
+        out = self._last_values.make_way(node, older, size)
         code = self.put(node, data, bits, True)
-        # What it gives back on disk stands behind the newer one, in the same group or a later one.
-        values.settle(node, older)
+        if out or older.state != constants.GONE:
+            # The removal on disk stands behind the newer one, in the same group or a later one.
+            self._last_values.settle(node, older)
         return code
 
     def takers(self, topic: Node, data: bytes, origin: object) -> list[Node]:

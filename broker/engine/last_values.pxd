@@ -2,7 +2,6 @@ cimport cython
 
 from broker cimport constants
 from broker.engine.departure cimport Departure
-from broker.engine.durability cimport Durability
 from broker.engine.node cimport Node
 from broker.engine.turn cimport Turn
 from broker.flow.gate cimport Gate
@@ -12,7 +11,6 @@ from broker.queues.queue cimport Entry, Queue
 @cython.final
 cdef class LastValues:
     cdef Turn _turn
-    cdef Durability _durability
     cdef Departure _departure
 
     @cython.locals(queue=LastValueQueue, gate=Gate)

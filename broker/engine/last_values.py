@@ -11,7 +11,6 @@ from broker import constants
 from broker.codec.lastvalue import ValueKey
 from broker.config.node import NodeSettings
 from broker.engine.departure import Departure
-from broker.engine.durability import Durability
 from broker.engine.node import Node
 from broker.engine.turn import Turn
 from broker.errors import OperatorError
@@ -23,16 +22,15 @@ from broker.queues.schedule import Delayed
 class LastValues:
     """Takes older messages out of last-value queues."""
 
-    def __init__(self, turn: Turn, durability: Durability, departure: Departure) -> None:
+    def __init__(self, turn: Turn, departure: Departure) -> None:
         self._turn = turn
-        self._durability = durability
         self._departure = departure
 
     def make_way(self, node: Node, older: Entry, size: int) -> bool:
         """Take out the message that one of ``size`` bytes, its body included, is to replace; return whether
         it is out: it stays where a hard limit leaves the newer one no room even so.
 
-        The caller puts the newer message in, and calls ``settle``.
+        The caller puts the newer message in, and calls ``settle`` unless the older one left another way.
         """
         queue, gate = node.last_values, node.gate
         if queue is None or gate.depth_msgs > node.hard_msgs:
@@ -44,14 +42,13 @@ class LastValues:
         return True
 
     def settle(self, node: Node, older: Entry) -> None:
-        """Be done with an older message, now that the newer one is written or was refused.
+        """Be done with an older message, now that the newer one is written.
 
-        If the newer one came in it goes from its node's log, and from its queue, where it is there still.
+        One that stayed leaves its queue now, if the newer one came in.
         """
         queue = node.last_values
         if older.state == constants.GONE:
-            if older.durable:
-                self._durability.forget(node, older)
+            self._departure.forget_replaced(node, older)
         elif queue is not None and not queue.is_newest(older):
             self.put_out(node, older)
 
@@ -59,8 +56,7 @@ class LastValues:
         """Take out a message that nobody holds, and that a newer one has replaced."""
         node.queue.drop(entry)
         self._departure.replaced(node, entry)
-        if entry.durable:
-            self._durability.forget(node, entry)
+        self._departure.forget_replaced(node, entry)
 
     def yields(self, node: Node, entry: Entry) -> bool:
         """Take out a message that comes back from a consumer if a newer one is here; return whether it was.
@@ -77,8 +73,7 @@ class LastValues:
             return False
         queue.settle(entry)
         self._departure.replaced(node, entry)
-        if entry.durable:
-            self._durability.forget(node, entry)
+        self._departure.forget_replaced(node, entry)
         return True
 
     def is_late(self, node: Node, delayed: Delayed) -> bool:

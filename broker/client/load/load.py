@@ -26,6 +26,8 @@ LEAST_BODY = 32  # bytes: the stamp
 # A properties section with a group-id of so many digits at its end (AMQP 1.0 §3.2.4).
 GROUP_DIGITS = 8
 GROUP_PROPERTIES = b"\x00\x53\x73\xc0\x15\x0b" + b"\x40" * 10 + b"\xa1\x08" + b"0" * GROUP_DIGITS
+# Application properties with one, "key", of so many digits at the end (§3.2.5).
+KEY_PROPERTIES = b"\x00\x53\x74\xc1\x10\x02\xa1\x03key\xa1\x08" + b"0" * GROUP_DIGITS
 ATTACH_S = 10.0
 SLICE_S = 0.05  # between two looks at the clock while attaching and draining
 
@@ -39,7 +41,7 @@ class Job:
     settle ``retire`` messages in a transaction, one transaction after another, and count them when it is
     committed. ``pid`` is a local broker whose processor time and memory to report. Without senders whatever
     is there is received, ``count`` messages of it if that is set. With ``groups`` each message has one of so
-    many group-ids, in turn.
+    many group-ids, in turn; with ``keys`` one of so many values of the application property ``key``.
     """
 
     url: str
@@ -60,6 +62,7 @@ class Job:
     max_backlog: int = 5000
     stall: float = 10.0
     groups: int = 0
+    keys: int = 0
     pid: int | None = None
 
     def __post_init__(self) -> None:
@@ -69,6 +72,8 @@ class Job:
             raise OperatorError("senders and receivers must be 1 to 256 together")
         if self.window < 1 or self.credit < 1 or self.seconds <= 0:
             raise OperatorError("window, credit and seconds must be above 0")
+        if self.groups and self.keys:
+            raise OperatorError("groups and keys can't be combined: a message has one number")
         if self.transaction and (self.presettled or self.transaction > self.window):
             raise OperatorError(
                 "a transaction has at most as many messages as the window, and none is presettled"
@@ -126,7 +131,9 @@ class LoadRun:
         self.per_second: list[dict[str, object]] = []
         self.stalled = False
         body = bytes(97 + i % 26 for i in range(job.body))
-        header = sections.header(durable=job.durable) + (GROUP_PROPERTIES if job.groups else b"")
+        header = sections.header(durable=job.durable) + (
+            GROUP_PROPERTIES if job.groups else KEY_PROPERTIES if job.keys else b""
+        )
         self.loop = LoadLoop(
             secrets.randbits(63),
             header + sections.binary_body(body),
@@ -139,7 +146,7 @@ class LoadRun:
             rate=job.rate,
             batch=job.transaction,
             retire=job.retire,
-            groups=job.groups,
+            groups=job.groups or job.keys,
             group_at=max(len(header) - GROUP_DIGITS, 0),
         )
 
