@@ -203,9 +203,11 @@ class Transactions:
         transaction.state = state
         self.open.discard(transaction)
         for node in transaction.nodes:
-            node.transactions.discard(transaction)
-            if not node.transactions:
-                node.transactions = None
+            others = node.transactions
+            if others is not None:
+                others.discard(transaction)
+                if not others:
+                    node.transactions = None
         user = transaction.user
         if user is not None:
             user.count -= 1
