@@ -206,11 +206,11 @@ class Transactions:
         transaction.state = state
         self.open.discard(transaction)
         for node in transaction.nodes:
-            open_here = node.transactions
-            assert open_here is not None
-            open_here.discard(transaction)
-            if not open_here:
-                node.transactions = None
+            others = node.transactions
+            if others is not None:
+                others.discard(transaction)
+                if not others:
+                    node.transactions = None
         user = transaction.user
         if user is not None:
             user.count -= 1
