@@ -9,9 +9,8 @@ from broker import constants
 from broker.codec import message
 from broker.engine.node import Node
 from broker.engine.schedules import LOG_NAME
-from broker.engine.transaction import Transaction
-from broker.engine.transactions import RELEASED, REJECTED
-from broker.engine.transaction import Retirement
+from broker.engine.transaction import Retirement, Transaction
+from broker.engine.transactions import REJECTED, RELEASED
 from broker.errors import OperatorError
 from broker.manage.audit import audit
 from broker.queues.queue import Entry
@@ -159,8 +158,8 @@ def test_the_room_of_the_older_value_is_free_in_the_same_turn(world: World) -> N
             world.engine.intake.arrive(node, account, data, message.scan(data), False)
             gate = node.gate
             assert gate.depth_msgs + gate.promised_msgs <= 3
-        world.settle()
-        world.check(node)
+            world.settle()
+            world.check(node)
     assert (node.gate.depth_msgs, node.gate.closed_count) == (2, 0)
 
 
@@ -377,6 +376,7 @@ def test_the_body_of_a_replaced_value_goes_once_that_is_on_disk(world: World) ->
 def test_the_key_changes_only_while_the_queue_is_empty(world: World) -> None:
     node = world.create("prices", durable=True)
     world.value(node, "a1", "a2")
+    world.settle()
     settings = world.create("other", last_value_key="share").settings
     assert settings is not None
     with pytest.raises(OperatorError, match="can't change while it has messages"):
