@@ -52,7 +52,7 @@ class Window(Consumer):
         self.got: list[Entry] = []
 
     def capacity(self) -> int:
-        return self.most - len(self.got)
+        return max(0, self.most - len(self.got))
 
     def send(self, entry: Entry) -> None:
         self.got.append(entry)
