@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker import constants
-from broker.codec.message import annotations_of, is_dead_lettered, merged_maps
+from broker.codec.message import is_dead_lettered
+from broker.engine.annotations import add_annotations
 from broker.engine.delivery import Delivery
 from broker.engine.durability import Durability
 from broker.engine.intake import Intake
@@ -27,7 +28,6 @@ from broker.engine.transaction import (
     UserTransactions,
 )
 from broker.engine.turn import Turn
-from broker.queues.queue import Extra
 
 # Outcomes by the codes of their descriptors (§3.4).
 REJECTED = 0x25
@@ -234,10 +234,7 @@ class Transactions:
                 if retired.forbids is not None:
                     node.queue.forbid(entry, retired.forbids)
                 if retired.annotations:
-                    if entry.extra is None:
-                        entry.extra = Extra()
-                    present = entry.extra.annotations or annotations_of(entry.data)
-                    entry.extra.annotations = merged_maps(present, retired.annotations)
+                    add_annotations(entry, retired.annotations)
             settlement.requeue(node, entry, retired.failed)
         else:
             settlement.acknowledge(node, entry)

@@ -6,27 +6,32 @@ from typing import Any
 
 from cproton_ffi import ffi, lib
 
-from broker.codec import message
-from broker.queues.queue import Entry, Extra
+from broker.codec.message import after_descriptor, list_fields
+from broker.engine.annotations import add_annotations
+from broker.queues.queue import Entry
 
-# More bytes of annotations on one message are not kept.
-MOST_ANNOTATIONS = 1 << 16
+_NULL = b"\x40"
 
 
 def annotate(delivery: int, entry: Entry) -> None:
-    """Merge the annotations of a `modified` outcome into the message's (AMQP 1.0 §3.4.5).
+    """Merge the annotations of a `modified` outcome into the message's (AMQP 1.0 §3.4.5)."""
+    added = _encoded(lib.pn_disposition_annotations(_remote(delivery)))
+    if added:
+        add_annotations(entry, added)
 
-    A time or a delay among them is for its next delivery.
-    """
-    remote = lib.pn_delivery_remote(ffi.cast("pn_delivery_t *", delivery))
-    added = _encoded(lib.pn_disposition_annotations(remote))
-    if not added:
-        return
-    if entry.extra is None:
-        entry.extra = Extra()
-    present = entry.extra.annotations or message.annotations_of(entry.data)
-    if len(present) + len(added) <= MOST_ANNOTATIONS:
-        entry.extra.annotations = message.merged_outcome(present, added)
+
+def provisional_annotations(delivery: int) -> bytes:
+    """Return the encoded annotations of the `modified` outcome within a transactional-state (§4.5.8)."""
+    # Proton keeps the state's fields: the transaction-id and the outcome.
+    state = list_fields(_encoded(lib.pn_disposition_data(_remote(delivery))), 0)
+    if len(state) < 2 or state[1][:1] != b"\x00":
+        return b""
+    outcome = list_fields(state[1], after_descriptor(state[1], 0))
+    return outcome[2] if len(outcome) > 2 and outcome[2] != _NULL else b""
+
+
+def _remote(delivery: int) -> Any:
+    return lib.pn_delivery_remote(ffi.cast("pn_delivery_t *", delivery))
 
 
 def _encoded(data: Any) -> bytes:

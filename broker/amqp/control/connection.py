@@ -16,7 +16,7 @@ from proton._events import Event
 
 from broker import __version__
 from broker.amqp.control import sole
-from broker.amqp.control.annotations import annotate
+from broker.amqp.control.annotations import annotate, provisional_annotations
 from broker.amqp.control.attach import AttachHandler
 from broker.amqp.control.attach_consumer import ConsumerAttach
 from broker.amqp.control.attach_producer import ProducerAttach
@@ -249,6 +249,7 @@ class ConnectionControl:
 
     # Called with the delivery and the message's entry.
     annotate = staticmethod(annotate)
+    provisional_annotations = staticmethod(provisional_annotations)
 
     # --- its end
 

@@ -340,6 +340,8 @@ cdef class ConsumerLink(OutgoingLink):
         retired.failed = told.failed
         if told.undeliverable:
             retired.forbids = self
+        if told.annotated:
+            retired.annotations = self.connection.owner.provisional_annotations(<size_t>delivery)
         return retired
 
     def discharged(self, long number, bint committed):

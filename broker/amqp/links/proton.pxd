@@ -52,7 +52,7 @@ cdef extern from *:
     extern void pn_data_clear(void *), pn_data_rewind(void *);
     extern bool pn_data_next(void *), pn_data_enter(void *), pn_data_exit(void *);
     extern int pn_data_type(void *);
-    extern pn_bytes_t pn_data_get_binary(void *);
+    extern pn_bytes_t pn_data_get_binary(void *), pn_data_get_symbol(void *);
     extern uint64_t pn_data_get_ulong(void *);
     extern bool pn_data_get_bool(void *);
     extern int pn_data_put_list(void *), pn_data_put_described(void *), pn_data_put_ulong(void *, uint64_t);
@@ -136,6 +136,7 @@ cdef extern from *:
     bint pn_data_exit(void *data)
     int pn_data_type(void *data)
     pn_bytes_t pn_data_get_binary(void *data)
+    pn_bytes_t pn_data_get_symbol(void *data)
     uint64_t pn_data_get_ulong(void *data)
     bint pn_data_get_bool(void *data)
     int pn_data_put_list(void *data)

@@ -5,7 +5,7 @@ from broker.amqp.links.proton cimport pn_bytes_t
 # An outcome that a receiver tells in a transaction, as far as the broker acts on it.
 cdef struct Provisional:
     uint64_t outcome
-    bint failed, undeliverable
+    bint failed, undeliverable, annotated
 
 cdef pn_bytes_t transaction_name(void *delivery)
 cdef Provisional provisional_of(void *delivery)
