@@ -1,8 +1,8 @@
 """Last-value queues beside the plain queue: ``python -m bench.last_value [--rounds 5] [--seconds 1]``.
 
-One broker, the same messages with a key to a plain queue and to last-value queues, one after the other in each
-round; each is judged by the plain slice of its round. Medians; exit status 1 if one of ``JUDGED`` is below
-``LEAST``.
+One broker, the same messages with a key to a plain queue and to last-value queues, one after the other in
+each round; each is judged by the plain slice of its round. Medians; exit status 1 if one of ``JUDGED`` is
+below ``LEAST``.
 """
 
 from __future__ import annotations

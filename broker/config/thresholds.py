@@ -345,10 +345,10 @@ def _check_last_value(words: Mapping[str, object]) -> None:
         text = "last_value_key and priority can't be combined: the newer value of a key may have another one"
         raise SettingError(text, "last_value_key", "priority")
     if words["message_groups"] != "none":
-        text = "last_value_key and message_groups can't be combined: a group's messages are all delivered, in order"
+        text = "last_value_key and message_groups can't be combined: all messages of a group are delivered"
         raise SettingError(text, "last_value_key", "message_groups")
     if words["overflow"] == "page":
-        text = "last_value_key and overflow: page can't be combined: a value that is replaced has to be in memory"
+        text = "last_value_key and overflow: page can't be combined: values that are replaced are in memory"
         raise SettingError(text, "last_value_key", "overflow")
     if words["last_value_position"] == "kept" and words["durable"]:
         text = (

@@ -109,8 +109,8 @@ class Node:
     Delivery: ``redelivery`` says how long a message waits after a failed delivery, None for not at all.
 
     Arrival: ``takes_as_is`` where no message that comes is compared with others: there is no window of
-    duplicates, and ``last_values`` is None; else that is the queue, which keeps one a key. ``letters`` is the way its
-    dead letters take, once there was one. ``awaiting`` has the settlements that a topic's channels hold
+    duplicates, and ``last_values`` is None; else that is the queue, which keeps one a key. ``letters`` is the
+    way its dead letters take, once there was one. ``awaiting`` has the settlements that a topic's channels hold
     back, None for a node without any.
 
     Credit: ``never_blocks_publishers`` is a subscription that holds nobody, whatever its backlog. A topic

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from proton import Message, Terminus, symbol
@@ -51,11 +52,11 @@ def put(sender: BlockingSender, *values: str, durable: bool = True) -> None:
         if value.startswith("@"):
             made.annotations = {symbol("share"): value[1]}
         else:
-            made.properties = {"share": value[0]}
+            made.properties = {"share": value[0]}  # type: ignore[assignment]
         sender.send(made)
 
 
-def reader(client: BlockingConnection, address: str, credit: int = 10, **options: object) -> BlockingReceiver:
+def reader(client: BlockingConnection, address: str, credit: int = 10, **options: Any) -> BlockingReceiver:
     """A receiver of its own name: a connection may have several at one address."""
     return client.create_receiver(address, credit=credit, name=f"reader{next(_numbers)}", **options)
 
