@@ -327,8 +327,8 @@ class NodeSettings:
     last_value_position: str = setting(
         Word(("renewed", "kept")),
         "renewed",
-        "Where a message that replaces another stands: renewed is the end of the queue (Broker-J, qpidd),"
-        " kept the place of the one that it replaces (Artemis); kept is for nodes that aren't durable",
+        "Where a message that replaces another stands: renewed is the end of the queue, as in Broker-J, kept"
+        " the place of the one that it replaces, as in Artemis; kept is for nodes that aren't durable",
     )
     non_destructive: bool = setting(
         Flag(),

@@ -348,7 +348,7 @@ def _check_last_value(words: Mapping[str, object]) -> None:
         text = "last_value_key and message_groups can't be combined: all messages of a group are delivered"
         raise SettingError(text, "last_value_key", "message_groups")
     if words["overflow"] == "page":
-        text = "last_value_key and overflow: page can't be combined: values have to be in memory"
+        text = "last_value_key and overflow: page can't be combined: values that are replaced are in memory"
         raise SettingError(text, "last_value_key", "overflow")
     if words["last_value_position"] == "kept" and words["durable"]:
         text = (

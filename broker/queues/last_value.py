@@ -6,12 +6,13 @@ How messages and keys meet:
    that is held is in the index again once it comes back.
 2. A message that comes replaces the newest of its key if nobody holds that (``replaceable``). The caller
    takes the older one out (``vacate``) and puts the newer one in (``append``), in one turn.
-3. A message that a consumer holds stays in its hands. When it comes back and a newer one is here, it is
-   ``outdated``, and the caller takes it out; if the newer one has left meanwhile, it is the newest again.
+3. A message that a consumer holds stays in its hands. When it comes back and a newer one is here
+   (``has_after``), the caller takes it out; if the newer one has left meanwhile, it is the newest again.
 4. A message without a key is replaced by none and replaces none.
 
 The newer message stands at the end of the queue, or, with ``keeps_place``, where the older one stood. Then it
-has the older one's number too, and readers that have passed that place are shown it.
+has the older one's number too, and readers that have passed that place are shown it. A reader that doesn't keep
+up with ``MOST_RETURNED`` of them looks again from the first on, and is shown some values twice if it browses.
 
 An index entry takes the bytes of its key, 33 for the object that holds them, and 38 to 105 in the dictionary,
 as that grows. There is at most one a message, so whatever bounds the queue bounds the index.
@@ -23,7 +24,7 @@ from heapq import heappush
 
 from broker import constants
 from broker.codec.lastvalue import ValueKey
-from broker.queues.queue import Entry, Queue
+from broker.queues.queue import MOST_RETURNED, Entry, Queue
 
 
 class LastValueQueue(Queue):
@@ -113,6 +114,8 @@ class LastValueQueue(Queue):
         for reader in self.readers:
             if seq <= reader.passed:
                 heappush(reader.returned, (seq, entry))
+                if len(reader.returned) > MOST_RETURNED:
+                    self._rewind(reader)
         return entry
 
     def _forget(self, entry: Entry) -> None:

@@ -1,8 +1,8 @@
 """kill -9 while newer values replace older ones: exactly one of each key is there afterwards, never none.
 
-Senders of durable values go on until the broker is killed, beside consumers that release, accept and hold what
-they get. The value that is there after the next start is the last one that was confirmed or a later one, unless
-a consumer took that.
+Senders of durable values go on until the broker is killed, beside consumers that release, accept and hold
+them. The value that is there after the next start is the last one that was confirmed or a later one, unless a
+consumer took that.
 """
 
 from __future__ import annotations

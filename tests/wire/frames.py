@@ -49,9 +49,9 @@ class ULong(int):
 
 @dataclass
 class Described:
-    """A composite value: its descriptor and its fields."""
+    """A composite value: its descriptor, a number or a symbol, and its fields."""
 
-    code: int
+    code: int | Symbol
     fields: Sequence[object] = ()
 
 
@@ -84,7 +84,9 @@ def encode(value: object) -> bytes:
             items = b"".join(encode(item) for pair in value.items() for item in pair)
             return b"\xd1" + struct.pack(">II", len(items) + 4, 2 * len(value)) + items
         case Described():
-            return b"\x00\x53" + bytes((value.code,)) + encode(list(value.fields))
+            code = value.code
+            descriptor = encode(code) if isinstance(code, Symbol) else b"\x53" + bytes((code,))
+            return b"\x00" + descriptor + encode(list(value.fields))
     raise TypeError(f"cannot encode {value!r}")
 
 

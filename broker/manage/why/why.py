@@ -14,6 +14,7 @@ from broker.manage.why.cause import COUNT, SIZE, GateCause
 from broker.manage.why.consumer import is_held_up
 from broker.manage.why.consumer import of_consumer as consumer_reason
 from broker.manage.why.delays import sentence_of
+from broker.manage.why.last_values import sentence_of as sentence_on_values
 from broker.manage.why.producer import TRANSACTION, WhyContext, ended, gate_bar, of_gates, refusal, terms
 from broker.manage.why.producer import of_producer as producer_reason
 from broker.manage.why.reason import Reason, about, eta_text, filled, messages, span
@@ -62,7 +63,8 @@ def of_producer(link: ProducerView, node: Node, around: WhyContext) -> Why:
     waits = f"has {link.parked:,} unsettled messages parked" if link.parked else "has no credit"
     since_ns = link.blocked_since_ns or link.last_used_ns
     answer = _since(around.now_ns, since_ns, "producer", link, node, reason, waits)
-    answer = replace(answer, sentence=answer.sentence + sentence_of(node, around.now_ns))
+    more = sentence_of(node, around.now_ns) + sentence_on_values(node)
+    answer = replace(answer, sentence=answer.sentence + more)
     return replace(answer, terms=terms(link, node))
 
 
@@ -96,7 +98,7 @@ def of_node(node: Node, around: WhyContext) -> Why:
     sentence = f"{reason.text}{since}; no producer waits and no consumer is shut."
     if reason.frees:
         sentence += f" It opens {reason.frees}{eta_text(reason)}."
-    sentence += sentence_of(node, around.now_ns)
+    sentence += sentence_of(node, around.now_ns) + sentence_on_values(node)
     return _why("node", node, reason, sentence)
 
 

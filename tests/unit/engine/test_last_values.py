@@ -55,9 +55,10 @@ class World(PartsWorld):
         entries = list(node.queue)
         delayed = [] if node.schedule is None else list(node.schedule)
         assert node.gate.depth_msgs == len(entries) + len(delayed)
-        durable = [each for each in (*entries, *delayed) if each.durable]
+        durable = [each.data for each in entries if each.durable]
+        durable += [each.data for each in delayed if each.durable]
         assert node.stored_msgs == len(durable)
-        assert node.kept_bytes == sum(len(each.data) for each in durable)
+        assert node.kept_bytes == sum(map(len, durable))
         if node.shelf is not None:
             assert self.kept() == [text(each.data) for each in entries if each.durable]
 

@@ -14,6 +14,7 @@ from tests.wire.frames import (
     TRANSFER,
     Described,
     RawPeer,
+    Symbol,
     encode,
     performative,
     transfer,
@@ -22,7 +23,7 @@ from tests.wire.frames import (
 VALUE = b"\x00\x53\x77"
 DECLARE = VALUE + b"\x00\x53\x31\x45"
 DECLARED, TRANSACTIONAL, ACCEPTED, REJECTED = 0x33, 0x34, 0x24, 0x25
-TX, OUT = 0, 5
+TX, OUT, IN = 0, 5, 6
 
 
 def discharge(name: bytes, fail: bool = False) -> bytes:
@@ -209,3 +210,55 @@ def test_a_discharge_waits_for_messages_without_room() -> None:
         assert controller.depth == 3
     finally:
         world.close()
+
+
+def symbolic(name: str, *fields: object) -> Described:
+    return Described(Symbol(f"amqp:{name}:list"), fields)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "left", "count"),
+    [
+        (None, 0, 0),
+        (Described(ACCEPTED), 0, 0),
+        (symbolic("accepted"), 0, 0),
+        (symbolic("released"), 1, 0),
+        (symbolic("modified", True), 1, 1),
+        (Described(0x27, [True]), 1, 1),
+        (Described(0x7F), 1, 0),
+        (symbolic("unheard-of"), 1, 0),
+        ("no outcome", 1, 0),
+    ],
+)
+def test_an_outcome_that_nobody_knows_releases(
+    world: AmqpWorld, controller: Controller, outcome: object, left: int, count: int
+) -> None:
+    """As outside a transaction; one is known by its descriptor's number and by its symbol."""
+    entry = retired(controller, outcome)
+    assert controller.depth == left
+    if left:
+        assert entry.delivery_count == count
+
+
+def test_annotations_of_an_outcome_in_a_transaction_are_the_messages(
+    world: AmqpWorld, controller: Controller
+) -> None:
+    entry = retired(controller, Described(0x27, [False, False, {Symbol("x-opt-seen"): "here"}]))
+    assert b"x-opt-seen" in entry.extra.annotations
+
+
+def retired(controller: Controller, outcome: object) -> Any:
+    """The queue's message after a receiver told this outcome in a transaction that commits."""
+    client = controller.client
+    client.send(transfer(controller.number, handle=OUT))
+    controller.number += 1
+    controller.outcome()
+    entry = controller.world.engine.topology.nodes["orders"].queue.head
+    client.attach_receiver("orders", handle=IN)
+    client.give_credit(1, IN)
+    number = client.expect(TRANSFER).field(1)
+    name = controller.declare()
+    state = Described(TRANSACTIONAL, [name, outcome])
+    client.send(performative(DISPOSITION, True, number, number, True, state))
+    assert int(controller.ask(discharge(name)).descriptor) == ACCEPTED
+    return entry
