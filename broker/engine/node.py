@@ -110,8 +110,8 @@ class Node:
 
     Arrival: ``takes_as_is`` where no message that comes is compared with others: there is no window of
     duplicates, and ``last_values`` is None; else that is the queue, which keeps one a key. ``letters`` is the
-    way its dead letters take, once there was one. ``awaiting`` has the settlements that a topic's channels hold
-    back, None for a node without any.
+    way its dead letters take, once there was one. ``awaiting`` has the settlements that a topic's channels
+    hold back, None for a node without any.
 
     Credit: ``never_blocks_publishers`` is a subscription that holds nobody, whatever its backlog. A topic
     that ``reserves_at_subscriptions`` gives credit where its messages have room everywhere else they go
