@@ -57,10 +57,11 @@ class Configurator:
     def apply(self, node: Node, settings: NodeSettings) -> None:
         """Apply settings: credit beyond them is withdrawn, who waits is let in."""
         node.settings = settings
+        if node.last_values is not None:
+            # A queue is of one kind: it ceases to be this one before it becomes another, and the other way.
+            self._last_values.follow(node, settings)
         if settings.priority != UNORDERED or node.ordered:
             self._priorities.order(node, settings)
-        if settings.last_value_key or node.last_values is not None:
-            self._last_values.follow(node, settings)
         self._limit_depth(node, settings)
         node.when_full = _WHEN_FULL[settings.when_full]
         node.reject_after_ns = settings.reject_after_ms * 1_000_000
@@ -79,6 +80,8 @@ class Configurator:
         _watch_duplicates(node, settings)
         if settings.message_groups != "none" or node.queue.order is not None:
             set_groups(node)
+        if settings.last_value_key and node.last_values is None:
+            self._last_values.follow(node, settings)
         self._limit_lives(node, settings)
         self._set_thresholds(node, settings)
         if settings.priority_reserve or node.reserves_room:

@@ -26,5 +26,6 @@ cdef class LastValues:
     @cython.locals(queue=Queue, before=Queue)
     cpdef object follow(self, Node node, object settings)
 
+cdef bint _is_empty(Queue queue) except -1
 cdef str _key_of(Node node)
 cdef long _size(Entry entry) except -1

@@ -86,7 +86,7 @@ class LastValues:
 
     def check(self, node: Node, settings: NodeSettings) -> None:
         """Raise OperatorError where the key can't change: the queue has messages, by another key."""
-        if node.is_topic or _key_of(node) == settings.last_value_key or node.queue.head is None:
+        if node.is_topic or _key_of(node) == settings.last_value_key or _is_empty(node.queue):
             return
         raise OperatorError(
             f"last_value_key of '{node.name}' can't change while it has messages: it can once they are"
@@ -97,7 +97,7 @@ class LastValues:
         """Make the node's queue of the kind that its settings ask for; it has no messages, or stays."""
         if node.is_topic:
             return
-        if _key_of(node) != settings.last_value_key and node.queue.head is None:
+        if _key_of(node) != settings.last_value_key and _is_empty(node.queue) and node.queue.order is None:
             before = node.queue
             queue = Queue()
             node.last_values = None
@@ -113,6 +113,12 @@ class LastValues:
             self._turn.mark_dirty(node)
         if node.last_values is not None:
             node.last_values.keeps_place = settings.last_value_position == "kept"
+        node.takes_as_is = node.duplicates is None and node.last_values is None
+
+
+def _is_empty(queue: Queue) -> bool:
+    """Return whether the queue has no message, on disk neither."""
+    return not queue.heads() and not queue.gap
 
 
 def _key_of(node: Node) -> str:

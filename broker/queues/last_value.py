@@ -11,8 +11,9 @@ How messages and keys meet:
 4. A message without a key is replaced by none and replaces none.
 
 The newer message stands at the end of the queue, or, with ``keeps_place``, where the older one stood. Then it
-has the older one's number too, and readers that have passed that place are shown it. A reader that doesn't keep
-up with ``MOST_RETURNED`` of them looks again from the first on, and is shown some values twice if it browses.
+has the older one's number too, and readers that have passed that place are shown it. A reader that doesn't
+keep up with ``MOST_RETURNED`` of them looks again from the first on, and is shown some values twice if it
+browses.
 
 An index entry takes the bytes of its key, 33 for the object that holds them, and 38 to 105 in the dictionary,
 as that grows. There is at most one a message, so whatever bounds the queue bounds the index.

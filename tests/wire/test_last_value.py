@@ -14,10 +14,13 @@ from proton import Message, Terminus, symbol
 from proton.reactor import Copy, ReceiverOption
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
+from broker.cli.main import main
 from broker.client.link import Connection, Receiver
-from broker.errors import OperatorError
+from broker.client.request import Management
+from broker.errors import OperatorError, SluiceError
+from tests.wire.apiclient import Api
 from tests.wire.conftest import RunningBroker, StartBroker
-from tests.wire.seeing import await_number, number_of
+from tests.wire.seeing import await_number, number_of, queue_of, update
 
 pytestmark = pytest.mark.wire
 
@@ -206,3 +209,36 @@ def test_copies_are_read_beside_consumers(start_broker: StartBroker) -> None:
         put(sender, "a2")
         assert taken(browser, 1) == ["a2"]
         assert taken(reader(client, "prices"), 2) == ["b1", "a2"]
+
+
+def test_it_is_set_by_every_way_in_and_refused_with_a_reason(
+    start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = start_broker(policies=POLICIES)
+    with Management(broker.url) as management:
+        management.call("CREATE", "org.sluice.queue", "one", {"qpid.last_value_queue_key": "share"})
+        wrong = {"last_value_key": "share", "message_groups": "sticky"}
+        with pytest.raises(SluiceError, match="can't be combined"):
+            management.call("CREATE", "org.sluice.queue", "wrong", wrong)
+    words = ["-b", broker.url, "add", "queue", "two", "--argument", "last_value_key=share"]
+    assert main(["config", *words]) == 0
+    capsys.readouterr()
+    Api(broker).post(
+        "/queues", {"name": "three", "last_value_key": "share", "last_value_position": "kept"}, 201
+    )
+    with connected(broker) as client:
+        for name in ("one", "two", "three"):
+            assert queue_of(broker, name)["last_value_key"] == "share"
+            put(client.create_sender(name), "a1", "b1", "a2", durable=False)
+            assert number_of(broker, name, "replaced") == 1
+        assert taken(reader(client, "one"), 2) == ["b1", "a2"]
+        assert taken(reader(client, "three"), 2) == ["a2", "b1"]
+    with pytest.raises(SluiceError, match="can't change while it has messages"):
+        update(broker, "two", last_value_key="other")
+    with pytest.raises(SluiceError, match="kept needs durable: false"):
+        update(broker, "prices", last_value_position="kept")
+    update(broker, "two", last_value_position="kept", non_destructive=True)
+    with connected(broker) as client:
+        put(client.create_sender("two"), "b2", durable=False)
+        assert taken(reader(client, "two"), 2) == ["b2", "a2"]
+    assert number_of(broker, "two", "depth_msgs") == 2

@@ -1,4 +1,4 @@
-"""Last-value queues in the answers of ``why``: how many keys have a value, and whether they close the gate."""
+"""Last-value queues in the answers of ``why``: whether the keys alone keep the gate closed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ def sentence_of(node: Node) -> str:
     if values is None or not gate.closed or not 0 < gate.resume_msgs <= len(values.newest):
         return ""
     return (
-        f" The queue keeps the last value of {len(values.newest):,} keys, and newer values need credit as well:"
-        f" set flow_stop_count and flow_resume_count above the number of keys."
+        f" The queue keeps the last value of {len(values.newest):,} keys, and newer values need credit"
+        " as well: set flow_stop_count and flow_resume_count above the number of keys."
     )

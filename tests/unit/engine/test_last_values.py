@@ -408,3 +408,24 @@ def test_a_move_of_values_replaces_at_the_target(world: World) -> None:
     world.settle()
     world.check(node)
     assert shown(node) == ["c1", "a2", "b2"]
+
+
+KINDS = ({"last_value_key": "share"}, {"priority": "strict"}, {"message_groups": "sticky"}, {})
+
+
+@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("second", KINDS)
+def test_an_empty_queue_becomes_one_of_another_kind(
+    world: World, first: dict[str, str], second: dict[str, str]
+) -> None:
+    node = world.create(**first)
+    settings = world.create("other", **second).settings
+    assert settings is not None
+    world.engine.configurator.change(node, settings)
+    world.value(node, "a1", "b1", "a2", durable=False)
+    assert (node.last_values is node.queue) == (not node.takes_as_is) == ("last_value_key" in second)
+    assert node.ordered == ("priority" in second)
+    assert (node.queue.order is not None) == ("message_groups" in second)
+    window = world.consumer(node)
+    wanted = ["b1", "a2"] if "last_value_key" in second else ["a1", "b1", "a2"]
+    assert [text(each.data) for each in window.got] == wanted

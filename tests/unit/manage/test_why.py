@@ -235,3 +235,17 @@ def test_spans(seconds: float, text: str) -> None:
 )
 def test_sizes(size: int, text: str) -> None:
     assert about(size) == text
+
+
+def test_keys_that_keep_the_gate_of_a_last_value_queue_closed() -> None:
+    world = World()
+    node = world.queue(last_value_key="share", flow_stop_count=4, flow_resume_count=2)
+    hint = "set flow_stop_count and flow_resume_count above the number of keys."
+    for number in range(4):
+        node.last_values.append(b"\x00\x53\x74\xc1\x0b\x02\xa1\x05share\xa1\x01%c" % (97 + number))  # type: ignore[union-attr]
+    assert hint not in only(world).sentence
+    world.fill(node, world.producer(node), 4)
+    answer = only(world)
+    assert answer.cause == "flow_stop_count"
+    assert "The queue keeps the last value of 4 keys" in answer.sentence
+    assert answer.sentence.endswith(hint)

@@ -7,7 +7,7 @@ import pytest
 from broker import constants
 from broker.codec.lastvalue import ValueKey
 from broker.queues.last_value import LastValueQueue
-from broker.queues.queue import Entry, Filter, Reader
+from broker.queues.queue import MOST_RETURNED, Entry, Filter, Reader
 
 KEY = "k"
 
@@ -183,3 +183,41 @@ def test_a_consumer_with_a_selector_gets_a_value_in_a_place_that_it_has_passed()
     assert found is not None
     assert text(found) == "b2"
     assert queue.acquire_next(reader) is None
+
+
+def test_a_reader_that_does_not_keep_up_with_places_looks_again_from_the_first() -> None:
+    queue = LastValueQueue(ValueKey(KEY))
+    queue.keeps_place = True
+    reader = Reader("browser", None, True)
+    queue.open_reader(reader)
+
+    def value(key: int) -> bytes:
+        pairs = b"\xa1\x01k\xa1\x04%04d" % key
+        return b"\x00\x53\x74\xc1%c\x02%b\x00\x53\x77\xa1\x01x" % (len(pairs) + 1, pairs)
+
+    def renew(key: int) -> None:
+        data = value(key)
+        older = queue.replaceable(data)
+        if older is not None:
+            queue.vacate(older)
+        queue.append(data)
+
+    def seen() -> int:
+        found = 0
+        while queue.look(reader) is not None:
+            found += 1
+        return found
+
+    count = MOST_RETURNED + 500
+    for key in range(count):
+        renew(key)
+    while seen():
+        pass
+    for key in range(count):
+        renew(key)
+        assert len(reader.returned) <= MOST_RETURNED
+    shown_again = 0
+    while more := seen():
+        shown_again += more
+    assert shown_again >= count
+    assert queue.ready == count
