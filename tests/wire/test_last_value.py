@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from proton import Message, Terminus, symbol
@@ -34,7 +33,7 @@ policies:
     last_value_position: kept
     non_destructive: true
 """
-
+KEPT = {"last_value_key": "share", "last_value_position": "kept"}
 
 _numbers = count(1)
 
@@ -223,14 +222,13 @@ def test_it_is_set_by_every_way_in_and_refused_with_a_reason(
     words = ["-b", broker.url, "add", "queue", "two", "--argument", "last_value_key=share"]
     assert main(["config", *words]) == 0
     capsys.readouterr()
-    Api(broker).post(
-        "/queues", {"name": "three", "last_value_key": "share", "last_value_position": "kept"}, 201
-    )
+    Api(broker).post("/queues", {"name": "three", "arguments": KEPT}, 201)
     with connected(broker) as client:
         for name in ("one", "two", "three"):
             assert queue_of(broker, name)["last_value_key"] == "share"
             put(client.create_sender(name), "a1", "b1", "a2", durable=False)
             assert number_of(broker, name, "replaced") == 1
+        put(client.create_sender("prices"), "a1")
         assert taken(reader(client, "one"), 2) == ["b1", "a2"]
         assert taken(reader(client, "three"), 2) == ["a2", "b1"]
     with pytest.raises(SluiceError, match="can't change while it has messages"):
