@@ -410,7 +410,12 @@ def test_a_move_of_values_replaces_at_the_target(world: World) -> None:
     assert shown(node) == ["c1", "a2", "b2"]
 
 
-KINDS = ({"last_value_key": "share"}, {"priority": "strict"}, {"message_groups": "sticky"}, {})
+KINDS: tuple[dict[str, str], ...] = (
+    {"last_value_key": "share"},
+    {"priority": "strict"},
+    {"message_groups": "sticky"},
+    {},
+)
 
 
 @pytest.mark.parametrize("first", KINDS)

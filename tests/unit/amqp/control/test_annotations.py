@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.amqp.control.annotations import MOST_ANNOTATIONS
+from broker.engine.annotations import MOST_ANNOTATIONS
 from tests.unit.amqp.world import AmqpWorld
 from tests.wire.frames import (
     DISPOSITION,
