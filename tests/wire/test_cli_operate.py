@@ -32,10 +32,13 @@ NOT_RUN = {
     *("sluice events --follow --json", "sluice bench load --senders 4 --receivers 4 --rate 2000 --json"),
     *("sluice close c12", "sluice close c12.3 c12.4", "sluice store backup monday"),
     *("sluice store discard orders.old", "sluice delayed orders --cancel 4711"),
+    "sluice groups orders --reset customer-7",
     *("sluice store check --data data", "sluice advise data --node orders"),
     *("sluice trace c12", "sluice trace c12 --frames 50 --for 5m", "sluice trace c12 --stop"),
     *('eval "$(sluice completion bash)"', "sluice completion fish | source"),
 }
+
+GROUPED = ("--argument", "message_groups=sticky")
 
 # After each of their examples the queues are filled again.
 TAKING = ("receive", "move", "purge", "bench")
@@ -174,6 +177,8 @@ def test_the_manuals_examples_run(
                 continue
             if number == 0 or verb in TAKING:
                 ready(verb)
+            if (verb, number) == ("groups", 0):
+                assert cli.main(["config", "set", "queue", "orders", *GROUPED]) == 0
             capsys.readouterr()
             words = shlex.split(command)[1:]
             if verb == "bench" and "--seconds" in words:

@@ -56,7 +56,7 @@ def test_so_many_transactions_were_committed(broker: RunningBroker) -> None:
 def test_a_coordinator_that_refuses_ends_the_run(start_broker: StartBroker, given: dict[str, Any]) -> None:
     """The load generator declares more than one transaction ahead."""
     broker = start_broker("limits: {max_transactions: 1}")
-    with pytest.raises(RefusedError, match="transactions are open"):
+    with pytest.raises(RefusedError, match="max_transactions: 1 are open"):
         LoadRun(replace(Job(broker.url, "refused", count=10, stall=2), **given)).run()
 
 
