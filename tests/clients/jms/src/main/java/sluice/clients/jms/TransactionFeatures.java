@@ -540,7 +540,7 @@ final class TransactionFeatures {
             said = fault.toString();
         }
         Expect.equal("sessions", 20, sessions.size());
-        Expect.that(said.contains("20 transactions are open"), "a refusal for the number", said);
+        Expect.that(said.contains("limits.max_transactions: 20 are open"), "a refusal for the number", said);
         sessions.get(0).close();
         Session more = transacted(connection);
         Queue queue = more.createQueue(p + ".tx.many");
