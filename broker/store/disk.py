@@ -19,10 +19,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self, TypeVar
 
 import lmdb
 
 from broker.errors import OperatorError
+from broker.store.cell import APPLIED, LOADING
 from broker.store.checkpoint import GonePage, Taken, adopt, take, write
 from broker.store.directory import CheckpointChange, Directory, Meta, PageRow, make, try_to_read
 from broker.store.faults import DamagedStore, StoreInUse, SyncFault, is_lack_of_room
@@ -62,6 +64,7 @@ RESERVE_PART = 8
 SLACK = 1 << 16
 
 Part = StoredPage | list[Message]
+Opened = TypeVar("Opened")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +103,18 @@ class Recovered:
 
 
 class DiskStore(Shelves):
-    """A data directory, opened. OperatorError says why it can't be; nothing was changed then."""
+    """A data directory, opened. OperatorError says why it can't be; nothing was changed then.
 
-    def __init__(self, path: Path, file_bytes: int | None, progress: Progress | None) -> None:
+    Of a ``lazy`` one the journal is synced when a file of it is full, before each checkpoint and at the end,
+    and ``synced`` says that a group was written: a power cut may take the last groups, never one before them.
+    ``written`` is the last group in the journal's files.
+    """
+
+    def __init__(
+        self, path: Path, file_bytes: int | None, progress: Progress | None, lazy: bool = False
+    ) -> None:
         super().__init__()
+        self._lazy = lazy
         self._done: deque[Done] = deque()
         self._taken: Taken | None = None
         # Notes of large messages as they were, by the group that changes them, until that is synced.
@@ -121,23 +132,19 @@ class DiskStore(Shelves):
 
     @classmethod
     def open(
-        cls, path: Path, *, file_bytes: int | None = None, progress: Progress | None = None
-    ) -> DiskStore:
+        cls,
+        path: Path,
+        *,
+        file_bytes: int | None = None,
+        progress: Progress | None = None,
+        lazy: bool = False,
+    ) -> Self:
         """Open a data directory and read what survived in it (``recovered``).
 
         ``progress`` is told (done, total). DamagedStore where something is missing that had been
         confirmed, StoreInUse where another broker has it.
         """
-        try:
-            return cls(path, file_bytes, progress)
-        except (OSError, lmdb.Error, SyncFault) as fault:
-            what = "no room" if is_lack_of_room(fault) else "can't be opened"
-            raise OperatorError(f"{path}: {what}: {_said(fault)}") from fault
-        except MemoryError as fault:
-            raise OperatorError(f"{path}: there is not enough memory to open it") from fault
-        except (ValueError, LookupError, OverflowError, struct.error) as fault:
-            # The checksums were right, so no disk did it; what no broker writes is refused all the same.
-            raise DamagedStore(path, 0, f"what is there makes no sense ({fault!r})") from fault
+        return opened(path, lambda: cls(path, file_bytes, progress, lazy))
 
     def _open(self, file_bytes: int | None, progress: Progress | None) -> None:
         empty_runs(self.path)
@@ -150,10 +157,11 @@ class DiskStore(Shelves):
         self.directory = Directory(self.path / DIRECTORY)
         self._opened.callback(self.directory.close)
         found = replay(self.directory, self.files, progress)
+        if found.notes.get(LOADING):
+            raise DamagedStore(self.path, 0, "a snapshot was being loaded, and only part of it is there")
         if not found.clean:
             self._keep_what_was_read(found.meta.oldest)
-        for each in larges_of(found.notes, self.path):
-            verify(each, whole=False)
+        self._check_bodies(found.notes)
         self.pages = PageFile(self.path / PAGES)
         self._opened.callback(self.pages.close)
         self.pages.kept_bytes = self._reserve_bytes = self._fitting_reserve()
@@ -161,6 +169,17 @@ class DiskStore(Shelves):
         self.pages.claim([page.place for page in rows])
         self._adopt(found)
         self._begin(found)
+        self._join_or_leave_cell()
+
+    def _check_bodies(self, notes: dict[str, bytes]) -> None:
+        """DamagedStore where the file of a large message isn't there."""
+        for each in larges_of(notes, self.path):
+            verify(each, whole=False)
+
+    def _join_or_leave_cell(self) -> None:
+        """Take away, with the first group of its own, the note that this is a prefix of a replicated log."""
+        if self._notes.get(APPLIED):
+            self.note(APPLIED, b"")
 
     # --- the port
 
@@ -196,11 +215,11 @@ class DiskStore(Shelves):
         self.record(NOTE, 0, 0, name_and(key, value))
 
     def attend(self) -> int:
-        _silence(self.bell)
+        silence(self.bell)
         if self.state != FAILED:
             self._take_note()
         if self.state != FAILED:
-            if self._taken is not None and self._taken.group <= self.synced:
+            if self._taken is not None and self._taken.group <= self.written:
                 taken, self._taken = self._taken, None
                 self._keeper.ask(lambda: self._make(taken))
             self._look_after_files()
@@ -208,8 +227,8 @@ class DiskStore(Shelves):
 
     def _take_note(self) -> None:
         """Of what the threads have done."""
-        self.synced = self.journal.synced
-        while self._unsynced_larges and self._unsynced_larges[0][0] <= self.synced:
+        self.synced = self.written = self.journal.written
+        while self._unsynced_larges and self._unsynced_larges[0][0] <= self.written:
             self._unsynced_larges.popleft()
         self.behind_bytes = self.journal.pending_bytes
         self.syncs = self.journal.writes
@@ -228,8 +247,9 @@ class DiskStore(Shelves):
         if self.state != FAILED and self._taken is not None:
             # A picture that will not be written any more.
             self._put_back(self._taken)
-        if self.state != FAILED and self.synced == self.group - 1:
+        if self.state != FAILED and self.written == self.group - 1:
             try:
+                self._sync_journal()
                 write(self._take(range(0), self.group - 1), self.files, self.pages, self.directory)
             except (OSError, lmdb.Error, SyncFault) as fault:
                 log.error("%s: can't note that the broker stops in order: %s", self.path, _said(fault))
@@ -372,7 +392,7 @@ class DiskStore(Shelves):
         fd, lacking = self._first_file(unwritten)
         self._first_groups = {**found.first_groups, self.file: found.last_group + 1}
         self.group = found.last_group + 1
-        self.synced = found.last_group
+        self.synced = self.written = found.last_group
         self.file_used = 2 * 4096
         self._runs = found.meta.runs + 1
         self._busy = False
@@ -386,12 +406,16 @@ class DiskStore(Shelves):
         self._modest = False
         self._restocking = False
         self._unreservable = False
+        self._shown_full = False
+        # Of a lazy journal, the first file that may have writes without a sync, and the last one for which
+        # the keeper was asked for one. The first is the keeper's own.
+        self._unsynced_from = self._closing_from = self.file
         # Something has failed: set on the keeper's thread too, which begins nothing more then.
         self._halted = False
         self.checkpoints = 0
         self.on_checkpoint: Callable[[], None] | None = None
         self.directory.write(CheckpointChange(replace(self._meta(), clean_group=0)))
-        self.journal = Journal(self._runs, found.last_group, self.file)
+        self.journal = Journal(self._runs, found.last_group, self.file, self._lazy)
         if fd >= 0:
             self.journal.provide(self.file, fd)
         self.bell = self.journal.bell
@@ -440,6 +464,9 @@ class DiskStore(Shelves):
         """
         if not self._no_room:
             self._order_file()
+        if self._lazy and self.journal.file > self._closing_from:
+            self._closing_from = self.journal.file
+            self._keeper.ask(self._sync_closed)
         closed = min(self.file, self.journal.file) - self._oldest
         if closed >= CLOSED_FILES and not self._busy and not self._crowded:
             self.begin_checkpoint()
@@ -540,7 +567,7 @@ class DiskStore(Shelves):
         self.seal()
         self._busy = True
         self._taken = self._take(self._movable(), 0)
-        if self._taken.group <= self.journal.synced:
+        if self._taken.group <= self.journal.written:
             # Nothing is under way that would ring the bell.
             os.eventfd_write(self.bell, 1)
 
@@ -585,6 +612,8 @@ class DiskStore(Shelves):
         if self._halted or self.journal.fault:
             return
         try:
+            # The directory will say what the journal said until then.
+            self._sync_journal()
             write(taken, self.files, self.pages, self.directory)
         except Exception as fault:  # noqa: BLE001 - whatever it is, the owner judges it
             self._halted |= not is_lack_of_room(fault)
@@ -595,6 +624,33 @@ class DiskStore(Shelves):
             self.files.retire(number)
         self._done.append(Done(taken=taken))
         self._reserve()
+
+    def _sync_journal(self) -> None:
+        """Have all that a lazy journal wrote on disk; on the keeper's thread, or once that has stopped.
+        SyncFault.
+        """
+        upto = self.journal.written
+        if not self._lazy or upto == self.journal.synced:
+            return
+        # Writes that end from now on are in this file or in later ones.
+        current, _ = self.journal.place()
+        for number in range(self._unsynced_from, current + 1):
+            try:
+                self.files.sync(number)
+            except OSError as fault:
+                raise SyncFault(f"sync of {self.files.path(number)}: {fault.strerror}") from fault
+        self._unsynced_from = max(self._unsynced_from, current)
+        self.journal.declare_synced(upto)
+
+    def _sync_closed(self) -> None:
+        """On the keeper's thread."""
+        if self._halted or self.journal.fault:
+            return
+        try:
+            self._sync_journal()
+        except SyncFault as fault:
+            self._halted = True
+            self._done.append(Done(fault=fault))
 
     def _finish(self, done: Done) -> None:
         if done.fault is not None and not is_lack_of_room(done.fault):
@@ -656,10 +712,11 @@ class DiskStore(Shelves):
             return
         full = os.strerror(self.journal.full) if self.journal.full else ""
         lacking = full or self._no_room or self._crowded or self._unreserved
-        if lacking and self.state == WRITING:
+        if lacking and not self._shown_full:
             log.error("%s: no room: %s; durable nodes grant no credit until there is", self.path, lacking)
-        elif not lacking and self.state == FULL:
+        elif not lacking and self._shown_full:
             log.warning("%s: there is room again", self.path)
+        self._shown_full = bool(lacking)
         self.state = FULL if lacking else WRITING
         self.reason = f"{self.path}: {lacking}" if lacking else ""
 
@@ -725,13 +782,28 @@ class DiskStore(Shelves):
             writer.join()
 
 
+def opened(path: Path, make: Callable[[], Opened]) -> Opened:
+    """Open a data directory by ``make``; what can be wrong with it is an OperatorError that says so."""
+    try:
+        return make()
+    except (OSError, lmdb.Error, SyncFault) as fault:
+        what = "no room" if is_lack_of_room(fault) else "can't be opened"
+        raise OperatorError(f"{path}: {what}: {_said(fault)}") from fault
+    except MemoryError as fault:
+        raise OperatorError(f"{path}: there is not enough memory to open it") from fault
+    except (ValueError, LookupError, OverflowError, struct.error) as fault:
+        # The checksums were right, so no disk did it; what no broker writes is refused all the same.
+        raise DamagedStore(path, 0, f"what is there makes no sense ({fault!r})") from fault
+
+
 def _said(fault: Exception) -> str:
     if isinstance(fault, OSError):
         return f"{fault.strerror}" + (f" ({fault.filename})" if fault.filename else "")
     return str(fault)
 
 
-def _silence(bell: int) -> None:
+def silence(bell: int) -> None:
+    """Take the bell's ring away, if there is one."""
     with contextlib.suppress(BlockingIOError):
         os.eventfd_read(bell)
 

@@ -84,6 +84,12 @@ class JournalFiles:
         self._open[number] = os.open(self.path(number), os.O_RDWR | os.O_CLOEXEC)
         return self._open[number]
 
+    def sync(self, number: int) -> None:
+        """All that was written to a file of this run survives; OSError means that nobody knows what does."""
+        fd = self._open.get(number)
+        if fd is not None:
+            os.fdatasync(fd)
+
     def retire(self, number: int) -> None:
         """The file is needed no more: a spare, or gone if there are enough or it grew long.
 

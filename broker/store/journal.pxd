@@ -79,7 +79,8 @@ cdef class Journal:
     cdef bint stopping, unmarked, staggering
     cdef readonly long file, offset
     cdef readonly int bell
-    cdef readonly long run, synced, full, fault, fault_at_sync
+    cdef readonly bint lazy
+    cdef readonly long run, written, synced, full, fault, fault_at_sync
     cdef readonly long writes, groups, written_bytes, sync_ns, slowest_ns, last_ns, pending_bytes
 
     cdef object push(self, char *data, long size, long number, long records, long file, uint64_t chain)

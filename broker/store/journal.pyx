@@ -8,6 +8,10 @@ it. Where a sync takes long, another write begins beside it. Files come from who
 The head says what was synced when it was written: so whoever reads the files later can tell a last
 write that was cut short from damage to what had been confirmed. A write begins on a block of 4096 bytes, so that a torn one can't reach what an earlier one synced.
 Within it every group has a head of 64 bytes; the last one is marked.
+
+A lazy journal writes in the same way and leaves the syncs to its owner: ``written`` rises as writes end,
+``synced`` only as the owner says (``declare_synced``), and no head claims more than that. Without a sync
+the disk may keep a later write and lose an earlier one; numbers that don't follow end what is read.
 """
 
 import os
@@ -61,7 +65,8 @@ def group_bytes(long size):
 cdef class Journal:
     """The writer. ``push`` and ``provide`` are for the thread that owns the store.
 
-    ``synced`` is the last group on disk, ``fault`` the errno that ended it (0 while it works),
+    ``written`` is the last group that was handed to the kernel with all before it, ``synced`` the last group
+    on disk, the same unless it is ``lazy``; ``fault`` the errno that ended it (0 while it works),
     ``full`` the errno of a write it keeps trying because there is no room. ``bell`` is written to
     whenever one of them changed.
     """
@@ -75,9 +80,11 @@ cdef class Journal:
         pthread_cond_init(&self.changed, &attributes)
         self.bell = -1
 
-    def __init__(self, long run, long synced, long next_file):
+    def __init__(self, long run, long synced, long next_file, bint lazy=False):
         self.run = run
+        self.lazy = lazy
         self.synced = synced
+        self.written = synced
         self.file = next_file - 1
         self.file_base = next_file
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -112,6 +119,12 @@ cdef class Journal:
         while self.file_base <= number and self.file_count > 0:
             self.file_base += 1
             self.file_count -= 1
+        pthread_mutex_unlock(&self.mutex)
+
+    def declare_synced(self, long group):
+        """Every group up to this one is on disk; for whoever syncs the files of a lazy journal, any thread."""
+        pthread_mutex_lock(&self.mutex)
+        self.synced = max(self.synced, min(group, self.written))
         pthread_mutex_unlock(&self.mutex)
 
     def place(self):
@@ -269,7 +282,8 @@ cdef class Journal:
         self.sync_ns += took
         self.last_ns = took
         self.slowest_ns = max(self.slowest_ns, took)
-        self.unmarked = ticket.last_group > 0
+        # A mark says that the last group was synced.
+        self.unmarked = ticket.last_group > 0 and not self.lazy
         if self.lacking == 0:
             self.full = 0
         while self.done_ticket < self.next_ticket:
@@ -278,7 +292,9 @@ cdef class Journal:
                 return
             self.done_ticket += 1
             if ticket.last_group > 0:
-                self.synced = ticket.last_group
+                self.written = ticket.last_group
+                if not self.lazy:
+                    self.synced = ticket.last_group
                 self.pending_bytes -= ticket.nbytes
                 self.written_bytes += ticket.nbytes
                 self.groups += ticket.groups
@@ -341,7 +357,7 @@ cdef class Journal:
         ticket.last_group = ticket.nbytes = ticket.groups = 0
 
     cdef int put(self, Lane *lane) noexcept nogil:
-        """Write and sync; 0 or an errno. Repeating it after ENOSPC writes the same bytes to the same place."""
+        """Write and, unless the journal is lazy, sync; 0 or an errno. Repeating it after ENOSPC writes the same bytes to the same place."""
         cdef long done = 0
         cdef ssize_t n
         while done < lane.size:
@@ -353,7 +369,7 @@ cdef class Journal:
             if n == 0:
                 return EIO
             done += n
-        while fdatasync(lane.fd) != 0:
+        while not self.lazy and fdatasync(lane.fd) != 0:
             if errno == EINTR:
                 # A signal came before it had an answer (NFS, FUSE): nothing is known to have failed.
                 continue

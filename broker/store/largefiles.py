@@ -12,7 +12,8 @@ import os
 import queue
 import struct
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,8 @@ from broker.errors import OperatorError
 from broker.store.faults import DamagedStore
 from broker.store.files import sync_file
 from broker.store.port import LARGE_FILE, LARGE_NOTE
-from broker.store.records import crc32c
+from broker.store.records import NOTE, crc32c, read
+from broker.store.replay import named
 
 log = logging.getLogger("sluice.store")
 
@@ -292,13 +294,95 @@ def larges_of(notes: Mapping[str, bytes], directory: Path) -> list[LargeFile]:
     found: dict[int, LargeFile] = {}
     for key, value in notes.items():
         if value and key.startswith(LARGE_NOTE):
-            try:
-                number = int(key.removeprefix(LARGE_NOTE).partition("/")[0])
-                size, checksum = LARGE_FILE.unpack(value)
-            except (ValueError, struct.error) as fault:
-                raise DamagedStore(directory, 0, f"the note {key!r} can't be read ({fault})") from fault
-            found[number] = LargeFile(number, directory / LARGE / name_of(number), size, checksum)
+            each = large_of(key, value, directory)
+            found[each.number] = each
     return list(found.values())
+
+
+def large_of(key: str, value: bytes, directory: Path) -> LargeFile:
+    """The file that one such note refers to."""
+    try:
+        number = int(key.removeprefix(LARGE_NOTE).partition("/")[0])
+        size, checksum = LARGE_FILE.unpack(value)
+    except (ValueError, struct.error) as fault:
+        raise DamagedStore(directory, 0, f"the note {key!r} can't be read ({fault})") from fault
+    return LargeFile(number, directory / LARGE / name_of(number), size, checksum)
+
+
+def named_bodies(data: bytes, directory: Path) -> list[LargeFile]:
+    """The files that the notes of a sealed group refer to, each once, as files of this data directory.
+
+    An owner has each of them in the log's store of bodies before it appends the group; a standby has each
+    in its own directory before it applies the group. DamagedStore, DamagedRecord.
+    """
+    if LARGE_NOTE.encode() not in data:
+        return []
+    notes = (named(record[6]) for record in read(data) if record[0] == NOTE)
+    return larges_of(dict(notes), directory)
+
+
+def body_key(file: LargeFile) -> str:
+    """The name of a body that is the same on every member, and no other body's.
+
+    A file's number is given again once its body is gone.
+    """
+    return f"{file.number:08d}-{file.size:x}-{file.checksum:08x}"
+
+
+def receive_body(file: LargeFile, chunks: Iterable[bytes]) -> None:
+    """Write the file of a large message that another member has: whole, synced and verified, or not at all.
+
+    It replaces what has its name. DamagedStore if the chunks aren't what its note says, OSError.
+    """
+    file.path.parent.mkdir(exist_ok=True)
+    begun = file.path.with_name(f"{file.path.name}.part")
+    size = checksum = 0
+    try:
+        with open(begun, "wb", opener=_private) as opened:
+            for chunk in chunks:
+                opened.write(chunk)
+                size += len(chunk)
+                checksum = crc32c(chunk, checksum)
+            opened.flush()
+            os.fsync(opened.fileno())
+        if (size, checksum) != (file.size, file.checksum):
+            raise DamagedStore(file.path, 0, "what came for a large message's file isn't what its note says")
+        begun.rename(file.path)
+        sync_file(file.path.parent)
+    finally:
+        with suppress(OSError):
+            begun.unlink(missing_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+class BodyNotes:
+    """How many of a store's notes refer to each file of a large message."""
+
+    def __init__(self, notes: Mapping[str, bytes], directory: Path) -> None:
+        self._directory = directory
+        self._count: Counter[int] = Counter()
+        for key, value in notes.items():
+            if value and key.startswith(LARGE_NOTE):
+                self._count[large_of(key, value, directory).number] += 1
+
+    def names(self, number: int) -> bool:
+        """Whether a note refers to the file of that number."""
+        return number in self._count
+
+    def change(self, key: str, before: bytes, value: bytes) -> LargeFile | None:
+        """Count a note that changes; the answer is the file that no note refers to any more."""
+        if value:
+            self._count[large_of(key, value, self._directory).number] += not before
+        elif before:
+            file = large_of(key, before, self._directory)
+            self._count[file.number] -= 1
+            if not self._count[file.number]:
+                del self._count[file.number]
+                return file
+        return None
 
 
 def verify(file: LargeFile, *, whole: bool = True) -> None:

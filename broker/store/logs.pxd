@@ -1,4 +1,6 @@
-from broker.store.records cimport Buffer
+from libc.stdint cimport uint64_t
+
+from broker.store.records cimport Buffer, Head
 from broker.store.port cimport QueueLog, Store
 from broker.store.journal cimport Journal
 
@@ -26,6 +28,7 @@ cdef class DiskQueueLog(QueueLog):
     cdef Extent latest, hint
 
     cdef Extent extent_of(self, long seq)
+    cdef object take_in(self, const Head *head)
 
 cdef class Shelves(Store):
     cdef Buffer buffer
@@ -33,3 +36,7 @@ cdef class Shelves(Store):
     cdef public long file, file_used, file_bytes
     cdef public set touched
     cdef public bint idle_dirty
+    cdef public object tap
+
+    cdef object seal_for_tap(self)
+    cdef object group_closed(self, long size)

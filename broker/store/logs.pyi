@@ -46,9 +46,30 @@ class Shelves(Store):
     file_bytes: int
     touched: set[DiskQueueLog]
     idle_dirty: bool
+    tap: Callable[[int, bytes, int, int, int], None] | None
     def record(self, kind: int, node: int, seq: int, payload: bytes) -> None: ...
     def next_file(self) -> None: ...
+    def push_group(self, number: int, data: bytes, records: int, file: int, chain: int) -> None: ...
+    def take_in(
+        self,
+        data: bytes,
+        records: int,
+        chain: int,
+        shelves: dict[int, DiskQueueLog],
+        control: Callable[[int, int, bytes], None],
+    ) -> None: ...
 
+def scan_group(data: bytes) -> tuple[int, int, int]: ...
+def spans_too_far(data: bytes, shelves: dict[int, DiskQueueLog], file: int, most: int) -> bool: ...
+def copy_live(
+    data: bytes,
+    start: int,
+    end: int,
+    extents: dict[int, Extent],
+    shelves: dict[int, DiskQueueLog],
+    into: Buffer,
+    most: int,
+) -> tuple[int, int]: ...
 def live_records(
     data: bytes,
     start: int,

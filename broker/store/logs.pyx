@@ -9,14 +9,15 @@ from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
-from broker.store.records cimport HEAD_BYTES, Buffer, Head, next_record
-from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, REMOVE, UPDATE
+from broker.store.records cimport HEAD_BYTES, Buffer, Head, chained, next_record
+from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, REMOVE, UPDATE, DamagedRecord
 from broker.store.port cimport QueueLog, Store
 from broker.store.port import DURABLE, REDELIVERED, SPARED
 from broker.store.journal cimport Journal
 from broker.store.journal import group_bytes
 
 cdef int RECORD_MESSAGE = MESSAGE, RECORD_FORGET = FORGET, RECORD_UPDATE = UPDATE
+cdef int FIRST_KIND = MESSAGE, LAST_KIND = NOTE
 cdef int GIVEN_BACK = DURABLE | REDELIVERED
 cdef int GIVEN_BACK_SPARED = GIVEN_BACK | SPARED
 
@@ -182,6 +183,38 @@ cdef class DiskQueueLog(QueueLog):
         self.store.buffer.add(RECORD_FORGET, self.id, seq, 0, 0, nbytes, b"")
         self.store.open_records += 1
 
+    cdef object take_in(self, const Head *head):
+        """A record of a message, from a group that another store sealed: the same as above but for the record."""
+        cdef Extent extent
+        cdef long seq = head.seq
+        if head.kind == RECORD_MESSAGE:
+            extent = self.latest
+            if extent is None or extent.file != self.store.file:
+                extent = Extent(seq, self.store.file)
+                self.latest = extent
+                self.extents.append(extent)
+            extent.grow(seq)
+            extent.nbytes += head.length
+            self.last_seq = max(self.last_seq, seq)
+            self.changed = True
+            return
+        extent = self.hint
+        if extent is None or not extent.holds(seq):
+            extent = self.extent_of(seq)
+            if extent is None:
+                return
+            self.hint = extent
+        if extent.place is not None:
+            self.store.touched.add(self)
+            extent.changed = True
+        if head.kind == RECORD_UPDATE:
+            self.updates[seq] = (head.flags, head.delivery_count)
+            return
+        extent.drop(seq)
+        extent.nbytes -= <long>head.expires_ms
+        if self.updates:
+            self.updates.pop(seq, None)
+
     cdef Extent extent_of(self, long seq):
         """The extent in which this message is live."""
         cdef long low = 0, high = len(self.extents), middle
@@ -222,7 +255,12 @@ cdef class DiskQueueLog(QueueLog):
 
 
 cdef class Shelves(Store):
-    """The open group. ``file`` is the journal file it goes to, ``file_used`` what that has taken at most."""
+    """The open group. ``file`` is the journal file it goes to, ``file_used`` what that has taken at most.
+
+    With a ``tap``, a sealed group is not the journal's yet: ``tap(number, records as bytes, how many, file,
+    chain)`` is called at the end of ``seal``, and whoever set it calls ``push_group`` with the same later, in
+    order. It raises nothing.
+    """
 
     def __init__(self):
         Store.__init__(self)
@@ -239,6 +277,9 @@ cdef class Shelves(Store):
         cdef uint64_t chain = self.buffer.chain
         if count == 0:
             return
+        if self.tap is not None:
+            self.seal_for_tap()
+            return
         self.journal.push(self.buffer.release(), size, self.group, count, self.file, chain)
         self.group += 1
         self.open_records = 0
@@ -246,6 +287,59 @@ cdef class Shelves(Store):
         self.file_used += group_bytes(size)
         if self.file_used > self.file_bytes - MARGIN_BYTES:
             self.next_file()
+
+    cdef object seal_for_tap(self):
+        cdef long number = self.group, count = self.buffer.count, file = self.file
+        cdef uint64_t chain = self.buffer.chain
+        cdef bytes data = self.buffer.take()
+        self.open_records = 0
+        self.group_closed(PyBytes_GET_SIZE(data))
+        self.tap(number, data, count, file, chain)
+
+    cdef object group_closed(self, long size):
+        self.group += 1
+        self.idle_dirty = True
+        self.file_used += group_bytes(size)
+        if self.file_used > self.file_bytes - MARGIN_BYTES:
+            self.next_file()
+
+    def push_group(self, long number, bytes data, long records, long file, uint64_t chain):
+        """Give the journal a group that the tap was told of."""
+        cdef long size = PyBytes_GET_SIZE(data)
+        cdef char *copied = <char *>malloc(size)
+        if copied == NULL:
+            raise MemoryError()
+        memcpy(copied, PyBytes_AS_STRING(data), size)
+        self.journal.push(copied, size, number, records, file, chain)
+
+    def take_in(self, bytes data, long records, uint64_t chain, dict shelves, object control):
+        """Replay a group that another store sealed, and give it to the journal as the open group's number.
+
+        ``records`` and ``chain`` are what ``scan_group`` said of it. ``shelves`` are the queue logs by their
+        numbers; ``control(kind, node, payload)`` is called for each DEFINE, REMOVE and NOTE, and changes
+        ``shelves`` as they say. Records of messages of a log that isn't there are passed over, as a replay
+        does. ValueError where a message doesn't come behind all others of its log; half of the group is in
+        memory then, nothing of it in the journal.
+        """
+        cdef const char *bytes_at = PyBytes_AS_STRING(data)
+        cdef const Head *head
+        cdef long at = 0, end = PyBytes_GET_SIZE(data), node = -1
+        cdef DiskQueueLog shelf = None
+        while at < end:
+            head = <const Head *>(bytes_at + at)
+            if head.kind == RECORD_MESSAGE or head.kind == RECORD_FORGET or head.kind == RECORD_UPDATE:
+                if head.node != node:
+                    node = head.node
+                    shelf = shelves.get(node)
+                if shelf is not None:
+                    shelf.take_in(head)
+            else:
+                control(head.kind, head.node,
+                        PyBytes_FromStringAndSize(bytes_at + at + HEAD_BYTES, head.length))
+                node = -1
+            at += HEAD_BYTES + ((head.length + 7) & ~<long>7)
+        self.push_group(self.group, data, records, self.file, chain)
+        self.group_closed(end)
 
     def next_file(self):
         """The next group goes to the next file."""
@@ -277,3 +371,75 @@ def live_records(bytes data, long start, long end, dict extents, dict updates, o
                     into.add(RECORD_MESSAGE, head.node, head.seq, head.flags | <int>update[0], update[1],
                              head.expires_ms, PyBytes_FromStringAndSize(bytes_at + start + HEAD_BYTES, head.length))
         start = following
+
+
+def scan_group(bytes data):
+    """A group's records, verified: how many there are, their chain, and where the last one begins.
+
+    DamagedRecord, with the offset, where one isn't what was written or is of no known kind.
+    """
+    cdef const char *bytes_at = PyBytes_AS_STRING(data)
+    cdef const Head *head
+    cdef long at = 0, end = PyBytes_GET_SIZE(data), following, records = 0, last = 0
+    cdef uint64_t chain = 0
+    while at < end:
+        following = next_record(bytes_at, at, end)
+        head = <const Head *>(bytes_at + at)
+        if following < 0 or head.kind < FIRST_KIND or head.kind > LAST_KIND:
+            raise DamagedRecord(at)
+        chain = chained(chain, head.checksum)
+        records += 1
+        last = at
+        at = following
+    return records, chain, last
+
+
+def spans_too_far(bytes data, dict shelves, long file, long most):
+    """Whether a message of a verified group is more than ``most`` numbers behind the first that its log has
+    in this journal file: a file's messages of one log share a bit for each number between them.
+    """
+    cdef const char *bytes_at = PyBytes_AS_STRING(data)
+    cdef const Head *head
+    cdef long at = 0, end = PyBytes_GET_SIZE(data), node = -1
+    cdef DiskQueueLog shelf = None
+    while at < end:
+        head = <const Head *>(bytes_at + at)
+        if head.kind == RECORD_MESSAGE:
+            if head.node != node:
+                node = head.node
+                shelf = shelves.get(node)
+            if (shelf is not None and shelf.latest is not None and shelf.latest.file == file
+                    and <long>head.seq - shelf.latest.first > most):
+                return True
+        at += HEAD_BYTES + ((head.length + 7) & ~<long>7)
+    return False
+
+
+def copy_live(bytes data, long start, long end, dict extents, dict shelves, Buffer into, long most):
+    """Append live messages of a range of verified records, each with what was noted of it since it was kept.
+
+    ``extents``: by shelf id, what is live of this page or file; ``shelves`` the queue logs by their numbers.
+    It stops before the record with which ``into`` would have more than ``most`` bytes, unless that would be
+    its first. The answer: where it stopped, and how many messages it copied.
+    """
+    cdef const char *bytes_at = PyBytes_AS_STRING(data)
+    cdef const Head *head
+    cdef Extent extent
+    cdef DiskQueueLog shelf
+    cdef long size, copied = 0
+    while start < end:
+        head = <const Head *>(bytes_at + start)
+        size = HEAD_BYTES + ((head.length + 7) & ~<long>7)
+        if head.kind == RECORD_MESSAGE:
+            extent = extents.get(head.node)
+            if extent is not None and extent.holds(head.seq):
+                if into.count > 0 and into.size + size + HEAD_BYTES > most:
+                    break
+                into.copy(bytes_at + start, size)
+                shelf = shelves[head.node]
+                update = shelf.updates.get(head.seq) if shelf.updates else None
+                if update is not None:
+                    into.add(RECORD_UPDATE, head.node, head.seq, update[0], update[1], 0, b"")
+                copied += 1
+        start += size
+    return start, copied
