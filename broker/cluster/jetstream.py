@@ -1,0 +1,351 @@
+"""A cell's log on a stream of NATS JetStream, and the bodies of its large messages on a second one.
+
+The sequence numbers of the stream are the positions. A record carries ``Nats-Expected-Last-Sequence``, on which
+the stream's leader takes it or refuses it. Records are read by direct gets in batches, which any replica
+answers; ``first`` and ``last`` are the leader's word.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from broker.cluster.log import Acked, EngineFault, Entry, LogUnavailable, Outcome, Refused, Unknown
+from broker.cluster.nats import Login, Message, NatsConnection, new_inbox
+from broker.errors import OperatorError
+
+OLDEST_SERVER = (2, 15, 0)
+# Of a record with its head; the servers' default is 1 MB.
+LEAST_PAYLOAD = 1 << 20
+BODY_PIECE_BYTES = 256 << 10
+BODY_WINDOW = 8
+# What JetStream says of a record whose condition doesn't hold, and of a stream that isn't there.
+WRONG_LAST_SEQUENCE = 10071
+STREAM_NOT_FOUND = 10059
+# Its default window of duplicates: records carry no message-id, so that it has no effect.
+DUPLICATE_WINDOW_NS = 120_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Where the servers are, how long they may take, and how a member logs in."""
+
+    urls: tuple[str, ...]
+    timeout_s: float = 2.0
+    login: Login = Login()
+    tls: Callable[[], ssl.SSLContext] | None = None
+
+    def connect(self) -> NatsConnection:
+        """Return a new connection. Raises LogUnavailable."""
+        return NatsConnection(self.urls, self.timeout_s, self.login, self.tls)
+
+
+class JetStreamLog:
+    """The log of one cell, for one thread. It connects when it must, and again after a fault."""
+
+    def __init__(self, engine: Engine, cell: str, replicas: int = 3) -> None:
+        self.engine = engine
+        self.stream = f"SLUICE_{cell}"
+        self.subject = f"sluice.{cell}.log"
+        self._replicas = replicas
+        self._connection: NatsConnection | None = None
+        self._inbox = ""
+        # When records were sent that have no outcome yet, by the position that they come behind.
+        self._sent: OrderedDict[int, float] = OrderedDict()
+        self._told: list[Outcome] = []
+
+    @property
+    def url(self) -> str:
+        """The server it is connected to, empty where it isn't."""
+        return self._connection.url if self._connection is not None else ""
+
+    def prepare(self) -> None:
+        """Make the stream where it isn't there, else look whether it is as it must be.
+
+        Raises OperatorError where it is not, or the servers are too old; LogUnavailable.
+        """
+        info = self._open().info
+        check_server(info)
+        for stream, wanted in self._streams():
+            answer = self._ask(f"STREAM.INFO.{stream}")
+            if error_code(answer) == STREAM_NOT_FOUND:
+                answer = self._ask(f"STREAM.CREATE.{stream}", wanted)
+            if "error" in answer:
+                raise LogUnavailable(f"stream {stream}: {answer['error'].get('description', 'refused')}")
+            check_stream(stream, answer["config"], wanted)
+
+    def append(self, data: bytes, after: int) -> None:
+        """Send a record, on condition that ``after`` is the last position."""
+        try:
+            headers = b"NATS/1.0\r\nNats-Expected-Last-Sequence: %d\r\n\r\n" % after
+            connection = self._open()
+            self._sent[after] = time.monotonic()
+            connection.publish(self.subject, data, f"{self._inbox}.{after}", headers)
+        except LogUnavailable:
+            self._sent.setdefault(after, 0.0)
+            self._lose()
+
+    def outcomes(self, timeout_s: float, *, wake: int = -1) -> list[Outcome]:
+        """Return what came of records sent; ``wake``: a descriptor that ends the wait for the first."""
+        found, self._told = self._told, []
+        if found or self._connection is None:
+            return found
+        try:
+            for message in self._connection.messages(timeout_s, wake=wake):
+                found += self._outcome(message)
+        except LogUnavailable:
+            self._lose()
+            found += self._told
+            self._told = []
+        oldest = next(iter(self._sent.values()), None)
+        if oldest is not None and time.monotonic() - oldest > self.engine.timeout_s:
+            # One that is late may still come: on a connection of its own nobody takes it for another's.
+            self._lose()
+            found += self._told
+            self._told = []
+        return found
+
+    def read(self, position: int, most_bytes: int) -> list[Entry]:
+        """Return records from a position on, without gaps."""
+        connection = self._open()
+        inbox = new_inbox()
+        subscription = connection.subscribe(inbox)
+        wanted = json.dumps({"seq": position, "batch": 1000, "max_bytes": most_bytes}).encode()
+        found: list[Entry] = []
+        try:
+            connection.publish(f"$JS.API.DIRECT.GET.{self.stream}", wanted, inbox)
+            for message in self._answers(connection, subscription):
+                sequence = message.header(b"Nats-Sequence")
+                if message.status or not sequence:
+                    break
+                if int(sequence) != position + len(found):
+                    # What was asked for is trimmed, or the replica is behind.
+                    break
+                found.append(Entry(int(sequence), message.data))
+            connection.unsubscribe(subscription)
+        except LogUnavailable:
+            self._lose()
+            raise
+        return found
+
+    def first(self) -> int:
+        """Return the first position there still is."""
+        return int(self._state()["first_seq"]) or 1
+
+    def last(self) -> int:
+        """Return the last position."""
+        return int(self._state()["last_seq"])
+
+    def nbytes(self) -> int:
+        """Return what the log takes on one disk."""
+        return int(self._state()["bytes"])
+
+    def trim(self, before: int) -> None:
+        """Let go of everything before a position."""
+        self._done(f"STREAM.PURGE.{self.stream}", {"seq": before})
+
+    def state(self) -> dict[str, Any]:
+        """Return what the leader says of the stream: ``state`` and ``cluster``, as JetStream has them."""
+        return self._done(f"STREAM.INFO.{self.stream}")
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # --- bodies
+
+    def put_body(self, key: str, pieces: Iterator[bytes]) -> None:
+        """Keep a large message's body: pieces of at most ``BODY_PIECE_BYTES``. It is durable afterwards.
+
+        What was there of this key is replaced. Raises LogUnavailable.
+        """
+        self.drop_body(key)
+        connection = self._open()
+        inbox = new_inbox()
+        subscription = connection.subscribe(f"{inbox}.*")
+        answers = self._answers(connection, subscription)
+        taken = sent = 0
+        try:
+            for piece in pieces:
+                connection.publish(f"{self._body_subject(key)}.{sent}", piece, f"{inbox}.{sent}")
+                sent += 1
+                while sent - taken >= BODY_WINDOW:
+                    taken += _is_taken(next(answers))
+            while taken < sent:
+                taken += _is_taken(next(answers))
+            connection.unsubscribe(subscription)
+        except LogUnavailable:
+            self._lose()
+            raise
+
+    def get_body(self, key: str) -> Iterator[bytes]:
+        """Return a body's pieces, none where it isn't there; ``*`` in the key is any word. Raises LogUnavailable."""
+        position = 1
+        subject = f"{self._body_subject(key)}.*"
+        while True:
+            connection = self._open()
+            inbox = new_inbox()
+            subscription = connection.subscribe(inbox)
+            wanted = {"seq": position, "next_by_subj": subject, "batch": 32, "max_bytes": 8 << 20}
+            pieces = []
+            try:
+                connection.publish(
+                    f"$JS.API.DIRECT.GET.{self.stream}_BODIES", json.dumps(wanted).encode(), inbox
+                )
+                for message in self._answers(connection, subscription):
+                    sequence = message.header(b"Nats-Sequence")
+                    if message.status or not sequence:
+                        break
+                    position = int(sequence) + 1
+                    pieces.append(message.data)
+                connection.unsubscribe(subscription)
+            except LogUnavailable:
+                self._lose()
+                raise
+            if not pieces:
+                return
+            yield from pieces
+
+    def drop_body(self, key: str) -> None:
+        """Let go of a body. Raises LogUnavailable."""
+        self._done(f"STREAM.PURGE.{self.stream}_BODIES", {"filter": f"{self._body_subject(key)}.*"})
+
+    # --- inside
+
+    def _body_subject(self, key: str) -> str:
+        return f"{self.subject[: -len('.log')]}.body.{key}"
+
+    def _streams(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        common = {
+            **{"retention": "limits", "storage": "file", "num_replicas": self._replicas, "discard": "new"},
+            **{"max_age": 0, "max_msgs": -1, "max_bytes": -1, "max_msgs_per_subject": -1, "max_msg_size": -1},
+            **{"allow_direct": True, "deny_delete": True, "no_ack": False},
+            "duplicate_window": DUPLICATE_WINDOW_NS,
+        }
+        yield self.stream, {"name": self.stream, "subjects": [self.subject], **common}
+        bodies = f"{self.stream}_BODIES"
+        yield bodies, {"name": bodies, "subjects": [f"{self._body_subject('*.*')}.*"], **common}
+
+    def _open(self) -> NatsConnection:
+        if self._connection is None:
+            self._connection = self.engine.connect()
+            self._inbox = new_inbox()
+            self._connection.subscribe(f"{self._inbox}.*")
+        return self._connection
+
+    def _lose(self) -> None:
+        """Let go of a connection; what was sent on it and has no outcome is Unknown."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._told += [Unknown(after) for after in self._sent]
+        self._sent.clear()
+
+    def _outcome(self, message: Message) -> list[Outcome]:
+        prefix, _, after_text = message.subject.rpartition(".")
+        if prefix != self._inbox or not after_text.isdecimal():
+            return []
+        after = int(after_text)
+        if self._sent.pop(after, None) is None:
+            return []
+        if message.status:
+            # 503: nobody takes records now.
+            return [Unknown(after)]
+        try:
+            answer = json.loads(message.data)
+            if "error" not in answer:
+                return [Acked(after, int(answer["seq"]))]
+        except (ValueError, KeyError, TypeError) as fault:
+            raise EngineFault(f"{self.url}: an answer that makes no sense: {message.data[:200]!r}") from fault
+        return [Refused(after) if error_code(answer) == WRONG_LAST_SEQUENCE else Unknown(after)]
+
+    def _answers(self, connection: NatsConnection, subscription: int) -> Iterator[Message]:
+        """Messages of one subscription as they come; outcomes that come meanwhile are kept."""
+        deadline = time.monotonic() + self.engine.timeout_s
+        while True:
+            for message in connection.messages(deadline - time.monotonic()):
+                if message.subscription == subscription:
+                    yield message
+                    deadline = time.monotonic() + self.engine.timeout_s
+                else:
+                    self._told += self._outcome(message)
+            if time.monotonic() >= deadline:
+                raise LogUnavailable(f"{connection.url}: no answer in time")
+
+    def _ask(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        try:
+            message = self._open().request(f"$JS.API.{verb}", b"" if body is None else json.dumps(body).encode())
+        except LogUnavailable:
+            self._lose()
+            raise
+        if message.status:
+            raise LogUnavailable(f"{self.url}: JetStream doesn't answer ({message.status})")
+        try:
+            answer = json.loads(message.data)
+        except ValueError as fault:
+            raise LogUnavailable(f"{self.url}: an answer that isn't JSON") from fault
+        return answer if isinstance(answer, dict) else {}
+
+    def _done(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        answer = self._ask(verb, body)
+        if "error" in answer:
+            raise LogUnavailable(f"{self.url}: {verb}: {answer['error'].get('description', 'refused')}")
+        return answer
+
+    def _state(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.state()["state"]
+        return found
+
+
+def _is_taken(answer: Message) -> bool:
+    """Raise LogUnavailable where the answer to a body's piece is no acknowledgement."""
+    if answer.status or b'"error"' in answer.data:
+        raise LogUnavailable(f"a body isn't taken: {answer.status or answer.data[:200]!r}")
+    return True
+
+
+def error_code(answer: dict[str, Any]) -> int:
+    """Return JetStream's number of an error, 0 without one."""
+    error = answer.get("error")
+    return int(error.get("err_code", 0)) if isinstance(error, dict) else 0
+
+
+def check_server(info: dict[str, Any]) -> None:
+    """Raise OperatorError where a server is too old, or takes too little."""
+    version = str(info.get("version", ""))
+    numbers = tuple(int(part) for part in version.split("-")[0].split(".") if part.isdecimal())
+    if numbers < OLDEST_SERVER:
+        oldest = ".".join(map(str, OLDEST_SERVER))
+        raise OperatorError(f"cluster.engine: nats-server {version} is too old: {oldest} or newer is needed")
+    if not info.get("jetstream"):
+        raise OperatorError("cluster.engine: the server runs without JetStream")
+    most = int(info.get("max_payload", 0))
+    if most < LEAST_PAYLOAD:
+        raise OperatorError(f"cluster.engine: max_payload is {most}: {LEAST_PAYLOAD} at least are needed")
+
+
+def check_stream(name: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Raise OperatorError with each setting of a stream that isn't as it must be."""
+    wrong = [
+        f"{key} is {found.get(key)!r} instead of {value!r}"
+        for key, value in wanted.items()
+        if found.get(key, False if value is False else None) != value
+    ]
+    if wrong:
+        raise OperatorError(f"stream {name} has other settings than a cell's log needs: {'; '.join(wrong)}")
+
+
+def unsynced(monitors: Sequence[dict[str, Any]]) -> list[str]:
+    """Return, of what servers' monitoring says (``/jsz?config=1``), a warning for each that doesn't sync each record."""
+    return [
+        f"{each.get('server_id', 'a server')} acknowledges records before they are synced: set sync_interval: always"
+        for each in monitors
+        if not each.get("config", {}).get("sync_always")
+    ]
