@@ -52,6 +52,20 @@ class LogFold:
         self.successor: bytes | None = None
         self._parts: list[bytes] = []
 
+    @classmethod
+    def before(cls, cell: int, position: int, data: bytes) -> LogFold:
+        """Return the fold whose next record is this one, which counts. Raises BrokenRecord."""
+        record = decode(position, data)
+        epoch = record.epoch - 1 if record.kind == TAKEOVER else record.epoch
+        group = record.group - 1 if record.kind == GROUPS else record.group
+        return cls(cell, position - 1, epoch, group, record.chain)
+
+    @classmethod
+    def behind(cls, cell: int, position: int, data: bytes) -> LogFold:
+        """Return the fold whose last record is this one, which counts. Raises BrokenRecord."""
+        record = decode(position, data)
+        return cls(cell, position, record.epoch, record.group, record.digest)
+
     def feed(self, position: int, data: bytes) -> Step:
         """Take the next record.
 

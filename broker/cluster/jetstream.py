@@ -8,6 +8,7 @@ answers; ``first`` and ``last`` are the leader's word.
 from __future__ import annotations
 
 import json
+import select
 import ssl
 import time
 from collections import OrderedDict
@@ -90,11 +91,14 @@ class JetStreamLog:
             self._sent.setdefault(after, 0.0)
             self._lose()
 
-    def outcomes(self, timeout_s: float, *, wake: int = -1) -> list[Outcome]:
-        """Return what came of records sent; ``wake``: a descriptor that ends the wait for the first."""
+    def outcomes(self, timeout_s: float, wake: int = -1) -> list[Outcome]:
+        """Return what came of records sent."""
         found, self._told = self._told, []
-        if found or self._connection is None:
+        if found:
             return found
+        if self._connection is None:
+            select.select([] if wake < 0 else [wake], [], [], timeout_s)
+            return []
         try:
             for message in self._connection.messages(timeout_s, wake=wake):
                 found += self._outcome(message)
@@ -186,7 +190,7 @@ class JetStreamLog:
             raise
 
     def get_body(self, key: str) -> Iterator[bytes]:
-        """Return a body's pieces, none where it isn't there; ``*`` in the key is any word. Raises LogUnavailable."""
+        """Return a body's pieces, none where it isn't there. Raises LogUnavailable."""
         position = 1
         subject = f"{self._body_subject(key)}.*"
         while True:
@@ -231,7 +235,7 @@ class JetStreamLog:
         }
         yield self.stream, {"name": self.stream, "subjects": [self.subject], **common}
         bodies = f"{self.stream}_BODIES"
-        yield bodies, {"name": bodies, "subjects": [f"{self._body_subject('*.*')}.*"], **common}
+        yield bodies, {"name": bodies, "subjects": [f"{self._body_subject('*')}.*"], **common}
 
     def _open(self) -> NatsConnection:
         if self._connection is None:

@@ -54,8 +54,10 @@ class Log(Protocol):
     def append(self, data: bytes, after: int) -> None:
         """Send a record that is to stand right behind the position ``after``, and nowhere else."""
 
-    def outcomes(self, timeout_s: float) -> list[Outcome]:
-        """Return what came of records sent, waiting for the first one; each is told once.
+    def outcomes(self, timeout_s: float, wake: int = -1) -> list[Outcome]:
+        """Return what came of records sent, waiting for the first one or for the descriptor ``wake``.
+
+        Each outcome is told once.
 
         A record that isn't answered in time, or whose connection was lost, is Unknown.
         """

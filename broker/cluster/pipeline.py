@@ -35,7 +35,8 @@ class PendingRecord:
 class AppendPipeline:
     """The records of one owner behind a position that it has applied.
 
-    ``acked_group`` and ``acked_position`` are the last ones that are durable with all before them.
+    ``acked_group`` and ``acked_position`` are the last ones that are durable with all before them; ``submitted``
+    and ``acked`` count records.
     ``fenced`` is the epoch of the member that owns the cell now, 0 as long as it is ours.
     """
 
@@ -50,10 +51,12 @@ class AppendPipeline:
         self._outstanding = 0
         self._looking = False
         self.pending_bytes = 0
+        self.submitted = self.acked = 0
 
     def submit(self, data: bytes, group: int) -> None:
         """Take a record, behind all others."""
         self._pending.append(PendingRecord(data, group))
+        self.submitted += 1
         self.pending_bytes += len(data)
 
     @property
@@ -136,5 +139,6 @@ class AppendPipeline:
         done = self._pending.popleft()
         self.acked_position += 1
         self.acked_group = done.group
+        self.acked += 1
         self._sent = max(self._sent - 1, 0)
         self.pending_bytes -= len(done.data)

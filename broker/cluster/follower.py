@@ -1,0 +1,440 @@
+"""A standby's way through the log: from what its directory has applied to the end, and on; then, perhaps, a take-over.
+
+All of it is for one thread. It waits for the log and the disk, so that is a thread of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from broker.cluster.fold import LogFold, Step
+from broker.cluster.lease import StandbyClock
+from broker.cluster.log import Acked, EngineFault, Entry, Log, LogUnavailable
+from broker.cluster.records import (
+    GROUPS,
+    MARK,
+    SNAPSHOT_BEGIN,
+    SNAPSHOT_END,
+    SNAPSHOT_PIECE,
+    TAKEOVER,
+    BrokenRecord,
+    Record,
+    decode,
+    encode,
+)
+from broker.errors import OperatorError
+from broker.store.cache import CacheStore
+from broker.store.faults import DamagedStore
+from broker.store.largefiles import LargeFile, body_key, receive_body
+from broker.store.port import FULL, WRITING
+
+log = logging.getLogger("sluice.cluster")
+
+READ_BYTES = 4 << 20
+# How long after the end of the log was reached it is read again; how often its leader is asked for it.
+POLL_S = 0.02
+ASK_NS = 250_000_000
+RETRY_S = 0.2
+SECOND_NS = 1_000_000_000
+# What was applied and isn't in the local journal, beyond which the standby waits for its disk.
+BEHIND_BYTES = 64 << 20
+# Epoch and group that a snapshot is of.
+SNAPSHOT_OF = struct.Struct("<QQ")
+
+
+class Bodies(Protocol):
+    """Where a cell keeps the bodies of its large messages."""
+
+    def get_body(self, key: str) -> Iterator[bytes]: ...
+
+
+class CellLog(Log, Bodies, Protocol):
+    """A log with bodies beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """A take-over that the log has taken: where the new owner begins, and when its lease does."""
+
+    fold: LogFold
+    sent_ns: int
+
+
+@dataclass(slots=True)
+class FollowedTo:
+    """How far a standby has come, for whoever asks; written by its thread."""
+
+    position: int = 0
+    group: int = 0
+    epoch: int = 0
+    last_position: int = 0
+    owner: bytes = b""
+    reachable: bool = False
+    # When it had applied everything there was, in monotonic nanoseconds.
+    level_ns: int = 0
+    fault: str = ""
+
+
+class LogFollower:
+    """Follows a cell's log into a data directory until this member owns the cell, or is stopped.
+
+    ``about`` is what the take-over says of this member; ``on_owner`` is called with what the owner says of
+    itself whenever that changes, empty bytes where there is none.
+    """
+
+    def __init__(
+        self,
+        engine: CellLog,
+        cell: int,
+        member: str,
+        directory: Path,
+        clock: StandbyClock,
+        about: bytes,
+        on_owner: Callable[[bytes], None],
+        file_bytes: int | None = None,
+    ) -> None:
+        self.at = FollowedTo()
+        self._log = engine
+        self._cell = cell
+        self._member = member.encode()
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self._clock = clock
+        self._about = about
+        self._on_owner = on_owner
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._stopping = False
+        self._claim = b""
+        self._claimed_ns = 0
+        self._asked_ns = 0
+        self._maintained_ns = 0
+        self._fold: LogFold
+        self._store: CacheStore
+
+    def stop(self) -> None:
+        """Have ``run`` return; any thread may."""
+        self._stopping = True
+        os.eventfd_write(self._wake, 1)
+
+    def run(self) -> Ownership | None:
+        """Follow until this member owns the cell; None once it is stopped. The directory is closed then.
+
+        Raises OperatorError where the directory can't be used: it belongs to another log, or is damaged in a
+        way that doesn't let it be set aside.
+        """
+        self._store = self._opened()
+        try:
+            self._fold = self._until_it_answers(self._beginning)
+            return self._follow()
+        finally:
+            self._store.close()
+
+    # --- where to begin
+
+    def _opened(self) -> CacheStore:
+        try:
+            return CacheStore.open(self._directory, file_bytes=self._file_bytes)
+        except DamagedStore as fault:
+            log.error("%s; it is set aside and built anew from the log", fault)
+            set_aside(self._directory)
+            return CacheStore.open(self._directory, file_bytes=self._file_bytes)
+
+    def _until_it_answers(self, ask: Callable[[], LogFold]) -> LogFold:
+        said = ""
+        while True:
+            try:
+                return ask()
+            except LogUnavailable as fault:
+                self.at.reachable = False
+                if str(fault) != said:
+                    said = str(fault)
+                    log.warning("the log doesn't answer yet: %s", said)
+                self._pause(RETRY_S)
+                if self._stopping:
+                    return LogFold(self._cell)
+
+    def _beginning(self) -> LogFold:
+        """Return the fold of all that the directory has applied."""
+        first, last = self._log.first(), self._log.last()
+        self.at.reachable = True
+        self._saw_last(last)
+        epoch, group = self._store.applied
+        if last == 0 and first <= 1:
+            if epoch:
+                raise OperatorError(
+                    f"{self._directory}: it has followed a log up to group {group}, and the log is empty now."
+                    " If the log is lost, `sluice store detach` makes this directory the beginning of a new one"
+                )
+            return LogFold(self._cell)
+        if not epoch and not self._store.is_empty:
+            raise OperatorError(
+                f"{self._directory}: it holds a broker's data, and the cell has a log already: a member that"
+                " joins a cell begins with an empty directory"
+            )
+        if epoch:
+            fold = self._resumed(first, last, epoch, group)
+            if fold is not None:
+                return fold
+            log.warning("%s: its place in the log is gone; it is set aside and built anew", self._directory)
+            self._store.close()
+            set_aside(self._directory)
+            self._store = CacheStore.open(self._directory, file_bytes=self._file_bytes)
+        return self._joined(first, last)
+
+    def _resumed(self, first: int, last: int, epoch: int, group: int) -> LogFold | None:
+        """Return the fold behind the group that was applied last, None where the log doesn't have it any more."""
+        low, high = first, last + 1
+        while low < high:
+            middle = (low + high) // 2
+            record = self._record(middle)
+            if record.kind not in (SNAPSHOT_BEGIN, SNAPSHOT_PIECE, SNAPSHOT_END):
+                known = record.group
+            else:
+                known = self._group_near(middle, low)
+            if known < group:
+                low = middle + 1
+            else:
+                high = middle
+        if low > last:
+            return None
+        entry = self._entry(low)
+        record = decode(low, entry.data)
+        if record.kind == GROUPS and record.parts == 1:
+            if record.epoch != epoch:
+                return None
+            if record.group > group:
+                return LogFold.before(self._cell, low, entry.data)
+            return LogFold.behind(self._cell, low, entry.data)
+        if record.epoch < epoch or record.group > group:
+            return None
+        return LogFold.behind(self._cell, low, entry.data)
+
+    def _group_near(self, position: int, low: int) -> int:
+        """Return the group that the log has in whole at a record of a snapshot, which says another."""
+        while position > low:
+            position -= 1
+            record = self._record(position)
+            if record.kind not in (SNAPSHOT_BEGIN, SNAPSHOT_PIECE, SNAPSHOT_END):
+                return record.group
+        return 0
+
+    def _joined(self, first: int, last: int) -> LogFold:
+        """Load the oldest snapshot that is whole into an empty directory; return the fold from the beginning.
+
+        A log that was never trimmed needs none, unless it began with a directory that had something in it.
+        """
+        begun = self._snapshot(first, last)
+        if begun is not None:
+            epoch, group, pieces = begun
+            log.info("%s: loading the snapshot of group %d", self._directory, group)
+            self._store.load_snapshot(pieces, max(epoch, 1), group)
+            for file in self._store.missing_bodies():
+                self._fetch(file)
+        elif first > 1:
+            raise OperatorError("the log has neither its beginning nor a snapshot: a member can't join now")
+        return LogFold.before(self._cell, first, self._entry(first).data)
+
+    def _snapshot(self, first: int, last: int) -> tuple[int, int, Iterator[bytes]] | None:
+        begin = 0
+        of = (0, 0)
+        for entry in self._entries(first, last):
+            record = decode(entry.position, entry.data)
+            if record.kind == SNAPSHOT_BEGIN:
+                begin = entry.position
+                of = SNAPSHOT_OF.unpack(record.payload)
+            elif record.kind == TAKEOVER:
+                begin = 0
+            elif record.kind == SNAPSHOT_END and begin:
+                return of[0], of[1], self._pieces(begin, entry.position)
+            elif record.kind == GROUPS and first == 1 and not begin:
+                return None
+        return None
+
+    def _pieces(self, begin: int, end: int) -> Iterator[bytes]:
+        for entry in self._entries(begin, end):
+            record = decode(entry.position, entry.data)
+            if record.kind == SNAPSHOT_PIECE:
+                yield record.payload
+
+    def _entries(self, first: int, last: int) -> Iterator[Entry]:
+        while first <= last and not self._stopping:
+            entries = self._log.read(first, READ_BYTES)
+            if not entries:
+                raise LogUnavailable(f"position {first} can't be read yet")
+            yield from entries
+            first = entries[-1].position + 1
+
+    def _entry(self, position: int) -> Entry:
+        entries = self._log.read(position, 1)
+        if not entries:
+            raise LogUnavailable(f"position {position} can't be read yet")
+        return entries[0]
+
+    def _record(self, position: int) -> Record:
+        return decode(position, self._entry(position).data)
+
+    # --- following
+
+    def _follow(self) -> Ownership | None:
+        while not self._stopping:
+            try:
+                if self._read_more():
+                    return self._own()
+                if self._may_take_over() and self._take_over():
+                    return self._own()
+            except LogUnavailable as fault:
+                if self.at.reachable:
+                    log.warning("the log doesn't answer: %s", fault)
+                self.at.reachable = False
+                self._clock.engine_answered(time.monotonic_ns(), answers=False)
+                self._pause(RETRY_S)
+            except (EngineFault, BrokenRecord) as fault:
+                # Others may be sound; this one neither goes on nor takes over.
+                if self.at.fault != str(fault):
+                    log.critical("%s", fault)
+                self.at.fault = str(fault)
+                self._clock.record_seen(time.monotonic_ns())
+                self._pause(1.0)
+            self._attend()
+        return None
+
+    def _read_more(self) -> bool:
+        """Apply what there is; return whether this member's own take-over was in it."""
+        if self._store.state != WRITING or self._store.behind_bytes > BEHIND_BYTES:
+            self.at.fault = self._store.reason
+            self._clock.record_seen(time.monotonic_ns())
+            self._pause(POLL_S)
+            return False
+        entries = self._log.read(self._fold.position + 1, READ_BYTES)
+        for entry in entries:
+            step = self._fold.feed(entry.position, entry.data)
+            now_ns = time.monotonic_ns()
+            if step.counts:
+                self._clock.record_seen(now_ns)
+                self._take(step)
+                if step.record.kind == TAKEOVER and self._claim and entry.data == self._claim:
+                    return True
+        self.at.fault = ""
+        self._tell()
+        if not entries:
+            self._ask()
+            self._pause(POLL_S)
+        return False
+
+    def _take(self, step: Step) -> None:
+        record = step.record
+        if record.kind in (TAKEOVER, MARK) and record.payload != self.at.owner:
+            self.at.owner = record.payload
+            self._on_owner(record.payload)
+        if record.kind == TAKEOVER:
+            log.info("epoch %d begins: %s", record.epoch, record.payload.decode(errors="replace"))
+        successor = self._fold.successor
+        if successor is not None:
+            self.at.owner = b""
+            self._on_owner(b"")
+            self._clock.handed_over(time.monotonic_ns(), to_me=successor == self._member)
+        first = record.group - len(step.groups) + 1
+        for at, data in enumerate(step.groups):
+            if first + at > self._store.applied[1]:
+                for file in self._store.bodies_to_fetch(data):
+                    self._fetch(file)
+                self._store.apply(data)
+
+    def _fetch(self, file: LargeFile) -> None:
+        """Fetch a large message's body, where the log has it still."""
+        try:
+            receive_body(file, self._log.get_body(body_key(file)))
+        except DamagedStore:
+            log.info("%s: the log has it no more; a later group takes its message away", file.path)
+
+    def _ask(self) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns - self._asked_ns >= ASK_NS:
+            self._asked_ns = now_ns
+            self._saw_last(self._log.last())
+            self._clock.engine_answered(now_ns, answers=True)
+            if not self.at.reachable:
+                log.info("the log answers again")
+            self.at.reachable = True
+
+    def _saw_last(self, last: int) -> None:
+        self.at.last_position = last
+
+    def _tell(self) -> None:
+        fold, at = self._fold, self.at
+        at.position, at.group, at.epoch = fold.position, fold.group, fold.epoch
+        at.last_position = max(at.last_position, fold.position)
+        if fold.position >= at.last_position:
+            at.level_ns = time.monotonic_ns()
+
+    # --- taking over
+
+    def _may_take_over(self) -> bool:
+        now_ns = time.monotonic_ns()
+        return (
+            self._clock.takeover_due(now_ns)
+            and self._fold.position >= self.at.last_position
+            and self._store.state == WRITING
+            and not self.at.fault
+        )
+
+    def _take_over(self) -> bool:
+        """Ask the log for the cell; return whether it is this member's."""
+        fold = self._fold
+        if self._log.last() != fold.position:
+            return False
+        now_ns = time.monotonic_ns()
+        log.warning("the owner is silent: taking over as epoch %d", fold.epoch + 1)
+        self._claim, _ = encode(TAKEOVER, fold.cell, fold.epoch + 1, fold.group, fold.digest, self._about)
+        self._claimed_ns = now_ns
+        # Whoever was first: nobody tries again before it had the time to say so.
+        self._clock.record_seen(now_ns)
+        self._log.append(self._claim, fold.position)
+        outcomes = []
+        while not outcomes:
+            outcomes = self._log.outcomes(1.0)
+        for outcome in outcomes:
+            if isinstance(outcome, Acked):
+                if outcome.position != fold.position + 1:
+                    raise EngineFault(
+                        f"the log took a take-over at position {outcome.position} that was to follow {fold.position}"
+                    )
+                fold.feed(outcome.position, self._claim)
+                return True
+        return False
+
+    def _own(self) -> Ownership:
+        self._tell()
+        self._store.settle()
+        return Ownership(self._fold, self._claimed_ns)
+
+    # --- the disk
+
+    def _attend(self) -> None:
+        self._store.attend()
+        now_ns = time.monotonic_ns()
+        if now_ns - self._maintained_ns > SECOND_NS:
+            self._maintained_ns = now_ns
+            if self._store.state in (WRITING, FULL):
+                self._store.maintain()
+
+    def _pause(self, seconds: float) -> None:
+        select.select([self._wake], [], [], seconds)
+
+
+def set_aside(directory: Path) -> Path:
+    """Rename a data directory that can't be used; return its new name."""
+    for number in range(1, 1000):
+        target = directory.with_name(f"{directory.name}.damaged-{number}")
+        if not target.exists():
+            directory.rename(target)
+            return target
+    raise OperatorError(f"{directory}: too many damaged directories beside it")

@@ -1,0 +1,239 @@
+"""The owner's thread at the log: groups go out, marks say that the owner is alive, acknowledgements come back."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from broker.cluster.fold import LogFold
+from broker.cluster.lease import OwnerLease
+from broker.cluster.log import Acked, EngineFault, Log, LogUnavailable
+from broker.cluster.pipeline import AppendPipeline
+from broker.cluster.records import GROUPS, HANDOVER, MARK, MOST_BYTES, encode, joined
+from broker.units import SECOND_NS
+
+log = logging.getLogger("sluice.cluster")
+
+# Beyond so many records in flight, a record waits until it is worth one.
+FEW_IN_FLIGHT = 4
+WORTH_BYTES = 64 << 10
+LOOK_BYTES = 4 << 20
+RETRY_S = 0.1
+# One position of so many is kept, by which a snapshot finds where the log may be trimmed.
+SAMPLE = 64
+
+
+class LogWriter:
+    """Appends what one owner seals (``submit``), from the position that ``fold`` has come to.
+
+    ``acked_group`` is the last group that is durable; ``changed`` is called from this thread whenever it rose,
+    and when the owner was ``fenced`` (by the epoch of the next one) or met a ``fault`` of the engine's, after
+    which nothing is appended any more.
+    """
+
+    def __init__(
+        self, engine: Log, fold: LogFold, lease: OwnerLease, about: bytes, changed: Callable[[], None]
+    ) -> None:
+        self.lease = lease
+        self.fault = ""
+        self.epoch = fold.epoch
+        self.acked_group = fold.group
+        self.reachable = True
+        self._log = engine
+        self._cell = fold.cell
+        self._digest = fold.digest
+        self._group = fold.group
+        self._about = about
+        self._changed = changed
+        self._pipeline = AppendPipeline(fold.epoch, fold.position, fold.group)
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._waiting_bytes = 0
+        self._extras: deque[tuple[int, int, bytes, Callable[[], None] | None]] = deque()
+        self._ending: deque[tuple[int, Callable[[], None]]] = deque()
+        self._submitted = 0
+        self._sent_ns: dict[int, int] = {}
+        self._samples: deque[tuple[int, int]] = deque([(fold.group, fold.position)])
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="sluice-log-writer", daemon=True)
+
+    # --- the store's port, on the owner's thread
+
+    def submit(self, log_group: int, data: bytes) -> None:
+        """Take a sealed group."""
+        self._waiting.append((log_group, data))
+        self._waiting_bytes += len(data)
+        os.eventfd_write(self._wake, 1)
+
+    @property
+    def pending_bytes(self) -> int:
+        """What was submitted and isn't acknowledged."""
+        return self._waiting_bytes + self._pipeline.pending_bytes
+
+    # --- for other threads
+
+    @property
+    def fenced(self) -> int:
+        """The epoch of the owner that came after, 0 while it is this one."""
+        return self._pipeline.fenced
+
+    @property
+    def acked_position(self) -> int:
+        """The last position that is known to be durable."""
+        return self._pipeline.acked_position
+
+    def start(self) -> None:
+        """Begin to append."""
+        self._thread.start()
+
+    def append(self, kind: int, group: int, payload: bytes, done: Callable[[], None] | None = None) -> None:
+        """Append another record, behind the groups that were submitted; ``done`` is called once it is durable."""
+        self._extras.append((kind, group, payload, done))
+        os.eventfd_write(self._wake, 1)
+
+    def hand_over(self, payload: bytes, timeout_s: float) -> bool:
+        """Say that the owner is done, behind all it has submitted; return whether the log has taken it in time."""
+        told = threading.Event()
+        self.append(HANDOVER, -1, payload, told.set)
+        return told.wait(timeout_s)
+
+    def position_of(self, group: int) -> int:
+        """Return a position up to which no record has more than this group: a snapshot of it replaces those before."""
+        found = 0
+        while self._samples and self._samples[0][0] <= group:
+            found = self._samples[0][1]
+            if len(self._samples) == 1 or self._samples[1][0] > group:
+                break
+            self._samples.popleft()
+        return found
+
+    def stop(self) -> None:
+        """Append nothing more, and let go of the log."""
+        self._stopping = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        self._log.close()
+        os.close(self._wake)
+
+    # --- inside
+
+    def _run(self) -> None:
+        while not self._stopping and not self.fenced:
+            try:
+                self._turn()
+            except LogUnavailable as fault:
+                self._set_reachable(False, str(fault))
+                self._collect(RETRY_S)
+            except EngineFault as fault:
+                self.fault = str(fault)
+                log.critical("%s; nothing more is appended", fault)
+                self._changed()
+                return
+            except Exception as fault:
+                self.fault = f"a fault of the broker's own: {fault!r}"
+                log.exception("the log's writer has failed")
+                self._changed()
+                return
+        if self.fenced:
+            log.error("epoch %d owns the cell: this member appends nothing more", self.fenced)
+            self._changed()
+
+    def _turn(self) -> None:
+        now_ns = time.monotonic_ns()
+        self._take(now_ns)
+        self._send()
+        before = self.acked_group
+        timeout_s = max(min(self.lease.mark_due_ns - time.monotonic_ns(), SECOND_NS), 0) / SECOND_NS
+        if self._pipeline.look_from:
+            self._look()
+        else:
+            self._collect(max(timeout_s, 0.001))
+        self.acked_group = self._pipeline.acked_group
+        if self.acked_group != before:
+            self._sample()
+            self._changed()
+        while self._ending and self._ending[0][0] <= self._pipeline.acked:
+            self._ending.popleft()[1]()
+
+    def _collect(self, timeout_s: float) -> None:
+        """Take note of outcomes, waiting for the first one or for something to append."""
+        for outcome in self._log.outcomes(timeout_s, self._wake):
+            self._pipeline.outcome(outcome)
+            sent_ns = self._sent_ns.pop(outcome.after, 0)
+            if isinstance(outcome, Acked):
+                self.lease.acked(sent_ns)
+                self._set_reachable(True)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+
+    def _take(self, now_ns: int) -> None:
+        """Make records of what was submitted, as many as go out at once."""
+        while self._waiting and self._pipeline.has_room:
+            few = self._pipeline.in_flight < FEW_IN_FLIGHT
+            if not few and self._waiting_bytes < WORTH_BYTES:
+                break
+            self._take_groups()
+        while self._extras and not self._waiting and self._pipeline.has_room:
+            kind, group, payload, done = self._extras.popleft()
+            self._record(kind, self._group if group < 0 else group, payload)
+            if done is not None:
+                self._ending.append((self._pipeline.submitted, done))
+        if now_ns >= self.lease.mark_due_ns and self._pipeline.has_room:
+            self._record(MARK, self._group, self._about)
+
+    def _take_groups(self) -> None:
+        group, data = self._waiting.popleft()
+        groups, size = [data], len(data)
+        while self._waiting and size + len(self._waiting[0][1]) <= MOST_BYTES:
+            group, data = self._waiting.popleft()
+            groups.append(data)
+            size += len(data)
+        self._waiting_bytes -= size
+        payload = joined(groups)
+        parts = -(-len(payload) // (MOST_BYTES + (MOST_BYTES >> 2)))
+        for part in range(parts):
+            piece = payload[len(payload) * part // parts : len(payload) * (part + 1) // parts]
+            if part == parts - 1:
+                self._group = group
+            self._record(GROUPS, self._group, piece, part, parts)
+
+    def _record(self, kind: int, group: int, payload: bytes, part: int = 0, parts: int = 1) -> None:
+        data, self._digest = encode(kind, self._cell, self.epoch, group, self._digest, payload, part, parts)
+        self._pipeline.submit(data, self._group)
+
+    def _send(self) -> None:
+        for data, after in self._pipeline.to_send():
+            now_ns = time.monotonic_ns()
+            self.lease.sent(now_ns)
+            self._sent_ns[after] = now_ns
+            self._log.append(data, after)
+
+    def _look(self) -> None:
+        """Find out what became of records whose outcome isn't known."""
+        last = self._log.last()
+        self._sent_ns.clear()
+        while position := self._pipeline.look_from:
+            entries = self._log.read(position, LOOK_BYTES)
+            if not entries and position <= last:
+                # The replica that answered is behind.
+                time.sleep(0.01)
+                return
+            self._pipeline.looked(entries, is_tail=not entries)
+        self._set_reachable(True)
+
+    def _sample(self) -> None:
+        if self.acked_position - self._samples[-1][1] >= SAMPLE:
+            self._samples.append((self.acked_group, self.acked_position))
+
+    def _set_reachable(self, is_reachable: bool, why: str = "") -> None:
+        if is_reachable != self.reachable:
+            self.reachable = is_reachable
+            if is_reachable:
+                log.warning("the log answers again")
+            else:
+                log.error("the log doesn't answer: %s", why)
