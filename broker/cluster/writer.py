@@ -96,6 +96,11 @@ class LogWriter:
         self._extras.append((kind, group, payload, done))
         os.eventfd_write(self._wake, 1)
 
+    @property
+    def behind_records(self) -> int:
+        """How many other records wait to be appended."""
+        return len(self._extras)
+
     def hand_over(self, payload: bytes, timeout_s: float) -> bool:
         """Say that the owner is done, behind all it has submitted; return whether the log has taken it in time."""
         told = threading.Event()
