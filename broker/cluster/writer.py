@@ -92,7 +92,7 @@ class LogWriter:
         self._thread.start()
 
     def append(self, kind: int, group: int, payload: bytes, done: Callable[[], None] | None = None) -> None:
-        """Append another record, behind the groups that were submitted; ``done`` is called once it is durable."""
+        """Append another record among the groups; ``done`` is called, on the writer's thread, once it is durable."""
         self._extras.append((kind, group, payload, done))
         os.eventfd_write(self._wake, 1)
 
@@ -183,7 +183,10 @@ class LogWriter:
             if not few and self._waiting_bytes < WORTH_BYTES:
                 break
             self._take_groups()
-        while self._extras and not self._waiting and self._pipeline.has_room:
+        while self._extras and self._pipeline.has_room:
+            if self._extras[0][0] == HANDOVER and self._waiting:
+                # It stands behind all groups.
+                break
             kind, group, payload, done = self._extras.popleft()
             self._record(kind, self._group if group < 0 else group, payload)
             if done is not None:

@@ -20,6 +20,7 @@ from types import FrameType
 
 from broker import __version__
 from broker.cluster.bodies import BodyStore
+from broker.cluster.cleaning import LogCleaner
 from broker.cluster.follower import SNAPSHOT_OF, LogFollower, Ownership
 from broker.cluster.jetstream import Engine, JetStreamLog
 from broker.cluster.lease import OwnerLease, StandbyClock
@@ -212,15 +213,24 @@ class Member:
         bell.append(store.ring)
         owned = self._owned = OwnedCell(store, writer, bodies)
         server = Server(self.settings, self._reload, self._output, owned)
+        cleaner = LogCleaner(
+            JetStreamLog(self._engine, cluster.cell, cluster.replicas),
+            writer,
+            self.settings.data,
+            server.live_bytes,
+            server.copy_for_snapshot,
+        )
         self._role = OWNER
         self.presence.tell_now()
         opened = server.start()
         for url in opened:
             self._say(f"listening {url}")
         self._say(f"sluice {__version__} ready: member {self.name} owns cell {cluster.cell}, epoch {fold.epoch}")
+        cleaner.start()
         try:
             server.run()
         finally:
+            cleaner.stop()
             bell.clear()
             left = server.left_cell
             if not left:

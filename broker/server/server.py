@@ -328,6 +328,14 @@ class Server:
             events.sample_interval_ms,
         )
 
+    def copy_for_snapshot(self, target: Path, done: Callable[[Exception | None], None]) -> None:
+        """Copy the store without the bodies of large messages; any thread may ask."""
+        self.reactor.post(lambda: self.store.backup(target, done, with_bodies=False))
+
+    def live_bytes(self) -> int:
+        """Return the bytes of durable messages without the bodies of large ones; TimeoutError after 5 s."""
+        return self.ask(lambda: self.engine.depths.disk.depth_bytes - self.store.body_bytes())
+
     def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
         """Copy the store into a new directory; no large message's file goes meanwhile."""
         held = self.engine.large.hold()
