@@ -32,6 +32,8 @@ POLICIES = f"""policies:
     flow_resume_count: {STOP // 2}
 """
 RECOVERY_S = 60.0
+# How long a client takes to notice that its broker says nothing any more, once another one is the owner.
+HEARTBEAT_S = 0.5
 
 
 class TimedBooks(Books):
@@ -216,6 +218,8 @@ class Clients:
         self._made = made
         self._next = 0
         self._tried: dict[int, float] = {}
+        self._port = 0
+        self._changed_at = 0.0
 
     def run(self, seconds: float, *, only_consumers: bool = False) -> None:
         """Work for a while."""
@@ -227,12 +231,18 @@ class Clients:
         """Connect those that are lost, to one member after the other, and work a little."""
         peers: list[Peer] = [*self.consumers, *(() if only_consumers else self.producers)]
         now = time.monotonic()
+        owner = self._made.owner
+        if owner is not None and owner.amqp != self._port:
+            self._port, self._changed_at = owner.amqp, now
         for peer in peers:
+            if peer.sock is not None and peer.port != self._port and now - self._changed_at > HEARTBEAT_S:
+                # Its heartbeat isn't answered: the owner it talks to is stopped, or not the owner any more.
+                peer.drop()
             closed = peer.sock is not None and bool(peer.refused)
             late = now - self._tried.get(id(peer), 0) > 1.0
             if (peer.sock is None and now - self._tried.get(id(peer), 0) > 0.05) or (closed and late):
                 self._next += 1
-                member = self._made.owner or self._made.members[self._next % len(self._made.members)]
+                member = owner or self._made.members[self._next % len(self._made.members)]
                 peer.refused = ""
                 peer.connect(member.amqp)
                 self._tried[id(peer)] = now

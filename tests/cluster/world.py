@@ -101,12 +101,14 @@ class Proxy:
 class MemberProcess:
     """One member; its directory stays when it is ended."""
 
-    def __init__(self, name: str, folder: Path, servers: list[int], rank: int, extra: str, policies: str) -> None:
+    def __init__(
+        self, name: str, folder: Path, servers: list[int], ports: list[int], rank: int, extra: str, policies: str
+    ) -> None:
         self.name = name
         self.folder = folder / name
         self.folder.mkdir(parents=True)
         self.proxies = [Proxy(port) for port in servers]
-        self.amqp, self.http, self.member_port = free_ports(3)
+        self.amqp, self.http, self.member_port = ports
         self.data = self.folder / "data"
         self.log_path = self.folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -200,10 +202,14 @@ class Cell:
 
     def __init__(self, folder: Path, members: int = 3, servers: int = 3, extra: str = "", policies: str = "") -> None:
         self.log = NatsCluster(folder / "log", servers)
-        ports = [each.ports.client for each in self.log.servers]
+        clients = [each.ports.client for each in self.log.servers]
+        ports = free_ports(3 * members)
         text = extra if servers >= 3 else f"  replicas: 1\n{extra}"
         self.members = [
-            MemberProcess("abcdefgh"[at], folder, ports, at, text, policies or "policies: []\n")
+            MemberProcess(
+                *("abcdefgh"[at], folder, clients, ports[3 * at : 3 * at + 3], at, text),
+                policies or "policies: []\n",
+            )
             for at in range(members)
         ]
 
