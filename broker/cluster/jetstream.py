@@ -24,12 +24,12 @@ OLDEST_SERVER = (2, 15, 0)
 LEAST_PAYLOAD = 1 << 20
 BODY_PIECE_BYTES = 256 << 10
 BODY_WINDOW = 8
-# What JetStream says of a record whose condition doesn't hold (the second: without the number that does hold),
-# and of a stream that isn't there.
+# What JetStream says of a record whose condition doesn't hold (the second: without the number that does), and
+# of a stream that isn't there.
 WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 STREAM_NOT_FOUND = 10059
-# Settings that a stream may have beyond those we make it with, and that none of ours may: each lets records change,
-# come from elsewhere or be acknowledged before they are written.
+# Settings that a stream may have beyond those we make it with, and that none of ours may: each lets records
+# change, come from elsewhere or be acknowledged before they are written.
 FOREIGN_SETTINGS = (
     *("mirror", "sources", "subject_transform", "republish", "sealed", "deny_purge", "allow_rollup_hdrs"),
     *(

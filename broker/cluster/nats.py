@@ -339,8 +339,8 @@ class NatsConnection:
 def wait_ready(timeout_s: float, *descriptors: int, writes: bool = False) -> list[int]:
     """Wait until one of the descriptors can be read, or with ``writes`` written; return those that are ready.
 
-    Negative ones are left out. Unlike select it takes descriptors above 1,023, as a broker with many connections
-    has them.
+    Negative ones are left out. Unlike select it takes descriptors above 1,023, which a broker with many
+    connections has.
     """
     waiting = select.poll()
     for each in descriptors:

@@ -1,4 +1,4 @@
-"""Servers of the log for the tests beside it; without ``nats-server`` and without Go they are skipped by name."""
+"""Servers of the log for the tests here, which are skipped by name without ``nats-server`` and Go."""
 
 from __future__ import annotations
 

@@ -108,13 +108,13 @@ def played(play: Play) -> tuple[str, threading.Thread]:
 
 
 def read_until(connected: socket.socket, what: bytes) -> bytes:
-    found = b""
-    while what not in found:
-        data = connected.recv(1 << 16)
+    found = bytearray()
+    while what not in found[-len(what) - (1 << 20) :]:
+        data = connected.recv(1 << 20)
         if not data:
             break
         found += data
-    return found
+    return bytes(found)
 
 
 def greet(connected: socket.socket) -> None:
@@ -142,8 +142,16 @@ def test_login_is_sent_and_a_refusal_is_told() -> None:
 
 def test_a_server_that_says_nothing_is_passed_over() -> None:
     ended = threading.Event()
-    silent, first = played(lambda connected: ended.wait(20) and None)
-    speaking, second = played(lambda connected: (greet(connected), ended.wait(20)) and None)
+
+    def wait(connected: socket.socket) -> None:
+        ended.wait(20)
+
+    def greet_and_wait(connected: socket.socket) -> None:
+        greet(connected)
+        wait(connected)
+
+    silent, first = played(wait)
+    speaking, second = played(greet_and_wait)
     connection = NatsConnection([silent, speaking], 0.3)
     assert connection.url == speaking
     connection.close()
@@ -158,7 +166,7 @@ def test_a_ping_while_a_message_is_half_sent_is_answered_behind_it() -> None:
 
     def play(connected: socket.socket) -> None:
         greet(connected)
-        # Nothing is read until the client's buffers are full; it then reads this, in the middle of its message.
+        # Nothing is read until the client's buffers are full; it reads this within its message.
         connected.sendall(b"PING\r\n")
         seen.append(read_until(connected, b"PONG\r\n"))
 
@@ -173,7 +181,12 @@ def test_a_ping_while_a_message_is_half_sent_is_answered_behind_it() -> None:
 
 def test_a_server_that_takes_nothing_ends_in_time() -> None:
     ended = threading.Event()
-    url, thread = played(lambda connected: (greet(connected), ended.wait(20)) and None)
+
+    def play(connected: socket.socket) -> None:
+        greet(connected)
+        ended.wait(20)
+
+    url, thread = played(play)
     connection = NatsConnection([url], 0.3)
     with pytest.raises(LogUnavailable, match="takes nothing"):
         connection.publish("a", b"x" * (64 << 20))
