@@ -72,11 +72,19 @@ class JetStreamLog:
         # When records were sent that have no outcome yet, by the position that they come behind.
         self._sent: OrderedDict[int, float] = OrderedDict()
         self._told: list[Outcome] = []
+        self._heard_ns = time.monotonic_ns()
 
     @property
     def url(self) -> str:
         """The server it is connected to, empty where it isn't."""
         return self._connection.url if self._connection is not None else ""
+
+    @property
+    def heard_ns(self) -> int:
+        """When any server was heard last, in monotonic nanoseconds."""
+        if self._connection is not None:
+            self._heard_ns = max(self._heard_ns, self._connection.heard_ns)
+        return self._heard_ns
 
     def prepare(self) -> None:
         """Make the stream where it isn't there, else look whether it is as it must be.
@@ -259,6 +267,7 @@ class JetStreamLog:
 
     def _lose(self) -> None:
         """Let go of a connection; what was sent on it and has no outcome is Unknown."""
+        self._heard_ns = self.heard_ns
         if self._connection is not None:
             self._connection.close()
             self._connection = None

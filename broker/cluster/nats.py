@@ -150,6 +150,8 @@ class NatsConnection:
         self._is_sending = False
         self.info: dict[str, Any] = {}
         self.url = ""
+        # When the server was heard last, in monotonic nanoseconds.
+        self.heard_ns = 0
         faults = []
         for url in urls:
             try:
@@ -312,6 +314,7 @@ class NatsConnection:
             if not data:
                 raise LogUnavailable(f"{self.url}: the server closed the connection")
             found = True
+            self.heard_ns = time.monotonic_ns()
             self._parser.feed(data)
             try:
                 while (operation := self._parser.next()) is not None:

@@ -87,6 +87,11 @@ class LogWriter:
         """The last position that is known to be durable."""
         return self._pipeline.acked_position
 
+    @property
+    def heard_ns(self) -> int:
+        """When any server of the log was heard last, in monotonic nanoseconds."""
+        return self._log.heard_ns
+
     def start(self) -> None:
         """Begin to append."""
         self._thread.start()

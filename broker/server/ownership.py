@@ -17,6 +17,9 @@ log = logging.getLogger("sluice.cluster")
 
 # How often the lease is looked at.
 LOOK_NS = 20_000_000
+# How long an owner stays suspended while servers of the log answer and have no leader: they elect one within
+# seconds, and nobody can take over meanwhile. Beyond that its servers may be cut off together with it.
+ALONE_NS = 30 * SECOND_NS
 # How long after a hand-over was asked for the broker stops waiting for the log.
 HAND_OVER_S = 5.0
 
@@ -67,7 +70,10 @@ class OwnedCell:
             reason = "suspended: the cell's log doesn't answer, and another member may take over"
             self.store.suspend(reason)
             self.changed("suspended", reason)
-        elif now_ns - self.suspended_since_ns > lease.ttl_ns + lease.margin_ns:
+        elif now_ns - self.suspended_since_ns > lease.ttl_ns // 2 and now_ns - writer.heard_ns > lease.ttl_ns:
+            # Cut off, and so perhaps alone: another member takes over, and this one's clients must find it.
+            return "no server of the cell's log can be reached"
+        elif now_ns - self.suspended_since_ns > ALONE_NS:
             return "the cell's log has not answered for too long"
         if now_ns - self._dropped_ns > SECOND_NS:
             self._dropped_ns = now_ns

@@ -137,6 +137,14 @@ class MemberProcess:
         """Whether the process is there."""
         return self.process is not None and self.process.poll() is None
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it is held by SIGSTOP."""
+        if self.process is None or self.process.poll() is not None:
+            return False
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "T"
+
     def signal(self, number: int) -> None:
         """Send the process a signal."""
         assert self.process is not None
