@@ -389,9 +389,10 @@ class LogFollower:
     def _take_over(self) -> bool:
         """Ask the log for the cell; return whether it is this member's."""
         fold = self._fold
+        # Before the leader is asked: a copy of an earlier claim can land only after its answer, and its lease with it.
+        now_ns = time.monotonic_ns()
         if self._log.last() != fold.position:
             return False
-        now_ns = time.monotonic_ns()
         log.warning("the owner is silent: taking over as epoch %d", fold.epoch + 1)
         self._claim, _ = encode(TAKEOVER, fold.cell, fold.epoch + 1, fold.group, fold.digest, self._about)
         self._claimed_ns = now_ns

@@ -173,10 +173,10 @@ class LogWriter:
     def _collect(self, timeout_s: float) -> None:
         """Take note of outcomes, waiting for the first one or for something to append."""
         for outcome in self._log.outcomes(timeout_s, self._wake):
-            self._pipeline.outcome(outcome)
             sent_ns = self._sent_ns.pop(outcome.after, 0)
-            if isinstance(outcome, Acked):
+            if self._pipeline.outcome(outcome):
                 self.lease.acked(sent_ns)
+            if isinstance(outcome, Acked):
                 self._set_reachable(True)
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)
