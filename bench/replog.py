@@ -28,7 +28,9 @@ def processor_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measure(log: JetStreamLog, size: int, window: int, seconds: float) -> tuple[int, float, float, list[float]]:
+def measure(
+    log: JetStreamLog, size: int, window: int, seconds: float
+) -> tuple[int, float, float, list[float]]:
     """Append for so long; return groups, wall and processor seconds, and each group's seconds, sorted."""
     data = bytes(size)
     position = after = log.last()
@@ -60,7 +62,9 @@ def ours(urls: list[str], seconds: float) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
-    print("| bytes | in flight | groups/s | MB/s | p50 ms | p99 ms | client's µs a group |\n|---|---|---|---|---|---|---|")
+    print(
+        "| bytes | in flight | groups/s | MB/s | p50 ms | p99 ms | client's µs a group |\n|---|---|---|---|---|---|---|"
+    )
     for size in SIZES:
         for window in WINDOWS:
             count, wall_s, used_s, times = measure(log, size, window, seconds)
