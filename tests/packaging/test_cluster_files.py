@@ -31,7 +31,7 @@ def named(kind: str, name: str) -> dict[str, Any]:
 
 def test_the_compose_file_is_one() -> None:
     schema = json.loads((ROOT / "tests/packaging/compose_spec.json").read_text())
-    jsonschema.validate({key: value for key, value in COMPOSE.items() if not key.startswith("x-")}, schema)
+    jsonschema.Draft7Validator(schema).validate(COMPOSE)
     assert set(COMPOSE["services"]) == {*MEMBERS, *SERVERS}
 
 
