@@ -1,6 +1,6 @@
 """Groups appended to a replicated log on this machine: rate, time to durable, processor time of our client.
 
-``python -m bench.replog``; ``--nats-py`` measures the processor time with that client instead, where it is installed.
+``python -m bench.replog``; ``--nats-py`` measures that client's processor time too, where it is installed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def ours(urls: list[str], seconds: float) -> None:
 
 async def theirs(urls: list[str], size: int, window: int, seconds: float) -> None:
     """Print what nats-py uses, with so many publishes in flight."""
-    import nats  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - not installed with the rest
+    import nats  # type: ignore[import-not-found,unused-ignore]
 
     connection: Any = await nats.connect(urls)
     stream: Any = connection.jetstream()
