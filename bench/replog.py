@@ -62,9 +62,8 @@ def ours(urls: list[str], seconds: float) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
-    print(
-        "| bytes | in flight | groups/s | MB/s | p50 ms | p99 ms | client's µs a group |\n|---|---|---|---|---|---|---|"
-    )
+    titles = ("bytes", "in flight", "groups/s", "MB/s", "p50 ms", "p99 ms", "client's µs a group")
+    print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
     for size in SIZES:
         for window in WINDOWS:
             count, wall_s, used_s, times = measure(log, size, window, seconds)
