@@ -1,6 +1,6 @@
 """Groups appended to a replicated log on this machine: rate, time to durable, processor time of our client.
 
-``python -m bench.replog``; ``--nats-py`` measures the processor time with that client instead, where it is installed.
+``python -m bench.replog``; ``--nats-py`` measures that client's processor time too, where it is installed.
 """
 
 from __future__ import annotations
@@ -62,9 +62,8 @@ def ours(urls: list[str], seconds: float) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
-    print(
-        "| bytes | in flight | groups/s | MB/s | p50 ms | p99 ms | client's µs a group |\n|---|---|---|---|---|---|---|"
-    )
+    titles = ("bytes", "in flight", "groups/s", "MB/s", "p50 ms", "p99 ms", "client's µs a group")
+    print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
     for size in SIZES:
         for window in WINDOWS:
             count, wall_s, used_s, times = measure(log, size, window, seconds)
@@ -80,7 +79,7 @@ def ours(urls: list[str], seconds: float) -> None:
 
 async def theirs(urls: list[str], size: int, window: int, seconds: float) -> None:
     """Print what nats-py uses, with so many publishes in flight."""
-    import nats  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - not installed with the rest
+    import nats  # type: ignore[import-not-found,unused-ignore]
 
     connection: Any = await nats.connect(urls)
     stream: Any = connection.jetstream()

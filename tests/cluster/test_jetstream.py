@@ -37,7 +37,12 @@ def eventually(what: Callable[[], bool], said: str) -> None:
 
 def opened(cluster: NatsCluster, cell: str) -> JetStreamLog:
     log = JetStreamLog(Engine(tuple(cluster.urls)), cell)
-    eventually(lambda: log.prepare() is None, "the stream isn't made")
+
+    def is_made() -> bool:
+        log.prepare()
+        return True
+
+    eventually(is_made, "the stream isn't made")
     return log
 
 
