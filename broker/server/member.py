@@ -43,6 +43,11 @@ log = logging.getLogger("sluice.cluster")
 MS_NS = 1_000_000
 
 
+def timeout_s(cluster: Cluster) -> float:
+    """Return how long the log's servers may take to answer: an owner has to hear of it well within its lease."""
+    return cluster.ttl / 3000
+
+
 def engine_of(cluster: Cluster) -> Engine:
     """Return how this member reaches the log's servers. Raises OperatorError where a file can't be read."""
     login = Login()
@@ -54,7 +59,7 @@ def engine_of(cluster: Cluster) -> Engine:
     def context() -> ssl.SSLContext:
         return ssl.create_default_context(cafile=cluster.engine_ca)
 
-    return Engine(cluster.engine, cluster.ttl / 1500, login, context if wants_tls else None)
+    return Engine(cluster.engine, timeout_s(cluster), login, context if wants_tls else None)
 
 
 def first_line(path: Path) -> str:
@@ -140,7 +145,8 @@ class Member:
     def _stand_by(self) -> Ownership | None:
         self._prepare_log()
         now_ns = time.monotonic_ns()
-        clock = StandbyClock(self.cluster.ttl * MS_NS, self.cluster.rank, now_ns)
+        grace_ns = int(timeout_s(self.cluster) * 1e9) + self.cluster.mark * MS_NS
+        clock = StandbyClock(self.cluster.ttl * MS_NS, self.cluster.rank, now_ns, grace_ns)
         follower = self._follower = LogFollower(
             JetStreamLog(self._engine, self.cluster.cell, self.cluster.replicas),
             self._cell,
@@ -211,7 +217,7 @@ class Member:
             self.settings.data, writer, fold.epoch, file_bytes=self.settings.journal_file_size
         )
         bell.append(store.ring)
-        owned = self._owned = OwnedCell(store, writer, bodies)
+        owned = self._owned = OwnedCell(store, writer, bodies, self._successor)
         server = Server(self.settings, self._reload, self._output, owned)
         cleaner = LogCleaner(
             JetStreamLog(self._engine, cluster.cell, cluster.replicas),
@@ -233,12 +239,15 @@ class Member:
             cleaner.stop()
             bell.clear()
             left = server.left_cell
-            if not left:
-                owned.hand_over(server.successor)
             owned.stop()
         if left:
             log.error("this member has let go of the cell: %s", left)
         return bool(left) or server.hands_over
+
+    def _successor(self) -> str:
+        """Return the standby that is to follow where nobody said which: the one that has come farthest."""
+        standbys = [each.report for each in self.presence.members() if each.is_there and each.report.role == STANDBY]
+        return max(standbys, key=lambda each: each.position).name if standbys else ""
 
     def _begin_with_what_is_there(self, writer: LogWriter, bodies: BodyStore) -> None:
         """Make what a single broker left in the directory the beginning of the log."""

@@ -31,13 +31,16 @@ class OwnedCell:
     let go of the cell, once it must: another member owns it, or the lease has been over for as long as it lasts.
     """
 
-    def __init__(self, store: ReplicatedStore, writer: LogWriter, bodies: BodyStore) -> None:
+    def __init__(
+        self, store: ReplicatedStore, writer: LogWriter, bodies: BodyStore, successor: Callable[[], str]
+    ) -> None:
         self.store = store
         self.writer = writer
         self.suspended_since_ns = 0
         self.suspensions = 0
         self.changed: Callable[[str, str], None] = lambda kind, reason: None
         self._bodies = bodies
+        self._successor = successor
         self._dropped_ns = 0
 
     @property
@@ -82,8 +85,10 @@ class OwnedCell:
         return ""
 
     def hand_over(self, member: str) -> bool:
-        """Leave the cell to a member, or to whoever is there where it is empty; return whether the log has taken it."""
-        return self.writer.hand_over(member.encode(), HAND_OVER_S)
+        """Leave the cell to a member, the one that has come farthest where it is empty; return whether the log has
+        taken that.
+        """
+        return self.writer.hand_over((member or self._successor()).encode(), HAND_OVER_S)
 
     def stop(self) -> None:
         """Let go of the log."""

@@ -263,6 +263,10 @@ class Server:
 
     def close(self) -> None:
         """Let go of the port for HTTP and of the data directory, which is marked as stopped in order."""
+        if self.cell is not None and not self.left_cell:
+            # First of all: another member waits for it.
+            self._end_groups()
+            self.cell.hand_over(self.successor)
         self.conducting.stop()
         if self.http is not None:
             self.http.stop()
@@ -271,8 +275,6 @@ class Server:
         self.admission.stop()
         self.pager.close()
         self.large.close()
-        if self.cell is not None and not self.left_cell:
-            self._end_groups()
         self.store.close()
 
     def _end_groups(self) -> None:
@@ -303,9 +305,13 @@ class Server:
         """Leave the cell to another member, with as short a pause as may be; on the loop's thread."""
         if self._stopping:
             return
-        self.hands_over, self.successor = True, successor
+        self.hands_over = True
+        self._leave_to(successor)
+
+    def _leave_to(self, successor: str) -> None:
+        self.successor = successor
         self._stopping = True
-        log.info("handing the cell over to %s", successor or "whoever comes first")
+        log.info("handing the cell over%s", f" to {successor}" if successor else "")
         self.reactor.stop_listening()
         if self.http is not None:
             self.http.wind_down()
@@ -496,9 +502,16 @@ class Server:
             self._output.reconfigure(settings.log_format, settings.log_lines_per_peer)
 
     def stop(self) -> None:
-        """Stop in order: accept nobody, take no more messages, let what is in flight settle, close."""
+        """Stop in order: accept nobody, take no more messages, let what is in flight settle, close.
+
+        The owner of a cell hands it over instead: another member goes on with what is in flight.
+        """
         if self._stopping:
             self.reactor.stop()
+            return
+        if self.cell is not None:
+            notify("STOPPING=1")
+            self._leave_to("")
             return
         self._stopping = True
         log.info("stopping: waiting for what is in flight")
