@@ -62,7 +62,7 @@ class StandbyClock:
         self.since_ns = now_ns
 
     def engine_answered(self, now_ns: int, answers: bool) -> None:
-        """The engine's leader answered, or did not. Its silence is nobody's but its own: patience begins anew."""
+        """Take note of whether the engine's leader answered; where it didn't, patience begins anew."""
         if not answers or not self._answers:
             self.since_ns = now_ns
         self._answers = answers
