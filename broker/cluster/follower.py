@@ -17,7 +17,7 @@ from typing import Protocol
 
 from broker.cluster.fold import LogFold, Step
 from broker.cluster.lease import StandbyClock
-from broker.cluster.log import Acked, EngineFault, Entry, Log, LogUnavailable
+from broker.cluster.log import Acked, EngineFault, Entry, Log, LogUnavailable, Outcome
 from broker.cluster.records import (
     GROUPS,
     MARK,
@@ -399,7 +399,7 @@ class LogFollower:
         # Whoever was first: nobody tries again before it had the time to say so.
         self._clock.record_seen(now_ns)
         self._log.append(self._claim, fold.position)
-        outcomes = []
+        outcomes: list[Outcome] = []
         while not outcomes:
             outcomes = self._log.outcomes(1.0)
         for outcome in outcomes:

@@ -51,6 +51,10 @@ Outcome = Acked | Refused | Unknown
 class Log(Protocol):
     """A cell's log. Nothing here waits longer than the timeout it was made with."""
 
+    @property
+    def heard_ns(self) -> int:
+        """When any server of the engine was heard last, in monotonic nanoseconds."""
+
     def append(self, data: bytes, after: int) -> None:
         """Send a record that is to stand right behind the position ``after``, and nowhere else."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from broker.config import fields
+from broker.config.cluster import Cluster
 from broker.config.connection_limits import ConnectionLimit, ConnectionLimitType
 from broker.config.diagnostics import Events, Metrics
 from broker.config.fields import (
@@ -46,6 +47,7 @@ from broker.config.listeners import (
     Listener,
     ListenerType,
     OriginType,
+    is_loopback,
 )
 from broker.config.security import Security
 from broker.config.sources import SetValue, SourceReader, leaf, sections
@@ -154,6 +156,7 @@ class Settings:
     metrics: Metrics = field(default_factory=Metrics)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)
+    cluster: Cluster = field(default_factory=Cluster)
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -169,6 +172,7 @@ _SECURITY = rows_of(Security, "security")
 _EVENTS = rows_of(Events, "events")
 _METRICS = rows_of(Metrics, "metrics")
 _TLS = rows_of(Tls, "tls")
+_CLUSTER = rows_of(Cluster, "cluster")
 _DEFAULTS = rows_of(BrokerDefaults, "flow")
 _CONNECTIONS = rows_of(FlowSettings, "flow")
 
@@ -190,6 +194,7 @@ def _in_order() -> list[Field]:
         *_TLS.values(),
         *_DEFAULTS.values(),
         *_CONNECTIONS.values(),
+        *_CLUSTER.values(),
     ]
 
 
@@ -253,7 +258,34 @@ def _contradictions(found: Mapping[str, SetValue]) -> list[Problem]:
             value, limit = found[name].value, found[bound].value
             text = f"{leaf(name)} {value} is more than {leaf(bound)} {limit} ({found[bound].place})"
             problems.append(found[name].place.problem(text))
-    return problems + _without_certificate(found) + _without_virtual_host(found)
+    return problems + _without_certificate(found) + _without_virtual_host(found) + _of_cluster(found)
+
+
+def _of_cluster(found: Mapping[str, SetValue]) -> list[Problem]:
+    """Find times of a cell by which its owner would stop before it can say that it is there, and members that
+    strangers could pass for.
+    """
+    set_here = [item for name, item in found.items() if name.startswith("cluster.")]
+    if not set_here:
+        return []
+    cluster = Cluster(**_set_in(_CLUSTER, found))
+    problems = []
+    if cluster.ttl <= cluster.margin + 2 * cluster.mark:
+        place = next(found[f"cluster.{key}"] for key in ("ttl", "margin", "mark") if f"cluster.{key}" in found)
+        problems.append(
+            place.place.problem(
+                f"cluster.ttl {cluster.ttl} ms must be more than cluster.margin and twice cluster.mark together"
+            )
+        )
+    if not cluster.is_configured:
+        problems.append(set_here[0].place.problem("cluster: name the servers of the log in cluster.engine"))
+    if not is_loopback(cluster.listen.host) and cluster.secret_file is None:
+        problems.append(
+            found["cluster.listen"].place.problem(
+                f"cluster.listen {cluster.listen} can be reached from other machines: name a secret in cluster.secret_file"
+            )
+        )
+    return problems
 
 
 def _without_virtual_host(found: Mapping[str, SetValue]) -> list[Problem]:
@@ -310,6 +342,7 @@ def _built(found: Mapping[str, SetValue]) -> Settings:
         metrics=Metrics(**_set_in(_METRICS, found)),
         security=Security(**_set_in(_SECURITY, found)),
         tls=Tls(**{"client_certificates": asked, **tls}),
+        cluster=Cluster(**_set_in(_CLUSTER, found)),
         origins=origins,
     )
 
