@@ -1,8 +1,8 @@
 """A cell of a few members over a log in memory, with a scheduler of faults and a referee who knows the truth.
 
 The members are made of the real pipeline, lease and fold, and of a model of a broker with one node: messages
-are promised, arrive, are stored in groups, are confirmed, delivered and settled. The referee judges records by
-what their writers registered about them, not by their bytes. ``Violation`` is a law that was broken.
+are promised, arrive, are stored in groups, are confirmed, delivered and settled. The referee judges records
+by what their writers registered about them, not by their bytes. ``Violation`` is a law that was broken.
 """
 
 from __future__ import annotations
