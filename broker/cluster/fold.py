@@ -1,4 +1,4 @@
-"""What a cell's log says, record by record: who owns the cell, which groups there are, what counts for nobody.
+"""A cell's log, record by record: who owns the cell, which groups there are, what counts for nobody.
 
 Every member folds the same records to the same result. Nothing here knows the time, a disk or the engine.
 """
@@ -38,9 +38,9 @@ class Step:
 
 
 class LogFold:
-    """The log up to ``position``: its ``epoch``, last complete ``group``, ``digest`` of the last record that counts.
+    """The log up to ``position``: ``epoch``, last complete ``group``, ``digest`` of the last that counts.
 
-    ``owner`` is the payload of the epoch's take-over; ``successor`` that of a hand-over behind it, None without one.
+    ``owner`` is the payload of the epoch's take-over; ``successor`` that of a hand-over behind it, else None.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class LogFold:
         self.owner = b""
         self.successor: bytes | None = None
         self._parts: list[bytes] = []
-        # How many records right before the next one count for nobody; one in a fold that begins within the log,
-        # which doesn't know.
+        # How many records right before the next one count for nobody; a fold that begins within the log
+        # doesn't know, and takes it for one.
         self._void = int(position > 0)
 
     @classmethod
@@ -77,9 +77,9 @@ class LogFold:
 
         1. A record of an older epoch counts for nobody: its owner was deposed when it was appended.
         2. A take-over begins a new epoch, where whoever wrote it had all records before it.
-        3. Any other record must follow the last one that counted. One that doesn't counts for nobody where the
-           record before it doesn't either: the owner sent it behind one whose position a deposed owner's record
-           took, and sends it again. Elsewhere, or beyond ``MOST_VOID`` in a row, records are missing.
+        3. Any other record must follow the last one that counted. One that doesn't counts for nobody where
+           the record before it doesn't either: the owner sent it behind one whose position a deposed owner's
+           record took, and sends it again. Elsewhere, or beyond ``MOST_VOID`` in a row, records are missing.
 
         Raises BrokenRecord where a record is damaged, or missing, and changes nothing then.
         """

@@ -389,7 +389,7 @@ class LogFollower:
     def _take_over(self) -> bool:
         """Ask the log for the cell; return whether it is this member's."""
         fold = self._fold
-        # Before the leader is asked: a copy of an earlier claim can land only after its answer, and its lease with it.
+        # Before the leader is asked: a copy of an earlier claim that lands does so after the answer.
         now_ns = time.monotonic_ns()
         if self._log.last() != fold.position:
             return False

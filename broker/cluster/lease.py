@@ -64,7 +64,7 @@ class StandbyClock:
         self.since_ns = now_ns
 
     def engine_answered(self, now_ns: int, answers: bool) -> None:
-        """The engine's leader answered, or did not: its own silence is nobody's, and doesn't end in a take-over."""
+        """Take note of whether the engine's leader answered: nobody takes over while it doesn't."""
         if answers and not self._answers:
             self.since_ns = max(self.since_ns, now_ns + self.grace_ns - self.ttl_ns)
         self._answers = answers

@@ -73,10 +73,10 @@ class Log(Protocol):
         """
 
     def first(self) -> int:
-        """Return the first position there still is, 1 more than ``last`` where all is trimmed. Raises LogUnavailable."""
+        """Return the first position there is, ``last`` + 1 where all is trimmed. Raises LogUnavailable."""
 
     def last(self) -> int:
-        """Return the last position, 0 in an empty log, as the engine's leader knows it. Raises LogUnavailable."""
+        """Return the last position as the leader knows it, 0 in an empty log. Raises LogUnavailable."""
 
     def nbytes(self) -> int:
         """Return what the log takes on one disk. Raises LogUnavailable."""

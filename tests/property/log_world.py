@@ -1,8 +1,8 @@
 """A cell of a few members over a log in memory, with a scheduler of faults and a referee who knows the truth.
 
-The members are made of the real pipeline, lease and fold, and of a model of a broker with one node: messages are
-promised, arrive, are stored in groups, are confirmed, delivered and settled. The referee judges records by what
-their writers registered about them, not by their bytes. ``Violation`` is a law that was broken.
+The members are made of the real pipeline, lease and fold, and of a model of a broker with one node: messages
+are promised, arrive, are stored in groups, are confirmed, delivered and settled. The referee judges records
+by what their writers registered about them, not by their bytes. ``Violation`` is a law that was broken.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class State:
 
 
 class Referee:
-    """The truth: of each epoch the records in their order count, as long as no later epoch stands before them."""
+    """The truth: an epoch's records count in their order, as long as no later epoch stands before them."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -443,7 +443,7 @@ class World:
             (self.confirmed_added if op > 0 else self.confirmed_settled).add(abs(op))
 
     def some_cache(self, member: Member) -> int:
-        """Return a position up to which a killed member's cache has the log: one whose record counts, or 0."""
+        """Return a position up to which a killed member's cache has the log; 0, or its record counts."""
         position = self.random.randrange(member.fold.position + 1) if self.random.random() < 0.7 else 0
         while position and not (self.referee.counted[position] and self._is_whole(position)):
             position -= 1
@@ -480,7 +480,7 @@ class World:
         else:
             self.fault()
 
-    def guarded(self, member: Member, act: Callable[..., None], *args: object) -> None:
+    def guarded(self, member: Member, act: Callable[..., object], *args: object) -> None:
         """Let a member act; one that meets a fault of the engine's begins anew."""
         try:
             act(*args)
