@@ -29,6 +29,7 @@ from broker.amqp.loop.admission import Admission
 from broker.amqp.loop.reactor import Reactor
 from broker.amqp.registry import ConnectionRegistry
 from broker.config.broker import Settings
+from broker.config.cluster import check_cluster
 from broker.config.limits import Limits
 from broker.config.listeners import is_loopback
 from broker.config.policy_files import load_policies
@@ -544,7 +545,7 @@ def check(settings: Settings) -> list[str]:
     load_acl(settings.security.acl)
     if settings.tls.certificate is not None:
         Contexts.of(settings.tls)
-    return warnings(settings.tls, datetime.now(UTC))
+    return [*warnings(settings.tls, datetime.now(UTC)), *check_cluster(settings.cluster)]
 
 
 def _check_ports(settings: Settings) -> None:
@@ -552,7 +553,11 @@ def _check_ports(settings: Settings) -> None:
     taken: set[tuple[str, int]] = set()
     named = [("listeners", str(each), each.host, each.port) for each in settings.listeners]
     http = settings.http
-    for name, url, host, port in (*named, ("http", http.url, http.host, http.port)):
+    named.append(("http", http.url, http.host, http.port))
+    if settings.cluster.is_configured:
+        member = settings.cluster.listen
+        named.append(("cluster.listen", str(member), member.host, member.port))
+    for name, url, host, port in named:
         if port and (host, port) in taken:
             where = settings.origins.get(name) or url
             text = f"{name}: {url}: another listener has that port already"
