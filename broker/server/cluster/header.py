@@ -91,7 +91,9 @@ class HeaderChecker:
         _, _, _, sent_ms, nonce = _HEAD.unpack_from(data)
         if abs(now_ms - sent_ms) > VALID_MS:
             seconds = (now_ms - sent_ms) / 1000
-            raise RelayHeaderError(f"a header that is {seconds:.1f} s old: are the clocks of the members right?")
+            raise RelayHeaderError(
+                f"a header that is {seconds:.1f} s old: are the clocks of the members right?"
+            )
         self._once(nonce, sent_ms, now_ms)
         client = _client(covered[HEAD_BYTES:])
         if client.cell != self._cell:

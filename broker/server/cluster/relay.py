@@ -124,7 +124,12 @@ class Relay:
     """
 
     def __init__(
-        self, cell: str, member: str, secret: bytes, listeners: Sequence[RelayListener], hold_ns: int = HOLD_NS
+        self,
+        cell: str,
+        member: str,
+        secret: bytes,
+        listeners: Sequence[RelayListener],
+        hold_ns: int = HOLD_NS,
     ) -> None:
         self.counts = RelayCounts()
         self.ports: list[int] = []
@@ -252,9 +257,7 @@ class Relay:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             own = sock.getsockname()
-            shown = RelayedClient(
-                self._cell, self._member, listener.url, peer[0], peer[1], own[0], own[1]
-            )
+            shown = RelayedClient(self._cell, self._member, listener.url, peer[0], peer[1], own[0], own[1])
             self._take(_Relayed(sock, listener, shown))
 
     def _take(self, relayed: _Relayed) -> None:
