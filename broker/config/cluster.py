@@ -90,9 +90,9 @@ class ReplicasType:
     label = "1, 3 or 5"
 
     def parse(self, value: object) -> int:
-        if isinstance(value, bool) or value not in REPLICAS:
+        if isinstance(value, bool) or not isinstance(value, int) or value not in REPLICAS:
             raise ValueError(f"expected 1, 3 or 5, not {show(value)}")
-        return cast("int", value)
+        return value
 
     def schema(self) -> Schema:
         return {"enum": list(REPLICAS)}

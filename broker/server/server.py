@@ -59,6 +59,7 @@ from broker.security.rules import load_acl
 from broker.security.setup import Listening, authentication_of, check_exposure
 from broker.security.throttle import Attempts
 from broker.security.tls import Contexts, ServerTls, warnings
+from broker.server.cluster.routes import OwnerRoutes
 from broker.server.heap import Heap, give_back
 from broker.server.logging.formats import JsonFormatter
 from broker.server.logging.output import Output
@@ -352,6 +353,17 @@ class Server:
         http = self.settings.http
         door = ListenerTrust(loopback=plain_too, secure=http.secure, external_user=user, listener=http.url)
         self.reactor.post(lambda: admitted(self.reactor.adopt(sock, address, plain_too, door, gone)))
+
+    def routes(self) -> OwnerRoutes:
+        """Return what takes clients that other members relay, once the ports are open."""
+        http = self.http
+        return OwnerRoutes(
+            self.reactor,
+            self.settings.listeners,
+            self.tls,
+            None if http is None else self.settings.http,
+            socket.socket.close if http is None else http.adopt,
+        )
 
     def _access(self, settings: Settings) -> Access:
         """Who may ask over HTTP: those who may come in over AMQP, by the same users and keys."""

@@ -1,8 +1,8 @@
 """The header that stands before a relayed client's bytes, and the owner's answer to it. No I/O, no clock.
 
-A header names the client and the listener it came in by. It is signed with the members' secret and holds once,
-and for some seconds. Layout, big-endian: magic, version, length of the body, time in milliseconds, nonce, body
-(JSON), HMAC-SHA256 over all of it. The answer: status, length of a reason, reason.
+A header names the client and the listener it came in by. It is signed with the members' secret and holds
+once, and for some seconds. Layout, big-endian: magic, version, length of the body, time in milliseconds,
+nonce, body (JSON), HMAC-SHA256 over all of it. The answer: status, length of a reason, reason.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class HeaderChecker:
         self._seen: dict[bytes, int] = {}
 
     def check(self, data: bytes, now_ms: int) -> RelayedClient:
-        """Read a whole header. RelayHeaderError if it isn't signed, is old, was there before or is another cell's."""
+        """Read a whole header. RelayHeaderError if it isn't signed, is old, known or another cell's."""
         covered, mac = data[:-MAC_BYTES], data[-MAC_BYTES:]
         if not hmac.compare_digest(_mac(self._secret, covered), mac):
             raise RelayHeaderError("a header that isn't signed with the members' secret")

@@ -1,7 +1,7 @@
 """The port other members relay clients to: reads who each client is, checks it, hands the socket on.
 
-One thread. A connection that says no header in time, a wrong one or too much is closed, counted and logged once
-for its address within a while. A header is answered before the socket is handed on.
+One thread. A connection that says no header in time, or a wrong one, is closed, counted and logged once for
+its address within a while. A header is answered before the socket is handed on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ TICK_NS = 250_000_000
 QUIET_NS = 60_000_000_000
 MOST_QUIET = 1000
 
-# Takes the socket of a client, or says why it has no place: (status of the answer, reason).
 Handover = Callable[[socket.socket], None]
 Route = Callable[[RelayedClient], Handover | str]
 

@@ -1,7 +1,7 @@
 """A standby's ports: each client's bytes go to the owner, and the owner's to the client, as they are.
 
-One thread, epoll, plain sockets. A direction holds at most one read that its other side hasn't taken, and is not
-read meanwhile. While the owner isn't known or doesn't answer, clients are held unread for a bounded time.
+One thread, epoll, plain sockets. A direction holds at most one read that its other side hasn't taken, and is
+not read meanwhile. While the owner isn't known or doesn't answer, clients are held unread for a bounded time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from http import HTTPStatus
 
 from broker.errors import OperatorError
 from broker.loggers import SOMEBODY, about
@@ -500,7 +501,7 @@ class Relay:
             return
         status, kind, body = found
         head = (
-            f"HTTP/1.1 {status} {'OK' if status == 200 else 'Service Unavailable'}\r\nContent-Type: {kind}\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {kind}\r\n"
             f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
             "Connection: close\r\n\r\n"
         ).encode()
