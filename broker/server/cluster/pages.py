@@ -1,4 +1,4 @@
-"""Pages that a standby's HTTP port answers itself: whether it lives, is ready, and what it knows of the cell."""
+"""Pages that a standby answers itself over HTTP: whether it lives, is ready, what it knows of the cell."""
 
 from __future__ import annotations
 

@@ -10,7 +10,9 @@ from broker.amqp.control.failover import NAME, FailoverServers
 
 def test_keys_are_symbols_and_values_strings_and_a_number() -> None:
     offered = FailoverServers(["amqp://b.example.org", "amqps://[::1]:5000"])
-    [first, second] = offered.properties()[NAME]  # type: ignore[misc]
+    servers = offered.properties()[NAME]
+    assert isinstance(servers, list)
+    [first, second] = servers
     assert first == {"network-host": "b.example.org", "port": 5672, "scheme": "amqp"}
     assert second == {"network-host": "::1", "port": 5000, "scheme": "amqps"}
     assert all(type(key) is symbol for key in first)
