@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from broker.config import cluster as clusters
 from broker.config import fields
 from broker.config.cluster import Cluster
 from broker.config.connection_limits import ConnectionLimit, ConnectionLimitType
@@ -258,34 +259,8 @@ def _contradictions(found: Mapping[str, SetValue]) -> list[Problem]:
             value, limit = found[name].value, found[bound].value
             text = f"{leaf(name)} {value} is more than {leaf(bound)} {limit} ({found[bound].place})"
             problems.append(found[name].place.problem(text))
-    return problems + _without_certificate(found) + _without_virtual_host(found) + _of_cluster(found)
-
-
-def _of_cluster(found: Mapping[str, SetValue]) -> list[Problem]:
-    """Find times of a cell by which its owner would stop before it can say that it is there, and members that
-    strangers could pass for.
-    """
-    set_here = [item for name, item in found.items() if name.startswith("cluster.")]
-    if not set_here:
-        return []
-    cluster = Cluster(**_set_in(_CLUSTER, found))
-    problems = []
-    if cluster.ttl <= cluster.margin + 2 * cluster.mark:
-        place = next(found[f"cluster.{key}"] for key in ("ttl", "margin", "mark") if f"cluster.{key}" in found)
-        problems.append(
-            place.place.problem(
-                f"cluster.ttl {cluster.ttl} ms must be more than cluster.margin and twice cluster.mark together"
-            )
-        )
-    if not cluster.is_configured:
-        problems.append(set_here[0].place.problem("cluster: name the servers of the log in cluster.engine"))
-    if not is_loopback(cluster.listen.host) and cluster.secret_file is None:
-        problems.append(
-            found["cluster.listen"].place.problem(
-                f"cluster.listen {cluster.listen} can be reached from other machines: name a secret in cluster.secret_file"
-            )
-        )
-    return problems
+    problems += _without_certificate(found) + _without_virtual_host(found)
+    return problems + clusters.contradictions(found)
 
 
 def _without_virtual_host(found: Mapping[str, SetValue]) -> list[Problem]:

@@ -29,6 +29,7 @@ from broker.amqp.loop.admission import Admission
 from broker.amqp.loop.reactor import Reactor
 from broker.amqp.registry import ConnectionRegistry
 from broker.config.broker import Settings
+from broker.config.cluster import check_cluster
 from broker.config.limits import Limits
 from broker.config.listeners import is_loopback
 from broker.config.policy_files import load_policies
@@ -58,6 +59,7 @@ from broker.security.rules import load_acl
 from broker.security.setup import Listening, authentication_of, check_exposure
 from broker.security.throttle import Attempts
 from broker.security.tls import Contexts, ServerTls, warnings
+from broker.server.cluster.routes import OwnerRoutes
 from broker.server.heap import Heap, give_back
 from broker.server.logging.formats import JsonFormatter
 from broker.server.logging.output import Output
@@ -423,6 +425,17 @@ class Server:
         door = ListenerTrust(loopback=plain_too, secure=http.secure, external_user=user, listener=http.url)
         self.reactor.post(lambda: admitted(self.reactor.adopt(sock, address, plain_too, door, gone)))
 
+    def routes(self) -> OwnerRoutes:
+        """Return what takes clients that other members relay, once the ports are open."""
+        http = self.http
+        return OwnerRoutes(
+            self.reactor,
+            self.settings.listeners,
+            self.tls,
+            None if http is None else self.settings.http,
+            socket.socket.close if http is None else http.adopt,
+        )
+
     def _access(self, settings: Settings) -> Access:
         """Who may ask over HTTP: those who may come in over AMQP, by the same users and keys."""
         limits = settings.limits
@@ -622,7 +635,7 @@ def check(settings: Settings) -> list[str]:
     load_acl(settings.security.acl)
     if settings.tls.certificate is not None:
         Contexts.of(settings.tls)
-    return warnings(settings.tls, datetime.now(UTC))
+    return [*warnings(settings.tls, datetime.now(UTC)), *check_cluster(settings.cluster)]
 
 
 def _check_ports(settings: Settings) -> None:
@@ -630,7 +643,11 @@ def _check_ports(settings: Settings) -> None:
     taken: set[tuple[str, int]] = set()
     named = [("listeners", str(each), each.host, each.port) for each in settings.listeners]
     http = settings.http
-    for name, url, host, port in (*named, ("http", http.url, http.host, http.port)):
+    named.append(("http", http.url, http.host, http.port))
+    if settings.cluster.is_configured:
+        member = settings.cluster.listen
+        named.append(("cluster.listen", str(member), member.host, member.port))
+    for name, url, host, port in named:
         if port and (host, port) in taken:
             where = settings.origins.get(name) or url
             text = f"{name}: {url}: another listener has that port already"
