@@ -124,7 +124,7 @@ def test_a_group_that_is_not_the_next_one_is_refused(pair: Pair) -> None:
     assert cache.applied == (3, 2)
 
 
-@pytest.mark.parametrize("at", [0, 5, 41, 60, -3])
+@pytest.mark.parametrize("at", [0, 5, 41, 60, -20])
 def test_a_damaged_group_changes_nothing(pair: Pair, at: int) -> None:
     pair.owner.note("a", b"1" * 50)
     data = bytearray(pair.seal())
@@ -189,6 +189,8 @@ def test_a_snapshot_of_a_directory_without_a_cell_begins_one(tmp_path: Path) -> 
     shelf.update(2400, 1)
     shelf.forget(2500, 1000)
     plain.note("a", b"1")
+    plain.seal()
+    until(plain, lambda: plain.synced == plain.group - 1)
     plain.close()
     wanted = read_directory(tmp_path / "plain")[1]
     source = cached(tmp_path / "plain")
