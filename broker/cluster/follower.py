@@ -119,6 +119,11 @@ class LogFollower:
         self._fold: LogFold
         self._store: CacheStore
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that the log has come to."""
+        return self._fold.epoch
+
     def stop(self) -> None:
         """Have ``run`` return; any thread may."""
         self._stopping = True

@@ -12,7 +12,7 @@ import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker.cluster.log import Acked, EngineFault, Entry, LogUnavailable, Outcome, Refused, Unknown
@@ -51,7 +51,7 @@ class Engine:
 
     urls: tuple[str, ...]
     timeout_s: float = 2.0
-    login: Login = Login()
+    login: Login = field(default_factory=Login)
     tls: Callable[[], ssl.SSLContext] | None = None
 
     def connect(self) -> NatsConnection:
@@ -249,9 +249,18 @@ class JetStreamLog:
 
     def _streams(self) -> Iterator[tuple[str, dict[str, Any]]]:
         common = {
-            **{"retention": "limits", "storage": "file", "num_replicas": self._replicas, "discard": "new"},
-            **{"max_age": 0, "max_msgs": -1, "max_bytes": -1, "max_msgs_per_subject": -1, "max_msg_size": -1},
-            **{"allow_direct": True, "deny_delete": True, "no_ack": False},
+            "retention": "limits",
+            "storage": "file",
+            "num_replicas": self._replicas,
+            "discard": "new",
+            "max_age": 0,
+            "max_msgs": -1,
+            "max_bytes": -1,
+            "max_msgs_per_subject": -1,
+            "max_msg_size": -1,
+            "allow_direct": True,
+            "deny_delete": True,
+            "no_ack": False,
             "duplicate_window": DUPLICATE_WINDOW_NS,
         }
         yield self.stream, {"name": self.stream, "subjects": [self.subject], **common}

@@ -239,8 +239,15 @@ class NatsConnection:
                 self._sock = context.wrap_socket(self._sock, server_hostname=where.hostname)
                 self._sock.setblocking(False)
             options: dict[str, object] = {
-                **{"verbose": False, "pedantic": False, "lang": "python", "version": "1", "protocol": 1},
-                **{"headers": True, "no_responders": True, "echo": False, "name": "sluice"},
+                "verbose": False,
+                "pedantic": False,
+                "lang": "python",
+                "version": "1",
+                "protocol": 1,
+                "headers": True,
+                "no_responders": True,
+                "echo": False,
+                "name": "sluice",
                 **self._login.options(),
             }
             self._send([b"CONNECT " + json.dumps(options).encode() + b"\r\nPING\r\n"])

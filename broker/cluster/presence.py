@@ -39,9 +39,7 @@ class MemberReport:
     position: int = 0
     group: int = 0
     lag_s: float = 0.0
-    advertise: str = ""
     addresses: tuple[str, ...] = ()
-    http: str = ""
     version: str = ""
     fault: str = ""
 

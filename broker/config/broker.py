@@ -48,7 +48,6 @@ from broker.config.listeners import (
     Listener,
     ListenerType,
     OriginType,
-    is_loopback,
 )
 from broker.config.security import Security
 from broker.config.sources import SetValue, SourceReader, leaf, sections

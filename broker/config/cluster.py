@@ -204,6 +204,11 @@ class Cluster:
         return b"" if self.secret_file is None else read_secret(self.secret_file)
 
 
+def is_client_address(url: str) -> bool:
+    """Return whether this is an address such as `cluster.addresses` has; other members' word is checked by it."""
+    return _CLIENT_URL.fullmatch(url) is not None
+
+
 def read_secret(path: Path) -> bytes:
     """Read a secret from a file that its owner, and perhaps its group, may read. OperatorError if not."""
     try:

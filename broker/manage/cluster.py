@@ -8,25 +8,26 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ClusterMember:
-    """One member as it last said of itself; ``seen_ago_s`` is how long ago."""
+    """One member as it last said of itself; ``seen_ago_s`` is how long ago. ``fault`` is why it doesn't get on."""
 
     name: str
     role: str
     applied: int
     lag_groups: int
-    lag_bytes: int
     lag_s: float
     seen_ago_s: float
     version: str
+    addresses: tuple[str, ...]
+    fault: str
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """The log's engine: its servers, the leader of the log's stream, the position of the last record."""
+    """The log's engine: its servers, the one that this member is connected to, the position of the last record."""
 
     reachable: bool
     servers: tuple[str, ...]
-    leader: str
+    connected: str
     position: int
 
 

@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import ssl
 import sys
 import time
@@ -19,24 +18,32 @@ from pathlib import Path
 from types import FrameType
 
 from broker import __version__
+from broker.amqp.control.failover import FailoverServers
 from broker.cluster.bodies import BodyStore
 from broker.cluster.cleaning import LogCleaner
-from broker.cluster.follower import SNAPSHOT_OF, LogFollower, Ownership
+from broker.cluster.follower import SNAPSHOT_OF, FollowedTo, LogFollower, Ownership
 from broker.cluster.jetstream import Engine, JetStreamLog
 from broker.cluster.lease import OwnerLease, StandbyClock
 from broker.cluster.log import LogUnavailable
 from broker.cluster.nats import Login
-from broker.cluster.presence import OWNER, STANDBY, STARTING, MemberReport, Presence
+from broker.cluster.presence import OWNER, STANDBY, STARTING, MemberReport, MemberSeen, Presence
 from broker.cluster.records import SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE, cell_number
 from broker.cluster.writer import LogWriter
 from broker.config.broker import Settings
-from broker.config.cluster import Cluster
+from broker.config.cluster import Cluster, check_cluster, is_client_address
+from broker.config.listeners import AddressType
 from broker.errors import OperatorError
+from broker.server.cluster.header import RelayedClient
+from broker.server.cluster.member_port import Handover, MemberPort
+from broker.server.cluster.pages import StandbyPages
+from broker.server.cluster.relay import OwnerAddress, Relay, RelayListener
+from broker.server.cluster.status import status_of
 from broker.server.logging.output import Output
 from broker.server.ownership import OwnedCell
 from broker.server.server import Server, raise_descriptor_limit
 from broker.store.cache import CacheStore
 from broker.store.replicated import ReplicatedStore
+from broker.units import SECOND_NS
 
 log = logging.getLogger("sluice.cluster")
 
@@ -45,21 +52,23 @@ MS_NS = 1_000_000
 
 def timeout_s(cluster: Cluster) -> float:
     """Return how long the log's servers may take to answer: an owner has to hear of it well within its lease."""
-    return cluster.ttl / 3000
+    return cluster.ttl_ms / 3000
 
 
 def engine_of(cluster: Cluster) -> Engine:
     """Return how this member reaches the log's servers. Raises OperatorError where a file can't be read."""
     login = Login()
-    if cluster.credentials_file is not None:
-        user, colon, password = first_line(cluster.credentials_file).partition(":")
-        login = Login(user=user, password=password) if colon else Login(token=user)
-    wants_tls = cluster.engine_ca is not None or any(url.startswith("tls://") for url in cluster.engine)
+    if cluster.engine_password_file is not None:
+        login = Login(user=cluster.engine_user, password=first_line(cluster.engine_password_file))
+    elif cluster.engine_token_file is not None:
+        login = Login(token=first_line(cluster.engine_token_file))
+    wants_tls = cluster.engine_tls_ca is not None or any(each.secure for each in cluster.engine)
 
     def context() -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=cluster.engine_ca)
+        return ssl.create_default_context(cafile=cluster.engine_tls_ca)
 
-    return Engine(cluster.engine, timeout_s(cluster), login, context if wants_tls else None)
+    urls = tuple(map(str, cluster.engine))
+    return Engine(urls, timeout_s(cluster), login, context if wants_tls else None)
 
 
 def first_line(path: Path) -> str:
@@ -81,7 +90,7 @@ class Member:
     ) -> None:
         self.settings = settings
         self.cluster = settings.cluster
-        self.name = self.cluster.member or socket.gethostname()
+        self.name = self.cluster.name
         self._reload = reload
         self._output = output
         self._engine = engine_of(self.cluster)
@@ -90,12 +99,16 @@ class Member:
         self._follower: LogFollower | None = None
         self._owned: OwnedCell | None = None
         self._stopped = False
-        advertise = self.cluster.advertise or self.cluster.listen
-        addresses = self.cluster.addresses or settings.listeners
-        self._about = {
-            **{"member": self.name, "advertise": str(advertise)},
-            **{"addresses": [str(each) for each in addresses], "http": settings.http.url, "version": __version__},
-        }
+        self._secret = self.cluster.secret()
+        self.addresses = self.cluster.addresses or tuple(map(str, settings.listeners))
+        self._about = json.dumps({"member": self.name, "advertise": str(self.cluster.advertised)}).encode()
+        self._owner: OwnerAddress | None = None
+        self._server: Server | None = None
+        self._relay = Relay(self.cluster.cell, self.name, self._secret, self._relayed_listeners())
+        listen = self.cluster.listen
+        self._port = MemberPort(
+            listen.host, listen.port, self.cluster.cell, self._secret, self._why_not_owner, self._route
+        )
         self.presence = Presence(self._engine, self.cluster.cell, self.report)
 
     def report(self) -> MemberReport:
@@ -111,8 +124,6 @@ class Member:
             position, group, epoch, fault = at.position, at.group, at.epoch, at.fault
             if at.position < at.last_position:
                 lag_s = (time.monotonic_ns() - at.level_ns) / 1e9
-        about = self._about
-        addresses = tuple(str(each) for each in self.cluster.addresses or self.settings.listeners)
         return MemberReport(
             self.name,
             self._role,
@@ -120,40 +131,88 @@ class Member:
             position,
             group,
             round(lag_s, 3),
-            str(about["advertise"]),
-            addresses,
-            str(about["http"]),
+            self.addresses,
             __version__,
             fault,
         )
 
+    @property
+    def owner(self) -> OwnerAddress | None:
+        """Who owns the cell, as far as this member knows; None while nobody does."""
+        return self._owner
+
+    @property
+    def reaches_owner(self) -> bool:
+        """Whether clients that come here reach the owner."""
+        return self._role == OWNER or self._relay.is_reachable
+
+    def members(self) -> list[MemberSeen]:
+        """Return all members that were heard of, this one first."""
+        return self.presence.members()
+
+    @property
+    def followed(self) -> FollowedTo | None:
+        """How far it has come as a standby."""
+        return None if self._follower is None else self._follower.at
+
+    @property
+    def owned(self) -> OwnedCell | None:
+        """The cell, while it is this member's."""
+        return self._owned
+
+    @property
+    def engine_server(self) -> str:
+        """The log's server that it hears the others by, empty where there is none."""
+        return self.presence.server
+
+    def move(self, successor: str) -> None:
+        """Hand the cell over; any thread may ask. Raises OperatorError where it isn't ours or the other can't take it."""
+        server = self._server
+        if server is None:
+            raise OperatorError("this member doesn't own the cell: ask the owner")
+        there = [each.report for each in self.presence.members() if each.is_there]
+        standbys = [each.name for each in there if each.role == STANDBY]
+        if successor and successor not in standbys:
+            raise OperatorError(
+                f"'{successor}' is no standby that is there; there are: {', '.join(standbys) or 'none'}"
+            )
+        if not standbys:
+            raise OperatorError("there is no standby that could take the cell")
+        server.reactor.post(lambda: server.hand_over(successor))
+
     def run(self) -> None:
         """Follow, take over, serve; until SIGTERM or SIGINT. Raises OperatorError where it can't."""
         raise_descriptor_limit()
+        for text in check_cluster(self.cluster):
+            log.warning("%s", text)
+        self._port.start()
+        self._relay.start()
         self.presence.start()
-        ownership = self._stand_by()
-        if ownership is None:
+        try:
+            ownership = self._stand_by()
+            self._relay.stop()
+            goes_on = ownership is not None and self._own(ownership)
+        finally:
+            self._port.stop()
             self.presence.stop()
-            self._say("sluice stopped")
-            return
-        if self._own(ownership):
-            self.presence.stop()
+        if goes_on:
             self._execute_anew()
+        self._say("sluice stopped")
 
     # --- standing by
 
     def _stand_by(self) -> Ownership | None:
         self._prepare_log()
         now_ns = time.monotonic_ns()
-        grace_ns = int(timeout_s(self.cluster) * 1e9) + self.cluster.mark * MS_NS
-        clock = StandbyClock(self.cluster.ttl * MS_NS, self.cluster.rank, now_ns, grace_ns)
+        grace_ns = int(timeout_s(self.cluster) * 1e9) + self.cluster.mark_ms * MS_NS
+        clock = StandbyClock(self.cluster.ttl_ms * MS_NS, self.cluster.rank, now_ns, grace_ns)
         follower = self._follower = LogFollower(
             JetStreamLog(self._engine, self.cluster.cell, self.cluster.replicas),
             self._cell,
             self.name,
             self.settings.data,
             clock,
-            json.dumps(self._about).encode(),
+            self._about,
             self._on_owner,
             self.settings.journal_file_size,
         )
@@ -190,7 +249,32 @@ class Member:
         engine.close()
 
     def _on_owner(self, about: bytes) -> None:
-        """The owner, or that there is none, is known by now."""
+        """Have clients passed on to the owner, whose own word this is; empty bytes: there is none."""
+        owner = None
+        try:
+            said = json.loads(about) if about else {}
+            if said and said["member"] != self.name:
+                address = AddressType().parse(said["advertise"])
+                epoch = 0 if self._follower is None else self._follower.epoch
+                owner = OwnerAddress(str(said["member"]), address.host, address.port, epoch)
+        except (ValueError, KeyError, TypeError) as fault:
+            log.error("what the owner says of itself makes no sense: %r", fault)
+        self._owner = owner
+        self._relay.set_owner(owner)
+
+    def _relayed_listeners(self) -> list[RelayListener]:
+        listeners = [RelayListener(str(each), each.host, each.port) for each in self.settings.listeners]
+        http = self.settings.http
+        # What comes by TLS can't be looked into: the owner answers all of it.
+        pages = None if http.secure else StandbyPages(lambda: status_of(self)).page
+        return [*listeners, RelayListener(http.url, http.host, http.port, pages)]
+
+    def _why_not_owner(self) -> str:
+        return "" if self._role == OWNER else f"{self.name} doesn't own the cell"
+
+    def _route(self, client: RelayedClient) -> Handover | str:
+        server = self._server
+        return "it doesn't own the cell any more" if server is None else server.routes().route(client)
 
     # --- owning
 
@@ -199,7 +283,11 @@ class Member:
         cluster = self.cluster
         fold = ownership.fold
         lease = OwnerLease(
-            cluster.ttl * MS_NS, cluster.margin * MS_NS, cluster.mark * MS_NS, ownership.sent_ns, ownership.sent_ns
+            cluster.ttl_ms * MS_NS,
+            cluster.margin_ms * MS_NS,
+            cluster.mark_ms * MS_NS,
+            ownership.sent_ns,
+            ownership.sent_ns,
         )
         bell: list[Callable[[], None]] = []
 
@@ -208,7 +296,7 @@ class Member:
                 bell[0]()
 
         engine = JetStreamLog(self._engine, cluster.cell, cluster.replicas)
-        writer = LogWriter(engine, fold, lease, json.dumps(self._about).encode(), changed)
+        writer = LogWriter(engine, fold, lease, self._about, changed)
         writer.start()
         bodies = BodyStore(JetStreamLog(self._engine, cluster.cell, cluster.replicas))
         if fold.group == 0 and fold.epoch == 1:
@@ -226,16 +314,26 @@ class Member:
             server.live_bytes,
             server.copy_for_snapshot,
         )
-        self._role = OWNER
-        self.presence.tell_now()
+        server.container.failover = FailoverServers(self._failover_addresses())
         opened = server.start()
+        self._server = server
+        self._role = OWNER
+        self._owner = OwnerAddress(
+            self.name, self.cluster.advertised.host, self.cluster.advertised.port, fold.epoch
+        )
+        self.presence.tell_now()
+        self._tell_failover(server)
         for url in opened:
             self._say(f"listening {url}")
-        self._say(f"sluice {__version__} ready: member {self.name} owns cell {cluster.cell}, epoch {fold.epoch}")
+        self._say(
+            f"sluice {__version__} ready: member {self.name} owns cell {cluster.cell}, epoch {fold.epoch}"
+        )
         cleaner.start()
         try:
             server.run()
         finally:
+            self._server = None
+            self._role = STARTING
             cleaner.stop()
             bell.clear()
             left = server.left_cell
@@ -244,9 +342,25 @@ class Member:
             log.error("this member has let go of the cell: %s", left)
         return bool(left) or server.hands_over
 
+    def _failover_addresses(self) -> list[str]:
+        """Return where clients find the cell's other members, as these say."""
+        found = [
+            url for each in self.presence.members()[1:] if each.is_there for url in each.report.addresses
+        ]
+        return [url for url in found if is_client_address(url)]
+
+    def _tell_failover(self, server: Server) -> None:
+        """Offer the members that are there to every client that opens, once a second anew."""
+        failover = server.container.failover
+        if failover is not None and self._server is server:
+            failover.replace(self._failover_addresses())
+            server.reactor.at(time.monotonic_ns() + SECOND_NS, lambda _: self._tell_failover(server))
+
     def _successor(self) -> str:
         """Return the standby that is to follow where nobody said which: the one that has come farthest."""
-        standbys = [each.report for each in self.presence.members() if each.is_there and each.report.role == STANDBY]
+        standbys = [
+            each.report for each in self.presence.members() if each.is_there and each.report.role == STANDBY
+        ]
         return max(standbys, key=lambda each: each.position).name if standbys else ""
 
     def _begin_with_what_is_there(self, writer: LogWriter, bodies: BodyStore) -> None:
@@ -281,6 +395,3 @@ def serve_member(
 ) -> None:
     """Run a member of a cell in this process until it is told to stop."""
     Member(settings, reload, output).run()
-
-
-

@@ -213,7 +213,9 @@ class Clients:
     def __init__(self, made: Cell, books: TimedBooks) -> None:
         self.producers = [Producer(books, QUEUES[n % 2], n, filler=(0, 100, 1000)[n % 3]) for n in range(3)]
         self.consumers = [
-            Consumer(books, queue, second, f"{queue}-{second}") for queue in QUEUES for second in (True, False)
+            Consumer(books, queue, second, f"{queue}-{second}")
+            for queue in QUEUES
+            for second in (True, False)
         ]
         self._made = made
         self._next = 0
@@ -241,7 +243,11 @@ class Clients:
             late = now - self._tried.get(id(peer), 0) > 1.0
             if (peer.sock is None and now - self._tried.get(id(peer), 0) > 0.05) or (closed and late):
                 self._next += 1
-                member = owner if owner is not None and not owner.is_stopped else self._made.members[self._next % len(self._made.members)]
+                member = (
+                    owner
+                    if owner is not None and not owner.is_stopped
+                    else self._made.members[self._next % len(self._made.members)]
+                )
                 peer.refused = ""
                 peer.connect(member.amqp)
                 self._tried[id(peer)] = now

@@ -102,7 +102,14 @@ class MemberProcess:
     """One member; its directory stays when it is ended."""
 
     def __init__(
-        self, name: str, folder: Path, servers: list[int], ports: list[int], rank: int, extra: str, policies: str
+        self,
+        name: str,
+        folder: Path,
+        servers: list[int],
+        ports: list[int],
+        rank: int,
+        extra: str,
+        policies: str,
     ) -> None:
         self.name = name
         self.folder = folder / name
@@ -125,7 +132,14 @@ class MemberProcess:
         """Start the process."""
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "broker.cli.main", "serve", "--config", str(self.folder / "broker.yaml")],
+                [
+                    sys.executable,
+                    "-m",
+                    "broker.cli.main",
+                    "serve",
+                    "--config",
+                    str(self.folder / "broker.yaml"),
+                ],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
@@ -208,7 +222,9 @@ class MemberProcess:
 class Cell:
     """Members a, b, c … of one cell, and the log they share."""
 
-    def __init__(self, folder: Path, members: int = 3, servers: int = 3, extra: str = "", policies: str = "") -> None:
+    def __init__(
+        self, folder: Path, members: int = 3, servers: int = 3, extra: str = "", policies: str = ""
+    ) -> None:
         self.log = NatsCluster(folder / "log", servers)
         clients = [each.ports.client for each in self.log.servers]
         ports = free_ports(3 * members)
@@ -234,7 +250,9 @@ class Cell:
             each.start()
         return self.wait_for_owner()
 
-    def wait_for_owner(self, *, other_than: MemberProcess | None = None, seconds: float = START_S) -> MemberProcess:
+    def wait_for_owner(
+        self, *, other_than: MemberProcess | None = None, seconds: float = START_S
+    ) -> MemberProcess:
         """Return the owner, once there is one."""
 
         def found() -> bool:

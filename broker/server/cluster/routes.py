@@ -33,13 +33,18 @@ class OwnerRoutes:
         self._adopt_http = adopt_http
 
     def route(self, client: RelayedClient) -> Handover | str:
-        """Find the listener with the same URL, else one with the same scheme and port that is as open."""
+        """Find the listener with the same URL, else one of the same scheme that is as open to other machines.
+
+        Of several of those, one with the same port, then one at which a client must say who it is.
+        """
         if client.listener.startswith("http"):
             if self._http is None or not _alike(client.listener, self._http.url, self._http.host):
                 return f"the owner has no {client.listener}"
             return self._adopt_http
         same = [each for each in self._listeners if str(each) == client.listener]
-        same += [each for each in self._listeners if _alike(client.listener, str(each), each.host)]
+        alike = [each for each in self._listeners if _alike(client.listener, str(each), each.host)]
+        port = urlsplit(client.listener).port
+        same += sorted(alike, key=lambda each: (each.port != port, each.allow_plain))
         if not same:
             return f"the owner has no {client.listener}"
         return lambda sock: self._adopt(sock, client, same[0])
@@ -60,7 +65,7 @@ def _alike(url: str, own: str, own_host: str) -> bool:
     """Whether a listener of another member is what ours is, on another host of the same openness."""
     try:
         theirs, ours = urlsplit(url), urlsplit(own)
-        same = (theirs.scheme, theirs.port) == (ours.scheme, ours.port)
+        same = theirs.scheme == ours.scheme and theirs.port is not None
     except ValueError:
         return False
     return same and is_loopback(theirs.hostname or "") == is_loopback(own_host)
