@@ -46,6 +46,9 @@ $(VENV)/.dev: $(VENV)/.built requirements-dev.lock
 check: lint
 	$(BIN)/python -m pytest -q tests/unit tests/test_layers.py -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+# Tests start hundreds of processes and each worker loads every test: without bytecode each compiles it all anew.
+check test test-clients test-packaging soak: export PYTHONDONTWRITEBYTECODE :=
+
 # Tests mostly wait for brokers they started; files run beside each other. WORKERS=0 for one after another.
 # Those on Spark share one session, so they are one process of their own, beside the others; that needs Java.
 WORKERS ?= 3
