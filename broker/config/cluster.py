@@ -205,7 +205,7 @@ class Cluster:
 
 
 def is_client_address(url: str) -> bool:
-    """Return whether this is an address such as `cluster.addresses` has; other members' word is checked by it."""
+    """Return whether this is an address such as `cluster.addresses` has."""
     return _CLIENT_URL.fullmatch(url) is not None
 
 

@@ -1,7 +1,7 @@
-"""A member of a replicated cell: it follows the log and passes clients on until it owns the cell, then it serves.
+"""A member of a replicated cell: it follows the log and passes clients on until it owns the cell.
 
-The roles are phases of one process. An owner that has to let go of the cell doesn't become a standby in place: the
-process executes itself anew, so that nothing of what it had in memory is left.
+The roles are phases of one process. An owner that has to let go of the cell doesn't become a standby in
+place: the process executes itself anew, so that nothing of what it had in memory is left.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from broker import __version__
 from broker.amqp.control.failover import FailoverServers
 from broker.cluster.bodies import BodyStore
 from broker.cluster.cleaning import LogCleaner
-from broker.cluster.follower import SNAPSHOT_OF, FollowedTo, LogFollower, Ownership
-from broker.cluster.jetstream import Engine, JetStreamLog
+from broker.cluster.follower import SNAPSHOT_OF, CellOwnership, FollowedTo, LogFollower
+from broker.cluster.jetstream import JetStreamLog, LogServers
 from broker.cluster.lease import OwnerLease, StandbyClock
 from broker.cluster.log import LogUnavailable
-from broker.cluster.nats import Login
+from broker.cluster.nats import NatsLogin
 from broker.cluster.presence import OWNER, STANDBY, STARTING, MemberReport, MemberSeen, Presence
 from broker.cluster.records import SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE, cell_number
 from broker.cluster.writer import LogWriter
@@ -51,24 +51,24 @@ MS_NS = 1_000_000
 
 
 def timeout_s(cluster: Cluster) -> float:
-    """Return how long the log's servers may take to answer: an owner has to hear of it well within its lease."""
+    """Return how long the log's servers may take to answer: well within an owner's lease."""
     return cluster.ttl_ms / 3000
 
 
-def engine_of(cluster: Cluster) -> Engine:
+def engine_of(cluster: Cluster) -> LogServers:
     """Return how this member reaches the log's servers. Raises OperatorError where a file can't be read."""
-    login = Login()
+    login = NatsLogin()
     if cluster.engine_password_file is not None:
-        login = Login(user=cluster.engine_user, password=first_line(cluster.engine_password_file))
+        login = NatsLogin(user=cluster.engine_user, password=first_line(cluster.engine_password_file))
     elif cluster.engine_token_file is not None:
-        login = Login(token=first_line(cluster.engine_token_file))
+        login = NatsLogin(token=first_line(cluster.engine_token_file))
     wants_tls = cluster.engine_tls_ca is not None or any(each.secure for each in cluster.engine)
 
     def context() -> ssl.SSLContext:
         return ssl.create_default_context(cafile=cluster.engine_tls_ca)
 
     urls = tuple(map(str, cluster.engine))
-    return Engine(urls, timeout_s(cluster), login, context if wants_tls else None)
+    return LogServers(urls, timeout_s(cluster), login, context if wants_tls else None)
 
 
 def first_line(path: Path) -> str:
@@ -166,7 +166,10 @@ class Member:
         return self.presence.server
 
     def move(self, successor: str) -> None:
-        """Hand the cell over; any thread may ask. Raises OperatorError where it isn't ours or the other can't take it."""
+        """Hand the cell over; any thread may ask.
+
+        Raises OperatorError where it isn't ours or the other can't take it.
+        """
         server = self._server
         if server is None:
             raise OperatorError("this member doesn't own the cell: ask the owner")
@@ -201,7 +204,7 @@ class Member:
 
     # --- standing by
 
-    def _stand_by(self) -> Ownership | None:
+    def _stand_by(self) -> CellOwnership | None:
         self._prepare_log()
         now_ns = time.monotonic_ns()
         grace_ns = int(timeout_s(self.cluster) * 1e9) + self.cluster.mark_ms * MS_NS
@@ -278,7 +281,7 @@ class Member:
 
     # --- owning
 
-    def _own(self, ownership: Ownership) -> bool:
+    def _own(self, ownership: CellOwnership) -> bool:
         """Serve; return whether the process is to go on as a standby."""
         cluster = self.cluster
         fold = ownership.fold
@@ -383,7 +386,7 @@ class Member:
 
     def _execute_anew(self) -> None:
         sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
     def _say(self, text: str) -> None:
         sys.stderr.write(f"{text}\n")
