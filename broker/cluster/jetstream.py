@@ -381,9 +381,9 @@ def check_stream(name: str, found: dict[str, Any], wanted: dict[str, Any]) -> No
 
 
 def unsynced(monitors: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a warning for each server that doesn't sync each record, by their monitoring (``/jsz?config=1``)."""
+    """Return a warning for each server that doesn't sync each record; ``/jsz?config=1`` of each is given."""
     return [
-        f"{each.get('server_id', 'a server')} acknowledges before records are synced: set sync_interval: always"
+        f"{each.get('server_id', 'a server')} acknowledges what isn't synced: set sync_interval: always"
         for each in monitors
         if not each.get("config", {}).get("sync_always")
     ]

@@ -28,7 +28,7 @@ class OwnedCell:
     """A cell while this broker owns it.
 
     ``store`` is its data. ``look`` is called every ``LOOK_NS`` on the loop's thread; it returns why the
-    broker must let go of the cell, once it must: another member owns it, or no server of the log can be reached.
+    broker must let go of the cell, once it must: another member owns it, or no server of the log answers.
     """
 
     def __init__(
