@@ -10,12 +10,17 @@ PURE   := $(filter-out tests/property/test_rhythms.py,$(wildcard tests/property/
           $(addprefix tests/unit/flow/test_,gate.py fairness.py ledger.py window.py)
 SOURCES := $(shell find broker pyspark_sluice -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: run flights install dev check test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
+.PHONY: run cluster flights install dev check test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
 
 run: install
 	$(BIN)/sluice serve
 
 install: $(VENV)/.built
+
+# Three servers of a replicated log and three members of a cell, on this machine (docs/cluster.md). Needs Go, or
+# nats-server on the path.
+cluster: install
+	$(BIN)/python -m tools.cluster
 
 # A year of flights through a queue of 900, against the broker that `make run` started.
 flights: $(VENV)/.flights
