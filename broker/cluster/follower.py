@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -438,10 +439,11 @@ class LogFollower:
 
 
 def set_aside(directory: Path) -> Path:
-    """Rename a data directory that can't be used; return its new name."""
-    for number in range(1, 1000):
-        target = directory.with_name(f"{directory.name}.damaged-{number}")
-        if not target.exists():
-            directory.rename(target)
-            return target
-    raise OperatorError(f"{directory}: too many damaged directories beside it")
+    """Rename a data directory that can't be used; return its new name.
+
+    What was set aside before is deleted: it is a copy of what the log has.
+    """
+    target = directory.with_name(f"{directory.name}.aside")
+    shutil.rmtree(target, ignore_errors=True)
+    directory.rename(target)
+    return target

@@ -12,7 +12,9 @@ import os
 import signal
 import ssl
 import sys
+import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -22,7 +24,7 @@ from broker.amqp.control.failover import FailoverServers
 from broker.cluster.bodies import BodyStore
 from broker.cluster.cleaning import LogCleaner
 from broker.cluster.follower import SNAPSHOT_OF, CellOwnership, FollowedTo, LogFollower
-from broker.cluster.jetstream import JetStreamLog, LogServers
+from broker.cluster.jetstream import JetStreamLog, LogServers, unsynced
 from broker.cluster.lease import OwnerLease, StandbyClock
 from broker.cluster.log import LogUnavailable
 from broker.cluster.nats import NatsLogin
@@ -48,6 +50,9 @@ from broker.units import SECOND_NS
 log = logging.getLogger("sluice.cluster")
 
 MS_NS = 1_000_000
+# Of a server's monitoring: how long it may take, and how much it may say.
+MONITOR_S = 5.0
+MOST_MONITOR_BYTES = 1 << 20
 
 
 def timeout_s(cluster: Cluster) -> float:
@@ -188,6 +193,7 @@ class Member:
         raise_descriptor_limit()
         for text in check_cluster(self.cluster):
             log.warning("%s", text)
+        threading.Thread(target=self._warn_of_servers, name="sluice-monitors", daemon=True).start()
         self._port.start()
         self._relay.start()
         self.presence.start()
@@ -250,6 +256,18 @@ class Member:
                     log.warning("the cell's log can't be had yet: %s", said)
                 time.sleep(0.3)
         engine.close()
+
+    def _warn_of_servers(self) -> None:
+        """Warn of servers of the log that acknowledge what isn't on disk yet."""
+        for url in self.cluster.engine_monitors:
+            try:
+                with urllib.request.urlopen(f"{url}/jsz?config=1", timeout=MONITOR_S) as answer:  # noqa: S310
+                    found = json.loads(answer.read(MOST_MONITOR_BYTES))
+            except (OSError, ValueError) as fault:
+                log.warning("%s: whether it syncs each record can't be seen: %s", url, fault)
+                continue
+            for text in unsynced([found]):
+                log.warning("%s: %s", url, text)
 
     def _on_owner(self, about: bytes) -> None:
         """Have clients passed on to the owner, whose own word this is; empty bytes: there is none."""
