@@ -49,10 +49,12 @@ COLUMNS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's own arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="status|move")
-    status = actions.add_parser("status", help="show the owner, the members and the log")
+    shows = "show the owner, the members and the log"
+    status = actions.add_parser("status", help=shows, description=shows)
     _add_http(status)
     arguments.add_json(status)
-    move = actions.add_parser("move", help="have another member own the cell; clients connect again")
+    moves = "have another member own the cell; clients connect again"
+    move = actions.add_parser("move", help=moves, description=moves)
     move.add_argument(
         "member", nargs="?", default="", metavar="MEMBER", help="the standby; else the best one"
     )
