@@ -54,6 +54,7 @@ def main() -> int:
         settings.write_text(member_settings(name, at, log.urls, folder, base))
         command = [sys.executable, "-m", "broker.cli.main", "serve", "--config", str(settings)]
         members.append(subprocess.Popen(command))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         while any(each.poll() is None for each in members):
             time.sleep(0.5)
