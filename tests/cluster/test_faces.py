@@ -80,14 +80,14 @@ def told(member: MemberProcess, kind: str) -> list[dict[str, Any]]:
     return [each for each in events(member) if each["event"] == kind]
 
 
-def sluice(*words: str, status: int = 0, **environment: str) -> str:
+def sluice(*words: str, status: int = 0, at: str = "") -> str:
     """What a verb prints; on stderr if it is refused."""
     done = subprocess.run(
         [sys.executable, "-m", "broker.cli.main", *words],
         capture_output=True,
         text=True,
         timeout=60,
-        env=os.environ | environment,
+        env=os.environ | {"SLUICE_HTTP": at},
         cwd=Path(__file__).parents[2],
     )
     assert done.returncode == status, done.stdout + done.stderr
@@ -150,17 +150,17 @@ def test_the_command_shows_the_members(running: Cell) -> None:
         rows = [line.split()[:2] for line in text.splitlines()]
         assert [first.name, "owner"] in rows
         assert sum(row[1:] == ["standby"] for row in rows) == 2
-    at = {"SLUICE_HTTP": f"http://127.0.0.1:{first.http}"}
-    assert json.loads(sluice("cluster", "status", "--json", **at))["owner"] == first.name
-    refused = sluice("cluster", "move", "nobody", status=1, **at)
+    at = f"http://127.0.0.1:{first.http}"
+    assert json.loads(sluice("cluster", "status", "--json", at=at))["owner"] == first.name
+    refused = sluice("cluster", "move", "nobody", status=1, at=at)
     assert "'nobody' is no standby that is there" in refused
 
 
 def test_the_cell_is_moved(running: Cell) -> None:
     first = owner(running)
     wanted = next(each for each in running.members if each is not first)
-    at = {"SLUICE_HTTP": f"http://127.0.0.1:{wanted.http}"}
-    assert sluice("cluster", "move", wanted.name, **at) == f"the cell goes to {wanted.name}\n"
+    at = f"http://127.0.0.1:{wanted.http}"
+    assert sluice("cluster", "move", wanted.name, at=at) == f"the cell goes to {wanted.name}\n"
     assert running.wait_for_owner(other_than=first) is wanted
     second = owner(running)
     assert second is wanted

@@ -80,7 +80,7 @@ def _add_http(parser: argparse.ArgumentParser) -> None:
         "--http",
         metavar="URL",
         type=arguments.with_login,
-        default=os.environ.get(VARIABLE, DEFAULT_HTTP),
+        default=os.environ.get(VARIABLE) or DEFAULT_HTTP,
         help=f"http[s]://[user:password@]host[:port] of a member (default: {VARIABLE}, else {DEFAULT_HTTP};"
         " user and password: SLUICE_USER, SLUICE_PASSWORD or SLUICE_PASSWORD_FILE)",
     )

@@ -38,7 +38,7 @@ export async function show(root, _params, signal) {
       ["Epoch", count(status.epoch)],
       ["Take-overs", count(status.take_overs)],
       ["Suspended", status.suspended || "no"],
-      ["Asked", status.member],
+      ["Answered by", status.member],
     ]);
     facts(log, [
       ["State", status.engine.reachable ? "reachable" : "no server can be reached"],
