@@ -1,4 +1,4 @@
-"""A member of a replicated cell: it follows the log and passes clients on until it owns the cell.
+"""A member of a replicated cell: it follows the log and relays clients until it owns the cell, then serves.
 
 The roles are phases of one process. An owner that has to let go of the cell doesn't become a standby in
 place: the process executes itself anew, so that nothing of what it had in memory is left.
@@ -33,11 +33,12 @@ from broker.cluster.records import SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE,
 from broker.cluster.writer import LogWriter
 from broker.config.broker import Settings
 from broker.config.cluster import Cluster, check_cluster, is_client_address
-from broker.config.listeners import AddressType
+from broker.config.listeners import AddressType, is_loopback
 from broker.errors import OperatorError
+from broker.manage.cluster import ClusterStatus
 from broker.server.cluster.header import RelayedClient
 from broker.server.cluster.member_port import Handover, MemberPort
-from broker.server.cluster.pages import StandbyPages
+from broker.server.cluster.pages import MemberPages
 from broker.server.cluster.relay import OwnerAddress, Relay, RelayListener
 from broker.server.cluster.status import status_of
 from broker.server.logging.output import Output
@@ -56,7 +57,7 @@ MOST_MONITOR_BYTES = 1 << 20
 
 
 def timeout_s(cluster: Cluster) -> float:
-    """Return how long the log's servers may take to answer: well within an owner's lease."""
+    """Return how long the log's servers may take to answer: an owner has to hear of it within its lease."""
     return cluster.ttl_ms / 3000
 
 
@@ -106,13 +107,23 @@ class Member:
         self._stopped = False
         self._secret = self.cluster.secret()
         self.addresses = self.cluster.addresses or tuple(map(str, settings.listeners))
-        self._about = json.dumps({"member": self.name, "advertise": str(self.cluster.advertised)}).encode()
+        # By ``run`` the take-overs of two processes differ that were given one name by mistake.
+        said = {"member": self.name, "advertise": str(self.cluster.advertised), "run": os.urandom(8).hex()}
+        self._about = json.dumps(said).encode()
         self._owner: OwnerAddress | None = None
         self._server: Server | None = None
         self._relay = Relay(self.cluster.cell, self.name, self._secret, self._relayed_listeners())
         listen = self.cluster.listen
+        near = is_loopback(listen.host)
+        pages = MemberPages(self.status, self._unready, is_near=near, relays=False)
         self._port = MemberPort(
-            listen.host, listen.port, self.cluster.cell, self._secret, self._why_not_owner, self._route
+            listen.host,
+            listen.port,
+            self.cluster.cell,
+            self._secret,
+            self._why_not_owner,
+            self._route,
+            pages.any_page,
         )
         self.presence = Presence(self._engine, self.cluster.cell, self.report)
 
@@ -170,23 +181,29 @@ class Member:
         """The log's server that it hears the others by, empty where there is none."""
         return self.presence.server
 
-    def move(self, successor: str) -> None:
-        """Hand the cell over; any thread may ask.
+    def status(self) -> ClusterStatus:
+        """Return how the cell is now; any thread may ask."""
+        return status_of(self)
 
-        Raises OperatorError where it isn't ours or the other can't take it.
+    def move(self, member: str) -> str:
+        """Hand the cell over, to the best standby for ''; return who takes it. Any thread may ask.
+
+        Raises OperatorError where the cell isn't ours or the other can't take it.
         """
         server = self._server
         if server is None:
             raise OperatorError("this member doesn't own the cell: ask the owner")
         there = [each.report for each in self.presence.members() if each.is_there]
         standbys = [each.name for each in there if each.role == STANDBY]
-        if successor and successor not in standbys:
+        if member and member not in standbys:
             raise OperatorError(
-                f"'{successor}' is no standby that is there; there are: {', '.join(standbys) or 'none'}"
+                f"'{member}' is no standby that is there; there are: {', '.join(standbys) or 'none'}"
             )
-        if not standbys:
+        successor = member or self._successor()
+        if not successor:
             raise OperatorError("there is no standby that could take the cell")
         server.reactor.post(lambda: server.hand_over(successor))
+        return successor
 
     def run(self) -> None:
         """Follow, take over, serve; until SIGTERM or SIGINT. Raises OperatorError where it can't."""
@@ -287,8 +304,15 @@ class Member:
         listeners = [RelayListener(str(each), each.host, each.port) for each in self.settings.listeners]
         http = self.settings.http
         # What comes by TLS can't be looked into: the owner answers all of it.
-        pages = None if http.secure else StandbyPages(lambda: status_of(self)).page
-        return [*listeners, RelayListener(http.url, http.host, http.port, pages)]
+        near = is_loopback(http.host)
+        pages = MemberPages(self.status, self._unready, is_near=near, relays=True)
+        page = None if http.secure else pages.page
+        return [*listeners, RelayListener(http.url, http.host, http.port, page)]
+
+    def _unready(self) -> str:
+        """Return why the owner isn't ready, empty where it is or this member isn't the owner."""
+        server = self._server
+        return "" if server is None else server.ask(server.model.diagnostics.readiness)
 
     def _why_not_owner(self) -> str:
         return "" if self._role == OWNER else f"{self.name} doesn't own the cell"
@@ -327,7 +351,7 @@ class Member:
         )
         bell.append(store.ring)
         owned = self._owned = OwnedCell(store, writer, bodies, self._successor)
-        server = Server(self.settings, self._reload, self._output, owned)
+        server = Server(self.settings, self._reload, self._output, owned, self)
         cleaner = LogCleaner(
             JetStreamLog(self._engine, cluster.cell, cluster.replicas),
             writer,

@@ -173,7 +173,8 @@ def test_the_manuals_examples_run(
     ran = 0
     for verb in VERBS:
         for number, (command, _) in enumerate(verb_of(verb)[0].EXAMPLES):
-            if command in NOT_RUN:
+            # tests/cluster/test_faces.py asks a real cell.
+            if command in NOT_RUN or verb == "cluster":
                 continue
             if number == 0 or verb in TAKING:
                 ready(verb)
