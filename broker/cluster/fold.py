@@ -1,4 +1,4 @@
-"""What a cell's log says, record by record: who owns the cell, which groups there are, what counts for nobody.
+"""A cell's log, record by record: who owns the cell, which groups there are, what counts for nobody.
 
 Every member folds the same records to the same result. Nothing here knows the time, a disk or the engine.
 """
@@ -21,6 +21,9 @@ from broker.cluster.records import (
     split,
 )
 
+# Of the records that a deposed owner had in flight each may cost the next owner as many as it has in flight.
+MOST_VOID = 1024
+
 
 @dataclass(slots=True)
 class Step:
@@ -35,9 +38,9 @@ class Step:
 
 
 class LogFold:
-    """The log up to ``position``: its ``epoch``, last complete ``group``, ``digest`` of the last record that counts.
+    """The log up to ``position``: ``epoch``, last complete ``group``, ``digest`` of the last that counts.
 
-    ``owner`` is the payload of the epoch's take-over; ``successor`` that of a hand-over behind it, None without one.
+    ``owner`` is the payload of the epoch's take-over; ``successor`` that of a hand-over behind it, else None.
     """
 
     def __init__(
@@ -51,6 +54,9 @@ class LogFold:
         self.owner = b""
         self.successor: bytes | None = None
         self._parts: list[bytes] = []
+        # How many records right before the next one count for nobody; a fold that begins within the log
+        # doesn't know, and takes it for one.
+        self._void = int(position > 0)
 
     @classmethod
     def before(cls, cell: int, position: int, data: bytes) -> LogFold:
@@ -71,7 +77,9 @@ class LogFold:
 
         1. A record of an older epoch counts for nobody: its owner was deposed when it was appended.
         2. A take-over begins a new epoch, where whoever wrote it had all records before it.
-        3. Any other record must follow the last one that counted; a copy of an earlier one counts for nobody.
+        3. Any other record must follow the last one that counted. One that doesn't counts for nobody where
+           the record before it doesn't either: the owner sent it behind one whose position a deposed owner's
+           record took, and sends it again. Elsewhere, or beyond ``MOST_VOID`` in a row, records are missing.
 
         Raises BrokenRecord where a record is damaged, or missing, and changes nothing then.
         """
@@ -85,6 +93,7 @@ class LogFold:
         if counts and record.kind == GROUPS:
             step.groups = self._complete(position, record)
         self.position = position
+        self._void = 0 if counts else self._void + 1
         if counts:
             self._take(record)
         return step
@@ -92,19 +101,23 @@ class LogFold:
     def _counts(self, position: int, record: Record) -> bool:
         follows = record.chain == self.digest
         if record.epoch > self.epoch:
-            return record.kind == TAKEOVER and follows
+            if record.kind != TAKEOVER:
+                raise BrokenRecord(position, f"the take-over that began epoch {record.epoch} is missing")
+            return follows
         if record.epoch < self.epoch:
             return False
         if follows and record.kind != TAKEOVER:
             return True
-        if record.group > self.group or (record.kind == GROUPS and record.parts > 1 and record.group == self.group):
+        if not self._void or self._void > MOST_VOID:
             raise BrokenRecord(position, f"records before it are missing, behind group {self.group}")
         return False
 
     def _complete(self, position: int, record: Record) -> list[bytes]:
         parts = [] if record.part == 0 else self._parts
         if record.part != len(parts):
-            raise BrokenRecord(position, f"part {record.part} of a group stands where part {len(parts)} is next")
+            raise BrokenRecord(
+                position, f"part {record.part} of a group stands where part {len(parts)} is next"
+            )
         if record.part + 1 < record.parts:
             self._parts = [*parts, record.payload]
             return []

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from broker.cluster.fold import LogFold, Step
 from broker.cluster.lease import StandbyClock
-from broker.cluster.log import Acked, EngineFault, Entry, Log, LogUnavailable
+from broker.cluster.log import Acked, EngineFault, Entry, Log, LogUnavailable, Outcome
 from broker.cluster.records import (
     GROUPS,
     MARK,
@@ -118,6 +118,11 @@ class LogFollower:
         self._maintained_ns = 0
         self._fold: LogFold
         self._store: CacheStore
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the log has come to."""
+        return self._fold.epoch
 
     def stop(self) -> None:
         """Have ``run`` return; any thread may."""
@@ -389,16 +394,17 @@ class LogFollower:
     def _take_over(self) -> bool:
         """Ask the log for the cell; return whether it is this member's."""
         fold = self._fold
+        # Before the leader is asked: a copy of an earlier claim that lands does so after the answer.
+        now_ns = time.monotonic_ns()
         if self._log.last() != fold.position:
             return False
-        now_ns = time.monotonic_ns()
         log.warning("the owner is silent: taking over as epoch %d", fold.epoch + 1)
         self._claim, _ = encode(TAKEOVER, fold.cell, fold.epoch + 1, fold.group, fold.digest, self._about)
         self._claimed_ns = now_ns
         # Whoever was first: nobody tries again before it had the time to say so.
         self._clock.record_seen(now_ns)
         self._log.append(self._claim, fold.position)
-        outcomes = []
+        outcomes: list[Outcome] = []
         while not outcomes:
             outcomes = self._log.outcomes(1.0)
         for outcome in outcomes:

@@ -8,16 +8,15 @@ answers; ``first`` and ``last`` are the leader's word.
 from __future__ import annotations
 
 import json
-import select
 import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker.cluster.log import Acked, EngineFault, Entry, LogUnavailable, Outcome, Refused, Unknown
-from broker.cluster.nats import Login, Message, NatsConnection, new_inbox
+from broker.cluster.nats import Login, Message, NatsConnection, new_inbox, wait_ready
 from broker.errors import OperatorError
 
 OLDEST_SERVER = (2, 15, 0)
@@ -25,9 +24,23 @@ OLDEST_SERVER = (2, 15, 0)
 LEAST_PAYLOAD = 1 << 20
 BODY_PIECE_BYTES = 256 << 10
 BODY_WINDOW = 8
-# What JetStream says of a record whose condition doesn't hold, and of a stream that isn't there.
-WRONG_LAST_SEQUENCE = 10071
+# What JetStream says of a record whose condition doesn't hold (the second: without the number that does), and
+# of a stream that isn't there.
+WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 STREAM_NOT_FOUND = 10059
+# Settings that a stream may have beyond those we make it with, and that none of ours may: each lets records
+# change, come from elsewhere or be acknowledged before they are written.
+FOREIGN_SETTINGS = (
+    *("mirror", "sources", "subject_transform", "republish", "sealed", "deny_purge", "allow_rollup_hdrs"),
+    *(
+        "allow_msg_ttl",
+        "allow_msg_counter",
+        "allow_msg_schedules",
+        "subject_delete_marker_ttl",
+        "persist_mode",
+    ),
+    "discard_new_per_subject",
+)
 # Its default window of duplicates: records carry no message-id, so that it has no effect.
 DUPLICATE_WINDOW_NS = 120_000_000_000
 
@@ -38,7 +51,7 @@ class Engine:
 
     urls: tuple[str, ...]
     timeout_s: float = 2.0
-    login: Login = Login()
+    login: Login = field(default_factory=Login)
     tls: Callable[[], ssl.SSLContext] | None = None
 
     def connect(self) -> NatsConnection:
@@ -59,11 +72,19 @@ class JetStreamLog:
         # When records were sent that have no outcome yet, by the position that they come behind.
         self._sent: OrderedDict[int, float] = OrderedDict()
         self._told: list[Outcome] = []
+        self._heard_ns = time.monotonic_ns()
 
     @property
     def url(self) -> str:
         """The server it is connected to, empty where it isn't."""
         return self._connection.url if self._connection is not None else ""
+
+    @property
+    def heard_ns(self) -> int:
+        """When any server was heard last, in monotonic nanoseconds."""
+        if self._connection is not None:
+            self._heard_ns = max(self._heard_ns, self._connection.heard_ns)
+        return self._heard_ns
 
     def prepare(self) -> None:
         """Make the stream where it isn't there, else look whether it is as it must be.
@@ -97,7 +118,7 @@ class JetStreamLog:
         if found:
             return found
         if self._connection is None:
-            select.select([] if wake < 0 else [wake], [], [], timeout_s)
+            wait_ready(timeout_s, wake)
             return []
         try:
             for message in self._connection.messages(timeout_s, wake=wake):
@@ -228,9 +249,18 @@ class JetStreamLog:
 
     def _streams(self) -> Iterator[tuple[str, dict[str, Any]]]:
         common = {
-            **{"retention": "limits", "storage": "file", "num_replicas": self._replicas, "discard": "new"},
-            **{"max_age": 0, "max_msgs": -1, "max_bytes": -1, "max_msgs_per_subject": -1, "max_msg_size": -1},
-            **{"allow_direct": True, "deny_delete": True, "no_ack": False},
+            "retention": "limits",
+            "storage": "file",
+            "num_replicas": self._replicas,
+            "discard": "new",
+            "max_age": 0,
+            "max_msgs": -1,
+            "max_bytes": -1,
+            "max_msgs_per_subject": -1,
+            "max_msg_size": -1,
+            "allow_direct": True,
+            "deny_delete": True,
+            "no_ack": False,
             "duplicate_window": DUPLICATE_WINDOW_NS,
         }
         yield self.stream, {"name": self.stream, "subjects": [self.subject], **common}
@@ -246,6 +276,7 @@ class JetStreamLog:
 
     def _lose(self) -> None:
         """Let go of a connection; what was sent on it and has no outcome is Unknown."""
+        self._heard_ns = self.heard_ns
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -268,7 +299,7 @@ class JetStreamLog:
                 return [Acked(after, int(answer["seq"]))]
         except (ValueError, KeyError, TypeError) as fault:
             raise EngineFault(f"{self.url}: an answer that makes no sense: {message.data[:200]!r}") from fault
-        return [Refused(after) if error_code(answer) == WRONG_LAST_SEQUENCE else Unknown(after)]
+        return [Refused(after) if error_code(answer) in WRONG_LAST_SEQUENCE else Unknown(after)]
 
     def _answers(self, connection: NatsConnection, subscription: int) -> Iterator[Message]:
         """Messages of one subscription as they come; outcomes that come meanwhile are kept."""
@@ -285,7 +316,9 @@ class JetStreamLog:
 
     def _ask(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         try:
-            message = self._open().request(f"$JS.API.{verb}", b"" if body is None else json.dumps(body).encode())
+            message = self._open().request(
+                f"$JS.API.{verb}", b"" if body is None else json.dumps(body).encode()
+            )
         except LogUnavailable:
             self._lose()
             raise
@@ -342,6 +375,7 @@ def check_stream(name: str, found: dict[str, Any], wanted: dict[str, Any]) -> No
         for key, value in wanted.items()
         if found.get(key, False if value is False else None) != value
     ]
+    wrong += [f"{key} is {found[key]!r}, which must not be set" for key in FOREIGN_SETTINGS if found.get(key)]
     if wrong:
         raise OperatorError(f"stream {name} has other settings than a cell's log needs: {'; '.join(wrong)}")
 

@@ -27,7 +27,7 @@ class OwnerLease:
         self.sent_ns = now_ns
 
     def acked(self, sent_ns: int) -> None:
-        """A record that was sent then is acknowledged."""
+        """A record that was sent then is acknowledged, and all before it (``AppendPipeline.outcome``)."""
         self.acked_sent_ns = max(self.acked_sent_ns, sent_ns)
 
     @property
@@ -47,14 +47,16 @@ class OwnerLease:
 
 @dataclass(slots=True)
 class StandbyClock:
-    """A standby takes over once the log was silent for so long while its engine answered.
+    """A standby takes over once the log was silent for so long, and its engine has answered for a while.
 
-    ``since_ns`` is when it saw the last record, or when the engine began to answer again.
+    ``since_ns`` is when it saw the last record. ``grace_ns`` is how long an owner may need, once the engine
+    answers again, to say that it is there.
     """
 
     ttl_ns: int
     rank: int
     since_ns: int
+    grace_ns: int = 1_500_000_000
     _answers: bool = True
 
     def record_seen(self, now_ns: int) -> None:
@@ -62,9 +64,9 @@ class StandbyClock:
         self.since_ns = now_ns
 
     def engine_answered(self, now_ns: int, answers: bool) -> None:
-        """The engine's leader answered, or did not. Its silence is nobody's but its own: patience begins anew."""
-        if not answers or not self._answers:
-            self.since_ns = now_ns
+        """Take note of whether the engine's leader answered: nobody takes over while it doesn't."""
+        if answers and not self._answers:
+            self.since_ns = max(self.since_ns, now_ns + self.grace_ns - self.ttl_ns)
         self._answers = answers
 
     def handed_over(self, now_ns: int, to_me: bool) -> None:

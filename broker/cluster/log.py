@@ -51,6 +51,10 @@ Outcome = Acked | Refused | Unknown
 class Log(Protocol):
     """A cell's log. Nothing here waits longer than the timeout it was made with."""
 
+    @property
+    def heard_ns(self) -> int:
+        """When any server of the engine was heard last, in monotonic nanoseconds."""
+
     def append(self, data: bytes, after: int) -> None:
         """Send a record that is to stand right behind the position ``after``, and nowhere else."""
 
@@ -69,10 +73,10 @@ class Log(Protocol):
         """
 
     def first(self) -> int:
-        """Return the first position there still is, 1 more than ``last`` where all is trimmed. Raises LogUnavailable."""
+        """Return the first position there is, ``last`` + 1 where all is trimmed. Raises LogUnavailable."""
 
     def last(self) -> int:
-        """Return the last position, 0 in an empty log, as the engine's leader knows it. Raises LogUnavailable."""
+        """Return the last position as the leader knows it, 0 in an empty log. Raises LogUnavailable."""
 
     def nbytes(self) -> int:
         """Return what the log takes on one disk. Raises LogUnavailable."""

@@ -146,8 +146,12 @@ class NatsConnection:
         self._messages: deque[Message] = deque()
         self._subscriptions = 0
         self._pongs = 0
+        self._pings = 0
+        self._is_sending = False
         self.info: dict[str, Any] = {}
         self.url = ""
+        # When the server was heard last, in monotonic nanoseconds.
+        self.heard_ns = 0
         faults = []
         for url in urls:
             try:
@@ -235,8 +239,15 @@ class NatsConnection:
                 self._sock = context.wrap_socket(self._sock, server_hostname=where.hostname)
                 self._sock.setblocking(False)
             options: dict[str, object] = {
-                **{"verbose": False, "pedantic": False, "lang": "python", "version": "1", "protocol": 1},
-                **{"headers": True, "no_responders": True, "echo": False, "name": "sluice"},
+                "verbose": False,
+                "pedantic": False,
+                "lang": "python",
+                "version": "1",
+                "protocol": 1,
+                "headers": True,
+                "no_responders": True,
+                "echo": False,
+                "name": "sluice",
                 **self._login.options(),
             }
             self._send([b"CONNECT " + json.dumps(options).encode() + b"\r\nPING\r\n"])
@@ -255,6 +266,20 @@ class NatsConnection:
 
     def _send(self, pieces: list[bytes]) -> None:
         left: list[memoryview] = [memoryview(piece) for piece in pieces if piece]
+        self._is_sending = True
+        try:
+            self._send_all(left)
+        finally:
+            self._is_sending = False
+        self._answer_pings()
+
+    def _answer_pings(self) -> None:
+        """Answer what the server asked; never between the pieces of a message that is half sent."""
+        while self._pings and not self._is_sending:
+            self._pings -= 1
+            self._send([b"PONG\r\n"])
+
+    def _send_all(self, left: list[memoryview]) -> None:
         deadline = time.monotonic() + self._timeout_s
         while left:
             try:
@@ -268,7 +293,7 @@ class NatsConnection:
                 rest = deadline - time.monotonic()
                 if rest <= 0:
                     raise LogUnavailable(f"{self.url}: takes nothing") from None
-                select.select([self._sock], [self._sock], [], rest)
+                wait_ready(rest, self._sock.fileno(), writes=True)
                 continue
             except OSError as fault:
                 raise LogUnavailable(f"{self.url}: {fault.strerror or fault}") from fault
@@ -280,9 +305,7 @@ class NatsConnection:
     def _wait(self, timeout_s: float, wake: int = -1) -> None:
         if self._receive():
             return
-        watched: list[Any] = [self._sock] if wake < 0 else [self._sock, wake]
-        ready, _, _ = select.select(watched, [], [], max(timeout_s, 0))
-        if self._sock in ready:
+        if self._sock.fileno() in wait_ready(timeout_s, self._sock.fileno(), wake):
             self._receive()
 
     def _receive(self) -> bool:
@@ -298,26 +321,42 @@ class NatsConnection:
             if not data:
                 raise LogUnavailable(f"{self.url}: the server closed the connection")
             found = True
+            self.heard_ns = time.monotonic_ns()
             self._parser.feed(data)
             try:
                 while (operation := self._parser.next()) is not None:
                     self._handle(*operation)
             except (ValueError, RecursionError) as fault:
                 raise LogUnavailable(f"{self.url}: the server sends what isn't NATS: {fault}") from fault
-            if len(data) < READ_BYTES:
+            # TLS hands over a record at a time, and what it keeps back makes no socket readable.
+            if len(data) < READ_BYTES and not isinstance(self._sock, ssl.SSLSocket):
                 return found
 
     def _handle(self, name: str, value: Any) -> None:
         if name == "MSG":
             self._messages.append(value)
         elif name == "PING":
-            self._send([b"PONG\r\n"])
+            self._pings += 1
+            self._answer_pings()
         elif name == "PONG":
             self._pongs += 1
         elif name == "INFO":
             self.info = value
         elif name == "-ERR":
             raise LogUnavailable(f"{self.url}: {value}")
+
+
+def wait_ready(timeout_s: float, *descriptors: int, writes: bool = False) -> list[int]:
+    """Wait until one of the descriptors can be read, or with ``writes`` written; return those that are ready.
+
+    Negative ones are left out. Unlike select it takes descriptors above 1,023, which a broker with many
+    connections has.
+    """
+    waiting = select.poll()
+    for each in descriptors:
+        if each >= 0:
+            waiting.register(each, select.POLLIN | (select.POLLOUT if writes else 0))
+    return [each for each, _ in waiting.poll(max(timeout_s, 0) * 1000)]
 
 
 def new_inbox() -> str:

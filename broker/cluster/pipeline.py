@@ -1,5 +1,24 @@
 """Records on their way to the log, several at a time, and how an outcome that isn't known is found out.
 
+The thread that drives it is a loop around the log's port:
+
+    for data, after in pipeline.to_send():
+        log.append(data, after)                     # note the time, for the lease
+    if pipeline.look_from:
+        last = log.last()                           # from the leader, before anything is read
+        while position := pipeline.look_from:
+            entries = log.read(position, nbytes)
+            if not entries and position <= last:
+                break                               # a replica that is behind: read again later
+            pipeline.looked(entries, is_tail=not entries)
+    else:
+        for outcome in log.outcomes(timeout_s):     # each append has one, Unknown after a time-out
+            if pipeline.outcome(outcome):
+                lease.acked(...)                    # with the time at which it was sent
+
+``acked_group`` is durable then; ``fenced`` and EngineFault end the loop for good. Only a position that the
+leader named may be told as the end of the log; a record that was appended since is found by the next refusal.
+
 A driver hands over records (``submit``), sends what ``to_send`` returns, and tells every outcome. After the
 first outcome that is no acknowledgement nothing more is sent until all outcomes of what was sent are there;
 then ``look_from`` is a position, and the driver tells what stands there and behind it (``looked``):
@@ -9,8 +28,11 @@ then ``look_from`` is a position, and the driver tells what stands there and beh
 3. any other record: it counts for nobody, and ours come behind it;
 4. nothing: what isn't acknowledged is sent again, on the condition of that position.
 
-A copy of a record that was sent before and comes late finds its position taken, and is refused. So each
-record stands in the log once, and nothing is acknowledged by assumption. Nothing here knows the time.
+A copy of a record that was sent before and comes late either takes the position that the record was to
+have, and is found there, or finds it taken, and is refused. Where a record of a deposed owner takes the
+position of one of ours, those that were sent behind that one may stand in the log without it: they count for
+nobody (the fold voids them by their chain) and are sent again behind it. So each record counts once, and
+nothing is acknowledged by assumption. Nothing here knows the time.
 """
 
 from __future__ import annotations
@@ -35,8 +57,8 @@ class PendingRecord:
 class AppendPipeline:
     """The records of one owner behind a position that it has applied.
 
-    ``acked_group`` and ``acked_position`` are the last ones that are durable with all before them; ``submitted``
-    and ``acked`` count records.
+    ``acked_group`` and ``acked_position`` are the last ones that are durable with all before them;
+    ``submitted`` and ``acked`` count records.
     ``fenced`` is the epoch of the member that owns the cell now, 0 as long as it is ours.
     """
 
@@ -83,12 +105,16 @@ class AppendPipeline:
         self._outstanding += self._sent - first
         return [(self._pending[at].data, self.acked_position + at) for at in range(first, self._sent)]
 
-    def outcome(self, outcome: Outcome) -> None:
-        """Take note of what came of a record. Raises EngineFault."""
+    def outcome(self, outcome: Outcome) -> bool:
+        """Take note of what came of a record; return whether it is durable with all before it.
+
+        Only such a record renews the owner's lease: one that the log took without those before it may stand
+        behind a take-over. Raises EngineFault.
+        """
         self._outstanding -= 1
         if not isinstance(outcome, Acked):
             self._looking = True
-            return
+            return False
         if outcome.position != outcome.after + 1:
             # It stands behind something that isn't ours, though it was only to be taken if nothing did.
             raise EngineFault(
@@ -99,6 +125,7 @@ class AppendPipeline:
             self._pending[at].is_acked = True
         while self._pending and self._pending[0].is_acked:
             self._acknowledge()
+        return outcome.position <= self.acked_position
 
     @property
     def look_from(self) -> int:
@@ -112,7 +139,9 @@ class AppendPipeline:
         """
         for entry in entries:
             if entry.position != self.acked_position + 1:
-                raise EngineFault(f"the log has position {entry.position} where {self.acked_position + 1} is next")
+                raise EngineFault(
+                    f"the log has position {entry.position} where {self.acked_position + 1} is next"
+                )
             if self._pending and entry.data == self._pending[0].data:
                 self._acknowledge()
                 continue
@@ -131,7 +160,7 @@ class AppendPipeline:
             self._sent = 0
 
     def _epoch_of_other(self, entry: Entry) -> int:
-        """Return the epoch of a record that isn't the one of ours expected there; 0 where it counts for nobody."""
+        """Return the epoch of a record that isn't ours to expect there, 0 where it counts for nobody."""
         epoch = decode(entry.position, entry.data).epoch
         return epoch if epoch > self._epoch else 0
 

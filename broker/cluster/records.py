@@ -1,4 +1,4 @@
-"""What stands in a cell's log: records, each chained to the one before it.
+"""The records of a cell's log, each chained to the one before it.
 
 A record is a head of 72 bytes, little-endian, and a payload. The head has a checksum of itself, one of the
 payload, and the chain: a digest of the previous valid record's head. So a record that is missing, doubled,
@@ -40,7 +40,7 @@ KINDS = {
 
 MAGIC = b"SLUICELG"
 VERSION = 1
-# Magic, version, kind, part, parts, unused, cell, epoch, group, chain, length, payload's checksum, head's checksum.
+# Magic, version, kind, part, parts, unused, cell, epoch, group, chain, length, checksums of payload and head.
 _HEAD = struct.Struct("<8sBBHHHQQQ8sIII")
 _LENGTH = struct.Struct("<I")
 # No chain yet: what the first record of a log follows.
@@ -81,7 +81,14 @@ def cell_number(name: str) -> int:
 
 
 def encode(
-    kind: int, cell: int, epoch: int, group: int, chain: bytes, payload: bytes = b"", part: int = 0, parts: int = 1
+    kind: int,
+    cell: int,
+    epoch: int,
+    group: int,
+    chain: bytes,
+    payload: bytes = b"",
+    part: int = 0,
+    parts: int = 1,
 ) -> tuple[bytes, bytes]:
     """Return a record's bytes and its digest, which the next record is chained to."""
     head = _HEAD.pack(
@@ -96,9 +103,8 @@ def decode(position: int, data: bytes) -> Record:
     if len(data) < _HEAD.size:
         raise BrokenRecord(position, f"{len(data)} bytes are too few for a record")
     head = data[: _HEAD.size]
-    magic, version, kind, part, parts, _, cell, epoch, group, chain, length, payload_sum, head_sum = _HEAD.unpack(
-        head
-    )
+    magic, version, kind, part, parts, _, *rest = _HEAD.unpack(head)
+    cell, epoch, group, chain, length, payload_sum, head_sum = rest
     if magic != MAGIC or crc32c(head[:-4]) != head_sum:
         raise BrokenRecord(position, "its head isn't one that a broker wrote")
     if version != VERSION or kind not in KINDS:

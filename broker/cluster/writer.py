@@ -87,14 +87,24 @@ class LogWriter:
         """The last position that is known to be durable."""
         return self._pipeline.acked_position
 
+    @property
+    def heard_ns(self) -> int:
+        """When any server of the log was heard last, in monotonic nanoseconds."""
+        return self._log.heard_ns
+
     def start(self) -> None:
         """Begin to append."""
         self._thread.start()
 
     def append(self, kind: int, group: int, payload: bytes, done: Callable[[], None] | None = None) -> None:
-        """Append another record, behind the groups that were submitted; ``done`` is called once it is durable."""
+        """Append another record among the groups; ``done`` is called, on the writer's thread, once it is durable."""
         self._extras.append((kind, group, payload, done))
         os.eventfd_write(self._wake, 1)
+
+    @property
+    def behind_records(self) -> int:
+        """How many other records wait to be appended."""
+        return len(self._extras)
 
     def hand_over(self, payload: bytes, timeout_s: float) -> bool:
         """Say that the owner is done, behind all it has submitted; return whether the log has taken it in time."""
@@ -163,10 +173,10 @@ class LogWriter:
     def _collect(self, timeout_s: float) -> None:
         """Take note of outcomes, waiting for the first one or for something to append."""
         for outcome in self._log.outcomes(timeout_s, self._wake):
-            self._pipeline.outcome(outcome)
             sent_ns = self._sent_ns.pop(outcome.after, 0)
-            if isinstance(outcome, Acked):
+            if self._pipeline.outcome(outcome):
                 self.lease.acked(sent_ns)
+            if isinstance(outcome, Acked):
                 self._set_reachable(True)
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)
@@ -178,7 +188,10 @@ class LogWriter:
             if not few and self._waiting_bytes < WORTH_BYTES:
                 break
             self._take_groups()
-        while self._extras and not self._waiting and self._pipeline.has_room:
+        while self._extras and self._pipeline.has_room:
+            if self._extras[0][0] == HANDOVER and self._waiting:
+                # It stands behind all groups.
+                break
             kind, group, payload, done = self._extras.popleft()
             self._record(kind, self._group if group < 0 else group, payload)
             if done is not None:
