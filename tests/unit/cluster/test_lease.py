@@ -38,13 +38,13 @@ def test_a_standby_takes_over_after_the_silence_and_its_rank() -> None:
 
 
 def test_an_engine_that_does_not_answer_makes_the_silence_nobodys() -> None:
-    clock = StandbyClock(TTL, 0, 0)
+    clock = StandbyClock(TTL, 0, 0, grace_ns=TTL // 2)
     clock.engine_answered(TTL - 1, False)
     assert not clock.takeover_due(10 * TTL)
     clock.engine_answered(10 * TTL, True)
     clock.engine_answered(10 * TTL + 1, True)
-    assert not clock.takeover_due(11 * TTL - 1)
-    assert clock.takeover_due(11 * TTL)
+    assert not clock.takeover_due(10 * TTL + TTL // 2 - 1)
+    assert clock.takeover_due(10 * TTL + TTL // 2)
 
 
 def test_after_a_hand_over_the_named_one_comes_at_once_and_others_by_rank() -> None:
