@@ -178,7 +178,8 @@ class LogFollower:
             if epoch:
                 raise OperatorError(
                     f"{self._directory}: it has followed a log up to group {group}, and the log is empty now."
-                    " If the log is lost, `sluice store detach` makes this directory the beginning of a new one"
+                    " If the log is lost, `sluice store detach` makes this directory the beginning of a new"
+                    " one"
                 )
             return LogFold(self._cell)
         if not epoch and not self._store.is_empty:
@@ -213,11 +214,11 @@ class LogFollower:
         return self._counted(first, min(low, last), last, epoch, group)
 
     def _counted(self, first: int, near: int, last: int, epoch: int, group: int) -> LogFold | None:
-        """Return the fold behind the record that counts and has this group, which another may pretend to have.
+        """Return the fold behind the record with this group that counts; others that don't may have it too.
 
         ``near`` is where one of them stands. Where the group is one of several in a record, the fold is the
-        one before it. None where the group that counts is of another epoch: this directory's owner was deposed
-        before the log had the group.
+        one before it. None where the group that counts is of another epoch: this directory's owner was
+        deposed before the log had the group.
         """
         margin = 4 * MOST_IN_FLIGHT
         fold = None
@@ -463,7 +464,8 @@ class LogFollower:
             if isinstance(outcome, Acked):
                 if outcome.position != fold.position + 1:
                     raise EngineFault(
-                        f"the log took a take-over at position {outcome.position} that was to follow {fold.position}"
+                        f"the log took a take-over at position {outcome.position}"
+                        f" that was to follow {fold.position}"
                     )
                 fold.feed(outcome.position, self._claim)
                 return True

@@ -31,8 +31,8 @@ SAMPLE = 64
 class LogWriter:
     """Appends what one owner seals (``submit``), from the position that ``fold`` has come to.
 
-    ``acked_group`` is the last group that is durable; ``changed`` is called from this thread whenever it rose,
-    and when the owner was ``fenced`` (by the epoch of the next one) or met a ``fault`` of the engine's, after
+    ``acked_group`` is the last group that is durable; ``changed`` is called from this thread whenever it
+    rose, and when the owner was ``fenced`` (by the epoch of the next one) or met a ``fault`` of the engine's, after
     which nothing is appended any more.
     """
 
@@ -107,13 +107,13 @@ class LogWriter:
         return len(self._extras)
 
     def hand_over(self, payload: bytes, timeout_s: float) -> bool:
-        """Say that the owner is done, behind all it has submitted; return whether the log has taken it in time."""
+        """Say that the owner is done, behind all it submitted; return whether the log has that in time."""
         told = threading.Event()
         self.append(HANDOVER, -1, payload, told.set)
         return told.wait(timeout_s)
 
     def position_of(self, group: int) -> int:
-        """Return a position up to which no record has more than this group: a snapshot of it replaces those before."""
+        """Return a position up to which no record has more than this group, and where a log can begin."""
         found = 0
         while self._samples and self._samples[0][0] <= group:
             found = self._samples[0][1]

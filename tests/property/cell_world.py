@@ -142,6 +142,7 @@ class Sent:
     data: bytes
     after: int
     epoch: int
+    number: int
 
 
 class MemoryEngine:
@@ -176,7 +177,7 @@ class MemoryEngine:
             self.judge.take(position, sent.data)
             outcome = Acked(sent.after, position)
         if answers:
-            sent.client.answer(sent.session, outcome)
+            sent.client.answer(sent.session, sent.number, outcome)
 
     def _breaks(self, sent: Sent) -> bool:
         if not self.lets_deposed_in or sent.epoch >= self.judge.epoch:
@@ -192,36 +193,38 @@ class LogClient:
         self.lag = 0
         self._engine = engine
         self._session = 0
-        self._sent: dict[int, int] = {}
-        self._answers: list[Outcome] = []
+        self._number = 0
+        self._sent: dict[int, tuple[int, int]] = {}
+        self._answers: list[tuple[int, Outcome]] = []
 
-    def answer(self, session: int, outcome: Outcome) -> None:
+    def answer(self, session: int, number: int, outcome: Outcome) -> None:
         """Keep an outcome, unless its connection is gone or it was told already."""
-        if session == self._session and outcome.after in self._sent:
-            self._answers.append(outcome)
+        if session == self._session and number in self._sent:
+            self._answers.append((number, outcome))
 
     def lose(self) -> None:
         """Lose the connection: all that has no outcome is Unknown."""
         self._session += 1
-        self._answers = [Unknown(after) for after in self._sent]
+        self._answers = [(number, Unknown(after)) for number, (after, _) in self._sent.items()]
 
     def append(self, data: bytes, after: int) -> None:
         """Send a record."""
         engine = self._engine
-        self._sent[after] = engine.now_ns
-        engine.flying.append(Sent(self, self._session, data, after, epoch_of(data)))
+        self._number += 1
+        self._sent[self._number] = after, engine.now_ns
+        engine.flying.append(Sent(self, self._session, data, after, epoch_of(data), self._number))
 
     def outcomes(self, timeout_s: float, wake: int = -1) -> list[Outcome]:
         """Return some outcomes, in any order."""
         engine = self._engine
-        if self._sent and not self._answers and engine.now_ns - min(self._sent.values()) > TIMEOUT:
+        if self._sent and not self._answers and engine.now_ns - next(iter(self._sent.values()))[1] > TIMEOUT:
             self.lose()
         found: list[Outcome] = []
         answers, rng = self._answers, engine._rng
         while answers and not (engine.is_faulty and rng.random() < 0.2):
-            outcome = answers.pop(int(rng.random() * len(answers)) if engine.is_faulty else 0)
+            number, outcome = answers.pop(int(rng.random() * len(answers)) if engine.is_faulty else 0)
             # A copy's outcome comes after the record's own, or instead of it.
-            if self._sent.pop(outcome.after, None) is not None:
+            if self._sent.pop(number, None) is not None:
                 found.append(outcome)
         return found
 
