@@ -1,8 +1,8 @@
 """A cell's log on a stream of NATS JetStream, and the bodies of its large messages on a second one.
 
-The sequence numbers of the stream are the positions. A record carries ``Nats-Expected-Last-Sequence``, on which
-the stream's leader takes it or refuses it. Records are read by direct gets in batches, which any replica
-answers; ``first`` and ``last`` are the leader's word.
+The sequence numbers of the stream are the positions. A record carries ``Nats-Expected-Last-Sequence``, on
+which the stream's leader takes it or refuses it. Records are read by direct gets in batches, which any
+replica answers; ``first`` and ``last`` are the leader's word.
 """
 
 from __future__ import annotations
@@ -384,9 +384,10 @@ def check_stream(name: str, found: dict[str, Any], wanted: dict[str, Any]) -> No
 
 
 def unsynced(monitors: Sequence[dict[str, Any]]) -> list[str]:
-    """Return, of what servers' monitoring says (``/jsz?config=1``), a warning for each that doesn't sync each record."""
+    """Return a warning for each server that doesn't sync each record, of what ``/jsz?config=1`` says."""
     return [
-        f"{each.get('server_id', 'a server')} acknowledges records before they are synced: set sync_interval: always"
+        f"{each.get('server_id', 'a server')} acknowledges records before they are synced:"
+        " set sync_interval: always"
         for each in monitors
         if not each.get("config", {}).get("sync_always")
     ]

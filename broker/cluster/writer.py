@@ -32,8 +32,8 @@ class LogWriter:
     """Appends what one owner seals (``submit``), from the position that ``fold`` has come to.
 
     ``acked_group`` is the last group that is durable; ``changed`` is called from this thread whenever it
-    rose, and when the owner was ``fenced`` (by the epoch of the next one) or met a ``fault`` of the engine's, after
-    which nothing is appended any more.
+    rose, and when the owner was ``fenced`` (by the epoch of the next one) or met a ``fault`` of the engine's,
+    after which nothing is appended any more.
     """
 
     def __init__(
