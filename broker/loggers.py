@@ -17,6 +17,7 @@ TRACE = "sluice.trace"
 
 LOGGERS = {
     ROOT: "the broker as a whole, and every logger below that has no level of its own",
+    "sluice.cluster": "the replicated cell: who owns it, its log, how far a standby has come",
     "sluice.amqp": "connections: opened and closed by whom and why, links refused and detached",
     "sluice.channels": "topics sent out as datagrams",
     "sluice.events": "the file of events and their topic",

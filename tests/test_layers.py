@@ -25,12 +25,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "store": ("codec",),
     "engine": BELOW_ENGINE,
     "security": BELOW_ENGINE,
+    "cluster": ("codec", "config", "store"),
     "client": ("codec", "security"),
     "manage": (*BELOW_ENGINE, "engine", "security"),
     "amqp": BELOW_AMQP,
     "http": BELOW_AMQP,
     "forwarding": (*BELOW_AMQP, "client"),
-    "server": (*BELOW_AMQP, "client", "amqp", "http", "forwarding"),
+    "server": (*BELOW_AMQP, "client", "amqp", "http", "forwarding", "cluster"),
     "cli": ("client", "config", "manage", "security", "store", "codec"),
     # A zip of it is all that Spark's executors need.
     "pyspark_sluice": ("codec", "client"),
@@ -67,6 +68,11 @@ PURE = {
     "units",
     "constants",
     "store.port",
+    "cluster.records",
+    "cluster.log",
+    "cluster.pipeline",
+    "cluster.lease",
+    "cluster.fold",
 }
 CLOCKS = {"time", "datetime", "socket", "select", "threading", "os", "logging", "asyncio"}
 
@@ -166,7 +172,7 @@ def test_proton_stays_in_its_packages() -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["config", "flow", "queues", "store", "engine", "security", "manage", "http"]
+    "package", ["config", "flow", "queues", "store", "engine", "security", "cluster", "manage", "http"]
 )
 def test_proton_is_not_reached_through_others(package: str) -> None:
     assert {module: way for module, way in reach(package).items() if package_of(module) in PROTON} == {}

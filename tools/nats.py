@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 VERSION = "v2.15.2"
 MODULE = f"github.com/nats-io/nats-server/v2@{VERSION}"
@@ -64,7 +66,9 @@ def free_ports(count: int) -> list[int]:
 class NatsServer:
     """One server; ``start`` and ``kill`` it as often as needed, its disk stays."""
 
-    def __init__(self, binary: Path, folder: Path, name: str, ports: Ports, routes: list[int], sync: str) -> None:
+    def __init__(
+        self, binary: Path, folder: Path, name: str, ports: Ports, routes: list[int], sync: str
+    ) -> None:
         self.name = name
         self.ports = ports
         self.folder = folder / name
@@ -74,11 +78,13 @@ class NatsServer:
         self._config = self.folder / "nats.conf"
         others = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in routes)
         cluster = (
-            f'cluster {{ name: sluice, listen: "127.0.0.1:{ports.route}", routes: [{others}] }}\n' if routes else ""
+            f'cluster {{ name: sluice, listen: "127.0.0.1:{ports.route}", routes: [{others}] }}\n'
+            if routes
+            else ""
         )
         self._config.write_text(
             f'server_name: "{name}"\nlisten: "127.0.0.1:{ports.client}"\nhttp: "127.0.0.1:{ports.monitor}"\n'
-            f'jetstream {{ store_dir: "{self.folder / "data"}", sync_interval: {sync}, max_file_store: 50GB }}\n'
+            f'jetstream {{ store_dir: "{self.folder / "data"}", sync_interval: {sync} }}\n'
             f"{cluster}"
         )
 
@@ -130,11 +136,20 @@ class NatsServer:
         except (OSError, urllib.error.URLError):
             return False
 
+    def jetstream(self) -> dict[str, Any]:
+        """Return what its monitoring says of JetStream and its settings."""
+        url = f"http://127.0.0.1:{self.ports.monitor}/jsz?config=1"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
 
 class NatsCluster:
     """Servers that replicate streams among each other, on loopback."""
 
-    def __init__(self, folder: Path, count: int = 3, ports: list[int] | None = None, sync: str = "always") -> None:
+    def __init__(
+        self, folder: Path, count: int = 3, ports: list[int] | None = None, sync: str = "always"
+    ) -> None:
         binary = server()
         if binary is None:
             raise FileNotFoundError("nats-server is neither on the path nor can Go build it")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from broker.amqp.control.attached import AttachedLinks
 from broker.amqp.control.client import LinkKey
+from broker.amqp.control.failover import FailoverServers
 from broker.amqp.control.live import LiveConnection
 from broker.amqp.control.sole import SoleConnections
 from broker.amqp.control.temporary import TemporaryNodes
@@ -60,6 +61,8 @@ class Container:
         self.peers = roster.peers
         self.settings = settings
         self.name = new_container_name()
+        # The other members' addresses for clients, where there is a cluster; the server changes them.
+        self.failover: FailoverServers | None = None
         self.quotas = Quotas(settings.limits, settings.connection_limits)
         self.to_flush: list[Wire] = []
         self.answers: list[ConsumerLink] = []

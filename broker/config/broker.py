@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from broker.config import cluster as clusters
 from broker.config import fields
+from broker.config.cluster import Cluster
 from broker.config.connection_limits import ConnectionLimit, ConnectionLimitType
 from broker.config.diagnostics import Events, Metrics
 from broker.config.fields import (
@@ -154,6 +156,7 @@ class Settings:
     metrics: Metrics = field(default_factory=Metrics)
     security: Security = field(default_factory=Security)
     tls: Tls = field(default_factory=Tls)
+    cluster: Cluster = field(default_factory=Cluster)
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -169,6 +172,7 @@ _SECURITY = rows_of(Security, "security")
 _EVENTS = rows_of(Events, "events")
 _METRICS = rows_of(Metrics, "metrics")
 _TLS = rows_of(Tls, "tls")
+_CLUSTER = rows_of(Cluster, "cluster")
 _DEFAULTS = rows_of(BrokerDefaults, "flow")
 _CONNECTIONS = rows_of(FlowSettings, "flow")
 
@@ -190,6 +194,7 @@ def _in_order() -> list[Field]:
         *_TLS.values(),
         *_DEFAULTS.values(),
         *_CONNECTIONS.values(),
+        *_CLUSTER.values(),
     ]
 
 
@@ -253,7 +258,8 @@ def _contradictions(found: Mapping[str, SetValue]) -> list[Problem]:
             value, limit = found[name].value, found[bound].value
             text = f"{leaf(name)} {value} is more than {leaf(bound)} {limit} ({found[bound].place})"
             problems.append(found[name].place.problem(text))
-    return problems + _without_certificate(found) + _without_virtual_host(found)
+    problems += _without_certificate(found) + _without_virtual_host(found)
+    return problems + clusters.contradictions(found)
 
 
 def _without_virtual_host(found: Mapping[str, SetValue]) -> list[Problem]:
@@ -310,6 +316,7 @@ def _built(found: Mapping[str, SetValue]) -> Settings:
         metrics=Metrics(**_set_in(_METRICS, found)),
         security=Security(**_set_in(_SECURITY, found)),
         tls=Tls(**{"client_certificates": asked, **tls}),
+        cluster=Cluster(**_set_in(_CLUSTER, found)),
         origins=origins,
     )
 

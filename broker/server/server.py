@@ -29,6 +29,7 @@ from broker.amqp.loop.admission import Admission
 from broker.amqp.loop.reactor import Reactor
 from broker.amqp.registry import ConnectionRegistry
 from broker.config.broker import Settings
+from broker.config.cluster import check_cluster
 from broker.config.limits import Limits
 from broker.config.listeners import is_loopback
 from broker.config.policy_files import load_policies
@@ -58,10 +59,12 @@ from broker.security.rules import load_acl
 from broker.security.setup import Listening, authentication_of, check_exposure
 from broker.security.throttle import Attempts
 from broker.security.tls import Contexts, ServerTls, warnings
+from broker.server.cluster.routes import OwnerRoutes
 from broker.server.heap import Heap, give_back
 from broker.server.logging.formats import JsonFormatter
 from broker.server.logging.output import Output
 from broker.server.notify import notify
+from broker.server.ownership import LOOK_NS, OwnedCell
 from broker.server.recovery import open_store, restore
 from broker.server.resources import (
     MEMORY_PERCENT,
@@ -86,6 +89,9 @@ SWITCH_INTERVAL = 0.0005
 # Fewer messages in a second than this, and nobody minds a pause of some milliseconds.
 QUIET = 100
 COLLECT = (50_000, 50, 50)
+
+# How long an owner that leaves its cell waits for what it has sealed.
+CELL_END_S = 5.0
 
 Answer = TypeVar("Answer")
 
@@ -129,9 +135,18 @@ class Server:
     """
 
     def __init__(
-        self, settings: Settings, reload: Callable[[], Settings] | None = None, output: Output | None = None
+        self,
+        settings: Settings,
+        reload: Callable[[], Settings] | None = None,
+        output: Output | None = None,
+        cell: OwnedCell | None = None,
     ) -> None:
         self.settings = settings
+        # The replicated cell that it owns, and why it let go of it.
+        self.cell = cell
+        self.left_cell = ""
+        self.hands_over = False
+        self.successor = ""
         self._output = output
         self._reload_settings = reload
         # Signals to reload that came since the last reload ended.
@@ -144,7 +159,7 @@ class Server:
         self.admission = Admission(authentication_of(security), attempts)
         acl = load_acl(settings.security.acl)
         self.tls = None if settings.tls.certificate is None else ServerTls(settings.tls)
-        self.store = open_store(settings.data, settings.journal_file_size)
+        self.store = open_store(settings.data, settings.journal_file_size) if cell is None else cell.store
         self.engine = Engine(settings.flow.defaults.flow_control, self.store)
         self.engine.turn.now_ns = time.monotonic_ns()
         self.engine.turn.epoch_ns = time.time_ns() - self.engine.turn.now_ns
@@ -153,7 +168,8 @@ class Server:
         self.pager = Pager(settings.data, lambda task: self.reactor.post(task))
         self.engine.paging.pager = self.pager
         kept = self.store.large_numbers()
-        self.large = LargeFiles(settings.data, lambda task: self.reactor.post(task), kept)
+        make_files = LargeFiles if cell is None else cell.large_files
+        self.large = make_files(settings.data, lambda task: self.reactor.post(task), kept)
         self.engine.large.use(self.large, settings.limits.large_message_size)
         roster = ConnectionRegistry()
         self.model = Model(
@@ -235,6 +251,8 @@ class Server:
         gc.freeze()
         gc.set_threshold(*COLLECT)
         self._sample(time.monotonic_ns())
+        if self.cell is not None:
+            self._look_at_cell(time.monotonic_ns())
         if self.history is not None:
             self.history.start(__version__, self.model.process.pid)
         for each in self.model.aside.views():
@@ -247,6 +265,10 @@ class Server:
 
     def close(self) -> None:
         """Let go of the port for HTTP and of the data directory, which is marked as stopped in order."""
+        if self.cell is not None and not self.left_cell:
+            # First of all: another member waits for it.
+            self._end_groups()
+            self.cell.hand_over(self.successor)
         self.conducting.stop()
         if self.http is not None:
             self.http.stop()
@@ -256,6 +278,49 @@ class Server:
         self.pager.close()
         self.large.close()
         self.store.close()
+
+    def _end_groups(self) -> None:
+        """Wait a moment for the log to take what is left: it is told nobody, and better there than lost."""
+        assert self.cell is not None
+        self.store.seal()
+        deadline = time.monotonic() + CELL_END_S
+        while self.store.attend() < self.store.group - 1 and time.monotonic() < deadline:
+            if self.cell.writer.fenced or self.cell.writer.fault:
+                return
+            time.sleep(0.002)
+
+    def _look_at_cell(self, now_ns: int) -> None:
+        """Act by the lease: another member may own the cell by now."""
+        assert self.cell is not None
+        reason = self.cell.look(time.monotonic_ns())
+        if reason and not self._stopping:
+            self.left_cell = reason
+            self._stopping = True
+            log.error("%s: closing all connections", reason)
+            self.reactor.stop_listening()
+            self.reactor.close_peers("amqp:connection:forced", "another member of the cell takes over")
+            self.reactor.at(now_ns + SECOND_NS // 20, lambda _: self.reactor.stop())
+            return
+        self.reactor.at(now_ns + LOOK_NS, self._look_at_cell)
+
+    def hand_over(self, successor: str) -> None:
+        """Leave the cell to another member, with as short a pause as may be; on the loop's thread."""
+        if self._stopping:
+            return
+        self.hands_over = True
+        self._leave_to(successor)
+
+    def _leave_to(self, successor: str) -> None:
+        self.successor = successor
+        self._stopping = True
+        log.info("handing the cell over%s", f" to {successor}" if successor else "")
+        self.reactor.stop_listening()
+        if self.http is not None:
+            self.http.wind_down()
+        self.engine.actions.wind_down()
+        self.conducting.wind_down()
+        self.reactor.close_peers("amqp:connection:forced", "another member of the cell takes over")
+        self.reactor.at(time.monotonic_ns() + SECOND_NS // 20, lambda _: self.reactor.stop())
 
     def _history(self, settings: Settings) -> EventHistory | None:
         events = settings.events
@@ -270,6 +335,14 @@ class Server:
             events.keep,
             events.sample_interval_ms,
         )
+
+    def copy_for_snapshot(self, target: Path, done: Callable[[Exception | None], None]) -> None:
+        """Copy the store without the bodies of large messages; any thread may ask."""
+        self.reactor.post(lambda: self.store.backup(target, done, with_bodies=False))
+
+    def live_bytes(self) -> int:
+        """Return the bytes of durable messages without the bodies of large ones; TimeoutError after 5 s."""
+        return self.ask(lambda: self.engine.depths.disk.depth_bytes - self.store.body_bytes())
 
     def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
         """Copy the store into a new directory; no large message's file goes meanwhile."""
@@ -352,6 +425,17 @@ class Server:
         door = ListenerTrust(loopback=plain_too, secure=http.secure, external_user=user, listener=http.url)
         self.reactor.post(lambda: admitted(self.reactor.adopt(sock, address, plain_too, door, gone)))
 
+    def routes(self) -> OwnerRoutes:
+        """Return what takes clients that other members relay, once the ports are open."""
+        http = self.http
+        return OwnerRoutes(
+            self.reactor,
+            self.settings.listeners,
+            self.tls,
+            None if http is None else self.settings.http,
+            socket.socket.close if http is None else http.adopt,
+        )
+
     def _access(self, settings: Settings) -> Access:
         """Who may ask over HTTP: those who may come in over AMQP, by the same users and keys."""
         limits = settings.limits
@@ -431,9 +515,16 @@ class Server:
             self._output.reconfigure(settings.log_format, settings.log_lines_per_peer)
 
     def stop(self) -> None:
-        """Stop in order: accept nobody, take no more messages, let what is in flight settle, close."""
+        """Stop in order: accept nobody, take no more messages, let what is in flight settle, close.
+
+        The owner of a cell hands it over instead: another member goes on with what is in flight.
+        """
         if self._stopping:
             self.reactor.stop()
+            return
+        if self.cell is not None:
+            notify("STOPPING=1")
+            self._leave_to("")
             return
         self._stopping = True
         log.info("stopping: waiting for what is in flight")
@@ -544,7 +635,7 @@ def check(settings: Settings) -> list[str]:
     load_acl(settings.security.acl)
     if settings.tls.certificate is not None:
         Contexts.of(settings.tls)
-    return warnings(settings.tls, datetime.now(UTC))
+    return [*warnings(settings.tls, datetime.now(UTC)), *check_cluster(settings.cluster)]
 
 
 def _check_ports(settings: Settings) -> None:
@@ -552,7 +643,11 @@ def _check_ports(settings: Settings) -> None:
     taken: set[tuple[str, int]] = set()
     named = [("listeners", str(each), each.host, each.port) for each in settings.listeners]
     http = settings.http
-    for name, url, host, port in (*named, ("http", http.url, http.host, http.port)):
+    named.append(("http", http.url, http.host, http.port))
+    if settings.cluster.is_configured:
+        member = settings.cluster.listen
+        named.append(("cluster.listen", str(member), member.host, member.port))
+    for name, url, host, port in named:
         if port and (host, port) in taken:
             where = settings.origins.get(name) or url
             text = f"{name}: {url}: another listener has that port already"
@@ -578,7 +673,7 @@ def serve(
     settings: Settings, reload: Callable[[], Settings] | None = None, output: Output | None = None
 ) -> None:
     """Run a broker in this process until it is told to stop; says on stderr what it listens on."""
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     server = Server(settings, reload, output)
     say = server.say
     say(f"limits {server.budgets}")
@@ -595,7 +690,7 @@ def serve(
     say("sluice stopped")
 
 
-def _raise_descriptor_limit() -> None:
+def raise_descriptor_limit() -> None:
     """Connections are descriptors: take as many as the system lets us have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

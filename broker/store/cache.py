@@ -22,7 +22,7 @@ from broker.store.files import BLOCK_BYTES
 from broker.store.journal import group_at
 from broker.store.largefiles import LARGE, BodyNotes, LargeFile, named_bodies, verify
 from broker.store.logs import DiskQueueLog, Extent, copy_live, scan_group, spans_too_far
-from broker.store.port import DURABLE, FAILED, LARGE_NOTE, QueueLog
+from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, QueueLog
 from broker.store.prefix import PrefixStore
 from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, Buffer, DamagedRecord, read
 from broker.store.replay import Progress, name_and, named
@@ -180,6 +180,13 @@ class CacheStore(PrefixStore):
             if not self._bodies.names(file.number) and file.number not in self._expected:
                 _unlink(file.path)
         return synced
+
+    def close(self) -> None:
+        """Write what was applied, wait for it unless the disk is full, and let go of every file."""
+        if self.state != FAILED:
+            with suppress(OperatorError):
+                self._wait(lambda: self.written == self.group - 1 or self.state == FULL)
+        super().close()
 
     # --- large messages
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.errors import OperatorError
+from broker.store.cell import APPLIED, position_in
 from broker.store.directory import Directory, PageRow, try_to_read
-from broker.store.disk import DIRECTORY, PAGES, locked
+from broker.store.disk import DIRECTORY, PAGES, DiskStore, locked
 from broker.store.faults import DamagedStore
 from broker.store.files import JournalFiles
 from broker.store.largefiles import larges_of, verify
@@ -32,7 +33,9 @@ class QueueLogReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a data directory holds; sizes in bytes."""
+    """What a data directory holds; sizes in bytes. ``log_epoch`` and ``log_group`` say how much of a cell's
+    replicated log it has applied, both 0 where it has followed none.
+    """
 
     clean: bool
     shelves: tuple[QueueLogReport, ...]
@@ -44,6 +47,8 @@ class Report:
     page_bytes: int
     page_bytes_used: int
     directory_bytes: int
+    log_epoch: int
+    log_group: int
 
 
 def stats(path: Path, progress: Progress | None = None) -> Report:
@@ -69,6 +74,21 @@ def check(path: Path, progress: Progress | None = None) -> Report:
             if progress is not None:
                 progress(done + 1, len(rows))
         return _report(found, path, directory, files, pages)
+
+
+def detach(path: Path) -> tuple[int, int]:
+    """Make a member's directory that of a single broker, which a cell's new log may begin with.
+
+    Returns the epoch and the group of the log that it had applied. OperatorError where it has followed none.
+    """
+    with _opened(path) as (directory, files, _):
+        epoch, group = position_in(replay(directory, files).notes.get(APPLIED, b""))
+    if not epoch:
+        raise OperatorError(f"{path}: it has followed no log of a cell")
+    # A store that follows no log takes the note of one away.
+    store = DiskStore.open(path)
+    store.close()
+    return epoch, group
 
 
 def copy(path: Path, target: Path) -> None:
@@ -109,6 +129,7 @@ def _report(
 ) -> Report:
     larges = larges_of(found.notes, path)
     pages.claim([page.place for shelf in found.shelves.values() for page in shelf.pages])
+    log_epoch, log_group = position_in(found.notes.get(APPLIED, b""))
     shelves = []
     for shelf in found.shelves.values():
         in_pages = sum(_live(page, shelf.gone) for page in shelf.pages)
@@ -126,4 +147,6 @@ def _report(
         page_bytes=pages.size_bytes,
         page_bytes_used=pages.used_bytes,
         directory_bytes=directory.stats()["directory_bytes"],
+        log_epoch=log_epoch,
+        log_group=log_group,
     )

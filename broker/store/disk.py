@@ -289,11 +289,19 @@ class DiskStore(Shelves):
         """The files of large messages that something on a shelf refers to."""
         return {each.number for each in self._larges()}
 
+    def body_bytes(self) -> int:
+        """What the files of large messages take that something on a shelf refers to."""
+        return sum(each.size for each in self._larges())
+
     def _larges(self) -> list[LargeFile]:
         return larges_of(self._notes, self.path)
 
-    def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
+    def backup(
+        self, target: Path, done: Callable[[Exception | None], None], *, with_bodies: bool = True
+    ) -> None:
         """Copy all of it, as of one moment, into a new directory; ``done`` is called on the keeper's thread.
+
+        Without ``with_bodies`` the files of large messages are left out: for whoever wants to read the rest.
 
         The moment is what is on disk now. The caller sees to it that until then no file of a large message
         goes of which the store has a note, or had one whose end isn't synced.
@@ -306,7 +314,7 @@ class DiskStore(Shelves):
             number, offset = number + 1, BLOCK_BYTES
         oldest = self._oldest
         unsynced = {key: note for _, key, note in self._unsynced_larges}
-        larges = larges_of(self._notes | unsynced, self.path)
+        larges = larges_of(self._notes | unsynced, self.path) if with_bodies else []
         self._keeper.ask(lambda: done(self._copy(target, oldest, number, offset, larges)))
 
     # --- inside

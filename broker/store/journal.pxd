@@ -70,7 +70,7 @@ cdef class Journal:
     cdef Group *first
     cdef Group *last
     # Files that may be written, by number: descriptors of those from `file_base` on.
-    cdef int files[64]
+    cdef int files[1024]
     cdef long file_base, file_count
     cdef Lane lanes[LANES]
     cdef Ticket tickets[TICKETS]

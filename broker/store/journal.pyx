@@ -36,7 +36,7 @@ cdef enum:
     HEAD = 64
     LAST_OF_WRITE = 1
     MARK = 2
-    MOST_FILES = 64
+    MOST_FILES = 1024
     # One write takes no more than this, however much has piled up, so that the first of it is told soon.
     WRITE_BYTES = 16 << 20
     RETRY_NS = 200000000

@@ -128,6 +128,11 @@ class WritingFile:
         self._dropped = True
         self._files.writer.ask(self._discard)
 
+    @property
+    def is_dropped(self) -> bool:
+        """Whether it isn't wanted any more."""
+        return self._dropped
+
     def _write(self, piece: bytes) -> None:
         if self._dropped:
             return

@@ -77,7 +77,7 @@ class ReplicatedStore(PrefixStore):
         self._held: deque[HeldGroup] = deque()
         self._held_bytes = 0
         self._suspended = ""
-        self._backups: list[tuple[Path, Callable[[Exception | None], None]]] = []
+        self._backups: list[tuple[Path, Callable[[Exception | None], None], bool]] = []
         self._gone_bodies: deque[tuple[int, LargeFile]] = deque()
         super().__init__(path, file_bytes, progress)
         # A group of ours has this number less in the log.
@@ -138,7 +138,7 @@ class ReplicatedStore(PrefixStore):
         only where all is, its stop counts as one in order.
         """
         backups, self._backups = self._backups, []
-        for _, done in backups:
+        for _, done, _ in backups:
             done(OperatorError(f"{self.path}: the store is closed"))
         if self.state != FAILED:
             self._take_acknowledged()
@@ -196,11 +196,13 @@ class ReplicatedStore(PrefixStore):
 
     # --- for operators
 
-    def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
+    def backup(
+        self, target: Path, done: Callable[[Exception | None], None], *, with_bodies: bool = True
+    ) -> None:
         """As ``DiskStore.backup``; it begins once all that was acknowledged is in the local journal, and no
         later group is told to be until then, so that no body goes whose note is copied.
         """
-        self._backups.append((target, done))
+        self._backups.append((target, done, with_bodies))
         self.ring()
 
     # --- inside
@@ -222,8 +224,8 @@ class ReplicatedStore(PrefixStore):
                 return
             backups, self._backups = self._backups, []
             # It seals what is open, which is held and so not part of it.
-            for target, done in backups:
-                super().backup(target, done)
+            for target, done, with_bodies in backups:
+                super().backup(target, done, with_bodies=with_bodies)
         acked = self._log.acked_group
         now_ns = time.monotonic_ns()
         while self._held and self._held[0].log_group <= acked:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from broker.cluster.fold import LogFold, Step
 from broker.cluster.lease import OwnerLease, StandbyClock
-from broker.cluster.log import Acked, EngineFault, Entry, LogUnavailable, Outcome, Refused, Unknown
+from broker.cluster.log import Acked, AppendRefused, EngineFault, LogEntry, LogUnavailable, Outcome, Unknown
 from broker.cluster.pipeline import AppendPipeline
 from broker.cluster.records import (
     GROUPS,
@@ -149,7 +149,7 @@ class MemoryEngine:
     """The log, with what is on its way to it, and faults on demand."""
 
     def __init__(self, rng: random.Random, settled: set[int]) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
         self.judge = Judge(settled)
         self.flying: list[Sent] = []
         self.has_leader = True
@@ -170,10 +170,10 @@ class MemoryEngine:
         sent = self.flying.pop(at)
         after = self.last if sent.after < 0 else sent.after
         if after != self.last and not self._breaks(sent):
-            outcome: Outcome = Refused(sent.after)
+            outcome: Outcome = AppendRefused(sent.after)
         else:
             position = self.last + 1
-            self.entries.append(Entry(position, sent.data))
+            self.entries.append(LogEntry(position, sent.data))
             self.judge.take(position, sent.data)
             outcome = Acked(sent.after, position)
         if answers:
@@ -228,7 +228,7 @@ class LogClient:
                 found.append(outcome)
         return found
 
-    def read(self, position: int, most_bytes: int) -> list[Entry]:
+    def read(self, position: int, most_bytes: int) -> list[LogEntry]:
         """Return records from a replica that may be behind."""
         engine = self._engine
         if engine.is_faulty and not engine.has_leader and engine._rng.random() < 0.5:
@@ -570,7 +570,7 @@ class Member:
             self.clock.engine_answered(now_ns, answers=True)
         return False
 
-    def apply(self, entry: Entry, step: Step) -> None:
+    def apply(self, entry: LogEntry, step: Step) -> None:
         """Apply the groups of a record."""
         for group in step.groups:
             for _ in self.contents.apply(group):

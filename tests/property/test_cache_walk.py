@@ -105,11 +105,8 @@ class Walk:
         while self.cache.applied[1] < log.acked_group:
             self.cache.apply(log.groups[self.cache.applied[1] + 1])
         for store in (self.store, self.cache):
-            if self.chance.random() < 0.5:
-                until(store, lambda store=store: store.written == store.group - 1)  # type: ignore[misc]
-                store.close()
-            else:
-                store.abandon()
+            until(store, lambda store=store: store.written == store.group - 1)  # type: ignore[misc]
+            store.close() if self.chance.random() < 0.5 else store.abandon()
         followed = self.cache.path.name
         assert self.check_prefix("owner") == self.check_prefix(followed) == log.last
         # The standby becomes the owner every other time: a directory is as good as the other.

@@ -53,7 +53,7 @@ def letters(start_broker: StartBroker) -> RunningBroker:
             named = {"id": f"{address}-{who}-{number}", "properties": {"from": who}, "subject": "s"}
             sender.send(Message(body=body, ttl=ttl, **named))
         sender.close()  # type: ignore[no-untyped-call]
-    receiver = connection.create_receiver("orders.new", credit=1)
+    receiver = connection.create_receiver("orders.new", credit=0)
     for _ in range(REJECTED + REJECTED // 2):
         receiver.receive(timeout=10)
         receiver.reject()

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 HISTORY = Path(__file__).parents[1] / "unit/histories/bursts.jsonl"
+# For tests of how a history is read: a few candidates show a difference in the load as well as all of them.
+ONE_SHAPE = ("--resume-count", "50%", "--producer-window", "100", "--consumer-limit", "500")
+FEW = ("--stop-count", "300,600", *ONE_SHAPE)
 NODE, RTT_NS = "orders", 1_000_000
 NAMES = Candidate.__slots__
 
@@ -75,7 +78,7 @@ def test_executors_recommend_what_one_process_does(
 
 
 def test_what_it_leaves_is_a_policy_and_a_page(spark: SparkSession, tmp_path: Path) -> None:
-    (chosen,) = sized(HISTORY, tmp_path / "out", "--max-count", "800")
+    (chosen,) = sized(HISTORY, tmp_path / "out", "--max-count", "800", *ONE_SHAPE)
     text = (tmp_path / "out/policy.yaml").read_text()
     (policy,) = parse_policies(text, "policy.yaml").policies
     assert policy.pattern.text == NODE
@@ -91,20 +94,20 @@ def test_parquet_and_damaged_lines(
 ) -> None:
     damaged = tmp_path / "damaged.jsonl"
     damaged.write_text(f'no event\n{HISTORY.read_text()}{{"v": 2, "event": "sample"}}\n{{"v": 1, "ev')
-    plain = sized(HISTORY, tmp_path / "plain")
+    plain = sized(HISTORY, tmp_path / "plain", *FEW)
     capsys.readouterr()
-    assert sized(damaged, tmp_path / "a") == plain
+    assert sized(damaged, tmp_path / "a", *FEW) == plain
     assert "3 lines are no events and are passed over" in capsys.readouterr().err
     spark.read.json(str(HISTORY)).write.parquet(str(tmp_path / "events.parquet"))
-    assert sized(tmp_path / "events.parquet", tmp_path / "b") == plain
+    assert sized(tmp_path / "events.parquet", tmp_path / "b", *FEW) == plain
     # What comes twice, as after a failure of the stream, counts once.
     twice = tmp_path / "twice.jsonl"
     twice.write_text(HISTORY.read_text() * 2)
-    assert sized(twice, tmp_path / "c") == plain
+    assert sized(twice, tmp_path / "c", *FEW) == plain
     # What goes with a connection is nobody's to size.
     passing = tmp_path / "passing.jsonl"
     passing.write_text(HISTORY.read_text() + HISTORY.read_text().replace(f'"{NODE}"', '"$temporary/a/1"'))
-    assert sized(passing, tmp_path / "d") == plain
+    assert sized(passing, tmp_path / "d", *FEW) == plain
 
 
 def test_stretches_are_tried_under_the_same_candidates(spark: SparkSession, tmp_path: Path) -> None:

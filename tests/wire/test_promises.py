@@ -31,7 +31,8 @@ FAILED = 3
 def policies(request: pytest.FixtureRequest) -> str:
     paging = PAGING if request.param == "paged" else ""
     limits = f"max_count: 10000, max_delivery_count: 2, dead_letter_address: dead{paging}"
-    return f"policies:\n  - {{match: q, durable: true, {limits}}}\n  - {{match: dead, durable: true}}\n"
+    others = "".join(f"  - {{match: {name}, durable: true}}\n" for name in ("dead", "written-last"))
+    return f"policies:\n  - {{match: q, durable: true, {limits}}}\n{others}"
 
 
 @pytest.fixture
@@ -104,9 +105,15 @@ def test_order_counts_expiry_and_letters_hold_wherever_a_message_lies(
         await_expiry(broker, paged="page" in policies)
         fail(broker)
         if kill:
+            # A failure is confirmed to nobody: it is on disk once a message behind it is.
+            with connected(broker.url) as connection:
+                connection.create_sender("written-last").send(Message(body="x", durable=True))
             broker.signal(signal.SIGKILL)
             broker.stop()
             broker = RunningBroker(folder, CONFIG, policies, ())
+            with connected(broker.url) as connection:
+                assert len(list(taken(connection.create_receiver("written-last"), 1))) == 1
+                flush(connection)
         api = Api(broker)
         if "page" in policies:
             assert api.get("/queues/q")["paged_msgs"] > 0
@@ -373,7 +380,10 @@ def fill_until_stopped(broker: RunningBroker) -> int:
             try:
                 connection.wait(lambda: sender.link.credit > 0, timeout=2)
             except Timeout:
-                break
+                # A broker that stood still for so long has given nothing: it answers first.
+                flush(connection)
+                if not sender.link.credit:
+                    break
             sent.append(sender.link.send(Message(id=len(sent), body=bytes(SIZE), durable=True)))
         connection.wait(lambda: all(each.remote_state for each in sent), timeout=60)
         return sum(each.remote_state == Delivery.ACCEPTED for each in sent)

@@ -347,13 +347,13 @@ class ConnectionControl:
         if not self._enter():
             return
         self.connection.container = self.container.name
-        offered, properties = (
-            [RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY],
-            {"product": "sluice", "version": __version__},
-        )
+        offered = [RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY]
+        properties: dict[str, Any] = {"product": "sluice", "version": __version__}
         refused = self._is_refused_for_another()
         if sole.desires(self.connection):
             offered.append(sole.CAPABILITY)
+        if self.container.failover is not None:
+            properties |= self.container.failover.properties()
         self.connection.offered_capabilities = offered
         self.connection.properties = properties | ({sole.FAILED: True} if refused else {})
         self.connection.open()

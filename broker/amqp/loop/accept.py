@@ -116,16 +116,18 @@ class ClientAcceptor:
         address: str,
         allow_plain: bool,
         door: ListenerTrust,
-        gone: Callable[[], None],
+        gone: Callable[[], None] | None,
+        tls: ServerTls | None = None,
     ) -> bool:
         """Take a connected socket as if it had been accepted here; if there is no room it is closed: false.
 
-        ``gone`` is called once the connection is closed.
+        ``gone``, of what speaks WebSocket, is called once the connection is closed. ``tls``: it begins with
+        a handshake.
         """
         if not self._accepting:
             sock.close()
             return False
-        return self._welcome(sock, address, allow_plain, door, gone)
+        return self._welcome(sock, address, allow_plain, door, gone, tls)
 
     def _accept(self, listener: ListeningSocket, now_ns: int) -> None:
         for _ in range(ACCEPTS):

@@ -89,13 +89,15 @@ class Reactor:
         address: str,
         allow_plain: bool,
         door: ListenerTrust,
-        gone: Callable[[], None],
+        gone: Callable[[], None] | None,
+        tls: ServerTls | None = None,
     ) -> bool:
         """Take a connected socket as if it had been accepted here; if there is no room it is closed: false.
 
-        ``gone`` is called once the connection is closed.
+        ``gone``, of what speaks WebSocket, is called once the connection is closed. ``tls``: it begins with
+        a handshake.
         """
-        return self._acceptor.adopt(sock, address, allow_plain, door, gone)
+        return self._acceptor.adopt(sock, address, allow_plain, door, gone, tls)
 
     @property
     def accepted_total(self) -> int:

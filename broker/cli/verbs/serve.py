@@ -69,9 +69,14 @@ def run(args: argparse.Namespace) -> int:
 
         output = begin(settings.log_format, settings.log_lines_per_peer)
         LogLevels().configure(settings.log_level, settings.log_levels)
-        from broker.server.server import serve
+        if settings.cluster.is_configured:
+            from broker.server.member import serve_member
 
-        serve(settings, load, output)
+            serve_member(settings, load, output)
+        else:
+            from broker.server.server import serve
+
+            serve(settings, load, output)
     except OperatorError as fault:
         from broker.cli.terminal.printable import printable_lines
 

@@ -4,6 +4,8 @@ check and stats read a directory no broker has (--data); stats without --data as
 backup copies the running broker's directory, consistently and while it works: TARGET is a name in the
 broker's own directory of backups (backup_directory). With --data it copies one that no broker has, and
 TARGET is a new directory anywhere. Start a broker on a backup to restore it.
+detach makes the directory of a cell's member that of a single broker again, for when the cell's log is
+lost: a broker that is started with it alone, or as the first member of a new log, begins with what it holds.
 discard removes for good, with its messages, the node or note TARGET that the running broker could not
 restore when it started and has set aside (sluice stat -g).
 """
@@ -33,13 +35,14 @@ EXAMPLES = (
     ("sluice store stats", "what the running broker has on disk"),
     ("sluice store backup monday", "a copy, while it works"),
     ("sluice store check --data data", "a directory no broker has"),
+    ("sluice store detach --data data", "leave a cell whose log is lost, with all that the directory holds"),
     ("sluice store discard orders.old", "remove what was set aside under that name"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verb's own arguments."""
-    parser.add_argument("action", choices=("check", "stats", "backup", "discard"))
+    parser.add_argument("action", choices=("check", "stats", "backup", "discard", "detach"))
     said = "a backup's name, with --data a new directory; the name of what is to be discarded"
     parser.add_argument("target", nargs="?", metavar="TARGET", help=said)
     parser.add_argument("--data", type=Path, metavar="DIR", help="a data directory no broker has")
@@ -50,11 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0 where all is well; a fault is told with its file and place, status 1."""
     if (args.action in ("backup", "discard")) != bool(args.target):
-        raise UsageError("backup and discard need a TARGET, check and stats take none")
+        raise UsageError("backup and discard need a TARGET, the others take none")
     if args.action == "discard":
         return _discard(args)
-    if args.action == "check" and args.data is None:
-        raise UsageError("check needs --data DIR")
+    if args.action in ("check", "detach") and args.data is None:
+        raise UsageError(f"{args.action} needs --data DIR")
+    if args.action == "detach":
+        return _detach(args)
     if args.action == "backup":
         return _backup(args)
     if args.data is None:
@@ -84,6 +89,8 @@ def _told(report: Report) -> str:
     )
     if report.large_files:
         lines.append(f"{report.large_files:,} large messages' files, {report.large_bytes:,} B")
+    if report.log_epoch:
+        lines.append(f"a cell's log up to group {report.log_group:,} of epoch {report.log_epoch:,}")
     lines.append("stopped in order" if report.clean else "not stopped in order")
     return "\n".join(lines)
 
@@ -104,6 +111,17 @@ def _discard(args: argparse.Namespace) -> int:
         messages = ask.operation(management, "discard", name=args.target)["messages"]
     shown = {"discarded": args.target, "messages": messages}
     print(table.as_json(shown) if args.json else f"{printable(args.target)} discarded, {messages:,} messages")
+    return 0
+
+
+def _detach(args: argparse.Namespace) -> int:
+    from broker.store.check import detach
+
+    epoch, group = detach(args.data)
+    shown = {"detached": str(args.data), "epoch": epoch, "group": group}
+    upto = f"it holds the cell up to group {group} of epoch {epoch}"
+    text = f"{printable(str(args.data))} is a single broker's: {upto}"
+    print(table.as_json(shown) if args.json else text)
     return 0
 
 

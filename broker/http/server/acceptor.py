@@ -73,16 +73,20 @@ class Acceptor:
                     self._loop.remove_reader(listening)
                     self._loop.call_later(PAUSE_S, self._resume, listening)
                 return
-            sock.setblocking(False)
-            # Head and body of an answer are two writes: the second one isn't to wait for the first one's ack.
-            # The loop sees to that only where a socket was made with TCP's number; none that is accepted was.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if not self._has_room(peer[0], len(self._coming)):
-                sock.close()
-                continue
-            task = self._loop.create_task(self._greet(sock, f"{peer[0]}:{peer[1]}"))
-            self._coming.add(task)
-            task.add_done_callback(partial(self._came, sock))
+            self.welcome(sock, peer)
+
+    def welcome(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+        """Begin with a connected socket, unless it is one too many."""
+        sock.setblocking(False)
+        # Head and body of an answer are two writes: the second one isn't to wait for the first one's ack.
+        # The loop sees to that only where a socket was made with TCP's number; none that is accepted was.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not self._has_room(peer[0], len(self._coming)):
+            sock.close()
+            return
+        task = self._loop.create_task(self._greet(sock, f"{peer[0]}:{peer[1]}"))
+        self._coming.add(task)
+        task.add_done_callback(partial(self._came, sock))
 
     def _resume(self, listening: socket.socket) -> None:
         if listening in self._listening:

@@ -26,6 +26,7 @@ from broker.http.app import PLAIN, common
 from broker.http.server import limits
 from broker.http.server.acceptor import Acceptor
 from broker.http.server.cpu_share import CpuShare
+from broker.http.server.relayed import RelayedSockets
 from broker.http.server.selector import ThrottledSelector, loop_factory
 from broker.http.server.stats import HttpCounts
 from broker.http.server.types import Secured
@@ -49,11 +50,13 @@ def run(
     tally: HttpCounts,
     secured: Secured | None = None,
     share: CpuShare | None = None,
+    relayed: RelayedSockets | None = None,
 ) -> None:
-    """Serve on a listening socket until what ``wakes`` was given is called."""
+    """Serve on a listening socket, and those ``relayed``, until what ``wakes`` was given is called."""
     turnstile = ThrottledSelector(share or CpuShare())
     with asyncio.Runner(loop_factory=loop_factory(turnstile)) as runner:
-        runner.run(_Site(_Config(app, entrance, tally, secured, turnstile), wakes).serve([sock]))
+        site = _Site(_Config(app, entrance, tally, secured, turnstile), wakes, relayed or RelayedSockets())
+        runner.run(site.serve([sock]))
 
 
 class _Config(uvicorn.Config):
@@ -135,9 +138,12 @@ class _Site(uvicorn.Server):
 
     config: _Config
 
-    def __init__(self, config: _Config, wakes: Callable[[Callable[[], object]], bool]) -> None:
+    def __init__(
+        self, config: _Config, wakes: Callable[[Callable[[], object]], bool], relayed: RelayedSockets
+    ) -> None:
         super().__init__(config)
         self._wakes = wakes
+        self._relayed = relayed
         self._greeter: Acceptor | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -157,7 +163,17 @@ class _Site(uvicorn.Server):
         )
         for sock in sockets or []:
             self._greeter.accept(sock)
+        loop = asyncio.get_running_loop()
+        self._relayed.begin(partial(_tell, loop, self._take_relayed))
         self.started = True
+
+    def _take_relayed(self) -> None:
+        """Begin with clients that another member relays; there is no more room for them than for others."""
+        for sock in self._relayed.take():
+            if self._greeter is None or self.config.leaving:
+                sock.close()
+            else:
+                self._greeter.welcome(sock, sock.getpeername())
 
     async def main_loop(self) -> None:
         """Until ``stop``."""

@@ -19,6 +19,7 @@ from importlib import import_module
 from broker.errors import OperatorError
 from broker.http.server.calls import Ask, asking, asking_in_parts
 from broker.http.server.cpu_share import CpuShare
+from broker.http.server.relayed import RelayedSockets
 from broker.http.server.types import Operate, Secured
 from broker.http.server.websocket_handshake import WebSocketHandshake
 from broker.manage.survey import SurveyResult
@@ -67,6 +68,9 @@ class HttpServer:
         self._lock = threading.Lock()
         self._wake: Callable[[], object] | None = None
         self._stopped = False
+        # Whether the loop has begun: what wakes it then ends it.
+        self._is_awake = False
+        self._relayed = RelayedSockets()
 
     def start(self) -> None:
         """Open the port; OperatorError if it can't be had."""
@@ -78,6 +82,18 @@ class HttpServer:
         parts = sock, stopping, stop
         self._thread = threading.Thread(target=self._serve, args=parts, name="http", daemon=True)
         self._thread.start()
+
+    def adopt(self, sock: socket.socket) -> None:
+        """Serve a connected socket, whose ``getpeername`` is the client's address; on any thread."""
+        if self._thread is None:
+            sock.close()
+            return
+        if not self._relayed.hand(sock):
+            with self._lock:
+                wake = None if self._is_awake else self._wake
+            if wake is not None:
+                with suppress(OSError):
+                    wake()
 
     def wind_down(self) -> None:
         """From now on clients of WebSocket hear that the broker is going away; any thread may say so."""
@@ -119,16 +135,20 @@ class HttpServer:
             counts = stats.HttpCounts()
             asked = self._ask, self._survey, self._readiness, self._operate
             served = app.application(*asked, counts, self._share)
-            loop.run(served, self._entrance, sock, self._wakes, counts, self._secured, self._share)
+            loop.run(
+                served, self._entrance, sock, self._wakes, counts, self._secured, self._share, self._relayed
+            )
         except Exception:
             log.exception("the HTTP server has failed; the broker goes on without it")
         finally:
             sock.close()
+            self._relayed.close()
 
     def _wakes(self, wake: Callable[[], object]) -> bool:
         """Take what ends the server's loop from another thread; true if it is to end at once."""
         with self._lock:
             self._wake = wake
+            self._is_awake = True
             return self._stopped
 
 

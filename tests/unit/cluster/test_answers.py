@@ -7,8 +7,8 @@ import socket
 import threading
 import time
 
-from broker.cluster.jetstream import Engine, JetStreamLog
-from broker.cluster.log import Acked, Outcome, Refused
+from broker.cluster.jetstream import JetStreamLog, LogServers
+from broker.cluster.log import Acked, AppendRefused, Outcome
 
 SUBSCRIBED = re.compile(rb"SUB (\S+)\.\* (\S+)\r\n")
 PUBLISHED = re.compile(rb"HPUB \S+ (\S+) \d+ \d+\r\n")
@@ -61,9 +61,9 @@ def outcomes(log: JetStreamLog) -> list[Outcome]:
 
 def test_a_second_answer_is_not_taken_for_that_of_a_record_behind_the_same_position() -> None:
     server = TwiceAnswering()
-    log = JetStreamLog(Engine((server.url,), timeout_s=20), "c", 1)
+    log = JetStreamLog(LogServers((server.url,), timeout_s=20), "c", 1)
     log.append(b"first", 7)
-    assert outcomes(log) == [Refused(7)]
+    assert outcomes(log) == [AppendRefused(7)]
     # Another record is sent behind the same position; the server answers the first one again, then this one.
     log.append(b"second", 7)
     assert outcomes(log) == [Acked(7, 9)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.cluster.fold import LogFold
-from broker.cluster.log import Acked, Entry, Refused, Unknown
+from broker.cluster.log import Acked, AppendRefused, LogEntry, Unknown
 from broker.cluster.pipeline import AppendPipeline
 from broker.cluster.records import GROUPS, MARK, MOST_IN_FLIGHT, TAKEOVER, BrokenRecord, joined
 from tests.unit.cluster.written import CELL, Chain
@@ -45,16 +45,16 @@ def test_the_pipeline_acknowledges_what_the_fold_counts_there() -> None:
     for data, group in ((mark, 0), (one, 1), (two, 2)):
         pipeline.submit(data, group)
     assert [after for _, after in pipeline.to_send()] == [2, 3, 4]
-    for outcome in (Refused(2), Unknown(3), Unknown(4)):
+    for outcome in (AppendRefused(2), Unknown(3), Unknown(4)):
         assert not pipeline.outcome(outcome)
-    pipeline.looked([Entry(3, old.write(MARK))], is_tail=False)
+    pipeline.looked([LogEntry(3, old.write(MARK))], is_tail=False)
     pipeline.looked([], is_tail=True)
     assert [after for _, after in pipeline.to_send()] == [3, 4, 5]
     assert pipeline.outcome(Acked(3, 4))
-    for outcome in (Refused(4), Refused(5)):
+    for outcome in (AppendRefused(4), AppendRefused(5)):
         assert not pipeline.outcome(outcome)
     assert pipeline.look_from == 5
-    pipeline.looked([Entry(5, two)], is_tail=False)
+    pipeline.looked([LogEntry(5, two)], is_tail=False)
     pipeline.looked([], is_tail=True)
     assert pipeline.acked_group == 0
     assert pipeline.to_send() == [(one, 5), (two, 6)]
@@ -100,6 +100,6 @@ def test_a_log_can_begin_where_a_group_is_whole_and_the_record_is_ours() -> None
     assert (pipeline.acked_position, pipeline.whole_position, pipeline.acked_group) == (5, 5, 1)
     pipeline.submit(new.write(MARK), 1)
     pipeline.to_send()
-    pipeline.outcome(Refused(5))
-    pipeline.looked([Entry(6, old.write(MARK))], is_tail=True)
+    pipeline.outcome(AppendRefused(5))
+    pipeline.looked([LogEntry(6, old.write(MARK))], is_tail=True)
     assert (pipeline.acked_position, pipeline.whole_position) == (6, 5)

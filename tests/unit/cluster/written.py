@@ -7,7 +7,7 @@ import select
 import threading
 from collections.abc import Iterator
 
-from broker.cluster.log import Acked, Entry, LogUnavailable, Outcome, Refused
+from broker.cluster.log import Acked, AppendRefused, LogEntry, LogUnavailable, Outcome
 from broker.cluster.records import GROUPS, START, encode
 
 CELL = 3
@@ -31,7 +31,7 @@ class SoundLog:
     """A log that takes a record on its condition and answers at once, unless it is told otherwise."""
 
     def __init__(self, *records: bytes) -> None:
-        self.entries = [Entry(position, data) for position, data in enumerate(records, 1)]
+        self.entries = [LogEntry(position, data) for position, data in enumerate(records, 1)]
         self.heard_ns = 0
         self.is_reachable = True
         # Another position that acknowledgements tell.
@@ -45,10 +45,10 @@ class SoundLog:
         """Take a record, or refuse it."""
         with self._lock:
             if after == len(self.entries):
-                self.entries.append(Entry(after + 1, data))
+                self.entries.append(LogEntry(after + 1, data))
                 self._outcomes.append(Acked(after, after + 1 + self.lies_by))
             else:
-                self._outcomes.append(Refused(after))
+                self._outcomes.append(AppendRefused(after))
 
     def outcomes(self, timeout_s: float, wake: int = -1) -> list[Outcome]:
         """Return all outcomes there are, waiting for the descriptor where there are none."""
@@ -59,7 +59,7 @@ class SoundLog:
             select.select([wake], [], [], timeout_s)
         return found
 
-    def read(self, position: int, most_bytes: int) -> list[Entry]:
+    def read(self, position: int, most_bytes: int) -> list[LogEntry]:
         """Return all there is from a position on."""
         return self.entries[position - 1 :]
 

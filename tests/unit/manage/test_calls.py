@@ -45,7 +45,7 @@ def steps(count: int, step_s: float) -> Generator[None, None, str]:
 def test_an_answer_may_take_longer_than_a_step() -> None:
     loop = Loop()
     try:
-        assert calls.IncrementalCall(loop.post, lambda: steps(100, 0.01)).wait(step_s=0.3) == "done"
+        assert calls.IncrementalCall(loop.post, lambda: steps(100, 0.02)).wait(step_s=1.5) == "done"
     finally:
         loop.stop()
 

@@ -1,0 +1,137 @@
+"""The log stays short: now and then the owner appends everything that is live, and trims the log before it.
+
+A snapshot is made of a copy of the owner's directory, beside the loop, and appended among the groups that
+come meanwhile. A member that joins loads it and goes on with the groups behind it.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.cluster.follower import SNAPSHOT_OF
+from broker.cluster.jetstream import JetStreamLog
+from broker.cluster.log import LogUnavailable
+from broker.cluster.records import SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE
+from broker.cluster.writer import LogWriter
+from broker.errors import OperatorError
+from broker.store.cache import CacheStore
+from broker.units import MB
+
+log = logging.getLogger("sluice.cluster")
+
+LOOK_S = 10.0
+# The log may take so many times what is live, and this besides.
+LIVE_TIMES = 2
+LEAST_BYTES = 256 * MB
+# Pieces of a snapshot that wait to be appended.
+MOST_WAITING = 16
+WAIT_S = 60.0
+
+Backup = Callable[[Path, Callable[[Exception | None], None]], None]
+
+
+class LogCleaner:
+    """Looks every ``LOOK_S`` whether the log has become too long, on a thread of its own.
+
+    ``live_bytes`` says how much is live, ``backup`` copies the owner's directory; both are called on it.
+    """
+
+    def __init__(
+        self,
+        engine: JetStreamLog,
+        writer: LogWriter,
+        directory: Path,
+        live_bytes: Callable[[], int],
+        backup: Backup,
+        least_bytes: int = LEAST_BYTES,
+    ) -> None:
+        self.snapshots = 0
+        self.log_bytes = 0
+        self._log = engine
+        self._writer = writer
+        self._target = directory.with_name(f"{directory.name}.snapshot")
+        self._live_bytes = live_bytes
+        self._backup = backup
+        self._least_bytes = least_bytes
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sluice-log-cleaner", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        shutil.rmtree(self._target, ignore_errors=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Give up what isn't done."""
+        self._stopped.set()
+        self._thread.join()
+        self._log.close()
+
+    def clean(self) -> bool:
+        """Append a snapshot and trim the log behind it; return whether that was done.
+
+        Raises OperatorError, OSError.
+        """
+        try:
+            self._copy()
+            return self._append()
+        finally:
+            shutil.rmtree(self._target, ignore_errors=True)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(LOOK_S):
+            try:
+                self.log_bytes = self._log.nbytes()
+                if self.log_bytes > LIVE_TIMES * self._live_bytes() + self._least_bytes and self.clean():
+                    log.info("the log was %d MB long and is trimmed", self.log_bytes // MB)
+            except LogUnavailable as fault:
+                log.info("the log can't be trimmed now: %s", fault)
+            except (OperatorError, OSError, TimeoutError) as fault:
+                log.warning("the log can't be trimmed: %s", fault)
+
+    def _copy(self) -> None:
+        done = threading.Event()
+        faults: list[Exception | None] = []
+
+        def copied(fault: Exception | None) -> None:
+            faults.append(fault)
+            done.set()
+
+        self._backup(self._target, copied)
+        if not done.wait(WAIT_S):
+            raise OperatorError("a copy of the data directory took too long")
+        if faults[0] is not None:
+            raise OperatorError(f"the data directory can't be copied: {faults[0]}") from faults[0]
+
+    def _append(self) -> bool:
+        copy = CacheStore.open(self._target)
+        try:
+            epoch, group = copy.applied
+            keep = self._writer.position_of(group)
+            self._writer.append(SNAPSHOT_BEGIN, group, SNAPSHOT_OF.pack(epoch, group))
+            for blob in copy.live_groups():
+                if not self._wait(lambda: self._writer.behind_records < MOST_WAITING):
+                    return False
+                self._writer.append(SNAPSHOT_PIECE, group, blob)
+        finally:
+            copy.close()
+        ended = threading.Event()
+        self._writer.append(SNAPSHOT_END, group, b"", ended.set)
+        if not self._wait(ended.is_set) or not keep:
+            return False
+        self._log.trim(keep)
+        self.snapshots += 1
+        return True
+
+    def _wait(self, is_over: Callable[[], bool]) -> bool:
+        """Wait for something of the writer's; return whether it came, and the writer goes on."""
+        for _ in range(int(WAIT_S * 500)):
+            if is_over():
+                return True
+            if self._stopped.wait(0.002) or self._writer.fenced or self._writer.fault:
+                return False
+        return False

@@ -1,0 +1,154 @@
+"""Members of a cell tell each other once a second that they are there, and how far they have come.
+
+These messages are for people and for relays; nothing that must be right depends on them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from broker.cluster.jetstream import LogServers
+from broker.cluster.log import LogUnavailable
+from broker.cluster.nats import Message, NatsConnection
+
+log = logging.getLogger("sluice.cluster")
+
+INTERVAL_S = 1.0
+# A member that was silent for so long is taken for gone, and after a while forgotten.
+GONE_S = 5.0
+FORGOTTEN_S = 3600.0
+MOST_MEMBERS = 64
+OWNER, STANDBY, STARTING = "owner", "standby", "starting"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReport:
+    """What one member says of itself. Positions are the log's; ``lag_s`` is 0 of an owner."""
+
+    name: str
+    role: str
+    epoch: int = 0
+    position: int = 0
+    group: int = 0
+    lag_s: float = 0.0
+    addresses: tuple[str, ...] = ()
+    version: str = ""
+    fault: str = ""
+
+    @classmethod
+    def decode(cls, data: bytes) -> MemberReport:
+        """Read a message. Raises ValueError where it is none."""
+        found = json.loads(data)
+        if not isinstance(found, dict):
+            raise ValueError("no report of a member")
+        known: dict[str, Any] = {}
+        for each in fields(cls):
+            value = found.get(each.name)
+            if each.name == "addresses":
+                known[each.name] = tuple(str(item)[:300] for item in value or ())[:16]
+            elif each.type in ("int", "float"):
+                known[each.name] = value if isinstance(value, int | float) else 0
+            else:
+                known[each.name] = str(value or "")[:300]
+        return cls(**known)
+
+    def encode(self) -> bytes:
+        """Return the message."""
+        return json.dumps(asdict(self)).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSeen:
+    """A member's last report and how long ago it came, in seconds."""
+
+    report: MemberReport
+    seen_s: float
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has said so lately."""
+        return self.seen_s < GONE_S
+
+
+class Presence:
+    """Tells what ``report`` returns, and keeps what the others tell; on a thread of its own."""
+
+    def __init__(self, engine: LogServers, cell: str, report: Callable[[], MemberReport]) -> None:
+        self._engine = engine
+        self._subject = f"sluice.{cell}.member"
+        self._report = report
+        self._seen: dict[str, tuple[MemberReport, float]] = {}
+        self._stopping = False
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.server = ""
+        self._thread = threading.Thread(target=self._run, name="sluice-presence", daemon=True)
+
+    def start(self) -> None:
+        """Begin to tell and to listen."""
+        self._thread.start()
+
+    def tell_now(self) -> None:
+        """Tell at once that something has changed; any thread may."""
+        os.eventfd_write(self._wake, 1)
+
+    def stop(self) -> None:
+        """Tell nothing more."""
+        self._stopping = True
+        self.tell_now()
+        self._thread.join()
+        os.close(self._wake)
+
+    def members(self) -> list[MemberSeen]:
+        """Return all that were heard of, this one first."""
+        now = time.monotonic()
+        seen = sorted(self._seen.copy().items())
+        others = [MemberSeen(report, now - at) for _, (report, at) in seen if now - at < FORGOTTEN_S]
+        return [MemberSeen(self._report(), 0.0), *others]
+
+    def _run(self) -> None:
+        said = ""
+        while not self._stopping:
+            try:
+                connection = self._engine.connect()
+                self.server, said = connection.url, ""
+                try:
+                    self._talk(connection)
+                finally:
+                    connection.close()
+            except LogUnavailable as fault:
+                self.server = ""
+                if said != str(fault):
+                    said = str(fault)
+                    log.info("other members can't be heard: %s", said)
+                time.sleep(0.5)
+
+    def _talk(self, connection: NatsConnection) -> None:
+        connection.subscribe(f"{self._subject}.*")
+        told = 0.0
+        name = self._report().name
+        while not self._stopping:
+            now = time.monotonic()
+            if now - told >= INTERVAL_S:
+                told = now
+                connection.publish(f"{self._subject}.{name}", self._report().encode())
+            for message in connection.messages(max(told + INTERVAL_S - now, 0.01), wake=self._wake):
+                self._hear(message)
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
+                told = 0.0
+
+    def _hear(self, message: Message) -> None:
+        try:
+            report = MemberReport.decode(message.data)
+        except ValueError:
+            return
+        if report.name in self._seen or len(self._seen) < MOST_MEMBERS:
+            self._seen[report.name] = (report, time.monotonic())

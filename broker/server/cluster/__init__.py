@@ -1,0 +1,1 @@
+"""Parts of a cluster's member that face clients: relaying to the owner, and the owner's port for that."""

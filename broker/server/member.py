@@ -1,0 +1,418 @@
+"""A member of a replicated cell: it follows the log and passes clients on until it owns the cell.
+
+The roles are phases of one process. An owner that has to let go of the cell doesn't become a standby in
+place: the process executes itself anew, so that nothing of what it had in memory is left.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import ssl
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from broker import __version__
+from broker.amqp.control.failover import FailoverServers
+from broker.cluster.bodies import BodyStore
+from broker.cluster.cleaning import LogCleaner
+from broker.cluster.follower import SNAPSHOT_OF, CellOwnership, FollowedTo, LogFollower
+from broker.cluster.jetstream import JetStreamLog, LogServers, unsynced
+from broker.cluster.lease import OwnerLease, StandbyClock
+from broker.cluster.log import LogUnavailable
+from broker.cluster.nats import NatsLogin
+from broker.cluster.presence import OWNER, STANDBY, STARTING, MemberReport, MemberSeen, Presence
+from broker.cluster.records import SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE, cell_number
+from broker.cluster.writer import LogWriter
+from broker.config.broker import Settings
+from broker.config.cluster import Cluster, check_cluster, is_client_address
+from broker.config.listeners import AddressType
+from broker.errors import OperatorError
+from broker.server.cluster.header import RelayedClient
+from broker.server.cluster.member_port import Handover, MemberPort
+from broker.server.cluster.pages import StandbyPages
+from broker.server.cluster.relay import OwnerAddress, Relay, RelayListener
+from broker.server.cluster.status import status_of
+from broker.server.logging.output import Output
+from broker.server.ownership import OwnedCell
+from broker.server.server import Server, raise_descriptor_limit
+from broker.store.cache import CacheStore
+from broker.store.replicated import ReplicatedStore
+from broker.units import SECOND_NS
+
+log = logging.getLogger("sluice.cluster")
+
+MS_NS = 1_000_000
+# Of a server's monitoring: how long it may take, and how much it may say.
+MONITOR_S = 5.0
+MOST_MONITOR_BYTES = 1 << 20
+
+
+def timeout_s(cluster: Cluster) -> float:
+    """Return how long the log's servers may take to answer: well within an owner's lease."""
+    return cluster.ttl_ms / 3000
+
+
+def engine_of(cluster: Cluster) -> LogServers:
+    """Return how this member reaches the log's servers. Raises OperatorError where a file can't be read."""
+    login = NatsLogin()
+    if cluster.engine_password_file is not None:
+        login = NatsLogin(user=cluster.engine_user, password=first_line(cluster.engine_password_file))
+    elif cluster.engine_token_file is not None:
+        login = NatsLogin(token=first_line(cluster.engine_token_file))
+    wants_tls = cluster.engine_tls_ca is not None or any(each.secure for each in cluster.engine)
+
+    def context() -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=cluster.engine_tls_ca)
+
+    urls = tuple(map(str, cluster.engine))
+    return LogServers(urls, timeout_s(cluster), login, context if wants_tls else None)
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of a file that has a secret. Raises OperatorError."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as fault:
+        raise OperatorError(f"{path}: can't be read: {fault}") from fault
+    if not lines or not lines[0].strip():
+        raise OperatorError(f"{path}: its first line is empty")
+    return lines[0].strip()
+
+
+class Member:
+    """One member; ``run`` returns when it was told to stop, and may execute the process anew."""
+
+    def __init__(
+        self, settings: Settings, reload: Callable[[], Settings] | None, output: Output | None
+    ) -> None:
+        self.settings = settings
+        self.cluster = settings.cluster
+        self.name = self.cluster.name
+        self._reload = reload
+        self._output = output
+        self._engine = engine_of(self.cluster)
+        self._cell = cell_number(self.cluster.cell)
+        self._role = STARTING
+        self._follower: LogFollower | None = None
+        self._owned: OwnedCell | None = None
+        self._stopped = False
+        self._secret = self.cluster.secret()
+        self.addresses = self.cluster.addresses or tuple(map(str, settings.listeners))
+        self._about = json.dumps({"member": self.name, "advertise": str(self.cluster.advertised)}).encode()
+        self._owner: OwnerAddress | None = None
+        self._server: Server | None = None
+        self._relay = Relay(self.cluster.cell, self.name, self._secret, self._relayed_listeners())
+        listen = self.cluster.listen
+        self._port = MemberPort(
+            listen.host, listen.port, self.cluster.cell, self._secret, self._why_not_owner, self._route
+        )
+        self.presence = Presence(self._engine, self.cluster.cell, self.report)
+
+    def report(self) -> MemberReport:
+        """Return what this member says of itself."""
+        position = group = epoch = 0
+        lag_s, fault = 0.0, ""
+        if self._owned is not None:
+            writer = self._owned.writer
+            position, group, epoch = writer.acked_position, writer.acked_group, writer.epoch
+            fault = self._owned.suspended
+        elif self._follower is not None:
+            at = self._follower.at
+            position, group, epoch, fault = at.position, at.group, at.epoch, at.fault
+            if at.position < at.last_position:
+                lag_s = (time.monotonic_ns() - at.level_ns) / 1e9
+        return MemberReport(
+            self.name,
+            self._role,
+            epoch,
+            position,
+            group,
+            round(lag_s, 3),
+            self.addresses,
+            __version__,
+            fault,
+        )
+
+    @property
+    def owner(self) -> OwnerAddress | None:
+        """Who owns the cell, as far as this member knows; None while nobody does."""
+        return self._owner
+
+    @property
+    def reaches_owner(self) -> bool:
+        """Whether clients that come here reach the owner."""
+        return self._role == OWNER or self._relay.is_reachable
+
+    def members(self) -> list[MemberSeen]:
+        """Return all members that were heard of, this one first."""
+        return self.presence.members()
+
+    @property
+    def followed(self) -> FollowedTo | None:
+        """How far it has come as a standby."""
+        return None if self._follower is None else self._follower.at
+
+    @property
+    def owned(self) -> OwnedCell | None:
+        """The cell, while it is this member's."""
+        return self._owned
+
+    @property
+    def engine_server(self) -> str:
+        """The log's server that it hears the others by, empty where there is none."""
+        return self.presence.server
+
+    def move(self, successor: str) -> None:
+        """Hand the cell over; any thread may ask.
+
+        Raises OperatorError where it isn't ours or the other can't take it.
+        """
+        server = self._server
+        if server is None:
+            raise OperatorError("this member doesn't own the cell: ask the owner")
+        there = [each.report for each in self.presence.members() if each.is_there]
+        standbys = [each.name for each in there if each.role == STANDBY]
+        if successor and successor not in standbys:
+            raise OperatorError(
+                f"'{successor}' is no standby that is there; there are: {', '.join(standbys) or 'none'}"
+            )
+        if not standbys:
+            raise OperatorError("there is no standby that could take the cell")
+        server.reactor.post(lambda: server.hand_over(successor))
+
+    def run(self) -> None:
+        """Follow, take over, serve; until SIGTERM or SIGINT. Raises OperatorError where it can't."""
+        raise_descriptor_limit()
+        for text in check_cluster(self.cluster):
+            log.warning("%s", text)
+        threading.Thread(target=self._warn_of_servers, name="sluice-monitors", daemon=True).start()
+        self._port.start()
+        self._relay.start()
+        self.presence.start()
+        try:
+            ownership = self._stand_by()
+            self._relay.stop()
+            goes_on = ownership is not None and self._own(ownership)
+        finally:
+            self._port.stop()
+            self.presence.stop()
+        if goes_on:
+            self._execute_anew()
+        self._say("sluice stopped")
+
+    # --- standing by
+
+    def _stand_by(self) -> CellOwnership | None:
+        self._prepare_log()
+        now_ns = time.monotonic_ns()
+        grace_ns = int(timeout_s(self.cluster) * 1e9) + self.cluster.mark_ms * MS_NS
+        clock = StandbyClock(self.cluster.ttl_ms * MS_NS, self.cluster.rank, now_ns, grace_ns)
+        follower = self._follower = LogFollower(
+            JetStreamLog(self._engine, self.cluster.cell, self.cluster.replicas),
+            self._cell,
+            self.name,
+            self.settings.data,
+            clock,
+            self._about,
+            self._on_owner,
+            self.settings.journal_file_size,
+        )
+
+        def on_stop(_number: int, _frame: FrameType | None) -> None:
+            self._stopped = True
+            follower.stop()
+
+        signal.signal(signal.SIGTERM, on_stop)
+        signal.signal(signal.SIGINT, on_stop)
+        if self._stopped:
+            return None
+        self._role = STANDBY
+        self._say(f"sluice {__version__} member {self.name} follows cell {self.cluster.cell}")
+        return follower.run()
+
+    def _prepare_log(self) -> None:
+        def on_stop(_number: int, _frame: FrameType | None) -> None:
+            self._stopped = True
+
+        signal.signal(signal.SIGTERM, on_stop)
+        signal.signal(signal.SIGINT, on_stop)
+        engine = JetStreamLog(self._engine, self.cluster.cell, self.cluster.replicas)
+        said = ""
+        while not self._stopped:
+            try:
+                engine.prepare()
+                break
+            except LogUnavailable as fault:
+                if said != str(fault):
+                    said = str(fault)
+                    log.warning("the cell's log can't be had yet: %s", said)
+                time.sleep(0.3)
+        engine.close()
+
+    def _warn_of_servers(self) -> None:
+        """Warn of servers of the log that acknowledge what isn't on disk yet."""
+        for url in self.cluster.engine_monitors:
+            try:
+                with urllib.request.urlopen(f"{url}/jsz?config=1", timeout=MONITOR_S) as answer:  # noqa: S310
+                    found = json.loads(answer.read(MOST_MONITOR_BYTES))
+            except (OSError, ValueError) as fault:
+                log.warning("%s: whether it syncs each record can't be seen: %s", url, fault)
+                continue
+            for text in unsynced([found]):
+                log.warning("%s: %s", url, text)
+
+    def _on_owner(self, about: bytes) -> None:
+        """Have clients passed on to the owner, whose own word this is; empty bytes: there is none."""
+        owner = None
+        try:
+            said = json.loads(about) if about else {}
+            if said and said["member"] != self.name:
+                address = AddressType().parse(said["advertise"])
+                epoch = 0 if self._follower is None else self._follower.epoch
+                owner = OwnerAddress(str(said["member"]), address.host, address.port, epoch)
+        except (ValueError, KeyError, TypeError) as fault:
+            log.error("what the owner says of itself makes no sense: %r", fault)
+        self._owner = owner
+        self._relay.set_owner(owner)
+
+    def _relayed_listeners(self) -> list[RelayListener]:
+        listeners = [RelayListener(str(each), each.host, each.port) for each in self.settings.listeners]
+        http = self.settings.http
+        # What comes by TLS can't be looked into: the owner answers all of it.
+        pages = None if http.secure else StandbyPages(lambda: status_of(self)).page
+        return [*listeners, RelayListener(http.url, http.host, http.port, pages)]
+
+    def _why_not_owner(self) -> str:
+        return "" if self._role == OWNER else f"{self.name} doesn't own the cell"
+
+    def _route(self, client: RelayedClient) -> Handover | str:
+        server = self._server
+        return "it doesn't own the cell any more" if server is None else server.routes().route(client)
+
+    # --- owning
+
+    def _own(self, ownership: CellOwnership) -> bool:
+        """Serve; return whether the process is to go on as a standby."""
+        cluster = self.cluster
+        fold = ownership.fold
+        lease = OwnerLease(
+            cluster.ttl_ms * MS_NS,
+            cluster.margin_ms * MS_NS,
+            cluster.mark_ms * MS_NS,
+            ownership.sent_ns,
+            ownership.sent_ns,
+        )
+        bell: list[Callable[[], None]] = []
+
+        def changed() -> None:
+            if bell:
+                bell[0]()
+
+        engine = JetStreamLog(self._engine, cluster.cell, cluster.replicas)
+        writer = LogWriter(engine, fold, lease, self._about, changed)
+        writer.start()
+        bodies = BodyStore(JetStreamLog(self._engine, cluster.cell, cluster.replicas))
+        if fold.group == 0 and fold.epoch == 1:
+            self._begin_with_what_is_there(writer, bodies)
+        store = ReplicatedStore.own(
+            self.settings.data, writer, fold.epoch, file_bytes=self.settings.journal_file_size
+        )
+        bell.append(store.ring)
+        owned = self._owned = OwnedCell(store, writer, bodies, self._successor)
+        server = Server(self.settings, self._reload, self._output, owned)
+        cleaner = LogCleaner(
+            JetStreamLog(self._engine, cluster.cell, cluster.replicas),
+            writer,
+            self.settings.data,
+            server.live_bytes,
+            server.copy_for_snapshot,
+        )
+        server.container.failover = FailoverServers(self._failover_addresses())
+        opened = server.start()
+        self._server = server
+        self._role = OWNER
+        self._owner = OwnerAddress(
+            self.name, self.cluster.advertised.host, self.cluster.advertised.port, fold.epoch
+        )
+        self.presence.tell_now()
+        self._tell_failover(server)
+        for url in opened:
+            self._say(f"listening {url}")
+        self._say(
+            f"sluice {__version__} ready: member {self.name} owns cell {cluster.cell}, epoch {fold.epoch}"
+        )
+        cleaner.start()
+        try:
+            server.run()
+        finally:
+            self._server = None
+            self._role = STARTING
+            cleaner.stop()
+            bell.clear()
+            left = server.left_cell
+            owned.stop()
+        if left:
+            log.error("this member has let go of the cell: %s", left)
+        return bool(left) or server.hands_over
+
+    def _failover_addresses(self) -> list[str]:
+        """Return where clients find the cell's other members, as these say."""
+        found = [
+            url for each in self.presence.members()[1:] if each.is_there for url in each.report.addresses
+        ]
+        return [url for url in found if is_client_address(url)]
+
+    def _tell_failover(self, server: Server) -> None:
+        """Offer the members that are there to every client that opens, once a second anew."""
+        failover = server.container.failover
+        if failover is not None and self._server is server:
+            failover.replace(self._failover_addresses())
+            server.reactor.at(time.monotonic_ns() + SECOND_NS, lambda _: self._tell_failover(server))
+
+    def _successor(self) -> str:
+        """Return the standby that is to follow where nobody said which: the one that has come farthest."""
+        standbys = [
+            each.report for each in self.presence.members() if each.is_there and each.report.role == STANDBY
+        ]
+        return max(standbys, key=lambda each: each.position).name if standbys else ""
+
+    def _begin_with_what_is_there(self, writer: LogWriter, bodies: BodyStore) -> None:
+        """Make what a single broker left in the directory the beginning of the log."""
+        with_data = CacheStore.open(self.settings.data, file_bytes=self.settings.journal_file_size)
+        try:
+            if with_data.is_empty:
+                return
+            log.info("%s: its contents become the beginning of the cell's log", self.settings.data)
+            for file in with_data.bodies():
+                bodies.put(file, lambda fault: None)
+            writer.append(SNAPSHOT_BEGIN, 0, SNAPSHOT_OF.pack(1, 0))
+            for blob in with_data.live_groups():
+                writer.append(SNAPSHOT_PIECE, 0, blob)
+                while writer.behind_records > 64 and not writer.fenced and not writer.fault:
+                    time.sleep(0.002)
+            writer.append(SNAPSHOT_END, 0, b"")
+        finally:
+            with_data.close()
+
+    def _execute_anew(self) -> None:
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+
+    def _say(self, text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
+def serve_member(
+    settings: Settings, reload: Callable[[], Settings] | None = None, output: Output | None = None
+) -> None:
+    """Run a member of a cell in this process until it is told to stop."""
+    Member(settings, reload, output).run()

@@ -1,0 +1,357 @@
+"""Faults of a cell under load: ``python -m tests.cluster.rounds --fault kill-owner --rounds 50``.
+
+Producers and consumers keep books (``tests.crash.peers``). After each round all that was accepted must come,
+what was confirmed must not come again, and the queue's depth must never have passed its threshold. The outage
+of a round is the longest time without an acceptance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from tests.cluster.world import Cell, MemberProcess, cell, wait_until
+from tests.crash.peers import Books, Consumer, Id, Peer, Producer, turn_all
+
+QUEUES = ("orders", "trades")
+STOP = 1000
+POLICIES = f"""policies:
+  - match: "*"
+    kind: queue
+    durable: true
+    flow_stop_count: {STOP}
+    flow_resume_count: {STOP // 2}
+"""
+RECOVERY_S = 60.0
+# A client whose broker says nothing for so long looks for another one.
+HEARTBEAT_S = 3.0
+
+
+class TimedBooks(Books):
+    """Books that know when the last message was accepted, and the longest time without one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accepted_at = time.monotonic()
+        self.longest_s = 0.0
+
+    def note_accepted(self, id_: Id) -> None:
+        super().note_accepted(id_)
+        now = time.monotonic()
+        self.longest_s = max(self.longest_s, now - self.accepted_at)
+        self.accepted_at = now
+
+
+@dataclass
+class Result:
+    """What came of some rounds of one fault."""
+
+    fault: str
+    rounds: int = 0
+    outages_s: list[float] = field(default_factory=list)
+    books: TimedBooks = field(default_factory=TimedBooks)
+    deepest: int = 0
+    owners: int = 0
+
+    def __str__(self) -> str:
+        ordered = sorted(self.outages_s)
+        last = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else 0.0
+        middle = median(ordered) if ordered else 0.0
+        return (
+            f"| {self.fault} | {self.rounds} | {len(self.books.accepted):,} | {len(self.books.lost)} |"
+            f" {len(self.books.confirmed_again)} | {len(self.books.unflagged_again)} |"
+            f" {max(0, self.deepest - STOP)} |"
+            f" {middle:.1f} / {last:.1f} s | {self.owners} |"
+        )
+
+
+Fault = Callable[[Cell, MemberProcess, random.Random], Callable[[], None]]
+
+
+def nothing() -> None:
+    """Nothing has to be undone."""
+
+
+def kill_owner(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """kill -9 of the owner."""
+    owner.kill()
+    return owner.start
+
+
+def stop_owner(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """SIGSTOP of the owner for 10 s, then on."""
+    owner.signal(signal.SIGSTOP)
+    began = time.monotonic()
+
+    def go_on() -> None:
+        time.sleep(max(0.0, began + 10 - time.monotonic()))
+        owner.signal(signal.SIGCONT)
+
+    return go_on
+
+
+def cut_off_owner(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """The owner can't be heard by the log, nor hear it."""
+    owner.freeze(True)
+
+    def thaw() -> None:
+        owner.freeze(False)
+
+    return thaw
+
+
+def kill_leader(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """kill -9 of the server that leads the log."""
+    server = made.log.servers[made.leader()]
+    server.kill()
+    return server.start
+
+
+def kill_both(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """The machine with the owner and the log's leader."""
+    server = made.log.servers[made.leader()]
+    server.kill()
+    owner.kill()
+
+    def again() -> None:
+        server.start()
+        owner.start()
+
+    return again
+
+
+def lose_majority(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """Two servers of the log are gone, and come back after 5 s."""
+    gone = dice.sample(made.log.servers, 2)
+    for server in gone:
+        server.kill()
+    time.sleep(5)
+    for server in gone:
+        server.start()
+    return nothing
+
+
+def lose_all(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """Everything is killed at once: all servers of the log and all members."""
+    for server in made.log.servers:
+        server.kill()
+    for member in made.members:
+        member.kill()
+    for server in made.log.servers:
+        server.start()
+    for member in made.members:
+        member.start()
+    return nothing
+
+
+def move_owner(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """A rolling restart's step: the owner is told to stop, and started again."""
+    owner.stop()
+    return owner.start
+
+
+def empty_member(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """The owner is killed, and comes back with an empty disk."""
+    owner.kill()
+    shutil.rmtree(owner.data)
+    return owner.start
+
+
+def flip_bits(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """A server of the log is killed, a bit of its files flips, and it comes back."""
+    server = dice.choice(made.log.servers)
+    server.kill()
+    blocks = [path for path in server.folder.rglob("*.blk") if path.stat().st_size > 100]
+    if blocks:
+        block = max(blocks, key=lambda path: path.stat().st_mtime)
+        data = bytearray(block.read_bytes())
+        data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        block.write_bytes(data)
+    server.start()
+    return nothing
+
+
+def cut_file(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """A server of the log is killed, one of its files is cut short, and it comes back."""
+    server = dice.choice(made.log.servers)
+    server.kill()
+    blocks = [path for path in server.folder.rglob("*.blk") if path.stat().st_size > 100]
+    if blocks:
+        block = max(blocks, key=lambda path: path.stat().st_mtime)
+        with block.open("r+b") as opened:
+            opened.truncate(dice.randrange(block.stat().st_size))
+    server.start()
+    return nothing
+
+
+FAULTS: dict[str, Fault] = {
+    "kill-owner": kill_owner,
+    "stop-owner": stop_owner,
+    "cut-off-owner": cut_off_owner,
+    "kill-leader": kill_leader,
+    "kill-both": kill_both,
+    "lose-majority": lose_majority,
+    "lose-all": lose_all,
+    "rolling-restart": move_owner,
+    "empty-member": empty_member,
+    "flip-bits": flip_bits,
+    "cut-file": cut_file,
+}
+
+
+class Clients:
+    """Producers and consumers that find the owner again whenever they lose it."""
+
+    def __init__(self, made: Cell, books: TimedBooks) -> None:
+        self.producers = [Producer(books, QUEUES[n % 2], n, filler=(0, 100, 1000)[n % 3]) for n in range(3)]
+        self.consumers = [
+            Consumer(books, queue, second, f"{queue}-{second}")
+            for queue in QUEUES
+            for second in (True, False)
+        ]
+        self._made = made
+        self._next = 0
+        self._tried: dict[int, float] = {}
+        self._silent_since = 0.0
+
+    def run(self, seconds: float, *, only_consumers: bool = False) -> None:
+        """Work for a while."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.turn(only_consumers=only_consumers)
+
+    def turn(self, *, only_consumers: bool = False) -> None:
+        """Connect those that are lost, to one member after the other, and work a little."""
+        peers: list[Peer] = [*self.consumers, *(() if only_consumers else self.producers)]
+        now = time.monotonic()
+        owner = self._made.owner
+        silent = {each.amqp for each in self._made.members if each.is_stopped}
+        if not silent:
+            self._silent_since = now
+        for peer in peers:
+            if peer.sock is not None and peer.port in silent and now - self._silent_since > HEARTBEAT_S:
+                peer.drop()
+            closed = peer.sock is not None and bool(peer.refused)
+            late = now - self._tried.get(id(peer), 0) > 1.0
+            if (peer.sock is None and now - self._tried.get(id(peer), 0) > 0.05) or (closed and late):
+                self._next += 1
+                member = (
+                    owner
+                    if owner is not None and not owner.is_stopped
+                    else self._made.members[self._next % len(self._made.members)]
+                )
+                peer.refused = ""
+                peer.connect(member.amqp)
+                self._tried[id(peer)] = now
+        turn_all(peers, 0.02)
+
+    def drop(self) -> None:
+        """Lose every connection."""
+        for peer in (*self.producers, *self.consumers):
+            peer.drop()
+
+
+def rounds(made: Cell, fault: str, count: int, seed: int) -> Iterator[Result]:
+    """Lead a cell through some rounds; the result after each. Raises AssertionError where a law is broken."""
+    dice = random.Random(seed)
+    result = Result(fault)
+    books = result.books
+    clients = Clients(made, books)
+    epochs = set()
+    for number in range(count):
+        owner = made.wait_for_owner()
+        epochs.add(owner.epoch_owned)
+        clients.run(dice.uniform(0.5, 1.5))
+        wait_until(lambda: bool(books.accepted), "a first message") if number == 0 else None
+        books.accepted_at, books.longest_s = time.monotonic(), 0.0
+        before = len(books.accepted)
+        undo = FAULTS[fault](made, owner, dice)
+        deadline = time.monotonic() + RECOVERY_S
+        while len(books.accepted) < before + 300 or time.monotonic() - books.accepted_at > 0.5:
+            clients.turn()
+            assert time.monotonic() < deadline, f"nothing is accepted any more: {books}\n{logs(made)}"
+        result.outages_s.append(books.longest_s)
+        undo()
+        clients.run(0.5)
+        result.deepest = max(result.deepest, deepest(made))
+        drain(made, clients, books)
+        result.rounds += 1
+        epochs.add(made.wait_for_owner().epoch_owned)
+        result.owners = len(epochs)
+        check(result)
+        wait_until(lambda: all(each.epoch_owned or each.is_standby for each in made.members), "all members")
+        yield result
+
+
+def deepest(made: Cell) -> int:
+    """Return the depth of the deepest queue at the owner."""
+    deadline = time.monotonic() + RECOVERY_S
+    while True:
+        try:
+            found = [made.wait_for_owner().api(f"/api/v1/queues/{queue}") for queue in QUEUES]
+            return max(int(each["depth_msgs"]) + int(each["promised_msgs"]) for each in found)
+        except OSError:
+            assert time.monotonic() < deadline, logs(made)
+
+
+def drain(made: Cell, clients: Clients, books: TimedBooks) -> None:
+    """Work until all that was accepted has come."""
+    for each in clients.producers:
+        each.paused = True
+    deadline = time.monotonic() + RECOVERY_S
+    quiet = 0
+    while quiet < 3:
+        before = books.deliveries
+        clients.run(0.1)
+        quiet = quiet + 1 if books.deliveries == before and not books.lost else 0
+        assert time.monotonic() < deadline, f"{len(books.lost)} messages don't come: {books}\n{logs(made)}"
+    for each in clients.producers:
+        each.paused = False
+
+
+def check(result: Result) -> None:
+    """The laws."""
+    books = result.books
+    assert not books.lost, books
+    assert not books.confirmed_again, books
+    assert not books.unflagged_again, books
+    assert result.deepest <= STOP, result
+
+
+def logs(made: Cell) -> str:
+    """The end of what each member has written."""
+    return "\n".join(f"--- {each.name}\n{each.log[-1500:]}" for each in made.members)
+
+
+def main() -> int:
+    """Print a row of the table for each fault."""
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.rounds", description=__doc__)
+    parser.add_argument("--fault", action="append", choices=FAULTS, help="only this one (may be repeated)")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds of each (5)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N")
+    args = parser.parse_args()
+    print(
+        "| fault | rounds | accepted | lost | confirmed, and again | again, not flagged | overshoot"
+        " | outage p50 / p99 | owners |\n|---|---|---|---|---|---|---|---|---|",
+        flush=True,
+    )
+    for fault in args.fault or FAULTS:
+        with tempfile.TemporaryDirectory() as folder, cell(Path(folder), policies=POLICIES) as made:
+            made.start()
+            for result in rounds(made, fault, args.rounds, args.seed):
+                print(f"{fault} {result.rounds}: {result.outages_s[-1]:.2f} s", file=sys.stderr, flush=True)
+            print(result, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

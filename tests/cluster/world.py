@@ -1,0 +1,306 @@
+"""A cell on this machine: servers of the log, members as processes, and a way to cut each member off."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tools.nats import NatsCluster, free_ports
+
+START_S = 60.0
+OWNS = re.compile(r"ready: member (\w+) owns cell \w+, epoch (\d+)")
+FOLLOWS = re.compile(r"member \w+ follows cell")
+
+
+def wait_until(ready: Callable[[], object], what: str, seconds: float = START_S) -> None:
+    """Wait for something. Raises AssertionError where it doesn't come in time."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
+        time.sleep(0.02)
+
+
+class Proxy:
+    """Passes bytes of one member to one server of the log; ``freeze`` it, and nothing passes either way."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self._frozen = threading.Event()
+        self._pairs: dict[socket.socket, socket.socket] = {}
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def freeze(self, frozen: bool) -> None:
+        """Let nothing pass, or let it again; connections stay open."""
+        if frozen:
+            self._frozen.set()
+        else:
+            self._frozen.clear()
+
+    def stop(self) -> None:
+        """Close everything."""
+        self._stopping = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            if self._frozen.is_set():
+                time.sleep(0.01)
+                continue
+            ready, _, _ = select.select([self._listening, *self._pairs], [], [], 0.02)
+            for sock in ready:
+                if self._frozen.is_set():
+                    break
+                if sock is self._listening:
+                    self._accept()
+                elif sock in self._pairs:
+                    self._pass(sock)
+        for sock in (self._listening, *self._pairs):
+            sock.close()
+
+    def _accept(self) -> None:
+        near, _ = self._listening.accept()
+        try:
+            far = socket.create_connection(("127.0.0.1", self._target), 1)
+        except OSError:
+            near.close()
+            return
+        self._pairs[near], self._pairs[far] = far, near
+
+    def _pass(self, sock: socket.socket) -> None:
+        other = self._pairs[sock]
+        try:
+            data = sock.recv(1 << 18)
+            if data:
+                other.sendall(data)
+                return
+        except OSError:
+            pass
+        for each in (sock, other):
+            self._pairs.pop(each, None)
+            each.close()
+
+
+class MemberProcess:
+    """One member; its directory stays when it is ended."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        servers: list[int],
+        ports: list[int],
+        rank: int,
+        extra: str,
+        policies: str,
+    ) -> None:
+        self.name = name
+        self.folder = folder / name
+        self.folder.mkdir(parents=True)
+        self.proxies = [Proxy(port) for port in servers]
+        self.amqp, self.http, self.member_port = ports
+        self.data = self.folder / "data"
+        self.log_path = self.folder / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+        (self.folder / "policies.yaml").write_text(policies)
+        urls = ", ".join(f"nats://127.0.0.1:{proxy.port}" for proxy in self.proxies)
+        (self.folder / "broker.yaml").write_text(
+            f"listeners: [amqp://127.0.0.1:{self.amqp}]\nhttp: 127.0.0.1:{self.http}\ndata: {self.data}\n"
+            f"policies: [{self.folder / 'policies.yaml'}]\nstore: {{journal_file_size: 1MB}}\n"
+            f"cluster:\n  engine: [{urls}]\n  member: {name}\n  rank: {rank}\n"
+            f"  listen: 127.0.0.1:{self.member_port}\n{extra}"
+        )
+
+    def start(self) -> None:
+        """Start the process."""
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "broker.cli.main",
+                    "serve",
+                    "--config",
+                    str(self.folder / "broker.yaml"),
+                ],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it is held by SIGSTOP."""
+        if self.process is None or self.process.poll() is not None:
+            return False
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self) -> None:
+        """End it in order."""
+        if self.is_running:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGTERM)
+            assert self.process is not None
+            self.process.wait(30)
+
+    def close(self) -> None:
+        """End it and let go of what belongs to it."""
+        with suppress(subprocess.TimeoutExpired):
+            self.stop()
+        self.kill()
+        for proxy in self.proxies:
+            proxy.stop()
+
+    def freeze(self, frozen: bool) -> None:
+        """Cut it off from the log, or let it be heard again."""
+        for proxy in self.proxies:
+            proxy.freeze(frozen)
+
+    @property
+    def log(self) -> str:
+        """All that it has written."""
+        return self.log_path.read_text() if self.log_path.exists() else ""
+
+    @property
+    def epoch_owned(self) -> int:
+        """The epoch in which it serves, 0 while it is a standby or not there."""
+        if not self.is_running:
+            return 0
+        text = self.log
+        owned = list(OWNS.finditer(text))
+        follows = list(FOLLOWS.finditer(text))
+        if not owned or (follows and follows[-1].start() > owned[-1].start()):
+            return 0
+        return int(owned[-1][2])
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether it follows the log."""
+        return self.is_running and self.epoch_owned == 0 and bool(FOLLOWS.search(self.log))
+
+    def api(self, path: str) -> Any:
+        """The answer of its HTTP API."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=5) as answer:
+            return json.loads(answer.read())
+
+
+class Cell:
+    """Members a, b, c … of one cell, and the log they share."""
+
+    def __init__(
+        self, folder: Path, members: int = 3, servers: int = 3, extra: str = "", policies: str = ""
+    ) -> None:
+        self.log = NatsCluster(folder / "log", servers)
+        clients = [each.ports.client for each in self.log.servers]
+        ports = free_ports(3 * members)
+        text = extra if servers >= 3 else f"  replicas: 1\n{extra}"
+        self.members = [
+            MemberProcess(
+                *("abcdefgh"[at], folder, clients, ports[3 * at : 3 * at + 3], at, text),
+                policies or "policies: []\n",
+            )
+            for at in range(members)
+        ]
+
+    @property
+    def owner(self) -> MemberProcess | None:
+        """The member that serves in the highest epoch."""
+        epoch, member = max(((each.epoch_owned, each) for each in self.members), key=lambda pair: pair[0])
+        return member if epoch else None
+
+    def start(self) -> MemberProcess:
+        """Start everything; return the first owner."""
+        self.log.start()
+        for each in self.members:
+            each.start()
+        return self.wait_for_owner()
+
+    def wait_for_owner(
+        self, *, other_than: MemberProcess | None = None, seconds: float = START_S
+    ) -> MemberProcess:
+        """Return the owner, once there is one."""
+
+        def found() -> bool:
+            owner = self.owner
+            return owner is not None and owner is not other_than
+
+        try:
+            wait_until(found, "an owner", seconds)
+        except AssertionError:
+            logs = "\n".join(f"--- {each.name}\n{each.log[-2000:]}" for each in self.members)
+            raise AssertionError(f"no owner:\n{logs}") from None
+        owner = self.owner
+        assert owner is not None
+        return owner
+
+    def close(self) -> None:
+        """End everything."""
+        for each in self.members:
+            each.close()
+        self.log.stop()
+
+    def leader(self) -> int:
+        """Which server leads the stream."""
+        for server in self.log.servers:
+            if not server.pid:
+                continue
+            url = f"http://127.0.0.1:{server.ports.monitor}/jsz?streams=1&config=1"
+            with suppress(OSError, ValueError, KeyError):
+                with urllib.request.urlopen(url, timeout=2) as answer:
+                    found = json.loads(answer.read())
+                for account in found.get("account_details", ()):
+                    for stream in account.get("stream_detail", ()):
+                        if stream["name"] == "SLUICE_main":
+                            names = [each.name for each in self.log.servers]
+                            return names.index(stream["cluster"]["leader"])
+        return 0
+
+
+@contextmanager
+def cell(folder: Path, **options: Any) -> Iterator[Cell]:
+    """A cell for one test."""
+    made = Cell(folder, **options)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def port_of(url: str) -> int:
+    """Return a URL's port."""
+    return urlsplit(url).port or 0

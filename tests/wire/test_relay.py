@@ -1,0 +1,168 @@
+"""Clients of a standby, relayed to a real owner: bytes, addresses, limits, faults."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection
+
+from broker.server.cluster import header
+from broker.server.cluster.header import RelayedClient
+from broker.server.cluster.relay import Relay
+from tests.wire.conftest import wait_until
+from tests.wire.relayworld import SECRET, RelayedOwner
+
+pytestmark = pytest.mark.wire
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[RelayedOwner]:
+    found = RelayedOwner(tmp_path / "owner")
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def relay(owner: RelayedOwner) -> Iterator[Relay]:
+    found = owner.relay(lambda path: (200, "text/plain", b"mine\n") if path == "/healthz" else None)
+    found.set_owner(owner.address())
+    yield found
+    found.stop()
+
+
+def closed(sock: socket.socket) -> bool:
+    """Whether the other side has closed it, within its time-out."""
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def exchange(port: int, body: bytes) -> bytes:
+    queue = os.urandom(4).hex()
+    connection = BlockingConnection(f"amqp://127.0.0.1:{port}", timeout=30)
+    try:
+        connection.create_sender(queue).send(Message(body=body, durable=True))
+        receiver = connection.create_receiver(queue)
+        # Its body is seen in the message's own memory, which goes with it.
+        message = receiver.receive(30)
+        assert isinstance(message.body, (bytes, memoryview))
+        found = bytes(message.body)
+        receiver.accept()
+        return found
+    finally:
+        connection.close()
+
+
+def test_messages_of_any_size_pass(relay: Relay) -> None:
+    for size in (1, 20_000_000):
+        body = os.urandom(size)
+        found = exchange(relay.ports[0], body)
+        assert (len(found), found == body) == (size, True)
+    wait_until(lambda: relay.open_count == 0, 10, "closed connections to be forgotten")
+
+
+def test_the_owner_sees_the_clients_address(owner: RelayedOwner, relay: Relay) -> None:
+    with socket.create_connection(("127.0.0.1", relay.ports[0]), 10) as sock:
+        mine = "{}:{}".format(*sock.getsockname())
+        clients = owner.server.reactor.clients
+        wait_until(lambda: mine in [each.address for each in list(clients.values())], 10, "the client")
+
+
+def test_http_is_relayed_but_for_the_standbys_own_pages(relay: Relay) -> None:
+    base = f"http://127.0.0.1:{relay.ports[1]}"
+    with urllib.request.urlopen(f"{base}/healthz", timeout=60) as answer:
+        assert answer.read() == b"mine\n"
+    with urllib.request.urlopen(f"{base}/readyz", timeout=60) as answer:
+        assert answer.read() == b"ready\n"
+    with urllib.request.urlopen(f"{base}/api/v1/queues", timeout=60) as answer:
+        assert answer.status == 200
+
+
+def test_clients_are_held_until_there_is_an_owner(owner: RelayedOwner) -> None:
+    relay = owner.relay()
+    try:
+        with socket.create_connection(("127.0.0.1", relay.ports[0]), 10) as sock:
+            sock.sendall(b"AMQP\x03\x01\x00\x00")
+            wait_until(lambda: relay.held_count == 1, 5, "the client to be held")
+            owner.standby = "'a' is not the owner"
+            relay.set_owner(owner.address())
+            wait_until(lambda: relay.counts.refused_total > 0, 5, "a refusal")
+            owner.standby = ""
+            assert sock.recv(8) == b"AMQP\x03\x01\x00\x00"
+    finally:
+        relay.stop()
+
+
+def test_held_clients_are_closed_in_time(owner: RelayedOwner) -> None:
+    relay = owner.relay(hold_ns=300_000_000)
+    try:
+        with socket.create_connection(("127.0.0.1", relay.ports[0]), 10) as sock:
+            assert closed(sock)
+    finally:
+        relay.stop()
+
+
+def test_another_owner_closes_what_the_old_one_had(owner: RelayedOwner, relay: Relay) -> None:
+    with socket.create_connection(("127.0.0.1", relay.ports[0]), 10) as sock:
+        wait_until(lambda: relay.counts.relayed_total == 1, 5, "the client to be relayed")
+        relay.set_owner(owner.address(epoch=2))
+        assert closed(sock)
+    assert exchange(relay.ports[0], b"x") == b"x"
+
+
+def test_many_idle_clients(owner: RelayedOwner, relay: Relay) -> None:
+    socks = []
+    try:
+        for _ in range(200):
+            socks.append(socket.create_connection(("127.0.0.1", relay.ports[0]), 10))
+        wait_until(lambda: relay.counts.relayed_total == 200, 30, "all to be relayed")
+        assert exchange(relay.ports[0], b"x") == b"x"
+    finally:
+        for sock in socks:
+            sock.close()
+    wait_until(lambda: relay.open_count == 0, 30, "all to be forgotten")
+
+
+def client(**changed: object) -> RelayedClient:
+    named = {"cell": "main", "member": "b", "listener": "amqp://127.0.0.1:0", "host": "192.0.2.1"}
+    values = {**named, "port": 1}
+    return RelayedClient(**{**values, "own_host": "127.0.0.1", "own_port": 2, **changed})  # type: ignore[arg-type]
+
+
+def said(owner: RelayedOwner, data: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", owner.member_port), 10) as sock:
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        try:
+            return sock.recv(300)
+        except ConnectionResetError:
+            return b""
+
+
+def test_headers_that_dont_hold_are_refused(owner: RelayedOwner) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    good = header.signed(client(), SECRET, now_ms, b"n" * 16)
+    flipped = bytearray(header.signed(client(), SECRET, now_ms, b"m" * 16))
+    flipped[50] ^= 1
+    bad = [
+        *(b"GET / HTTP/1.1\r\n\r\n", b"AMQP\x00\x01\x00\x00", good[:-1], bytes(flipped)),
+        header.signed(client(), b"another secret", now_ms, b"o" * 16),
+        header.signed(client(), SECRET, now_ms - 60_000, b"p" * 16),
+        header.signed(client(), SECRET, now_ms + 60_000, b"q" * 16),
+        header.signed(client(cell="other"), SECRET, now_ms, b"r" * 16),
+    ]
+    for data in bad:
+        assert said(owner, data) == b""
+    wait_until(lambda: owner.port.bad_total == len(bad), 5, "all to be counted")
+    assert said(owner, good)[:2] == header.answer(header.ADMITTED)
+    assert said(owner, good) == b""  # again
+    unknown = header.signed(client(listener="amqps://127.0.0.1:5671"), SECRET, now_ms, b"s" * 16)
+    assert said(owner, unknown)[0] == header.REFUSED
