@@ -22,9 +22,11 @@ from broker.cluster.log import Acked, EngineFault, Log, LogEntry, LogUnavailable
 from broker.cluster.records import (
     GROUPS,
     MARK,
+    MOST_IN_FLIGHT,
     SNAPSHOT_BEGIN,
     SNAPSHOT_END,
     SNAPSHOT_PIECE,
+    START,
     TAKEOVER,
     BrokenRecord,
     Record,
@@ -209,19 +211,59 @@ class LogFollower:
                 low = middle + 1
             else:
                 high = middle
-        if low > last:
-            return None
-        entry = self._entry(low)
-        record = decode(low, entry.data)
-        if record.kind == GROUPS and record.parts == 1:
-            if record.epoch != epoch:
-                return None
-            if record.group > group:
-                return LogFold.before(self._cell, low, entry.data)
-            return LogFold.behind(self._cell, low, entry.data)
-        if record.epoch < epoch or record.group > group:
-            return None
-        return LogFold.behind(self._cell, low, entry.data)
+        return self._counted(first, min(low, last), last, epoch, group)
+
+    def _counted(self, first: int, near: int, last: int, epoch: int, group: int) -> LogFold | None:
+        """Return the fold behind the record with this group that counts; others that don't may have it too.
+
+        ``near`` is where one of them stands. Where the group is one of several in a record, the fold is the
+        one before it. None where the group that counts is of another epoch: this directory's owner was
+        deposed before the log had the group.
+        """
+        margin = 4 * MOST_IN_FLIGHT
+        fold = None
+        start = near
+        while fold is None and start > first:
+            start = max(first, start - margin)
+            margin *= 2
+            fold = self._anchored(first, start, near, group)
+        if fold is None:
+            entry = self._entry(first)
+            record = decode(first, entry.data)
+            if record.kind != GROUPS and record.group >= group:
+                return LogFold.behind(self._cell, first, entry.data) if record.epoch >= epoch else None
+            fold = LogFold.before(self._cell, first, entry.data)
+        for entry in self._entries(fold.position + 1, last):
+            step = fold.feed(entry.position, entry.data)
+            record = step.record
+            if step.counts and step.groups and record.group >= group:
+                if record.epoch != epoch:
+                    return None
+                if record.group > group:
+                    return LogFold.before(self._cell, entry.position, entry.data)
+                return LogFold.behind(self._cell, entry.position, entry.data)
+        return None
+
+    def _anchored(self, first: int, start: int, near: int, group: int) -> LogFold | None:
+        """Return a fold behind a record in a stretch of the log that certainly counts and is before a group.
+
+        So many records in a row that each follow the one before are more than a deposed owner, or one whose
+        records were displaced, can have left there; and take-overs count.
+        """
+        found = None
+        chained = 0
+        digest = START
+        for entry in self._entries(start, near):
+            record = decode(entry.position, entry.data)
+            chained = chained + 1 if record.chain == digest else 1
+            digest = record.digest
+            is_sure = chained >= MOST_IN_FLIGHT or record.kind == TAKEOVER or entry.position == first
+            is_whole = record.kind in (TAKEOVER, MARK) or (
+                record.kind == GROUPS and record.part + 1 == record.parts
+            )
+            if is_sure and is_whole and record.group < group:
+                found = LogFold.behind(self._cell, entry.position, entry.data)
+        return found
 
     def _group_near(self, position: int, low: int) -> int:
         """Return the group that the log has in whole at a record of a snapshot, which says another."""
@@ -246,36 +288,46 @@ class LogFollower:
                 self._fetch(file)
         elif first > 1:
             raise OperatorError("the log has neither its beginning nor a snapshot: a member can't join now")
-        return LogFold.before(self._cell, first, self._entry(first).data)
+        fold = LogFold.before(self._cell, first, self._entry(first).data)
+        # The record may be one of a snapshot, which says less than the log has.
+        fold.group = max(fold.group, self._store.applied[1])
+        return fold
 
     def _snapshot(self, first: int, last: int) -> tuple[int, int, Iterator[bytes]] | None:
         begin = 0
         of = (0, 0)
+        pieces: set[int] = set()
+        fold = LogFold.before(self._cell, first, self._entry(first).data)
         for entry in self._entries(first, last):
-            record = decode(entry.position, entry.data)
+            step = fold.feed(entry.position, entry.data)
+            record = step.record
+            if not step.counts:
+                continue
             if record.kind == SNAPSHOT_BEGIN:
                 begin = entry.position
+                pieces = set()
                 of = SNAPSHOT_OF.unpack(record.payload)
+            elif record.kind == SNAPSHOT_PIECE:
+                pieces.add(entry.position)
             elif record.kind == TAKEOVER:
                 begin = 0
             elif record.kind == SNAPSHOT_END and begin:
-                return of[0], of[1], self._pieces(begin, entry.position)
+                return of[0], of[1], self._pieces(begin, entry.position, pieces)
             elif record.kind == GROUPS and first == 1 and not begin:
                 return None
         return None
 
-    def _pieces(self, begin: int, end: int) -> Iterator[bytes]:
+    def _pieces(self, begin: int, end: int, positions: set[int]) -> Iterator[bytes]:
         for entry in self._entries(begin, end):
-            record = decode(entry.position, entry.data)
-            if record.kind == SNAPSHOT_PIECE:
-                yield record.payload
+            if entry.position in positions:
+                yield decode(entry.position, entry.data).payload
 
     def _entries(self, first: int, last: int) -> Iterator[LogEntry]:
         while first <= last and not self._stopping:
             entries = self._log.read(first, READ_BYTES)
             if not entries:
                 raise LogUnavailable(f"position {first} can't be read yet")
-            yield from entries
+            yield from (entry for entry in entries if entry.position <= last)
             first = entries[-1].position + 1
 
     def _entry(self, position: int) -> LogEntry:

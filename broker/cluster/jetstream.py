@@ -69,8 +69,10 @@ class JetStreamLog:
         self._replicas = replicas
         self._connection: NatsConnection | None = None
         self._inbox = ""
-        # When records were sent that have no outcome yet, by the position that they come behind.
-        self._sent: OrderedDict[int, float] = OrderedDict()
+        # Records sent that have no outcome yet: the position that each comes behind, and when it was sent.
+        # Each has a number of its own, so that a second answer to one is never taken for another's.
+        self._sent: OrderedDict[int, tuple[int, float]] = OrderedDict()
+        self._appended = 0
         self._told: list[Outcome] = []
         self._heard_ns = time.monotonic_ns()
 
@@ -103,13 +105,14 @@ class JetStreamLog:
 
     def append(self, data: bytes, after: int) -> None:
         """Send a record, on condition that ``after`` is the last position."""
+        self._appended += 1
         try:
             headers = b"NATS/1.0\r\nNats-Expected-Last-Sequence: %d\r\n\r\n" % after
             connection = self._open()
-            self._sent[after] = time.monotonic()
-            connection.publish(self.subject, data, f"{self._inbox}.{after}", headers)
+            self._sent[self._appended] = after, time.monotonic()
+            connection.publish(self.subject, data, f"{self._inbox}.{self._appended}", headers)
         except LogUnavailable:
-            self._sent.setdefault(after, 0.0)
+            self._sent.setdefault(self._appended, (after, 0.0))
             self._lose()
 
     def outcomes(self, timeout_s: float, wake: int = -1) -> list[Outcome]:
@@ -127,7 +130,7 @@ class JetStreamLog:
             self._lose()
             found += self._told
             self._told = []
-        oldest = next(iter(self._sent.values()), None)
+        _, oldest = next(iter(self._sent.values()), (0, None))
         if oldest is not None and time.monotonic() - oldest > self.engine.timeout_s:
             # One that is late may still come: on a connection of its own nobody takes it for another's.
             self._lose()
@@ -280,15 +283,15 @@ class JetStreamLog:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        self._told += [Unknown(after) for after in self._sent]
+        self._told += [Unknown(after) for after, _ in self._sent.values()]
         self._sent.clear()
 
     def _outcome(self, message: Message) -> list[Outcome]:
-        prefix, _, after_text = message.subject.rpartition(".")
-        if prefix != self._inbox or not after_text.isdecimal():
+        prefix, _, number = message.subject.rpartition(".")
+        if prefix != self._inbox or not number.isdecimal():
             return []
-        after = int(after_text)
-        if self._sent.pop(after, None) is None:
+        after, _ = self._sent.pop(int(number), (-1, 0.0))
+        if after < 0:
             return []
         if message.status:
             # 503: nobody takes records now.

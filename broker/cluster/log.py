@@ -61,7 +61,7 @@ class Log(Protocol):
     def outcomes(self, timeout_s: float, wake: int = -1) -> list[Outcome]:
         """Return what came of records sent, waiting for the first one or for the descriptor ``wake``.
 
-        Each outcome is told once.
+        Each record sent has one outcome, told once; a later answer to it is never told.
 
         A record that isn't answered in time, or whose connection was lost, is Unknown.
         """

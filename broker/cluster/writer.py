@@ -59,7 +59,7 @@ class LogWriter:
         self._sent_ns: dict[int, int] = {}
         self._samples: deque[tuple[int, int]] = deque([(fold.group, fold.position)])
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._stopping = False
+        self._stopping = self._has_left = False
         self._thread = threading.Thread(target=self._run, name="sluice-log-writer", daemon=True)
 
     # --- the store's port, on the owner's thread
@@ -135,10 +135,7 @@ class LogWriter:
     def _run(self) -> None:
         while not self._stopping and not self.fenced:
             try:
-                self._turn()
-            except LogUnavailable as fault:
-                self._set_reachable(False, str(fault))
-                self._collect(RETRY_S)
+                self._turn_or_wait()
             except EngineFault as fault:
                 self.fault = str(fault)
                 log.critical("%s; nothing more is appended", fault)
@@ -152,6 +149,13 @@ class LogWriter:
         if self.fenced:
             log.error("epoch %d owns the cell: this member appends nothing more", self.fenced)
             self._changed()
+
+    def _turn_or_wait(self) -> None:
+        try:
+            self._turn()
+        except LogUnavailable as fault:
+            self._set_reachable(False, str(fault))
+            self._collect(RETRY_S)
 
     def _turn(self) -> None:
         now_ns = time.monotonic_ns()
@@ -193,10 +197,12 @@ class LogWriter:
                 # It stands behind all groups.
                 break
             kind, group, payload, done = self._extras.popleft()
+            self._has_left = self._has_left or kind == HANDOVER
             self._record(kind, self._group if group < 0 else group, payload)
             if done is not None:
                 self._ending.append((self._pipeline.submitted, done))
-        if now_ns >= self.lease.mark_due_ns and self._pipeline.has_room:
+        # A mark behind a hand-over would keep those who are to follow waiting.
+        if now_ns >= self.lease.mark_due_ns and self._pipeline.has_room and not self._has_left:
             self._record(MARK, self._group, self._about)
 
     def _take_groups(self) -> None:
@@ -217,7 +223,7 @@ class LogWriter:
 
     def _record(self, kind: int, group: int, payload: bytes, part: int = 0, parts: int = 1) -> None:
         data, self._digest = encode(kind, self._cell, self.epoch, group, self._digest, payload, part, parts)
-        self._pipeline.submit(data, self._group)
+        self._pipeline.submit(data, self._group, is_whole=part == parts - 1)
 
     def _send(self) -> None:
         for data, after in self._pipeline.to_send():
@@ -240,8 +246,10 @@ class LogWriter:
         self._set_reachable(True)
 
     def _sample(self) -> None:
-        if self.acked_position - self._samples[-1][1] >= SAMPLE:
-            self._samples.append((self.acked_group, self.acked_position))
+        # A member that joins begins at such a position: a record that counts, and none within a group.
+        position = self._pipeline.whole_position
+        if position - self._samples[-1][1] >= SAMPLE:
+            self._samples.append((self.acked_group, position))
 
     def _set_reachable(self, is_reachable: bool, why: str = "") -> None:
         if is_reachable != self.reachable:

@@ -1,0 +1,111 @@
+"""The owner's thread at a log whose engine is sound, and at one that is not."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from broker.cluster.fold import LogFold
+from broker.cluster.lease import OwnerLease
+from broker.cluster.records import GROUPS, HANDOVER, MARK, TAKEOVER, decode
+from broker.cluster.writer import SAMPLE, LogWriter
+from tests.unit.cluster.written import CELL, Chain, SoundLog
+
+MS = 1_000_000
+DEADLINE_S = 20.0
+
+
+class World:
+    """An owner of the first epoch and its log."""
+
+    def __init__(self) -> None:
+        take_over = Chain(1).write(TAKEOVER, b"a")
+        self.log = SoundLog(take_over)
+        fold = LogFold(CELL)
+        fold.feed(1, take_over)
+        now_ns = time.monotonic_ns()
+        self.changed = threading.Event()
+        self.lease = OwnerLease(3000 * MS, 500 * MS, 5 * MS, now_ns, now_ns)
+        self.writer = LogWriter(self.log, fold, self.lease, b"a", self.changed.set)
+
+    def kinds(self) -> list[int]:
+        return [decode(*entry).kind for entry in list(self.log.entries)]
+
+
+def wait(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.002)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.writer.stop()
+
+
+def test_groups_become_durable_and_marks_follow(world: World) -> None:
+    world.writer.submit(1, b"one")
+    world.writer.submit(2, b"two")
+    world.writer.start()
+    wait(lambda: world.writer.acked_group == 2)
+    wait(lambda: MARK in world.kinds())
+    fold = LogFold(CELL)
+    assert [group for entry in list(world.log.entries) for group in fold.feed(*entry).groups] == [
+        b"one",
+        b"two",
+    ]
+
+
+def test_no_mark_comes_behind_a_hand_over(world: World) -> None:
+    world.writer.start()
+    wait(lambda: MARK in world.kinds())
+    assert world.writer.hand_over(b"b", DEADLINE_S)
+    assert world.kinds()[-1] == HANDOVER
+    due_ns = world.lease.mark_due_ns
+    # It goes on with what is appended, and a mark would have come before that.
+    wait(lambda: time.monotonic_ns() > due_ns)
+    world.writer.submit(1, b"late")
+    wait(lambda: world.writer.acked_group == 1)
+    assert world.kinds()[-2:] == [HANDOVER, GROUPS]
+
+
+def test_a_fault_found_while_the_leader_does_not_answer_is_told(world: World) -> None:
+    # The first record is refused for another's; the leader doesn't say what stands there.
+    stranger = Chain(0).write(MARK)
+    world.log.append(stranger, 1)
+    world.log.outcomes(0)
+    world.log.is_reachable = False
+    world.writer.submit(1, b"one")
+    world.writer.start()
+    wait(lambda: not world.writer.reachable)
+    assert not world.writer.fault
+    # An answer comes meanwhile that no sound engine gives.
+    world.log.lies_by = 1
+    world.log.append(b"", len(world.log.entries))
+    wait(lambda: bool(world.writer.fault))
+    assert "took a record at position" in world.writer.fault
+    assert world.changed.is_set()
+
+
+def test_a_log_is_trimmed_only_to_a_record_that_leaves_no_group_half_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.cluster.writer.MOST_BYTES", 64)
+    world.log.told = itertools.cycle((1, 5, 2, 7, 3))
+    groups = 20 * SAMPLE
+    for group in range(1, groups + 1):
+        world.writer.submit(group, bytes(200 if group % 3 else 50))
+    world.writer.start()
+    wait(lambda: world.writer.acked_group == groups)
+    positions = {world.writer.position_of(group) for group in range(1, groups + 1)} - {0, 1}
+    assert len(positions) > 10
+    for position in positions:
+        record = decode(*world.log.entries[position - 1])
+        assert record.part + 1 == record.parts
