@@ -1,4 +1,4 @@
-"""A standby's way through the log: from what its directory has applied to the end, and on; then, perhaps, a take-over.
+"""A standby's way through the log: from what its directory has applied to the end, and on to a take-over.
 
 All of it is for one thread. It waits for the log and the disk, so that is a thread of its own.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from typing import Protocol
 
 from broker.cluster.fold import LogFold, Step
 from broker.cluster.lease import StandbyClock
-from broker.cluster.log import Acked, EngineFault, Entry, Log, LogUnavailable, Outcome
+from broker.cluster.log import Acked, EngineFault, Log, LogEntry, LogUnavailable, Outcome
 from broker.cluster.records import (
     GROUPS,
     MARK,
@@ -61,7 +62,7 @@ class CellLog(Log, Bodies, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ownership:
+class CellOwnership:
     """A take-over that the log has taken: where the new owner begins, and when its lease does."""
 
     fold: LogFold
@@ -129,7 +130,7 @@ class LogFollower:
         self._stopping = True
         os.eventfd_write(self._wake, 1)
 
-    def run(self) -> Ownership | None:
+    def run(self) -> CellOwnership | None:
         """Follow until this member owns the cell; None once it is stopped. The directory is closed then.
 
         Raises OperatorError where the directory can't be used: it belongs to another log, or is damaged in a
@@ -176,7 +177,7 @@ class LogFollower:
             if epoch:
                 raise OperatorError(
                     f"{self._directory}: it has followed a log up to group {group}, and the log is empty now."
-                    " If the log is lost, `sluice store detach` makes this directory the beginning of a new one"
+                    " If the log is lost, `sluice store detach` makes this directory the beginning of another"
                 )
             return LogFold(self._cell)
         if not epoch and not self._store.is_empty:
@@ -195,7 +196,7 @@ class LogFollower:
         return self._joined(first, last)
 
     def _resumed(self, first: int, last: int, epoch: int, group: int) -> LogFold | None:
-        """Return the fold behind the group that was applied last, None where the log doesn't have it any more."""
+        """Return the fold behind the group applied last; None where the log doesn't have it any more."""
         low, high = first, last + 1
         while low < high:
             middle = (low + high) // 2
@@ -269,7 +270,7 @@ class LogFollower:
             if record.kind == SNAPSHOT_PIECE:
                 yield record.payload
 
-    def _entries(self, first: int, last: int) -> Iterator[Entry]:
+    def _entries(self, first: int, last: int) -> Iterator[LogEntry]:
         while first <= last and not self._stopping:
             entries = self._log.read(first, READ_BYTES)
             if not entries:
@@ -277,7 +278,7 @@ class LogFollower:
             yield from entries
             first = entries[-1].position + 1
 
-    def _entry(self, position: int) -> Entry:
+    def _entry(self, position: int) -> LogEntry:
         entries = self._log.read(position, 1)
         if not entries:
             raise LogUnavailable(f"position {position} can't be read yet")
@@ -288,7 +289,7 @@ class LogFollower:
 
     # --- following
 
-    def _follow(self) -> Ownership | None:
+    def _follow(self) -> CellOwnership | None:
         while not self._stopping:
             try:
                 if self._read_more():
@@ -411,16 +412,17 @@ class LogFollower:
             if isinstance(outcome, Acked):
                 if outcome.position != fold.position + 1:
                     raise EngineFault(
-                        f"the log took a take-over at position {outcome.position} that was to follow {fold.position}"
+                        f"the log took a take-over at position {outcome.position}"
+                        f" that was to follow {fold.position}"
                     )
                 fold.feed(outcome.position, self._claim)
                 return True
         return False
 
-    def _own(self) -> Ownership:
+    def _own(self) -> CellOwnership:
         self._tell()
         self._store.settle()
-        return Ownership(self._fold, self._claimed_ns)
+        return CellOwnership(self._fold, self._claimed_ns)
 
     # --- the disk
 
@@ -437,10 +439,11 @@ class LogFollower:
 
 
 def set_aside(directory: Path) -> Path:
-    """Rename a data directory that can't be used; return its new name."""
-    for number in range(1, 1000):
-        target = directory.with_name(f"{directory.name}.damaged-{number}")
-        if not target.exists():
-            directory.rename(target)
-            return target
-    raise OperatorError(f"{directory}: too many damaged directories beside it")
+    """Rename a data directory that can't be used; return its new name.
+
+    What was set aside before is deleted: it is a copy of what the log has.
+    """
+    target = directory.with_name(f"{directory.name}.aside")
+    shutil.rmtree(target, ignore_errors=True)
+    directory.rename(target)
+    return target

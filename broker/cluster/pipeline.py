@@ -41,7 +41,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker.cluster.log import Acked, EngineFault, Entry, Outcome
+from broker.cluster.log import Acked, EngineFault, LogEntry, Outcome
 from broker.cluster.records import BrokenRecord, decode
 
 
@@ -132,7 +132,7 @@ class AppendPipeline:
         """The position from which the log is to be looked at; 0 while that isn't to be done."""
         return self.acked_position + 1 if self._looking and not self._outstanding and not self.fenced else 0
 
-    def looked(self, entries: Iterable[Entry], is_tail: bool) -> None:
+    def looked(self, entries: Iterable[LogEntry], is_tail: bool) -> None:
         """Take note of what stands at ``look_from`` and behind it; ``is_tail``: nothing does behind these.
 
         Raises EngineFault where positions are missing.
@@ -159,7 +159,7 @@ class AppendPipeline:
             self._looking = False
             self._sent = 0
 
-    def _epoch_of_other(self, entry: Entry) -> int:
+    def _epoch_of_other(self, entry: LogEntry) -> int:
         """Return the epoch of a record that isn't ours to expect there, 0 where it counts for nobody."""
         epoch = decode(entry.position, entry.data).epoch
         return epoch if epoch > self._epoch else 0

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from broker.cluster.jetstream import Engine
+from broker.cluster.jetstream import LogServers
 from broker.cluster.log import LogUnavailable
 from broker.cluster.nats import Message, NatsConnection
 
@@ -81,7 +81,7 @@ class MemberSeen:
 class Presence:
     """Tells what ``report`` returns, and keeps what the others tell; on a thread of its own."""
 
-    def __init__(self, engine: Engine, cell: str, report: Callable[[], MemberReport]) -> None:
+    def __init__(self, engine: LogServers, cell: str, report: Callable[[], MemberReport]) -> None:
         self._engine = engine
         self._subject = f"sluice.{cell}.member"
         self._report = report

@@ -1,4 +1,4 @@
-"""The owner's thread at the log: groups go out, marks say that the owner is alive, acknowledgements come back."""
+"""The owner's thread at the log: groups and marks go out, acknowledgements come back."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ SAMPLE = 64
 class LogWriter:
     """Appends what one owner seals (``submit``), from the position that ``fold`` has come to.
 
-    ``acked_group`` is the last group that is durable; ``changed`` is called from this thread whenever it rose,
-    and when the owner was ``fenced`` (by the epoch of the next one) or met a ``fault`` of the engine's, after
-    which nothing is appended any more.
+    ``acked_group`` is the last group that is durable; ``changed`` is called from this thread whenever it
+    rose, and when the owner was ``fenced`` (by the epoch of the next one) or met a ``fault`` of the engine's,
+    after which nothing is appended any more.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class LogWriter:
         self._thread.start()
 
     def append(self, kind: int, group: int, payload: bytes, done: Callable[[], None] | None = None) -> None:
-        """Append another record among the groups; ``done`` is called, on the writer's thread, once it is durable."""
+        """Append another record among the groups; the writer's thread calls ``done`` once it is durable."""
         self._extras.append((kind, group, payload, done))
         os.eventfd_write(self._wake, 1)
 
@@ -107,13 +107,13 @@ class LogWriter:
         return len(self._extras)
 
     def hand_over(self, payload: bytes, timeout_s: float) -> bool:
-        """Say that the owner is done, behind all it has submitted; return whether the log has taken it in time."""
+        """Say that the owner is done, behind all it has submitted; return whether the log took it in time."""
         told = threading.Event()
         self.append(HANDOVER, -1, payload, told.set)
         return told.wait(timeout_s)
 
     def position_of(self, group: int) -> int:
-        """Return a position up to which no record has more than this group: a snapshot of it replaces those before."""
+        """Return a position up to which no record has more than this group: a snapshot replaces those."""
         found = 0
         while self._samples and self._samples[0][0] <= group:
             found = self._samples[0][1]

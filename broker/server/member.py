@@ -1,4 +1,4 @@
-"""A member of a replicated cell: it follows the log and relays clients until it owns the cell, then serves.
+"""A member of a replicated cell: it follows the log and passes clients on until it owns the cell.
 
 The roles are phases of one process. An owner that has to let go of the cell doesn't become a standby in
 place: the process executes itself anew, so that nothing of what it had in memory is left.
@@ -12,7 +12,9 @@ import os
 import signal
 import ssl
 import sys
+import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -21,11 +23,11 @@ from broker import __version__
 from broker.amqp.control.failover import FailoverServers
 from broker.cluster.bodies import BodyStore
 from broker.cluster.cleaning import LogCleaner
-from broker.cluster.follower import SNAPSHOT_OF, FollowedTo, LogFollower, Ownership
-from broker.cluster.jetstream import Engine, JetStreamLog
+from broker.cluster.follower import SNAPSHOT_OF, CellOwnership, FollowedTo, LogFollower
+from broker.cluster.jetstream import JetStreamLog, LogServers, unsynced
 from broker.cluster.lease import OwnerLease, StandbyClock
 from broker.cluster.log import LogUnavailable
-from broker.cluster.nats import Login
+from broker.cluster.nats import NatsLogin
 from broker.cluster.presence import OWNER, STANDBY, STARTING, MemberReport, MemberSeen, Presence
 from broker.cluster.records import SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE, cell_number
 from broker.cluster.writer import LogWriter
@@ -49,27 +51,30 @@ from broker.units import SECOND_NS
 log = logging.getLogger("sluice.cluster")
 
 MS_NS = 1_000_000
+# Of a server's monitoring: how long it may take, and how much it may say.
+MONITOR_S = 5.0
+MOST_MONITOR_BYTES = 1 << 20
 
 
 def timeout_s(cluster: Cluster) -> float:
-    """Return how long the log's servers may take to answer: an owner has to hear of it within its lease."""
+    """Return how long the log's servers may take to answer: well within an owner's lease."""
     return cluster.ttl_ms / 3000
 
 
-def engine_of(cluster: Cluster) -> Engine:
+def engine_of(cluster: Cluster) -> LogServers:
     """Return how this member reaches the log's servers. Raises OperatorError where a file can't be read."""
-    login = Login()
+    login = NatsLogin()
     if cluster.engine_password_file is not None:
-        login = Login(user=cluster.engine_user, password=first_line(cluster.engine_password_file))
+        login = NatsLogin(user=cluster.engine_user, password=first_line(cluster.engine_password_file))
     elif cluster.engine_token_file is not None:
-        login = Login(token=first_line(cluster.engine_token_file))
+        login = NatsLogin(token=first_line(cluster.engine_token_file))
     wants_tls = cluster.engine_tls_ca is not None or any(each.secure for each in cluster.engine)
 
     def context() -> ssl.SSLContext:
         return ssl.create_default_context(cafile=cluster.engine_tls_ca)
 
     urls = tuple(map(str, cluster.engine))
-    return Engine(urls, timeout_s(cluster), login, context if wants_tls else None)
+    return LogServers(urls, timeout_s(cluster), login, context if wants_tls else None)
 
 
 def first_line(path: Path) -> str:
@@ -203,6 +208,7 @@ class Member:
         raise_descriptor_limit()
         for text in check_cluster(self.cluster):
             log.warning("%s", text)
+        threading.Thread(target=self._warn_of_servers, name="sluice-monitors", daemon=True).start()
         self._port.start()
         self._relay.start()
         self.presence.start()
@@ -219,7 +225,7 @@ class Member:
 
     # --- standing by
 
-    def _stand_by(self) -> Ownership | None:
+    def _stand_by(self) -> CellOwnership | None:
         self._prepare_log()
         now_ns = time.monotonic_ns()
         grace_ns = int(timeout_s(self.cluster) * 1e9) + self.cluster.mark_ms * MS_NS
@@ -266,6 +272,18 @@ class Member:
                 time.sleep(0.3)
         engine.close()
 
+    def _warn_of_servers(self) -> None:
+        """Warn of servers of the log that acknowledge what isn't on disk yet."""
+        for url in self.cluster.engine_monitors:
+            try:
+                with urllib.request.urlopen(f"{url}/jsz?config=1", timeout=MONITOR_S) as answer:  # noqa: S310
+                    found = json.loads(answer.read(MOST_MONITOR_BYTES))
+            except (OSError, ValueError) as fault:
+                log.warning("%s: whether it syncs each record can't be seen: %s", url, fault)
+                continue
+            for text in unsynced([found]):
+                log.warning("%s: %s", url, text)
+
     def _on_owner(self, about: bytes) -> None:
         """Have clients passed on to the owner, whose own word this is; empty bytes: there is none."""
         owner = None
@@ -303,7 +321,7 @@ class Member:
 
     # --- owning
 
-    def _own(self, ownership: Ownership) -> bool:
+    def _own(self, ownership: CellOwnership) -> bool:
         """Serve; return whether the process is to go on as a standby."""
         cluster = self.cluster
         fold = ownership.fold
@@ -408,7 +426,7 @@ class Member:
 
     def _execute_anew(self) -> None:
         sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
     def _say(self, text: str) -> None:
         sys.stderr.write(f"{text}\n")

@@ -1,8 +1,8 @@
-"""Faults of a cell under load, round after round: ``python -m tests.cluster.rounds --fault kill-owner --rounds 50``.
+"""Faults of a cell under load: ``python -m tests.cluster.rounds --fault kill-owner --rounds 50``.
 
-Producers and consumers keep books (``tests.crash.peers``). After each round all that was accepted must come, what
-was confirmed must not come again, and the queue's depth must never have passed its threshold. The outage of a
-round is the longest time without an acceptance.
+Producers and consumers keep books (``tests.crash.peers``). After each round all that was accepted must come,
+what was confirmed must not come again, and the queue's depth must never have passed its threshold. The outage
+of a round is the longest time without an acceptance.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Result:
         middle = median(ordered) if ordered else 0.0
         return (
             f"| {self.fault} | {self.rounds} | {len(self.books.accepted):,} | {len(self.books.lost)} |"
-            f" {len(self.books.confirmed_again)} | {len(self.books.unflagged_again)} | {max(0, self.deepest - STOP)} |"
+            f" {len(self.books.confirmed_again)} | {len(self.books.unflagged_again)} |"
+            f" {max(0, self.deepest - STOP)} |"
             f" {middle:.1f} / {last:.1f} s | {self.owners} |"
         )
 
