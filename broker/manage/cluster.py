@@ -13,10 +13,7 @@ NO_MEMBER = "this broker is no member of a cluster"
 
 @dataclass(frozen=True, slots=True)
 class ClusterMember:
-    """One member as it last said of itself; ``seen_ago_s`` is how long ago.
-
-    ``fault`` is why it doesn't get on.
-    """
+    """One member as it last said of itself, ``seen_ago_s`` ago. ``fault`` is why it doesn't get on."""
 
     name: str
     role: str
@@ -31,7 +28,7 @@ class ClusterMember:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """The log's engine: its servers, the one this member is connected to, the position of the last record."""
+    """The log's engine: its servers, the one this member is connected to, the last record's position."""
 
     reachable: bool
     servers: tuple[str, ...]

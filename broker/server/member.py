@@ -1,4 +1,4 @@
-"""A member of a replicated cell: it follows the log and relays clients until it owns the cell, then serves.
+"""A member of a replicated cell: it follows the log and passes clients on until it owns the cell.
 
 The roles are phases of one process. An owner that has to let go of the cell doesn't become a standby in
 place: the process executes itself anew, so that nothing of what it had in memory is left.
@@ -57,7 +57,7 @@ MOST_MONITOR_BYTES = 1 << 20
 
 
 def timeout_s(cluster: Cluster) -> float:
-    """Return how long the log's servers may take to answer: an owner has to hear of it within its lease."""
+    """Return how long the log's servers may take to answer: well within an owner's lease."""
     return cluster.ttl_ms / 3000
 
 
