@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from typing import Protocol
 from broker.cluster.fold import LogFold, Step
 from broker.cluster.lease import StandbyClock
 from broker.cluster.log import Acked, EngineFault, Entry, Log, LogUnavailable, Outcome
+from broker.cluster.nats import wait_ready
 from broker.cluster.records import (
     GROUPS,
     MARK,
@@ -141,6 +141,7 @@ class LogFollower:
             return self._follow()
         finally:
             self._store.close()
+            self._log.close()
 
     # --- where to begin
 
@@ -433,7 +434,7 @@ class LogFollower:
                 self._store.maintain()
 
     def _pause(self, seconds: float) -> None:
-        select.select([self._wake], [], [], seconds)
+        wait_ready(seconds, self._wake)
 
 
 def set_aside(directory: Path) -> Path:

@@ -48,6 +48,8 @@ from broker.units import SECOND_NS
 log = logging.getLogger("sluice.cluster")
 
 MS_NS = 1_000_000
+# A member that has just begun refuses to run beside another one of its name.
+YOUNG_S = 3.0
 
 
 def timeout_s(cluster: Cluster) -> float:
@@ -101,7 +103,14 @@ class Member:
         self._stopped = False
         self._secret = self.cluster.secret()
         self.addresses = self.cluster.addresses or tuple(map(str, settings.listeners))
-        self._about = json.dumps({"member": self.name, "advertise": str(self.cluster.advertised)}).encode()
+        # No two members claim the cell by the same bytes, also where they bear the same name by mistake: the
+        # one whose claim the log refused would take the other's for its own.
+        self._life = os.urandom(8).hex()
+        self._began_s = time.monotonic()
+        self._refused = ""
+        self._warned_of_twin = False
+        about = {"member": self.name, "advertise": str(self.cluster.advertised), "life": self._life}
+        self._about = json.dumps(about).encode()
         self._owner: OwnerAddress | None = None
         self._server: Server | None = None
         self._relay = Relay(self.cluster.cell, self.name, self._secret, self._relayed_listeners())
@@ -109,7 +118,7 @@ class Member:
         self._port = MemberPort(
             listen.host, listen.port, self.cluster.cell, self._secret, self._why_not_owner, self._route
         )
-        self.presence = Presence(self._engine, self.cluster.cell, self.report)
+        self.presence = Presence(self._engine, self.cluster.cell, self.report, self._on_twin)
 
     def report(self) -> MemberReport:
         """Return what this member says of itself."""
@@ -134,6 +143,7 @@ class Member:
             self.addresses,
             __version__,
             fault,
+            self._life,
         )
 
     @property
@@ -195,6 +205,8 @@ class Member:
         finally:
             self._port.stop()
             self.presence.stop()
+        if ownership is None and self._refused:
+            raise OperatorError(self._refused)
         if goes_on:
             self._execute_anew()
         self._say("sluice stopped")
@@ -247,6 +259,20 @@ class Member:
                     log.warning("the cell's log can't be had yet: %s", said)
                 time.sleep(0.3)
         engine.close()
+
+    def _on_twin(self, twin: MemberReport) -> None:
+        """Refuse to run where this member has just begun and another one has its name; else say so once."""
+        if time.monotonic() - self._began_s < YOUNG_S and self._role != OWNER:
+            self._refused = (
+                f"cluster.member: another member of cell {self.cluster.cell} is called {self.name!r}"
+                f" ({', '.join(twin.addresses) or 'its address is not known'}): each needs a name of its own"
+            )
+            self._stopped = True
+            if self._follower is not None:
+                self._follower.stop()
+        elif not self._warned_of_twin:
+            self._warned_of_twin = True
+            log.error("another member is called %s as this one is: each needs a name of its own", self.name)
 
     def _on_owner(self, about: bytes) -> None:
         """Have clients passed on to the owner, whose own word this is; empty bytes: there is none."""

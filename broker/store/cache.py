@@ -262,6 +262,9 @@ class CacheStore(PrefixStore):
 
     def _wait(self, is_over: Callable[[], bool]) -> None:
         progress, since = (-1, -1), time.monotonic()
+        # Unlike select it takes descriptors above 1,023, which an owner with many clients has.
+        waiting = select.poll()
+        waiting.register(self.bell, select.POLLIN)
         while True:
             self.attend()
             if self.state == FAILED:
@@ -273,7 +276,7 @@ class CacheStore(PrefixStore):
                 progress, since = now, time.monotonic()
             elif time.monotonic() - since > PATIENCE_S:
                 raise OperatorError(self.reason or f"{self.path}: nothing was written for {PATIENCE_S:g} s")
-            select.select([self.bell], [], [], 0.5)
+            waiting.poll(500)
 
     def _undisturbed(self, blobs: Iterator[bytes]) -> Iterator[bytes]:
         before = (self.group, self.checkpoints)

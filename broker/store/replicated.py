@@ -80,6 +80,8 @@ class ReplicatedStore(PrefixStore):
         self._backups: list[tuple[Path, Callable[[Exception | None], None], bool]] = []
         self._gone_bodies: deque[tuple[int, LargeFile]] = deque()
         super().__init__(path, file_bytes, progress)
+        # While it is suspended, and while the local disk is full, the log may take groups all the same.
+        self.syncs_when_full = True
         # A group of ours has this number less in the log.
         self._ahead = self.group - 1 - self.applied[1]
         self._acknowledged = self._pushed = self.group - 1
