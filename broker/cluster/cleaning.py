@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.cluster.follower import SNAPSHOT_OF
-from broker.cluster.jetstream import JetStreamLog
-from broker.cluster.log import LogUnavailable
+from broker.cluster.log import Log, LogUnavailable
 from broker.cluster.records import SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE
 from broker.cluster.writer import LogWriter
 from broker.errors import OperatorError
@@ -42,7 +41,7 @@ class LogCleaner:
 
     def __init__(
         self,
-        engine: JetStreamLog,
+        engine: Log,
         writer: LogWriter,
         directory: Path,
         live_bytes: Callable[[], int],

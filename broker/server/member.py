@@ -12,6 +12,7 @@ import os
 import signal
 import ssl
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -331,6 +332,7 @@ class Member:
             self.settings.data, writer, fold.epoch, file_bytes=self.settings.journal_file_size
         )
         bell.append(store.ring)
+        bodies.keep_only(store.bodies())
         owned = self._owned = OwnedCell(store, writer, bodies, self._successor)
         server = Server(self.settings, self._reload, self._output, owned)
         cleaner = LogCleaner(
@@ -396,14 +398,24 @@ class Member:
             if with_data.is_empty:
                 return
             log.info("%s: its contents become the beginning of the cell's log", self.settings.data)
+            there = threading.Semaphore(0)
             for file in with_data.bodies():
-                bodies.put(file, lambda fault: None)
+                bodies.put(file, lambda fault: there.release())
+            for _ in with_data.bodies():
+                while not there.acquire(timeout=0.05):
+                    if writer.fenced or writer.fault:
+                        return
             writer.append(SNAPSHOT_BEGIN, 0, SNAPSHOT_OF.pack(1, 0))
             for blob in with_data.live_groups():
                 writer.append(SNAPSHOT_PIECE, 0, blob)
                 while writer.behind_records > 64 and not writer.fenced and not writer.fault:
                     time.sleep(0.002)
-            writer.append(SNAPSHOT_END, 0, b"")
+            ended = threading.Event()
+            writer.append(SNAPSHOT_END, 0, b"", ended.set)
+            while not ended.wait(0.05):
+                if writer.fenced or writer.fault:
+                    return
+            with_data.begin_log(writer.epoch)
         finally:
             with_data.close()
 

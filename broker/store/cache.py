@@ -248,6 +248,11 @@ class CacheStore(PrefixStore):
         self._take_blob(_notes({LOADING: b"", APPLIED: position(epoch, group)}))
         self.settle()
 
+    def begin_log(self, epoch: int) -> None:
+        """Note that a log begins with what the directory holds, and wait for it: its groups follow this."""
+        self._take_blob(_notes({APPLIED: position(epoch, 0)}))
+        self.settle()
+
     def settle(self) -> None:
         """Wait until all that was applied is written and no checkpoint is under way. OperatorError where the
         store fails, or writes nothing for ``PATIENCE_S``.

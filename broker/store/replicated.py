@@ -183,6 +183,10 @@ class ReplicatedStore(PrefixStore):
         self._judge()
         self.ring()
 
+    def bodies(self) -> list[LargeFile]:
+        """Return the large messages' files that notes refer to."""
+        return self._larges()
+
     def take_gone_bodies(self) -> list[LargeFile]:
         """Large messages' files that no note refers to any more, by groups that the log has acknowledged.
 

@@ -24,7 +24,7 @@ def connection(port: int, **options: Any) -> Iterator[BlockingConnection]:
         yield made
 
 
-def send(port: int, address: str, bodies: Iterable[object], **fields: Any) -> None:
+def send(port: int, address: str, bodies: Iterable[Any], **fields: Any) -> None:
     """Send durable messages; each is accepted when this returns. Raises SendException where one isn't."""
     with connection(port) as made:
         sender = made.create_sender(address)

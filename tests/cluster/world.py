@@ -278,10 +278,18 @@ class Cell:
         for each in self.members:
             if not each.is_running:
                 each.start()
-        wait_until(self._is_level, "all members")
+        try:
+            wait_until(self._is_level, "all members")
+        except AssertionError as fault:
+            raise AssertionError(f"{fault}\n{self._logs()}") from None
         return self.wait_for_owner()
 
+    def _logs(self) -> str:
+        return "\n".join(f"--- {each.name}\n{each.said[-2000:]}" for each in self.members)
+
     def _is_level(self) -> bool:
+        gone = [each for each in self.members if not each.is_running]
+        assert not gone, f"{gone[0].name} has ended"
         owner = self.owner
         if owner is None or not all(each is owner or each.is_standby for each in self.members):
             return False
@@ -313,8 +321,7 @@ class Cell:
         try:
             wait_until(found, "an owner", seconds)
         except AssertionError:
-            logs = "\n".join(f"--- {each.name}\n{each.log[-2000:]}" for each in self.members)
-            raise AssertionError(f"no owner:\n{logs}") from None
+            raise AssertionError(f"no owner:\n{self._logs()}") from None
         owner = self.owner
         assert owner is not None
         return owner
@@ -327,7 +334,7 @@ class Cell:
             self.log.stop()
 
     def stream(self, suffix: str = "") -> dict[str, Any]:
-        """Return the state of the log's stream, or the bodies' (``_BODIES``); empty where no server says it."""
+        """Return the state of the stream, or of the bodies' one (``_BODIES``); empty where none says it."""
         for server in self.log.servers:
             url = f"http://127.0.0.1:{server.ports.monitor}/jsz?streams=1"
             with suppress(OSError, ValueError, KeyError), urllib.request.urlopen(url, timeout=2) as answer:
