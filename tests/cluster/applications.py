@@ -14,6 +14,8 @@ from proton.handlers import MessagingHandler, TransactionHandler
 from proton.reactor import Container
 from proton.utils import BlockingConnection
 
+from broker.codec.owned import owned
+
 ANSWER_S = 30.0
 
 
@@ -25,11 +27,14 @@ def connection(port: int, **options: Any) -> Iterator[BlockingConnection]:
 
 
 def send(port: int, address: str, bodies: Iterable[Any], **fields: Any) -> None:
-    """Send durable messages; each is accepted when this returns. Raises SendException where one isn't."""
+    """Send durable messages; each is accepted when this returns. Raises SendException where one isn't.
+
+    Their headers say first-acquirer, so that a broker which may send one again has to say so.
+    """
     with connection(port) as made:
         sender = made.create_sender(address)
         for body in bodies:
-            sender.send(Message(body=body, durable=True, **fields))
+            sender.send(Message(body=body, durable=True, first_acquirer=True, **fields))
 
 
 def take(port: int, address: str, count: int) -> list[Message]:
@@ -38,7 +43,9 @@ def take(port: int, address: str, count: int) -> list[Message]:
         receiver = made.create_receiver(address, credit=10)
         found = []
         for _ in range(count):
-            found.append(receiver.receive(timeout=ANSWER_S))
+            message = receiver.receive(timeout=ANSWER_S)
+            message.body = owned(message.body)
+            found.append(message)
             receiver.accept()
         return found
 

@@ -24,7 +24,7 @@ class MemoryEngine:
         self.trimmed = 0
         self.bodies: dict[str, list[bytes]] = {}
         self.down = False
-        # So many records from now on are taken, and their answer is lost; or are not taken, without an answer.
+        # Of so many records from now on the answer is lost; so many are not taken, without an answer.
         self.lose = 0
         self.withhold = 0
         self.lock = threading.Lock()

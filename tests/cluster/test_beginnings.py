@@ -118,7 +118,13 @@ def test_a_broker_becomes_a_cell_and_what_is_left_of_it_a_new_one(
 
 def test_a_member_joins_behind_a_log_that_was_trimmed(tmp_path: Path, one_server: NatsCluster) -> None:
     with cell(
-        tmp_path, members=2, extra=TIMES, log=one_server, name="trimmed", module="tests.cluster.eager"
+        tmp_path,
+        members=2,
+        extra=TIMES,
+        policies=POLICIES,
+        log=one_server,
+        name="trimmed",
+        module="tests.cluster.eager",
     ) as made:
         owner = made.start()
         send(owner.amqp, "left", ["one", LARGE, "two"])

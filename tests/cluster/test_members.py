@@ -77,7 +77,7 @@ def killed(made: Cell) -> Killed:
     with connection(standby.amqp) as through:
         sender = through.create_sender("orders")
         for number in range(40):
-            sender.send(Message(body=f"order {number}", durable=True))
+            sender.send(Message(body=f"order {number}", durable=True, first_acquirer=True))
     passed_on = depth(owner, "orders")
     send(owner.amqp, "quiet", ["never delivered"])
     with connection(owner.amqp, container_id="reader") as reader:
