@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from proton import Message
+from proton import Delivery, Message
 from proton.handlers import MessagingHandler, TransactionHandler
 from proton.reactor import Container
 from proton.utils import BlockingConnection
@@ -27,14 +27,18 @@ def connection(port: int, **options: Any) -> Iterator[BlockingConnection]:
 
 
 def send(port: int, address: str, bodies: Iterable[Any], **fields: Any) -> None:
-    """Send durable messages; each is accepted when this returns. Raises SendException where one isn't.
+    """Send durable messages, and wait until all are accepted.
 
     Their headers say first-acquirer, so that a broker which may send one again has to say so.
     """
     with connection(port) as made:
-        sender = made.create_sender(address)
+        link = made.create_sender(address).link
+        deliveries = []
         for body in bodies:
-            sender.send(Message(body=body, durable=True, first_acquirer=True, **fields))
+            made.wait(lambda: link.credit > 0, msg=f"credit from {address}")
+            deliveries.append(link.send(Message(body=body, durable=True, first_acquirer=True, **fields)))
+        made.wait(lambda: all(each.remote_state for each in deliveries), msg=f"{address}'s answers")
+        assert all(each.remote_state == Delivery.ACCEPTED for each in deliveries)
 
 
 def take(port: int, address: str, count: int) -> list[Message]:

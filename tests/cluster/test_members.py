@@ -74,10 +74,7 @@ def killed(made: Cell) -> Killed:
     standby = made.standbys[0]
     epoch = owner.epoch_owned
     call(owner.http, "POST", "/api/v1/producers/stop", {"target": "stopped.*"})
-    with connection(standby.amqp) as through:
-        sender = through.create_sender("orders")
-        for number in range(40):
-            sender.send(Message(body=f"order {number}", durable=True, first_acquirer=True))
+    send(standby.amqp, "orders", [f"order {number}" for number in range(40)])
     passed_on = depth(owner, "orders")
     send(owner.amqp, "quiet", ["never delivered"])
     with connection(owner.amqp, container_id="reader") as reader:
