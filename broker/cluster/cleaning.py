@@ -108,6 +108,8 @@ class LogCleaner:
         try:
             epoch, group = copy.applied
             keep = self._writer.position_of(group)
+            if keep <= self._log.first():
+                return False
             self._writer.append(SNAPSHOT_BEGIN, group, SNAPSHOT_OF.pack(epoch, group))
             for blob in copy.live_groups():
                 if not self._wait(lambda: self._writer.behind_records < MOST_WAITING):
@@ -117,7 +119,7 @@ class LogCleaner:
             copy.close()
         ended = threading.Event()
         self._writer.append(SNAPSHOT_END, group, b"", ended.set)
-        if not self._wait(ended.is_set) or not keep:
+        if not self._wait(ended.is_set):
             return False
         self._log.trim(keep)
         self.snapshots += 1

@@ -33,7 +33,7 @@ def send(port: int, address: str, bodies: Iterable[Any], **fields: Any) -> None:
     """
     with connection(port) as made:
         link = made.create_sender(address).link
-        deliveries = []
+        deliveries: list[Any] = []
         for body in bodies:
             made.wait(lambda: link.credit > 0, msg=f"credit from {address}")
             deliveries.append(link.send(Message(body=body, durable=True, first_acquirer=True, **fields)))

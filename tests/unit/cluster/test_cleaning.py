@@ -82,6 +82,27 @@ def test_one_that_joins_behind_a_trimmed_log_has_all_that_is_live(cleaning: Clea
     assert (name, [each[0] for each in held]) == ("q", list(range(291, 306)))
 
 
+def test_the_log_of_an_owner_that_does_nothing_more_does_not_grow(cleaning: Cleaning, tmp_path: Path) -> None:
+    """No group comes, and each snapshot replaces the one before it."""
+    sizes = []
+    for _ in range(4):
+        assert cleaning.cleaner.clean()
+        sizes.append(cleaning.log.nbytes())
+    assert max(sizes[1:]) < 2 * sizes[1]
+    with following(cleaning.engine, tmp_path / "b"):
+        pass
+    _, (shelves, _) = read_directory(tmp_path / "b")
+    assert [each[0] for each in next(iter(shelves.values()))[3]] == list(range(291, 301))
+
+
+def test_a_log_with_nothing_to_trim_gets_no_snapshot(cleaning: Cleaning) -> None:
+    before = cleaning.engine.last
+    cleaning.log.trim(cleaning.owner.writer.acked_position)
+    assert not cleaning.cleaner.clean()
+    assert cleaning.engine.last == before
+    assert cleaning.cleaner.snapshots == 0
+
+
 def test_a_standby_that_was_there_goes_on_past_a_snapshot(cleaning: Cleaning, tmp_path: Path) -> None:
     with following(cleaning.engine, tmp_path / "b") as standby:
         assert cleaning.cleaner.clean()

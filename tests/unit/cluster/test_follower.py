@@ -284,9 +284,9 @@ def test_a_log_that_begins_with_a_directory_gives_all_of_it_to_a_standby(
         fold.feed(engine.last, data)
     beginning.begin_log(1)
     beginning.close()
-    standby = standby or Standby(engine, tmp_path / "b")
-    until(lambda: standby.follower.at.position == engine.last, "the standby to be level")
-    standby.stop()
+    late = standby or Standby(engine, tmp_path / "b")
+    until(lambda: late.follower.at.position == engine.last, "the standby to be level")
+    late.stop()
     assert applied(tmp_path / "a") == applied(tmp_path / "b") == (1, 0)
     assert names(tmp_path / "b") == {"q": [1, 2]}
 

@@ -10,7 +10,7 @@ import pytest
 
 from broker.cluster.fold import LogFold
 from broker.cluster.lease import OwnerLease
-from broker.cluster.log import Outcome
+from broker.cluster.log import Acked, Outcome
 from broker.cluster.records import GROUPS, HANDOVER, MARK, MOST_BYTES, TAKEOVER, decode, encode
 from broker.cluster.writer import LogWriter
 from tests.cluster.memory_log import MemoryEngine, MemoryLog
@@ -159,7 +159,7 @@ class Wrong(MemoryLog):
 
     def outcomes(self, timeout_s: float, wake: int = -1) -> list[Outcome]:
         return [
-            each._replace(position=each.position + 1) if hasattr(each, "position") else each
+            Acked(each.after, each.position + 1) if isinstance(each, Acked) else each
             for each in super().outcomes(timeout_s, wake)
         ]
 
