@@ -344,6 +344,9 @@ class Member:
         )
         server.container.failover = FailoverServers(self._failover_addresses())
         opened = server.start()
+        if self._stopped:
+            # Told so while it took over: the broker has its own way to stop, and hands over.
+            signal.raise_signal(signal.SIGTERM)
         self._server = server
         self._role = OWNER
         self._owner = OwnerAddress(

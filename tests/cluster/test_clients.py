@@ -10,7 +10,7 @@ import pytest
 from tests.clients.programs import BY_NAME, build, missing_tools
 from tests.clients.running import Running
 from tests.cluster.conftest import skip_without_servers
-from tests.cluster.transfers import COUNT, killed_once, progress, proton, qpid_jms
+from tests.cluster.transfers import COUNT, killed_once, progress, proton, qpid_jms, rhea
 from tests.cluster.world import Cell, cell
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
@@ -42,6 +42,14 @@ def run(made: Cell, start: Callable[[Cell, str, int], Running], address: str) ->
 
 def test_proton_reconnects_and_nothing_is_lost(made: Cell) -> None:
     run(made, proton, "proton")
+
+
+def test_rhea_reconnects_and_nothing_is_lost(made: Cell) -> None:
+    program = BY_NAME["rhea"]
+    if missing_tools(program):
+        pytest.skip(f"needs {missing_tools(program)}")
+    build(program)
+    run(made, rhea, "rhea")
 
 
 @pytest.mark.parametrize("members", [3, 1])

@@ -234,6 +234,16 @@ def test_a_damaged_directory_is_set_aside_and_built_anew(made: Cell) -> None:
     assert bodies(take(hurt.amqp, "rebuilt", 1)) == ["kept"]
 
 
+def test_a_member_that_is_told_to_stop_while_it_takes_over_stops(made: Cell) -> None:
+    owner = made.settle()
+    owner.kill()
+    wait_until(lambda: any("taking over" in each.said for each in made.standbys), "a take-over")
+    successor = next(each for each in made.members if each.is_running and "taking over" in each.said)
+    successor.signal(signal.SIGTERM)
+    wait_until(lambda: not successor.is_running, "its end")
+    assert made.wait_for_owner() not in (owner, successor)
+
+
 def move_to(made: Cell, member: MemberProcess) -> None:
     """Have one certain member own the cell: the others leave, the owner as the last."""
     owner = made.settle()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.clients import programs
@@ -16,7 +17,7 @@ COUNT = 2000
 
 
 def qpid_jms(made: Cell, address: str, count: int, *, members: int = 3) -> Running:
-    """Qpid JMS with ``failover:``; with one member named it learns of the others from the broker's open."""
+    """Start Qpid JMS with ``failover:``; it learns of members that aren't named from the broker's open."""
     urls = ",".join(f"amqp://127.0.0.1:{each.amqp}" for each in made.members[:members])
     url = f"failover:({urls})?failover.reconnectDelay=50&failover.maxReconnectDelay=500"
     program = BY_NAME["qpid-jms"]
@@ -25,14 +26,24 @@ def qpid_jms(made: Cell, address: str, count: int, *, members: int = 3) -> Runni
 
 
 def proton(made: Cell, address: str, count: int) -> Running:
-    """Proton's Container with several URLs and ``reconnect``."""
+    """Start Proton's Container with several URLs and ``reconnect``."""
     urls = ",".join(f"amqp://127.0.0.1:{each.amqp}" for each in made.members)
     root = programs.HERE.parent.parent
     words = [sys.executable, "-m", "tests.clients.proton.transfer", urls, address, str(count)]
     return Running(Path(root), *words)
 
 
-CLIENTS = {"qpid-jms": qpid_jms, "proton": proton}
+def rhea(made: Cell, address: str, count: int) -> Running:
+    """Start rhea with ``connection_details``, which returns one member after the other."""
+    ports = ",".join(str(each.amqp) for each in made.members)
+    return Running(BY_NAME["rhea"].path, "node", "transfer.js", ports, address, str(count))
+
+
+CLIENTS: dict[str, Callable[[Cell, str, int], Running]] = {
+    "qpid-jms": qpid_jms,
+    "proton": proton,
+    "rhea": rhea,
+}
 
 
 def progress(running: Running) -> dict[str, int]:
