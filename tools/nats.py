@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -53,10 +54,20 @@ class Ports:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on now."""
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
+    """Return ports that nobody listens on now.
+
+    They are below those that the system gives connections that go out (32,768 and more), which would take one
+    of them before its server does.
+    """
+    held: list[socket.socket] = []
+    while len(held) < count:
+        each = socket.socket()
+        try:
+            each.bind(("127.0.0.1", random.randrange(10_000, 32_000)))
+        except OSError:
+            each.close()
+            continue
+        held.append(each)
     ports = [each.getsockname()[1] for each in held]
     for each in held:
         each.close()

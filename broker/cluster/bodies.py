@@ -10,8 +10,9 @@ import queue
 import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Protocol
 
-from broker.cluster.jetstream import BODY_PIECE_BYTES, JetStreamLog
+from broker.cluster.jetstream import BODY_PIECE_BYTES
 from broker.cluster.log import LogUnavailable
 from broker.store.largefiles import Finished, LargeFile, LargeFiles, Post, WritingFile, Written, body_key
 
@@ -20,10 +21,22 @@ log = logging.getLogger("sluice.cluster")
 RETRY_S = 0.5
 
 
+class BodyLog(Protocol):
+    """Where a cell keeps the bodies of its large messages. Each raises LogUnavailable."""
+
+    def put_body(self, key: str, pieces: Iterator[bytes]) -> None: ...
+
+    def drop_body(self, key: str) -> None: ...
+
+    def body_keys(self) -> set[str]: ...
+
+    def close(self) -> None: ...
+
+
 class BodyStore:
     """Puts files into the log's store of bodies and takes them out, in turn, on a thread of its own."""
 
-    def __init__(self, engine: JetStreamLog) -> None:
+    def __init__(self, engine: BodyLog) -> None:
         self._log = engine
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
@@ -37,6 +50,11 @@ class BodyStore:
     def drop(self, file: LargeFile) -> None:
         """Take a file out of the log, where nothing refers to it."""
         self._asked.put(lambda: self._drop(file))
+
+    def keep_only(self, files: Collection[LargeFile]) -> None:
+        """Take all others out of the log: owners that were killed have left them."""
+        keys = {body_key(file) for file in files}
+        self._asked.put(lambda: self._keep_only(keys))
 
     def stop(self) -> None:
         """Give up whatever isn't done."""
@@ -68,6 +86,13 @@ class BodyStore:
             self._log.drop_body(body_key(file))
         except LogUnavailable as fault:
             log.info("%s stays in the log until the cell has another owner: %s", file.path.name, fault)
+
+    def _keep_only(self, keys: set[str]) -> None:
+        try:
+            for key in self._log.body_keys() - keys:
+                self._log.drop_body(key)
+        except LogUnavailable as fault:
+            log.info("bodies stay in the log until the cell has another owner: %s", fault)
 
 
 class ReplicatedLargeFiles(LargeFiles):

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.cluster.follower import SNAPSHOT_OF
-from broker.cluster.jetstream import JetStreamLog
-from broker.cluster.log import LogUnavailable
+from broker.cluster.log import Log, LogUnavailable
 from broker.cluster.records import SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE
 from broker.cluster.writer import LogWriter
 from broker.errors import OperatorError
@@ -42,7 +41,7 @@ class LogCleaner:
 
     def __init__(
         self,
-        engine: JetStreamLog,
+        engine: Log,
         writer: LogWriter,
         directory: Path,
         live_bytes: Callable[[], int],
@@ -112,6 +111,8 @@ class LogCleaner:
         try:
             epoch, group = copy.applied
             keep = self._writer.position_of(group)
+            if keep <= self._log.first():
+                return False
             self._writer.append(SNAPSHOT_BEGIN, group, SNAPSHOT_OF.pack(epoch, group))
             for blob in copy.live_groups():
                 if not self._wait(lambda: self._writer.behind_records < MOST_WAITING):
@@ -121,7 +122,7 @@ class LogCleaner:
             copy.close()
         ended = threading.Event()
         self._writer.append(SNAPSHOT_END, group, b"", ended.set)
-        if not self._wait(ended.is_set) or not keep:
+        if not self._wait(ended.is_set):
             return False
         self._log.trim(keep)
         self.snapshots += 1

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import shutil
 import struct
 import time
@@ -19,6 +18,7 @@ from typing import Protocol
 from broker.cluster.fold import LogFold, Step
 from broker.cluster.lease import StandbyClock
 from broker.cluster.log import Acked, EngineFault, Log, LogEntry, LogUnavailable, Outcome
+from broker.cluster.nats import wait_ready
 from broker.cluster.records import (
     GROUPS,
     MARK,
@@ -119,6 +119,9 @@ class LogFollower:
         self._claimed_ns = 0
         self._asked_ns = 0
         self._maintained_ns = 0
+        # Where the snapshot begins that the log begins with, 0 where there was none yet.
+        self._beginning_at = 0
+        self._beginning_pieces: set[int] = set()
         self._fold: LogFold
         self._store: CacheStore
 
@@ -144,6 +147,7 @@ class LogFollower:
             return self._follow()
         finally:
             self._store.close()
+            self._log.close()
 
     # --- where to begin
 
@@ -185,7 +189,8 @@ class LogFollower:
         if not epoch and not self._store.is_empty:
             raise OperatorError(
                 f"{self._directory}: it holds a broker's data, and the cell has a log already: a member that"
-                " joins a cell begins with an empty directory"
+                " joins a cell begins with an empty directory. If the log was to begin with this one and"
+                " never did, delete the log's streams and start this member first"
             )
         if epoch:
             fold = self._resumed(first, last, epoch, group)
@@ -282,16 +287,19 @@ class LogFollower:
         begun = self._snapshot(first, last)
         if begun is not None:
             epoch, group, pieces = begun
-            log.info("%s: loading the snapshot of group %d", self._directory, group)
-            self._store.load_snapshot(pieces, max(epoch, 1), group)
-            for file in self._store.missing_bodies():
-                self._fetch(file)
+            self._load(epoch, group, pieces)
         elif first > 1:
             raise OperatorError("the log has neither its beginning nor a snapshot: a member can't join now")
         fold = LogFold.before(self._cell, first, self._entry(first).data)
         # The record may be one of a snapshot, which says less than the log has.
         fold.group = max(fold.group, self._store.applied[1])
         return fold
+
+    def _load(self, epoch: int, group: int, pieces: Iterator[bytes]) -> None:
+        log.info("%s: loading the snapshot of group %d", self._directory, group)
+        self._store.load_snapshot(pieces, max(epoch, 1), group)
+        for file in self._store.missing_bodies():
+            self._fetch(file)
 
     def _snapshot(self, first: int, last: int) -> tuple[int, int, Iterator[bytes]] | None:
         begin = 0
@@ -394,6 +402,8 @@ class LogFollower:
             self._on_owner(record.payload)
         if record.kind == TAKEOVER:
             log.info("epoch %d begins: %s", record.epoch, record.payload.decode(errors="replace"))
+        if self._store.applied == (0, 0):
+            self._look_for_beginning(record)
         successor = self._fold.successor
         if successor is not None:
             self.at.owner = b""
@@ -405,6 +415,18 @@ class LogFollower:
                 for file in self._store.bodies_to_fetch(data):
                     self._fetch(file)
                 self._store.apply(data)
+
+    def _look_for_beginning(self, record: Record) -> None:
+        """Load the snapshot that a log begins with, where it began with a directory that had something in it."""
+        position = self._fold.position
+        if record.kind == SNAPSHOT_BEGIN:
+            self._beginning_at, self._beginning_pieces = position, set()
+        elif record.kind == SNAPSHOT_PIECE:
+            self._beginning_pieces.add(position)
+        elif record.kind == TAKEOVER:
+            self._beginning_at = 0
+        elif record.kind == SNAPSHOT_END and self._beginning_at:
+            self._load(record.epoch, 0, self._pieces(self._beginning_at, position, self._beginning_pieces))
 
     def _fetch(self, file: LargeFile) -> None:
         """Fetch a large message's body, where the log has it still."""
@@ -487,7 +509,7 @@ class LogFollower:
                 self._store.maintain()
 
     def _pause(self, seconds: float) -> None:
-        select.select([self._wake], [], [], seconds)
+        wait_ready(seconds, self._wake)
 
 
 def set_aside(directory: Path) -> Path:

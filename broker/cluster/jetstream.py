@@ -245,6 +245,22 @@ class JetStreamLog:
         """Let go of a body. Raises LogUnavailable."""
         self._done(f"STREAM.PURGE.{self.stream}_BODIES", {"filter": f"{self._body_subject(key)}.*"})
 
+    def body_keys(self) -> set[str]:
+        """Return the keys of all bodies there are. Raises LogUnavailable."""
+        first = f"{self._body_subject('')}"
+        found: set[str] = set()
+        offset = total = 0
+        while not offset or offset < total:
+            asked = {"subjects_filter": f"{first}>", "offset": offset}
+            answer = self._done(f"STREAM.INFO.{self.stream}_BODIES", asked)
+            subjects = answer["state"].get("subjects") or {}
+            found |= {each.removeprefix(first).rpartition(".")[0] for each in subjects}
+            total = int(answer.get("total", 0))
+            if not subjects:
+                break
+            offset += len(subjects)
+        return found
+
     # --- inside
 
     def _body_subject(self, key: str) -> str:

@@ -42,6 +42,8 @@ class MemberReport:
     addresses: tuple[str, ...] = ()
     version: str = ""
     fault: str = ""
+    # One run of the member's; two of the same name have two.
+    life: str = ""
 
     @classmethod
     def decode(cls, data: bytes) -> MemberReport:
@@ -79,12 +81,22 @@ class MemberSeen:
 
 
 class Presence:
-    """Tells what ``report`` returns, and keeps what the others tell; on a thread of its own."""
+    """Tells what ``report`` returns, and keeps what the others tell; on a thread of its own.
 
-    def __init__(self, engine: LogServers, cell: str, report: Callable[[], MemberReport]) -> None:
+    ``on_twin`` is called there with each report of another member that bears this one's name.
+    """
+
+    def __init__(
+        self,
+        engine: LogServers,
+        cell: str,
+        report: Callable[[], MemberReport],
+        on_twin: Callable[[MemberReport], None] = lambda twin: None,
+    ) -> None:
         self._engine = engine
         self._subject = f"sluice.{cell}.member"
         self._report = report
+        self._on_twin = on_twin
         self._seen: dict[str, tuple[MemberReport, float]] = {}
         self._stopping = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -133,22 +145,28 @@ class Presence:
     def _talk(self, connection: NatsConnection) -> None:
         connection.subscribe(f"{self._subject}.*")
         told = 0.0
-        name = self._report().name
+        me = self._report()
+        name = me.name
         while not self._stopping:
             now = time.monotonic()
             if now - told >= INTERVAL_S:
                 told = now
                 connection.publish(f"{self._subject}.{name}", self._report().encode())
             for message in connection.messages(max(told + INTERVAL_S - now, 0.01), wake=self._wake):
-                self._hear(message)
+                self._hear(message, me)
             with suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
                 told = 0.0
 
-    def _hear(self, message: Message) -> None:
+    def _hear(self, message: Message, me: MemberReport) -> None:
         try:
             report = MemberReport.decode(message.data)
         except ValueError:
+            return
+        if report.name == me.name:
+            # The servers send nobody its own messages, so this is another's.
+            if report.life != me.life:
+                self._on_twin(report)
             return
         if report.name in self._seen or len(self._seen) < MOST_MEMBERS:
             self._seen[report.name] = (report, time.monotonic())

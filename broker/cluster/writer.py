@@ -115,6 +115,10 @@ class LogWriter:
     def position_of(self, group: int) -> int:
         """Return a position up to which no record has more than this group: a snapshot replaces those."""
         found = 0
+        # A record's position is counted before its group is: the last one may have a later group.
+        position = self._pipeline.acked_position - 1
+        if self._pipeline.acked_group <= group:
+            return position
         while self._samples and self._samples[0][0] <= group:
             found = self._samples[0][1]
             if len(self._samples) == 1 or self._samples[1][0] > group:
@@ -168,8 +172,8 @@ class LogWriter:
         else:
             self._collect(max(timeout_s, 0.001))
         self.acked_group = self._pipeline.acked_group
+        self._sample()
         if self.acked_group != before:
-            self._sample()
             self._changed()
         while self._ending and self._ending[0][0] <= self._pipeline.acked:
             self._ending.popleft()[1]()

@@ -19,6 +19,7 @@ cdef class GroupCommit:
     cpdef object watch(self, Node node)
     cpdef long last_group(self)
     cpdef object wait(self, object waiter)
+    cpdef bint waits_for_disk(self) except -1
     cpdef object seal(self)
     @cython.locals(synced=long, node=Node)
     cpdef list attend(self)

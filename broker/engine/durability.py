@@ -14,7 +14,7 @@ from broker.engine.depths import Depths
 from broker.engine.node import Node
 from broker.engine.turn import Turn
 from broker.queues.queue import Entry
-from broker.store.port import DURABLE, FAILED, LARGE, WRITING, QueueLog, Store
+from broker.store.port import DURABLE, FAILED, FULL, LARGE, WRITING, QueueLog, Store
 
 # Bytes handed over and not on disk yet, beyond which no more credit is granted to durable nodes: what
 # a slow disk writes in about a second. Pre-settled producers are held back by nothing else.
@@ -89,17 +89,22 @@ class GroupCommit:
 
     def after(self, mark: tuple[int, int], tell: Callable[[], object]) -> None:
         """Call it once all that was stored since then is on disk, at once where nothing was or can be."""
-        if self.mark() == mark or self.store.state != WRITING:
+        if self.mark() == mark or not self.waits_for_disk():
             tell()
         else:
             self.wait(Answer(tell))
 
     def known(self, node: Node, tell: Callable[[], object]) -> None:
         """Call it once a node itself is on disk, at once where it is, or can't be."""
-        if node.group <= self.store.synced or self.store.state != WRITING:
+        if node.group <= self.store.synced or not self.waits_for_disk():
             tell()
         else:
             self.wait(Answer(tell))
+
+    def waits_for_disk(self) -> bool:
+        """Return whether the store will know sooner or later what became of the open group."""
+        state = self.store.state
+        return state == WRITING or (state == FULL and self.store.syncs_when_full)
 
     def seal(self) -> bool:
         """Close the open group and have it written. True if what waited is on disk already: ``attend``."""

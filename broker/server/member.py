@@ -54,6 +54,8 @@ MS_NS = 1_000_000
 # Of a server's monitoring: how long it may take, and how much it may say.
 MONITOR_S = 5.0
 MOST_MONITOR_BYTES = 1 << 20
+# A member that has just begun refuses to run beside another one of its name.
+YOUNG_S = 3.0
 
 
 def timeout_s(cluster: Cluster) -> float:
@@ -107,9 +109,14 @@ class Member:
         self._stopped = False
         self._secret = self.cluster.secret()
         self.addresses = self.cluster.addresses or tuple(map(str, settings.listeners))
-        # By ``run`` the take-overs of two processes differ that were given one name by mistake.
-        said = {"member": self.name, "advertise": str(self.cluster.advertised), "run": os.urandom(8).hex()}
-        self._about = json.dumps(said).encode()
+        # No two members claim the cell by the same bytes, also where they bear the same name by mistake: the
+        # one whose claim the log refused would take the other's for its own.
+        self._life = os.urandom(8).hex()
+        self._began_s = time.monotonic()
+        self._refused = ""
+        self._warned_of_twin = False
+        about = {"member": self.name, "advertise": str(self.cluster.advertised), "life": self._life}
+        self._about = json.dumps(about).encode()
         self._owner: OwnerAddress | None = None
         self._server: Server | None = None
         self._relay = Relay(self.cluster.cell, self.name, self._secret, self._relayed_listeners())
@@ -125,7 +132,7 @@ class Member:
             self._route,
             pages.any_page,
         )
-        self.presence = Presence(self._engine, self.cluster.cell, self.report)
+        self.presence = Presence(self._engine, self.cluster.cell, self.report, self._on_twin)
 
     def report(self) -> MemberReport:
         """Return what this member says of itself."""
@@ -150,6 +157,7 @@ class Member:
             self.addresses,
             __version__,
             fault,
+            self._life,
         )
 
     @property
@@ -221,6 +229,8 @@ class Member:
         finally:
             self._port.stop()
             self.presence.stop()
+        if ownership is None and self._refused:
+            raise OperatorError(self._refused)
         if goes_on:
             self._execute_anew()
         self._say("sluice stopped")
@@ -286,6 +296,20 @@ class Member:
             for text in unsynced([found]):
                 log.warning("%s: %s", url, text)
 
+    def _on_twin(self, twin: MemberReport) -> None:
+        """Refuse to run where this member has just begun and another one has its name; else say so once."""
+        if time.monotonic() - self._began_s < YOUNG_S and self._role != OWNER:
+            self._refused = (
+                f"cluster.member: another member of cell {self.cluster.cell} is called {self.name!r}"
+                f" ({', '.join(twin.addresses) or 'its address is not known'}): each needs a name of its own"
+            )
+            self._stopped = True
+            if self._follower is not None:
+                self._follower.stop()
+        elif not self._warned_of_twin:
+            self._warned_of_twin = True
+            log.error("another member is called %s as this one is: each needs a name of its own", self.name)
+
     def _on_owner(self, about: bytes) -> None:
         """Have clients passed on to the owner, whose own word this is; empty bytes: there is none."""
         owner = None
@@ -350,6 +374,7 @@ class Member:
             self.settings.data, writer, fold.epoch, file_bytes=self.settings.journal_file_size
         )
         bell.append(store.ring)
+        bodies.keep_only(store.bodies())
         owned = self._owned = OwnedCell(store, writer, bodies, self._successor)
         server = Server(self.settings, self._reload, self._output, owned, self)
         cleaner = LogCleaner(
@@ -361,6 +386,9 @@ class Member:
         )
         server.container.failover = FailoverServers(self._failover_addresses())
         opened = server.start()
+        if self._stopped:
+            # Told so while it took over: the broker has its own way to stop, and hands over.
+            signal.raise_signal(signal.SIGTERM)
         self._server = server
         self._role = OWNER
         self._owner = OwnerAddress(
@@ -415,14 +443,24 @@ class Member:
             if with_data.is_empty:
                 return
             log.info("%s: its contents become the beginning of the cell's log", self.settings.data)
+            there = threading.Semaphore(0)
             for file in with_data.bodies():
-                bodies.put(file, lambda fault: None)
+                bodies.put(file, lambda fault: there.release())
+            for _ in with_data.bodies():
+                while not there.acquire(timeout=0.05):
+                    if writer.fenced or writer.fault:
+                        return
             writer.append(SNAPSHOT_BEGIN, 0, SNAPSHOT_OF.pack(1, 0))
             for blob in with_data.live_groups():
                 writer.append(SNAPSHOT_PIECE, 0, blob)
                 while writer.behind_records > 64 and not writer.fenced and not writer.fault:
                     time.sleep(0.002)
-            writer.append(SNAPSHOT_END, 0, b"")
+            ended = threading.Event()
+            writer.append(SNAPSHOT_END, 0, b"", ended.set)
+            while not ended.wait(0.05):
+                if writer.fenced or writer.fault:
+                    return
+            with_data.begin_log(writer.epoch)
         finally:
             with_data.close()
 

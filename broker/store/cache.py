@@ -248,6 +248,11 @@ class CacheStore(PrefixStore):
         self._take_blob(_notes({LOADING: b"", APPLIED: position(epoch, group)}))
         self.settle()
 
+    def begin_log(self, epoch: int) -> None:
+        """Note that a log begins with what the directory holds, and wait for it: its groups follow this."""
+        self._take_blob(_notes({APPLIED: position(epoch, 0)}))
+        self.settle()
+
     def settle(self) -> None:
         """Wait until all that was applied is written and no checkpoint is under way. OperatorError where the
         store fails, or writes nothing for ``PATIENCE_S``.
@@ -262,6 +267,9 @@ class CacheStore(PrefixStore):
 
     def _wait(self, is_over: Callable[[], bool]) -> None:
         progress, since = (-1, -1), time.monotonic()
+        # Unlike select it takes descriptors above 1,023, which an owner with many clients has.
+        waiting = select.poll()
+        waiting.register(self.bell, select.POLLIN)
         while True:
             self.attend()
             if self.state == FAILED:
@@ -273,7 +281,7 @@ class CacheStore(PrefixStore):
                 progress, since = now, time.monotonic()
             elif time.monotonic() - since > PATIENCE_S:
                 raise OperatorError(self.reason or f"{self.path}: nothing was written for {PATIENCE_S:g} s")
-            select.select([self.bell], [], [], 0.5)
+            waiting.poll(500)
 
     def _undisturbed(self, blobs: Iterator[bytes]) -> Iterator[bytes]:
         before = (self.group, self.checkpoints)

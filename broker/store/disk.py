@@ -794,6 +794,8 @@ def opened(path: Path, make: Callable[[], Opened]) -> Opened:
     """Open a data directory by ``make``; what can be wrong with it is an OperatorError that says so."""
     try:
         return make()
+    except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError) as fault:
+        raise DamagedStore(path / DIRECTORY, 0, f"its pages are damaged ({fault})") from fault
     except (OSError, lmdb.Error, SyncFault) as fault:
         what = "no room" if is_lack_of_room(fault) else "can't be opened"
         raise OperatorError(f"{path}: {what}: {_said(fault)}") from fault

@@ -9,6 +9,7 @@ cdef class Store:
     cdef public long group, synced, open_records, behind_bytes, stored_bytes, syncs, sync_ns
     cdef public long groups_written, written_bytes
     cdef public int bell
+    cdef public bint syncs_when_full
     cdef public str state, reason
     cpdef object seal(self)
     cpdef long attend(self) except -1

@@ -50,9 +50,10 @@ class Store:
     ``group`` is the open group's number: what is handed over now survives once ``synced >= group``;
     ``open_records`` is how much is in it. ``behind_bytes`` is what was handed over and isn't on disk.
     ``bell`` is a descriptor that becomes readable when ``synced`` or ``state`` changed; ``attend``
-    answers it. ``reason`` says in a sentence why ``state`` isn't ``writing``. ``syncs`` counts the
-    writes that were synced, ``sync_ns`` the time they took, ``groups_written`` the groups in them and
-    ``written_bytes`` their records.
+    answers it. ``reason`` says in a sentence why ``state`` isn't ``writing``. ``syncs_when_full``: groups
+    that are sealed while it is ``full`` are synced all the same, sooner or later, so answers wait for that.
+    ``syncs`` counts the writes that were synced, ``sync_ns`` the time they took, ``groups_written`` the
+    groups in them and ``written_bytes`` their records.
     """
 
     def __init__(self) -> None:
@@ -64,6 +65,7 @@ class Store:
         self.bell = -1
         self.state = WRITING
         self.reason = ""
+        self.syncs_when_full = False
         self.syncs = 0
         self.sync_ns = 0
         self.groups_written = 0

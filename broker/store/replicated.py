@@ -80,6 +80,8 @@ class ReplicatedStore(PrefixStore):
         self._backups: list[tuple[Path, Callable[[Exception | None], None], bool]] = []
         self._gone_bodies: deque[tuple[int, LargeFile]] = deque()
         super().__init__(path, file_bytes, progress)
+        # While it is suspended, and while the local disk is full, the log may take groups all the same.
+        self.syncs_when_full = True
         # A group of ours has this number less in the log.
         self._ahead = self.group - 1 - self.applied[1]
         self._acknowledged = self._pushed = self.group - 1
@@ -180,6 +182,10 @@ class ReplicatedStore(PrefixStore):
         self._suspended = ""
         self._judge()
         self.ring()
+
+    def bodies(self) -> list[LargeFile]:
+        """Return the large messages' files that notes refer to."""
+        return self._larges()
 
     def take_gone_bodies(self) -> list[LargeFile]:
         """Large messages' files that no note refers to any more, by groups that the log has acknowledged.

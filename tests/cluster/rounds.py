@@ -2,7 +2,7 @@
 
 Producers and consumers keep books (``tests.crash.peers``). After each round all that was accepted must come,
 what was confirmed must not come again, and the queue's depth must never have passed its threshold. The outage
-of a round is the longest time without an acceptance.
+of a round is the longest time without an acceptance. With ``--client`` the load is a real library's.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from tests.cluster.transfers import CLIENTS, COUNT, killed_once, progress
 from tests.cluster.world import Cell, MemberProcess, cell, wait_until
 from tests.crash.peers import Books, Consumer, Id, Peer, Producer, turn_all
 
@@ -69,8 +70,7 @@ class Result:
         return (
             f"| {self.fault} | {self.rounds} | {len(self.books.accepted):,} | {len(self.books.lost)} |"
             f" {len(self.books.confirmed_again)} | {len(self.books.unflagged_again)} |"
-            f" {max(0, self.deepest - STOP)} |"
-            f" {middle:.1f} / {last:.1f} s | {self.owners} |"
+            f" {max(0, self.deepest - STOP)} | {middle:.1f} / {last:.1f} s | {self.owners} |"
         )
 
 
@@ -332,13 +332,47 @@ def logs(made: Cell) -> str:
     return "\n".join(f"--- {each.name}\n{each.log[-1500:]}" for each in made.members)
 
 
+def client_rounds(made: Cell, client: str, count: int) -> str:
+    """Kill the owner in the middle of one transfer after the other; return the row of the table."""
+    outages_s: list[float] = []
+    accepted = lost = again = 0
+    for number in range(count):
+        made.settle()
+        running = CLIENTS[client](made, f"{client}-{number}", COUNT)
+        try:
+            outages_s.append(killed_once(made, running))
+            running.stop()
+            found = progress(running)
+        finally:
+            running.stop()
+        accepted += found["accepted"]
+        lost += found["accepted"] - found["received"]
+        again += found["again"]
+        print(f"{client} {number + 1}: {outages_s[-1]:.2f} s {found}", file=sys.stderr, flush=True)
+    middle, last = median(outages_s), max(outages_s)
+    return f"| {client} | {count} | {accepted:,} | {lost} | {again} | {middle:.1f} / {last:.1f} s |"
+
+
 def main() -> int:
     """Print a row of the table for each fault."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.rounds", description=__doc__)
     parser.add_argument("--fault", action="append", choices=FAULTS, help="only this one (may be repeated)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds of each (5)")
+    parser.add_argument(
+        "--client",
+        action="append",
+        choices=CLIENTS,
+        help="transfers of 2,000 messages by this library, the owner killed in each (may be repeated)",
+    )
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     args = parser.parse_args()
+    if args.client:
+        print("| client | rounds | accepted | lost | again | outage p50 / max |\n|---|---|---|---|---|---|")
+        for client in args.client:
+            with tempfile.TemporaryDirectory() as folder, cell(Path(folder), policies=POLICIES) as made:
+                made.start()
+                print(client_rounds(made, client, args.rounds), flush=True)
+        return 0
     print(
         "| fault | rounds | accepted | lost | confirmed, and again | again, not flagged | overshoot"
         " | outage p50 / p99 | owners |\n|---|---|---|---|---|---|---|---|---|",

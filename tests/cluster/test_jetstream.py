@@ -145,7 +145,9 @@ def test_bodies_are_kept_replaced_and_dropped(log: JetStreamLog) -> None:
     eventually(lambda: list(log.get_body("one")) == pieces, "a body isn't whole")
     log.put_body("one", iter([b"new"]))
     eventually(lambda: list(log.get_body("one")) == [b"new"], "a body isn't replaced")
+    assert log.body_keys() == {"one", "two"}
     log.drop_body("one")
+    assert log.body_keys() == {"two"}
     eventually(lambda: list(log.get_body("one")) == [], "a body isn't dropped")
     eventually(lambda: list(log.get_body("two")) == [b"2"], "another body went with it")
     assert list(log.get_body("none")) == []

@@ -110,8 +110,10 @@ class MemberProcess:
         rank: int,
         extra: str,
         policies: str,
+        module: str = "broker.cli.main",
     ) -> None:
         self.name = name
+        self._module = module
         self.folder = folder / name
         self.folder.mkdir(parents=True)
         self.proxies = [Proxy(port) for port in servers]
@@ -119,6 +121,8 @@ class MemberProcess:
         self.data = self.folder / "data"
         self.log_path = self.folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
+        # How much the lives before this one have written.
+        self._begun = 0
         (self.folder / "policies.yaml").write_text(policies)
         urls = ", ".join(f"nats://127.0.0.1:{proxy.port}" for proxy in self.proxies)
         (self.folder / "broker.yaml").write_text(
@@ -128,17 +132,14 @@ class MemberProcess:
             f"  listen: 127.0.0.1:{self.member_port}\n{extra}"
         )
 
-    def start(self) -> None:
-        """Start the process."""
+    def start(self, config: str = "broker.yaml") -> None:
+        """Start the process, by one of the files in its folder."""
         with self.log_path.open("ab") as log:
+            self._begun = log.tell()
             self.process = subprocess.Popen(
                 [
-                    sys.executable,
-                    "-m",
-                    "broker.cli.main",
-                    "serve",
-                    "--config",
-                    str(self.folder / "broker.yaml"),
+                    *(sys.executable, "-m", self._module, "serve"),
+                    *("--config", str(self.folder / config)),
                 ],
                 stdout=log,
                 stderr=log,
@@ -197,11 +198,16 @@ class MemberProcess:
         return self.log_path.read_text() if self.log_path.exists() else ""
 
     @property
+    def said(self) -> str:
+        """All that it has written since it was started last."""
+        return self.log_path.read_bytes()[self._begun :].decode(errors="replace")
+
+    @property
     def epoch_owned(self) -> int:
         """The epoch in which it serves, 0 while it is a standby or not there."""
         if not self.is_running:
             return 0
-        text = self.log
+        text = self.said
         owned = list(OWNS.finditer(text))
         follows = list(FOLLOWS.finditer(text))
         if not owned or (follows and follows[-1].start() > owned[-1].start()):
@@ -211,7 +217,7 @@ class MemberProcess:
     @property
     def is_standby(self) -> bool:
         """Whether it follows the log."""
-        return self.is_running and self.epoch_owned == 0 and bool(FOLLOWS.search(self.log))
+        return self.is_running and self.epoch_owned == 0 and bool(FOLLOWS.search(self.said))
 
     def api(self, path: str) -> Any:
         """The answer of its HTTP API."""
@@ -220,19 +226,35 @@ class MemberProcess:
 
 
 class Cell:
-    """Members a, b, c … of one cell, and the log they share."""
+    """Members a, b, c … of one cell, and the log they share.
+
+    ``extra`` are further lines of the section; ``log`` are servers that are there already, and that this cell
+    neither starts nor ends.
+    """
 
     def __init__(
-        self, folder: Path, members: int = 3, servers: int = 3, extra: str = "", policies: str = ""
+        self,
+        folder: Path,
+        members: int = 3,
+        servers: int = 3,
+        extra: str = "",
+        policies: str = "",
+        *,
+        log: NatsCluster | None = None,
+        name: str = "main",
+        module: str = "broker.cli.main",
     ) -> None:
-        self.log = NatsCluster(folder / "log", servers)
+        self.name = name
+        self._owns_log = log is None
+        self.log = log or NatsCluster(folder / "log", servers)
         clients = [each.ports.client for each in self.log.servers]
         ports = free_ports(3 * members)
-        text = extra if servers >= 3 else f"  replicas: 1\n{extra}"
+        replicas = 3 if len(clients) >= 3 else 1
+        text = f"  cell: {name}\n  replicas: {replicas}\n{extra}"
         self.members = [
             MemberProcess(
                 *("abcdefgh"[at], folder, clients, ports[3 * at : 3 * at + 3], at, text),
-                policies or "policies: []\n",
+                *(policies or "policies: []\n", module),
             )
             for at in range(members)
         ]
@@ -245,10 +267,47 @@ class Cell:
 
     def start(self) -> MemberProcess:
         """Start everything; return the first owner."""
-        self.log.start()
+        if self._owns_log:
+            self.log.start()
         for each in self.members:
             each.start()
         return self.wait_for_owner()
+
+    def settle(self) -> MemberProcess:
+        """Start the members that aren't there, and wait until all are level; return the owner."""
+        for each in self.members:
+            if not each.is_running:
+                each.start()
+        try:
+            wait_until(self._is_level, "all members")
+        except AssertionError as fault:
+            raise AssertionError(f"{fault}\n{self._logs()}") from None
+        return self.wait_for_owner()
+
+    def _logs(self) -> str:
+        return "\n".join(f"--- {each.name}\n{each.said[-2000:]}" for each in self.members)
+
+    def _is_level(self) -> bool:
+        gone = [each for each in self.members if not each.is_running]
+        assert not gone, f"{gone[0].name} has ended"
+        owner = self.owner
+        if owner is None or not all(each is owner or each.is_standby for each in self.members):
+            return False
+        try:
+            shown = [each.api("/api/v1/cluster") for each in self.standbys]
+        except OSError:
+            return False
+        names = {each.name for each in self.members}
+        return all(
+            {each["name"] for each in one["members"] if each["role"] in ("owner", "standby")} >= names
+            and not any(each["lag_groups"] for each in one["members"] if each["role"] != "gone")
+            for one in shown
+        )
+
+    @property
+    def standbys(self) -> list[MemberProcess]:
+        """The members that follow."""
+        return [each for each in self.members if each.is_standby]
 
     def wait_for_owner(
         self, *, other_than: MemberProcess | None = None, seconds: float = START_S
@@ -262,8 +321,7 @@ class Cell:
         try:
             wait_until(found, "an owner", seconds)
         except AssertionError:
-            logs = "\n".join(f"--- {each.name}\n{each.log[-2000:]}" for each in self.members)
-            raise AssertionError(f"no owner:\n{logs}") from None
+            raise AssertionError(f"no owner:\n{self._logs()}") from None
         owner = self.owner
         assert owner is not None
         return owner
@@ -272,7 +330,20 @@ class Cell:
         """End everything."""
         for each in self.members:
             each.close()
-        self.log.stop()
+        if self._owns_log:
+            self.log.stop()
+
+    def stream(self, suffix: str = "") -> dict[str, Any]:
+        """Return the state of the stream, or of the bodies' one (``_BODIES``); empty where none says it."""
+        for server in self.log.servers:
+            url = f"http://127.0.0.1:{server.ports.monitor}/jsz?streams=1"
+            with suppress(OSError, ValueError, KeyError), urllib.request.urlopen(url, timeout=2) as answer:
+                for account in json.loads(answer.read()).get("account_details", ()):
+                    for stream in account.get("stream_detail", ()):
+                        if stream["name"] == f"SLUICE_{self.name}{suffix}":
+                            found: dict[str, Any] = stream["state"]
+                            return found
+        return {}
 
     def leader(self) -> int:
         """Which server leads the stream."""
@@ -285,7 +356,7 @@ class Cell:
                     found = json.loads(answer.read())
                 for account in found.get("account_details", ()):
                     for stream in account.get("stream_detail", ()):
-                        if stream["name"] == "SLUICE_main":
+                        if stream["name"] == f"SLUICE_{self.name}":
                             names = [each.name for each in self.log.servers]
                             return names.index(stream["cluster"]["leader"])
         return 0

@@ -154,6 +154,38 @@ def test_what_changed_something_is_answered_once_that_is_on_disk() -> None:
     assert len(told) == 3
 
 
+def test_while_a_replicated_store_is_full_answers_wait_for_its_log() -> None:
+    """Nobody is told of a change that the log may never have: another member may own the cell by then."""
+    world = World()
+    storing = world.engine.durability.commit
+    assert storing is not None
+    told: list[str] = []
+    world.store.syncs_when_full = True
+    world.store.state = FULL
+    mark = storing.mark()
+    topic = world.create("news", kind="topic", durable=True)
+    storing.after(mark, lambda: told.append("made"))
+    storing.known(topic, lambda: told.append("known"))
+    world.turn()
+    assert told == []
+    storing.after(storing.mark(), lambda: told.append("nothing changed"))
+    assert told == ["nothing changed"]
+    world.settle()
+    assert told == ["nothing changed", "made", "known"]
+
+
+def test_a_full_disk_of_one_broker_lets_answers_leave() -> None:
+    world = World()
+    storing = world.engine.durability.commit
+    assert storing is not None
+    told: list[str] = []
+    world.store.state = FULL
+    mark = storing.mark()
+    world.create("more", durable=True)
+    storing.after(mark, lambda: told.append("made, and kept once there is room"))
+    assert len(told) == 1
+
+
 def test_a_new_topic_answers_nothing_before_it_is_on_disk_itself() -> None:
     world = World()
     world.node = world.create("news", kind="topic", durable=True)

@@ -4,13 +4,14 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 import sluice.clients.jms.Jms;
+import sluice.clients.jms.Transfer;
 import sluice.clients.protonj2.Protonj2;
 
 /** The commands of tests/clients/README.md, spoken by Qpid JMS or, after `--client protonj2`, by Protonj2. */
 public final class Main {
     private static final String USAGE = "[--client jms|protonj2] "
             + "features PREFIX NAME... | send-types ADDRESS FILE | receive-types ADDRESS COUNT | soak PREFIX SECONDS SEED"
-            + " | login MECHANISM [ADDRESS]";
+            + " | login MECHANISM [ADDRESS] | transfer ADDRESS COUNT";
 
     private Main() {}
 
@@ -43,6 +44,10 @@ public final class Main {
             String user = System.getenv("LOGIN_USER");
             String address = words.size() == 3 ? words.get(2) : "";
             Report.login(library.login(words.get(1), user, System.getenv("LOGIN_PASSWORD"), address));
+            return;
+        }
+        if (words.size() == 3 && words.get(0).equals("transfer")) {
+            Transfer.run(words.get(1), Integer.parseInt(words.get(2)));
             return;
         }
         if (words.size() < 3) {

@@ -25,6 +25,15 @@ public final class Report {
         print(line);
     }
 
+    /** How many were accepted; at the end, how many came, and how many of them more than once. */
+    public static void transferred(int accepted, int received, int again) {
+        JsonObject line = new JsonObject();
+        line.addProperty("accepted", accepted);
+        line.addProperty("received", received);
+        line.addProperty("again", again);
+        print(line);
+    }
+
     public static void sent(String name) {
         JsonObject line = new JsonObject();
         line.addProperty("name", name);

@@ -1,0 +1,157 @@
+"""The log is trimmed behind a snapshot, and whoever joins afterwards has everything that is live."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import broker.cluster.cleaning
+from broker.cluster.cleaning import LogCleaner
+from broker.cluster.log import LogUnavailable
+from broker.errors import OperatorError
+from tests.cluster.memory_log import MemoryEngine, MemoryLog
+from tests.store.replicas import read_directory
+from tests.unit.cluster.test_follower import Owner, following, until
+
+
+class Cleaning:
+    """An owner with messages, most of which are done with; its store's loop is a thread here."""
+
+    def __init__(self, engine: MemoryEngine, folder: Path) -> None:
+        self.engine = engine
+        self.owner = Owner(engine, folder / "a")
+        # One at a time, so that each group is a record of its own.
+        for _ in range(300):
+            self.owner.put()
+        for seq in range(1, 291):
+            self.owner.queue.forget(seq, 10)
+            self.owner.store.seal()
+        until(lambda: self.owner.store.attend() == self.owner.store.group - 1, "the log's answer")
+        self.log = MemoryLog(engine)
+        self.lock = threading.Lock()
+        self.cleaner = LogCleaner(
+            self.log, self.owner.writer, folder / "a", lambda: 100, self.backup, least_bytes=1000
+        )
+        self._stopping = False
+        self._loop = threading.Thread(target=self._attend)
+        self._loop.start()
+
+    def backup(self, target: Path, done: Callable[[Exception | None], None]) -> None:
+        """Copy the owner's directory."""
+        with self.lock:
+            self.owner.store.backup(target, done)
+
+    def _attend(self) -> None:
+        while not self._stopping:
+            with self.lock:
+                self.owner.store.attend()
+            time.sleep(0.002)
+
+    def stop(self) -> None:
+        """End all of it."""
+        self._stopping = True
+        self._loop.join()
+        self.owner.stop()
+        self.log.close()
+
+
+@pytest.fixture
+def cleaning(tmp_path: Path) -> Iterator[Cleaning]:
+    made = Cleaning(MemoryEngine(), tmp_path)
+    yield made
+    made.stop()
+
+
+def test_one_that_joins_behind_a_trimmed_log_has_all_that_is_live(cleaning: Cleaning, tmp_path: Path) -> None:
+    before = sum(map(len, cleaning.engine.records))
+    assert cleaning.cleaner.clean()
+    assert cleaning.engine.trimmed > 100
+    assert sum(map(len, cleaning.engine.records)) < before / 2
+    assert cleaning.cleaner.snapshots == 1
+    assert not (tmp_path / "a.snapshot").exists()
+    with cleaning.lock:
+        cleaning.owner.put(5)
+    with following(cleaning.engine, tmp_path / "b"):
+        pass
+    _, (shelves, _) = read_directory(tmp_path / "b")
+    [(name, _, _, held)] = shelves.values()
+    assert (name, [each[0] for each in held]) == ("q", list(range(291, 306)))
+
+
+def test_the_log_of_an_owner_that_does_nothing_more_does_not_grow(cleaning: Cleaning, tmp_path: Path) -> None:
+    """No group comes, and each snapshot replaces the one before it."""
+    sizes = []
+    for _ in range(4):
+        assert cleaning.cleaner.clean()
+        sizes.append(cleaning.log.nbytes())
+    assert max(sizes[1:]) < 2 * sizes[1]
+    with following(cleaning.engine, tmp_path / "b"):
+        pass
+    _, (shelves, _) = read_directory(tmp_path / "b")
+    assert [each[0] for each in next(iter(shelves.values()))[3]] == list(range(291, 301))
+
+
+def test_a_log_with_nothing_to_trim_gets_no_snapshot(cleaning: Cleaning) -> None:
+    before = cleaning.engine.last
+    cleaning.log.trim(cleaning.owner.writer.acked_position)
+    assert not cleaning.cleaner.clean()
+    assert cleaning.engine.last == before
+    assert cleaning.cleaner.snapshots == 0
+
+
+def test_a_standby_that_was_there_goes_on_past_a_snapshot(cleaning: Cleaning, tmp_path: Path) -> None:
+    with following(cleaning.engine, tmp_path / "b") as standby:
+        assert cleaning.cleaner.clean()
+        with cleaning.lock:
+            cleaning.owner.put(5)
+        until(lambda: standby.follower.at.position == cleaning.engine.last, "the standby to be level")
+    with following(cleaning.engine, tmp_path / "b"):
+        pass
+    _, (shelves, _) = read_directory(tmp_path / "b")
+    assert [each[0] for each in next(iter(shelves.values()))[3]] == list(range(291, 306))
+    assert not list(tmp_path.glob("b.damaged-*"))
+
+
+def test_a_copy_that_fails_trims_nothing_and_leaves_nothing(cleaning: Cleaning, tmp_path: Path) -> None:
+    def failing(target: Path, done: Callable[[Exception | None], None]) -> None:
+        target.mkdir()
+        done(OSError("no room"))
+
+    cleaner = LogCleaner(cleaning.log, cleaning.owner.writer, tmp_path / "a", lambda: 0, failing)
+    with pytest.raises(OperatorError, match="can't be copied: no room"):
+        cleaner.clean()
+    assert cleaning.engine.trimmed == 0
+    assert not (tmp_path / "a.snapshot").exists()
+
+
+def test_an_engine_that_does_not_answer_keeps_the_log(cleaning: Cleaning) -> None:
+    class Untrimmed(MemoryLog):
+        def trim(self, before: int) -> None:
+            raise LogUnavailable("no answer")
+
+    cleaner = LogCleaner(
+        Untrimmed(cleaning.engine),
+        cleaning.owner.writer,
+        cleaning.owner.store.path,
+        lambda: 0,
+        cleaning.backup,
+    )
+    with pytest.raises(LogUnavailable):
+        cleaner.clean()
+    assert cleaner.snapshots == 0
+    assert cleaning.engine.trimmed == 0
+
+
+def test_the_cleaner_s_thread_trims_once_the_log_is_too_long(
+    cleaning: Cleaning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker.cluster.cleaning, "LOOK_S", 0.02)
+    cleaning.cleaner.start()
+    until(lambda: cleaning.cleaner.snapshots, "a snapshot")
+    cleaning.cleaner.stop()
+    assert cleaning.engine.trimmed > 0
+    assert cleaning.cleaner.log_bytes > 1000

@@ -1,0 +1,319 @@
+"""A standby over a log in memory: it follows, joins, sets aside, waits and takes over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.cluster.fold import LogFold
+from broker.cluster.follower import SNAPSHOT_OF, CellOwnership, LogFollower
+from broker.cluster.lease import OwnerLease, StandbyClock
+from broker.cluster.records import MARK, SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE, TAKEOVER, encode
+from broker.cluster.writer import LogWriter
+from broker.errors import OperatorError
+from broker.store.cache import CacheStore
+from broker.store.disk import DiskStore
+from broker.store.port import DURABLE
+from broker.store.replicated import ReplicatedStore
+from tests.cluster.memory_log import MemoryEngine, MemoryLog
+from tests.store.replicas import read_directory
+
+CELL = 5
+FILE_BYTES = 1 << 20
+MS = 1_000_000
+# The owner's lease in these tests; a standby that is to wait has a clock of an hour.
+TTL_NS, MARK_NS = 3_600_000 * MS, 3_600_000 * MS
+ABOUT_A, ABOUT_B = b'{"member": "a"}', b'{"member": "b"}'
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait for something."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.002)
+
+
+def claim(engine: MemoryEngine, fold: LogFold, about: bytes = ABOUT_A) -> None:
+    """Have the next epoch begin in the log."""
+    data, _ = encode(TAKEOVER, CELL, fold.epoch + 1, fold.group, fold.digest, about)
+    engine.records.append(data)
+    fold.feed(engine.last, data)
+
+
+class Owner:
+    """The owner of a cell, whose groups hold a message each."""
+
+    def __init__(self, engine: MemoryEngine, directory: Path, fold: LogFold | None = None) -> None:
+        if fold is None:
+            fold = LogFold(CELL)
+            claim(engine, fold)
+        now_ns = time.monotonic_ns()
+        lease = OwnerLease(TTL_NS, MS, MARK_NS, now_ns, now_ns)
+        self.writer = LogWriter(MemoryLog(engine), fold, lease, ABOUT_A, lambda: self.store.ring())
+        self.store = ReplicatedStore.own(directory, self.writer, fold.epoch, file_bytes=FILE_BYTES)
+        self.writer.start()
+        self.queue = self.store.open_log("q", b"{}")
+        self.seq = 0
+
+    def put(self, count: int = 1) -> None:
+        """Store so many messages, each in a group, and wait for the log."""
+        for _ in range(count):
+            self.seq += 1
+            self.queue.append(self.seq, DURABLE, 0, 0, b"message %d" % self.seq)
+            self.store.seal()
+        until(lambda: self.store.attend() == self.store.group - 1, "the log's answer")
+
+    def stop(self) -> None:
+        """Let go of both."""
+        self.store.close()
+        self.writer.stop()
+
+
+class Standby:
+    """A follower on a thread of its own."""
+
+    def __init__(self, engine: MemoryEngine, directory: Path, ttl_ms: int = 3_600_000) -> None:
+        self.owners: list[bytes] = []
+        self.result: CellOwnership | OperatorError | None = None
+        clock = StandbyClock(ttl_ms * MS, 0, time.monotonic_ns())
+        self.follower = LogFollower(
+            *(MemoryLog(engine), CELL, "b", directory, clock, ABOUT_B, self.owners.append, FILE_BYTES)
+        )
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.result = self.follower.run()
+        except OperatorError as fault:
+            self.result = fault
+
+    def wait(self) -> CellOwnership | OperatorError | None:
+        """Wait until it is done."""
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+        return self.result
+
+    def stop(self) -> None:
+        """Have it end."""
+        self.follower.stop()
+        self.wait()
+
+
+@contextmanager
+def following(engine: MemoryEngine, directory: Path) -> Iterator[Standby]:
+    """A standby that has applied all there is."""
+    standby = Standby(engine, directory)
+    try:
+        until(lambda: standby.follower.at.position == engine.last, "the standby to be level")
+        yield standby
+    finally:
+        standby.stop()
+
+
+@pytest.fixture
+def engine() -> MemoryEngine:
+    return MemoryEngine()
+
+
+@pytest.fixture
+def owner(engine: MemoryEngine, tmp_path: Path) -> Iterator[Owner]:
+    made = Owner(engine, tmp_path / "a")
+    yield made
+    made.stop()
+
+
+def applied(directory: Path) -> tuple[int, int]:
+    """Return the epoch and group that a directory has applied."""
+    store = CacheStore.open(directory, file_bytes=FILE_BYTES)
+    try:
+        return store.applied
+    finally:
+        store.close()
+
+
+def test_a_standby_applies_each_group_and_knows_the_owner(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    owner.put(3)
+    with following(engine, tmp_path / "b") as standby:
+        assert standby.owners == [ABOUT_A]
+        owner.put(2)
+        until(lambda: standby.follower.at.group == 6 - 1, "five groups")
+        assert standby.follower.at.epoch == 1
+    assert applied(tmp_path / "b") == (1, 5)
+
+
+def test_a_standby_that_comes_back_goes_on_where_it_was(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    owner.put(5)
+    with following(engine, tmp_path / "b"):
+        pass
+    owner.put(70)
+    with following(engine, tmp_path / "b"):
+        pass
+    assert applied(tmp_path / "b") == (1, 75)
+    assert not list(tmp_path.glob("b.damaged-*"))
+
+
+def test_a_silent_log_is_taken_over_once_and_by_the_epoch_that_follows(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    owner.put(2)
+    standby = Standby(engine, tmp_path / "b", ttl_ms=50)
+    found = standby.wait()
+    assert isinstance(found, CellOwnership)
+    assert (found.fold.epoch, found.fold.group, found.fold.position) == (2, 2, engine.last)
+    owner.seq += 1
+    owner.queue.append(owner.seq, DURABLE, 0, 0, b"too late")
+    owner.store.seal()
+    until(lambda: owner.writer.fenced == 2, "the fence")
+    assert owner.writer.acked_group == 2
+
+
+def test_a_claim_whose_answer_was_lost_is_found_in_the_log(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    owner.put(1)
+    engine.lose = 1
+    found = Standby(engine, tmp_path / "b", ttl_ms=50).wait()
+    assert isinstance(found, CellOwnership)
+    assert (found.fold.epoch, found.fold.position) == (2, engine.last)
+
+
+def test_nobody_takes_over_while_the_engine_is_down(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    owner.put(1)
+    engine.down = True
+    standby = Standby(engine, tmp_path / "b", ttl_ms=50)
+    until(lambda: standby.follower.at.reachable is False, "a word")
+    standby.thread.join(0.3)
+    assert standby.thread.is_alive()
+    assert engine.last == 2
+    engine.down = False
+    assert isinstance(standby.wait(), CellOwnership)
+
+
+def test_a_hand_over_to_this_member_is_taken_at_once(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    owner.put(1)
+    with following(engine, tmp_path / "b") as standby:
+        assert owner.writer.hand_over(b"b", 10)
+        found = standby.wait()
+        assert isinstance(found, CellOwnership)
+        assert standby.owners == [ABOUT_A, b""]
+
+
+def test_a_directory_that_followed_another_log_is_built_anew(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    owner.put(4)
+    other = MemoryEngine()
+    foreign = Owner(other, tmp_path / "foreign")
+    foreign.put(20)
+    with following(other, tmp_path / "b"):
+        pass
+    foreign.stop()
+    with following(engine, tmp_path / "b"):
+        pass
+    assert applied(tmp_path / "b") == (1, 4)
+    assert (tmp_path / "b.damaged-1").is_dir()
+
+
+def test_an_empty_log_is_refused_by_a_member_that_has_followed_one(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    owner.put(4)
+    with following(engine, tmp_path / "b"):
+        pass
+    found = Standby(MemoryEngine(), tmp_path / "b").wait()
+    assert isinstance(found, OperatorError)
+    assert "it has followed a log up to group 4, and the log is empty now" in str(found)
+
+
+def test_a_broker_s_own_data_joins_no_log_that_is_there(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    fill_alone(tmp_path / "b")
+    found = Standby(engine, tmp_path / "b").wait()
+    assert isinstance(found, OperatorError)
+    assert "it holds a broker's data, and the cell has a log already" in str(found)
+
+
+def fill_alone(directory: Path) -> None:
+    """Have a directory hold two messages of a single broker's."""
+    store = DiskStore.open(directory, file_bytes=FILE_BYTES)
+    queue = store.open_log("q", b"{}")
+    for number in (1, 2):
+        queue.append(number, DURABLE, 0, 0, b"of before")
+    store.seal()
+    until(lambda: store.attend() == store.group - 1, "the disk")
+    store.close()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_log_that_begins_with_a_directory_gives_all_of_it_to_a_standby(
+    engine: MemoryEngine, tmp_path: Path, at_once: bool
+) -> None:
+    """Also to one that was there before the snapshot was: it has read past the place where it stands."""
+    fill_alone(tmp_path / "a")
+    fold = LogFold(CELL)
+    claim(engine, fold)
+    standby = Standby(engine, tmp_path / "b") if at_once else None
+    if standby is not None:
+        until(lambda: standby.follower.at.position == 1, "the take-over")
+    digest = fold.digest
+    beginning = CacheStore.open(tmp_path / "a", file_bytes=FILE_BYTES)
+    pieces = [
+        (SNAPSHOT_BEGIN, SNAPSHOT_OF.pack(1, 0)),
+        *((SNAPSHOT_PIECE, blob) for blob in beginning.live_groups()),
+        (SNAPSHOT_END, b""),
+    ]
+    for kind, payload in pieces:
+        data, digest = encode(kind, CELL, 1, 0, digest, payload)
+        engine.records.append(data)
+        fold.feed(engine.last, data)
+    beginning.begin_log(1)
+    beginning.close()
+    late = standby or Standby(engine, tmp_path / "b")
+    until(lambda: late.follower.at.position == engine.last, "the standby to be level")
+    late.stop()
+    assert applied(tmp_path / "a") == applied(tmp_path / "b") == (1, 0)
+    assert names(tmp_path / "b") == {"q": [1, 2]}
+
+
+def names(directory: Path) -> dict[str, list[int]]:
+    """Return the numbers of each queue's messages."""
+    _, (shelves, _) = read_directory(directory)
+    return {name: [each[0] for each in held] for name, _, _, held in shelves.values()}
+
+
+def test_a_damaged_record_stops_a_standby_with_its_position(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    owner.put(3)
+    engine.records[-1] = engine.records[-1][:-1] + b"?"
+    standby = Standby(engine, tmp_path / "b", ttl_ms=50)
+    until(lambda: standby.follower.at.fault, "a word")
+    assert f"the log is damaged at position {engine.last}" in standby.follower.at.fault
+    standby.stop()
+    assert standby.result is None, "it hasn't taken over"
+
+
+def test_marks_say_who_owns_the_cell_to_one_that_joins_late(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path
+) -> None:
+    owner.put(1)
+    owner.writer.append(MARK, 1, ABOUT_A)
+    until(lambda: engine.last == 3, "the mark")
+    with following(engine, tmp_path / "b") as standby:
+        assert standby.owners == [ABOUT_A]

@@ -1,0 +1,111 @@
+"""An owner's view of its lease: it is suspended, goes on, or lets go of the cell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.cluster.bodies import BodyStore
+from broker.cluster.records import HANDOVER, TAKEOVER, decode, encode
+from broker.server.ownership import ALONE_NS, OwnedCell
+from broker.store.port import FULL, WRITING
+from tests.cluster.memory_log import MemoryEngine, MemoryLog
+from tests.unit.cluster.test_follower import CELL, Owner, until
+
+MS = 1_000_000
+TTL_NS = 20_000 * MS
+
+
+class Owning:
+    """An owned cell over a log in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.engine = MemoryEngine()
+        self.owner = Owner(self.engine, folder / "a")
+        # Time is what ``look`` is told; that the lease began lately is all that is left to the clock.
+        self.owner.writer.lease.ttl_ns = TTL_NS
+        self.told: list[tuple[str, str]] = []
+        self.cell = OwnedCell(
+            self.owner.store, self.owner.writer, BodyStore(MemoryLog(self.engine)), lambda: "the farthest"
+        )
+        self.cell.changed = lambda kind, reason: self.told.append((kind, reason))
+
+    @property
+    def ends_ns(self) -> int:
+        """When the lease is over."""
+        return self.owner.writer.lease.ends_ns
+
+
+@pytest.fixture
+def owning(tmp_path: Path) -> Iterator[Owning]:
+    made = Owning(tmp_path)
+    yield made
+    made.owner.store.close()
+    made.cell.stop()
+
+
+def test_an_owner_acts_until_its_lease_is_over_and_goes_on_when_it_is_renewed(owning: Owning) -> None:
+    cell, store = owning.cell, owning.owner.store
+    assert cell.look(owning.ends_ns - 1) == ""
+    assert (store.state, cell.suspended) == (WRITING, "")
+    ended = owning.ends_ns
+    assert cell.look(ended) == ""
+    assert store.state == FULL
+    assert store.syncs_when_full
+    assert "the cell's log has not answered for" in cell.suspended
+    owning.owner.writer.lease.acked(ended)
+    assert cell.look(ended + 1) == ""
+    assert (store.state, cell.suspended, cell.suspensions) == (WRITING, "", 1)
+    assert [kind for kind, _ in owning.told] == ["suspended", "resumed"]
+
+
+def test_groups_that_are_sealed_while_it_is_suspended_reach_the_log(owning: Owning) -> None:
+    owning.cell.look(owning.ends_ns)
+    owning.owner.put(1)
+    assert owning.owner.writer.acked_group == 1
+
+
+def test_an_owner_that_hears_no_server_lets_go_after_another_half_of_its_lease(owning: Owning) -> None:
+    cell = owning.cell
+    began = owning.ends_ns
+    owning.engine.down = True
+    assert cell.look(began) == ""
+    assert cell.look(began + TTL_NS // 2) == ""
+    assert "no server of the cell's log can be reached" in cell.look(began + TTL_NS + 1)
+
+
+def test_an_owner_that_hears_servers_without_a_leader_waits_for_one_longer(owning: Owning) -> None:
+    cell, writer = owning.cell, owning.owner.writer
+    # So much shorter than a lease that all of it fits in.
+    writer.lease.ttl_ns = ALONE_NS // 2
+    began = owning.ends_ns
+    log = writer._log
+    assert isinstance(log, MemoryLog)
+    assert cell.look(began) == ""
+    log.heard_ns = began + ALONE_NS
+    assert cell.look(began + ALONE_NS) == ""
+    log.heard_ns = began + ALONE_NS + 1
+    assert "has not answered for too long" in cell.look(began + ALONE_NS + 1)
+
+
+def test_an_owner_that_was_replaced_lets_go_at_once(owning: Owning) -> None:
+    owning.owner.put(1)
+    last = decode(owning.engine.last, owning.engine.records[-1])
+    data, _ = encode(TAKEOVER, CELL, 2, 1, last.digest, b"b")
+    owning.engine.records.append(data)
+    owning.owner.queue.append(2, 1, 0, 0, b"too late")
+    owning.owner.store.seal()
+    until(lambda: owning.owner.writer.fenced, "the fence")
+    assert owning.cell.look(time.monotonic_ns()) == "epoch 2 owns the cell"
+
+
+@pytest.mark.parametrize(("asked", "named"), [("b", b"b"), ("", b"the farthest")])
+def test_a_hand_over_names_the_member_that_was_asked_for_or_the_best(
+    owning: Owning, asked: str, named: bytes
+) -> None:
+    assert owning.cell.hand_over(asked)
+    record = decode(owning.engine.last, owning.engine.records[-1])
+    assert (record.kind, record.payload) == (HANDOVER, named)
