@@ -417,7 +417,7 @@ class LogFollower:
                 self._store.apply(data)
 
     def _look_for_beginning(self, record: Record) -> None:
-        """Load the snapshot that a log begins with, where it began with a directory that had something in it."""
+        """Load the snapshot that a log begins with where it began with a directory that held something."""
         position = self._fold.position
         if record.kind == SNAPSHOT_BEGIN:
             self._beginning_at, self._beginning_pieces = position, set()

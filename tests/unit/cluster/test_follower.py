@@ -226,7 +226,7 @@ def test_a_directory_that_followed_another_log_is_built_anew(
     with following(engine, tmp_path / "b"):
         pass
     assert applied(tmp_path / "b") == (1, 4)
-    assert (tmp_path / "b.damaged-1").is_dir()
+    assert (tmp_path / "b.aside").is_dir()
 
 
 def test_an_empty_log_is_refused_by_a_member_that_has_followed_one(
