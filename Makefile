@@ -10,12 +10,17 @@ PURE   := $(filter-out tests/property/test_rhythms.py,$(wildcard tests/property/
           $(addprefix tests/unit/flow/test_,gate.py fairness.py ledger.py window.py)
 SOURCES := $(shell find broker pyspark_sluice -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: run flights install dev check test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
+.PHONY: run cluster flights install dev check test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
 
 run: install
 	$(BIN)/sluice serve
 
 install: $(VENV)/.built
+
+# Three servers of a replicated log and three members of a cell, on this machine (docs/cluster.md). Needs Go, or
+# nats-server on the path.
+cluster: install
+	$(BIN)/python -m tools.cluster
 
 # A year of flights through a queue of 900, against the broker that `make run` started.
 flights: $(VENV)/.flights
@@ -50,17 +55,19 @@ check: lint
 check test test-clients test-packaging soak: export PYTHONDONTWRITEBYTECODE :=
 
 # Tests mostly wait for brokers they started; files run beside each other. WORKERS=0 for one after another.
+# Those of a cell have leases to keep and run alone, at the end; they need Go, or nats-server on the path.
 # Those on Spark share one session, so they are one process of their own, beside the others; that needs Java.
 WORKERS ?= 3
 test: dev
 	@mkdir -p build; \
 	$(BIN)/python -m pytest tests/spark -m "spark and not soak" > build/test-spark.txt 2>&1 & spark=$$!; \
-	$(BIN)/python -m pytest tests -m "not soak and not clients and not packaging and not spark" \
+	$(BIN)/python -m pytest tests -m "not soak and not clients and not packaging and not spark and not cluster" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder; rest=$$?; \
 	SLUICE_PURE=1 $(BIN)/python -m pytest -q -m "not soak" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PURE); pure=$$?; \
 	wait $$spark; spark=$$?; cat build/test-spark.txt; \
-	exit $$((rest | pure | spark))
+	$(BIN)/python -m pytest tests/cluster -m "cluster and not soak"; cluster=$$?; \
+	exit $$((rest | pure | spark | cluster))
 
 # Needs Node.js, Java with Maven, Go and Rust; what is missing is skipped by name.
 test-clients: dev

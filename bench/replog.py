@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from broker.cluster.jetstream import Engine, JetStreamLog
+from broker.cluster.jetstream import JetStreamLog, LogServers
 from broker.cluster.log import Acked, LogUnavailable
 from tools.nats import NatsCluster
 
@@ -52,7 +52,7 @@ def measure(
 
 def ours(urls: list[str], seconds: float) -> None:
     """Print a line for each size and window."""
-    log = JetStreamLog(Engine(tuple(urls), timeout_s=10), "bench")
+    log = JetStreamLog(LogServers(tuple(urls), timeout_s=10), "bench")
     deadline = time.monotonic() + PREPARE_S
     while True:
         try:

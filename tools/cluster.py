@@ -36,10 +36,14 @@ def main() -> int:
     """Run until it is interrupted."""
     parser = argparse.ArgumentParser(prog="python -m tools.cluster", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("data/cluster"), help="where everything is kept")
-    folder: Path = parser.parse_args().folder.absolute()
+    parser.add_argument("--base", type=int, default=0, metavar="N", help="added to every port")
+    args = parser.parse_args()
+    base: int = args.base
+    folder: Path = args.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        log = NatsCluster(folder / "log", ports=[4222, 6222, 8222, 4223, 6223, 8223, 4224, 6224, 8224])
+        first = [kind + base + at for at in range(len(NAMES)) for kind in (4222, 6222, 8222)]
+        log = NatsCluster(folder / "log", ports=first)
     except FileNotFoundError as fault:
         print(fault, file=sys.stderr)
         return 1
@@ -47,9 +51,10 @@ def main() -> int:
     members = []
     for at, name in enumerate(NAMES):
         settings = folder / f"{name}.yaml"
-        settings.write_text(member_settings(name, at, log.urls, folder))
+        settings.write_text(member_settings(name, at, log.urls, folder, base))
         command = [sys.executable, "-m", "broker.cli.main", "serve", "--config", str(settings)]
         members.append(subprocess.Popen(command))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         while any(each.poll() is None for each in members):
             time.sleep(0.5)

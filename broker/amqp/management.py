@@ -221,6 +221,7 @@ class ManagementNode:
             "audit": self._audit,
             "log-levels": self._log_levels,
             "trace": self._trace,
+            "move-cell": self._move_cell,
         }
 
     @property
@@ -505,6 +506,10 @@ class ManagementNode:
         count = min(request.number("count", 20), MOST_ROWS)
         found = request.model.diagnostics.events(count, request.flag("samples", default=True))
         return OK, {"events": [line.decode().rstrip() for line in found]}
+
+    def _move_cell(self, request: Request) -> Answer:
+        member = "" if request.argument("member") in (None, "") else request.text("member")
+        return OK, {"member": request.model.cluster.move(member)}
 
     def _audit(self, request: Request) -> Answer:
         found = request.model.diagnostics.audit()

@@ -52,6 +52,7 @@ OPERATIONS: dict[str, Operations] = {
         "audit": [],
         "log-levels": ["logger", "level"],
         "trace": ["connection", "frames", "seconds"],
+        "move-cell": ["member"],
     },
     NODE: {
         "QUERY": ["entityType", "offset", "count", "sort", "filter"],

@@ -39,6 +39,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "groups": ("broker.cli.verbs.groups", "show the message groups of a queue, or free one"),
     "log-level": ("broker.cli.verbs.loglevel", "show and change from which level on the broker logs"),
     "trace": ("broker.cli.verbs.trace", "log the frames of one connection for a while"),
+    "cluster": ("broker.cli.verbs.cluster", "show a replicated cell, or have another member own it"),
     "store": ("broker.cli.verbs.store", "check, measure and back up a data directory"),
     "users": ("broker.cli.verbs.users", "keep the file of users that a broker lets in"),
     "bench": ("broker.cli.verbs.bench", "measure a broker's throughput and latency"),

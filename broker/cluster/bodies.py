@@ -34,7 +34,7 @@ class BodyLog(Protocol):
 
 
 class BodyStore:
-    """Puts files into the log's store of bodies and takes them out, one after the other, on its own thread."""
+    """Puts files into the log's store of bodies and takes them out, in turn, on a thread of its own."""
 
     def __init__(self, engine: BodyLog) -> None:
         self._log = engine
@@ -44,7 +44,7 @@ class BodyStore:
         self._thread.start()
 
     def put(self, file: LargeFile, done: Callable[[Exception | None], None]) -> None:
-        """Keep a file in the log; ``done`` is called on this thread, with the fault of the file's own if it has one."""
+        """Keep a file in the log; ``done`` is called on this thread, with a fault of the file's."""
         self._asked.put(lambda: self._put(file, done))
 
     def drop(self, file: LargeFile) -> None:

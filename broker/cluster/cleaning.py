@@ -1,7 +1,7 @@
 """The log stays short: now and then the owner appends everything that is live, and trims the log before it.
 
-A snapshot is made of a copy of the owner's directory, beside the loop, and appended among the groups that come
-meanwhile. A member that joins loads it and goes on with the groups behind it.
+A snapshot is made of a copy of the owner's directory, beside the loop, and appended among the groups that
+come meanwhile. A member that joins loads it and goes on with the groups behind it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Backup = Callable[[Path, Callable[[Exception | None], None]], None]
 class LogCleaner:
     """Looks every ``LOOK_S`` whether the log has become too long, on a thread of its own.
 
-    ``live_bytes`` says how much is live; ``backup`` copies the owner's directory, and is called on this thread.
+    ``live_bytes`` says how much is live, ``backup`` copies the owner's directory; both are called on it.
     """
 
     def __init__(
@@ -71,7 +71,10 @@ class LogCleaner:
         self._log.close()
 
     def clean(self) -> bool:
-        """Append a snapshot and trim the log behind it; return whether that was done. Raises OperatorError, OSError."""
+        """Append a snapshot and trim the log behind it; return whether that was done.
+
+        Raises OperatorError, OSError.
+        """
         try:
             self._copy()
             return self._append()

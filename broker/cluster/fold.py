@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from broker.cluster.records import (
     GROUPS,
     HANDOVER,
+    MOST_IN_FLIGHT,
     SNAPSHOT_BEGIN,
     SNAPSHOT_END,
     SNAPSHOT_PIECE,
@@ -54,9 +55,10 @@ class LogFold:
         self.owner = b""
         self.successor: bytes | None = None
         self._parts: list[bytes] = []
-        # How many records right before the next one count for nobody; a fold that begins within the log
-        # doesn't know, and takes it for one.
-        self._void = int(position > 0)
+        # Where the last record stood that counted for nobody, and how many came since the last that did.
+        # A fold that begins within the log doesn't know, and takes the record before it for one.
+        self._void_position = position or -MOST_IN_FLIGHT
+        self._void = 0
 
     @classmethod
     def before(cls, cell: int, position: int, data: bytes) -> LogFold:
@@ -78,8 +80,10 @@ class LogFold:
         1. A record of an older epoch counts for nobody: its owner was deposed when it was appended.
         2. A take-over begins a new epoch, where whoever wrote it had all records before it.
         3. Any other record must follow the last one that counted. One that doesn't counts for nobody where
-           the record before it doesn't either: the owner sent it behind one whose position a deposed owner's
-           record took, and sends it again. Elsewhere, or beyond ``MOST_VOID`` in a row, records are missing.
+           another such record stands close before it: the owner sent it behind one whose position a deposed
+           owner's record took, and sends it again; as it may come late, records that count can stand between
+           the two, but fewer than are in flight. Elsewhere, or beyond ``MOST_VOID`` in a row, records are
+           missing.
 
         Raises BrokenRecord where a record is damaged, or missing, and changes nothing then.
         """
@@ -93,7 +97,11 @@ class LogFold:
         if counts and record.kind == GROUPS:
             step.groups = self._complete(position, record)
         self.position = position
-        self._void = 0 if counts else self._void + 1
+        if counts:
+            self._void = 0
+        else:
+            self._void += 1
+            self._void_position = position
         if counts:
             self._take(record)
         return step
@@ -108,7 +116,7 @@ class LogFold:
             return False
         if follows and record.kind != TAKEOVER:
             return True
-        if not self._void or self._void > MOST_VOID:
+        if position - self._void_position >= MOST_IN_FLIGHT or self._void > MOST_VOID:
             raise BrokenRecord(position, f"records before it are missing, behind group {self.group}")
         return False
 

@@ -1,4 +1,4 @@
-"""A standby's way through the log: from what its directory has applied to the end, and on; then, perhaps, a take-over.
+"""A standby's way through the log: from what its directory has applied to the end, and on to a take-over.
 
 All of it is for one thread. It waits for the log and the disk, so that is a thread of its own.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -16,14 +17,16 @@ from typing import Protocol
 
 from broker.cluster.fold import LogFold, Step
 from broker.cluster.lease import StandbyClock
-from broker.cluster.log import Acked, EngineFault, Entry, Log, LogUnavailable, Outcome
+from broker.cluster.log import Acked, EngineFault, Log, LogEntry, LogUnavailable, Outcome
 from broker.cluster.nats import wait_ready
 from broker.cluster.records import (
     GROUPS,
     MARK,
+    MOST_IN_FLIGHT,
     SNAPSHOT_BEGIN,
     SNAPSHOT_END,
     SNAPSHOT_PIECE,
+    START,
     TAKEOVER,
     BrokenRecord,
     Record,
@@ -61,7 +64,7 @@ class CellLog(Log, Bodies, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ownership:
+class CellOwnership:
     """A take-over that the log has taken: where the new owner begins, and when its lease does."""
 
     fold: LogFold
@@ -118,6 +121,7 @@ class LogFollower:
         self._maintained_ns = 0
         # Where the snapshot begins that the log begins with, 0 where there was none yet.
         self._beginning_at = 0
+        self._beginning_pieces: set[int] = set()
         self._fold: LogFold
         self._store: CacheStore
 
@@ -131,7 +135,7 @@ class LogFollower:
         self._stopping = True
         os.eventfd_write(self._wake, 1)
 
-    def run(self) -> Ownership | None:
+    def run(self) -> CellOwnership | None:
         """Follow until this member owns the cell; None once it is stopped. The directory is closed then.
 
         Raises OperatorError where the directory can't be used: it belongs to another log, or is damaged in a
@@ -179,14 +183,14 @@ class LogFollower:
             if epoch:
                 raise OperatorError(
                     f"{self._directory}: it has followed a log up to group {group}, and the log is empty now."
-                    " If the log is lost, `sluice store detach` makes this directory the beginning of a new one"
+                    " If the log is lost, `sluice store detach` makes this directory the beginning of another"
                 )
             return LogFold(self._cell)
         if not epoch and not self._store.is_empty:
             raise OperatorError(
                 f"{self._directory}: it holds a broker's data, and the cell has a log already: a member that"
-                " joins a cell begins with an empty directory. If the log was to begin with this one and never"
-                " did, delete the log's streams and start this member first"
+                " joins a cell begins with an empty directory. If the log was to begin with this one and"
+                " never did, delete the log's streams and start this member first"
             )
         if epoch:
             fold = self._resumed(first, last, epoch, group)
@@ -199,7 +203,7 @@ class LogFollower:
         return self._joined(first, last)
 
     def _resumed(self, first: int, last: int, epoch: int, group: int) -> LogFold | None:
-        """Return the fold behind the group that was applied last, None where the log doesn't have it any more."""
+        """Return the fold behind the group applied last; None where the log doesn't have it any more."""
         low, high = first, last + 1
         while low < high:
             middle = (low + high) // 2
@@ -212,19 +216,59 @@ class LogFollower:
                 low = middle + 1
             else:
                 high = middle
-        if low > last:
-            return None
-        entry = self._entry(low)
-        record = decode(low, entry.data)
-        if record.kind == GROUPS and record.parts == 1:
-            if record.epoch != epoch:
-                return None
-            if record.group > group:
-                return LogFold.before(self._cell, low, entry.data)
-            return LogFold.behind(self._cell, low, entry.data)
-        if record.epoch < epoch or record.group > group:
-            return None
-        return LogFold.behind(self._cell, low, entry.data)
+        return self._counted(first, min(low, last), last, epoch, group)
+
+    def _counted(self, first: int, near: int, last: int, epoch: int, group: int) -> LogFold | None:
+        """Return the fold behind the record with this group that counts; others that don't may have it too.
+
+        ``near`` is where one of them stands. Where the group is one of several in a record, the fold is the
+        one before it. None where the group that counts is of another epoch: this directory's owner was
+        deposed before the log had the group.
+        """
+        margin = 4 * MOST_IN_FLIGHT
+        fold = None
+        start = near
+        while fold is None and start > first:
+            start = max(first, start - margin)
+            margin *= 2
+            fold = self._anchored(first, start, near, group)
+        if fold is None:
+            entry = self._entry(first)
+            record = decode(first, entry.data)
+            if record.kind != GROUPS and record.group >= group:
+                return LogFold.behind(self._cell, first, entry.data) if record.epoch >= epoch else None
+            fold = LogFold.before(self._cell, first, entry.data)
+        for entry in self._entries(fold.position + 1, last):
+            step = fold.feed(entry.position, entry.data)
+            record = step.record
+            if step.counts and step.groups and record.group >= group:
+                if record.epoch != epoch:
+                    return None
+                if record.group > group:
+                    return LogFold.before(self._cell, entry.position, entry.data)
+                return LogFold.behind(self._cell, entry.position, entry.data)
+        return None
+
+    def _anchored(self, first: int, start: int, near: int, group: int) -> LogFold | None:
+        """Return a fold behind a record in a stretch of the log that certainly counts and is before a group.
+
+        So many records in a row that each follow the one before are more than a deposed owner, or one whose
+        records were displaced, can have left there; and take-overs count.
+        """
+        found = None
+        chained = 0
+        digest = START
+        for entry in self._entries(start, near):
+            record = decode(entry.position, entry.data)
+            chained = chained + 1 if record.chain == digest else 1
+            digest = record.digest
+            is_sure = chained >= MOST_IN_FLIGHT or record.kind == TAKEOVER or entry.position == first
+            is_whole = record.kind in (TAKEOVER, MARK) or (
+                record.kind == GROUPS and record.part + 1 == record.parts
+            )
+            if is_sure and is_whole and record.group < group:
+                found = LogFold.behind(self._cell, entry.position, entry.data)
+        return found
 
     def _group_near(self, position: int, low: int) -> int:
         """Return the group that the log has in whole at a record of a snapshot, which says another."""
@@ -246,7 +290,10 @@ class LogFollower:
             self._load(epoch, group, pieces)
         elif first > 1:
             raise OperatorError("the log has neither its beginning nor a snapshot: a member can't join now")
-        return LogFold.before(self._cell, first, self._entry(first).data)
+        fold = LogFold.before(self._cell, first, self._entry(first).data)
+        # The record may be one of a snapshot, which says less than the log has.
+        fold.group = max(fold.group, self._store.applied[1])
+        return fold
 
     def _load(self, epoch: int, group: int, pieces: Iterator[bytes]) -> None:
         log.info("%s: loading the snapshot of group %d", self._directory, group)
@@ -257,34 +304,41 @@ class LogFollower:
     def _snapshot(self, first: int, last: int) -> tuple[int, int, Iterator[bytes]] | None:
         begin = 0
         of = (0, 0)
+        pieces: set[int] = set()
+        fold = LogFold.before(self._cell, first, self._entry(first).data)
         for entry in self._entries(first, last):
-            record = decode(entry.position, entry.data)
+            step = fold.feed(entry.position, entry.data)
+            record = step.record
+            if not step.counts:
+                continue
             if record.kind == SNAPSHOT_BEGIN:
                 begin = entry.position
+                pieces = set()
                 of = SNAPSHOT_OF.unpack(record.payload)
+            elif record.kind == SNAPSHOT_PIECE:
+                pieces.add(entry.position)
             elif record.kind == TAKEOVER:
                 begin = 0
             elif record.kind == SNAPSHOT_END and begin:
-                return of[0], of[1], self._pieces(begin, entry.position)
+                return of[0], of[1], self._pieces(begin, entry.position, pieces)
             elif record.kind == GROUPS and first == 1 and not begin:
                 return None
         return None
 
-    def _pieces(self, begin: int, end: int) -> Iterator[bytes]:
+    def _pieces(self, begin: int, end: int, positions: set[int]) -> Iterator[bytes]:
         for entry in self._entries(begin, end):
-            record = decode(entry.position, entry.data)
-            if record.kind == SNAPSHOT_PIECE:
-                yield record.payload
+            if entry.position in positions:
+                yield decode(entry.position, entry.data).payload
 
-    def _entries(self, first: int, last: int) -> Iterator[Entry]:
+    def _entries(self, first: int, last: int) -> Iterator[LogEntry]:
         while first <= last and not self._stopping:
             entries = self._log.read(first, READ_BYTES)
             if not entries:
                 raise LogUnavailable(f"position {first} can't be read yet")
-            yield from entries
+            yield from (entry for entry in entries if entry.position <= last)
             first = entries[-1].position + 1
 
-    def _entry(self, position: int) -> Entry:
+    def _entry(self, position: int) -> LogEntry:
         entries = self._log.read(position, 1)
         if not entries:
             raise LogUnavailable(f"position {position} can't be read yet")
@@ -295,7 +349,7 @@ class LogFollower:
 
     # --- following
 
-    def _follow(self) -> Ownership | None:
+    def _follow(self) -> CellOwnership | None:
         while not self._stopping:
             try:
                 if self._read_more():
@@ -363,14 +417,16 @@ class LogFollower:
                 self._store.apply(data)
 
     def _look_for_beginning(self, record: Record) -> None:
-        """Load the snapshot that a log begins with, where a directory with something in it is its beginning."""
+        """Load the snapshot that a log begins with, where it began with a directory that had something in it."""
         position = self._fold.position
         if record.kind == SNAPSHOT_BEGIN:
-            self._beginning_at = position
+            self._beginning_at, self._beginning_pieces = position, set()
+        elif record.kind == SNAPSHOT_PIECE:
+            self._beginning_pieces.add(position)
         elif record.kind == TAKEOVER:
             self._beginning_at = 0
         elif record.kind == SNAPSHOT_END and self._beginning_at:
-            self._load(record.epoch, 0, self._pieces(self._beginning_at, position))
+            self._load(record.epoch, 0, self._pieces(self._beginning_at, position, self._beginning_pieces))
 
     def _fetch(self, file: LargeFile) -> None:
         """Fetch a large message's body, where the log has it still."""
@@ -430,16 +486,17 @@ class LogFollower:
             if isinstance(outcome, Acked):
                 if outcome.position != fold.position + 1:
                     raise EngineFault(
-                        f"the log took a take-over at position {outcome.position} that was to follow {fold.position}"
+                        f"the log took a take-over at position {outcome.position}"
+                        f" that was to follow {fold.position}"
                     )
                 fold.feed(outcome.position, self._claim)
                 return True
         return False
 
-    def _own(self) -> Ownership:
+    def _own(self) -> CellOwnership:
         self._tell()
         self._store.settle()
-        return Ownership(self._fold, self._claimed_ns)
+        return CellOwnership(self._fold, self._claimed_ns)
 
     # --- the disk
 
@@ -456,10 +513,11 @@ class LogFollower:
 
 
 def set_aside(directory: Path) -> Path:
-    """Rename a data directory that can't be used; return its new name."""
-    for number in range(1, 1000):
-        target = directory.with_name(f"{directory.name}.damaged-{number}")
-        if not target.exists():
-            directory.rename(target)
-            return target
-    raise OperatorError(f"{directory}: too many damaged directories beside it")
+    """Rename a data directory that can't be used; return its new name.
+
+    What was set aside before is deleted: it is a copy of what the log has.
+    """
+    target = directory.with_name(f"{directory.name}.aside")
+    shutil.rmtree(target, ignore_errors=True)
+    directory.rename(target)
+    return target

@@ -1,8 +1,8 @@
 """A cell's log on a stream of NATS JetStream, and the bodies of its large messages on a second one.
 
-The sequence numbers of the stream are the positions. A record carries ``Nats-Expected-Last-Sequence``, on which
-the stream's leader takes it or refuses it. Records are read by direct gets in batches, which any replica
-answers; ``first`` and ``last`` are the leader's word.
+The sequence numbers of the stream are the positions. A record carries ``Nats-Expected-Last-Sequence``, on
+which the stream's leader takes it or refuses it. Records are read by direct gets in batches, which any
+replica answers; ``first`` and ``last`` are the leader's word.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.cluster.log import Acked, EngineFault, Entry, LogUnavailable, Outcome, Refused, Unknown
-from broker.cluster.nats import Login, Message, NatsConnection, new_inbox, wait_ready
+from broker.cluster.log import Acked, AppendRefused, EngineFault, LogEntry, LogUnavailable, Outcome, Unknown
+from broker.cluster.nats import Message, NatsConnection, NatsLogin, new_inbox, wait_ready
 from broker.errors import OperatorError
 
 OLDEST_SERVER = (2, 15, 0)
@@ -46,12 +46,12 @@ DUPLICATE_WINDOW_NS = 120_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class LogServers:
     """Where the servers are, how long they may take, and how a member logs in."""
 
     urls: tuple[str, ...]
     timeout_s: float = 2.0
-    login: Login = field(default_factory=Login)
+    login: NatsLogin = field(default_factory=NatsLogin)
     tls: Callable[[], ssl.SSLContext] | None = None
 
     def connect(self) -> NatsConnection:
@@ -62,15 +62,17 @@ class Engine:
 class JetStreamLog:
     """The log of one cell, for one thread. It connects when it must, and again after a fault."""
 
-    def __init__(self, engine: Engine, cell: str, replicas: int = 3) -> None:
+    def __init__(self, engine: LogServers, cell: str, replicas: int = 3) -> None:
         self.engine = engine
         self.stream = f"SLUICE_{cell}"
         self.subject = f"sluice.{cell}.log"
         self._replicas = replicas
         self._connection: NatsConnection | None = None
         self._inbox = ""
-        # When records were sent that have no outcome yet, by the position that they come behind.
-        self._sent: OrderedDict[int, float] = OrderedDict()
+        # Records sent that have no outcome yet: the position that each comes behind, and when it was sent.
+        # Each has a number of its own, so that a second answer to one is never taken for another's.
+        self._sent: OrderedDict[int, tuple[int, float]] = OrderedDict()
+        self._appended = 0
         self._told: list[Outcome] = []
         self._heard_ns = time.monotonic_ns()
 
@@ -103,13 +105,14 @@ class JetStreamLog:
 
     def append(self, data: bytes, after: int) -> None:
         """Send a record, on condition that ``after`` is the last position."""
+        self._appended += 1
         try:
             headers = b"NATS/1.0\r\nNats-Expected-Last-Sequence: %d\r\n\r\n" % after
             connection = self._open()
-            self._sent[after] = time.monotonic()
-            connection.publish(self.subject, data, f"{self._inbox}.{after}", headers)
+            self._sent[self._appended] = after, time.monotonic()
+            connection.publish(self.subject, data, f"{self._inbox}.{self._appended}", headers)
         except LogUnavailable:
-            self._sent.setdefault(after, 0.0)
+            self._sent.setdefault(self._appended, (after, 0.0))
             self._lose()
 
     def outcomes(self, timeout_s: float, wake: int = -1) -> list[Outcome]:
@@ -127,7 +130,7 @@ class JetStreamLog:
             self._lose()
             found += self._told
             self._told = []
-        oldest = next(iter(self._sent.values()), None)
+        _, oldest = next(iter(self._sent.values()), (0, None))
         if oldest is not None and time.monotonic() - oldest > self.engine.timeout_s:
             # One that is late may still come: on a connection of its own nobody takes it for another's.
             self._lose()
@@ -135,13 +138,13 @@ class JetStreamLog:
             self._told = []
         return found
 
-    def read(self, position: int, most_bytes: int) -> list[Entry]:
+    def read(self, position: int, most_bytes: int) -> list[LogEntry]:
         """Return records from a position on, without gaps."""
         connection = self._open()
         inbox = new_inbox()
         subscription = connection.subscribe(inbox)
         wanted = json.dumps({"seq": position, "batch": 1000, "max_bytes": most_bytes}).encode()
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         try:
             connection.publish(f"$JS.API.DIRECT.GET.{self.stream}", wanted, inbox)
             for message in self._answers(connection, subscription):
@@ -151,7 +154,7 @@ class JetStreamLog:
                 if int(sequence) != position + len(found):
                     # What was asked for is trimmed, or the replica is behind.
                     break
-                found.append(Entry(int(sequence), message.data))
+                found.append(LogEntry(int(sequence), message.data))
             connection.unsubscribe(subscription)
         except LogUnavailable:
             self._lose()
@@ -296,15 +299,15 @@ class JetStreamLog:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        self._told += [Unknown(after) for after in self._sent]
+        self._told += [Unknown(after) for after, _ in self._sent.values()]
         self._sent.clear()
 
     def _outcome(self, message: Message) -> list[Outcome]:
-        prefix, _, after_text = message.subject.rpartition(".")
-        if prefix != self._inbox or not after_text.isdecimal():
+        prefix, _, number = message.subject.rpartition(".")
+        if prefix != self._inbox or not number.isdecimal():
             return []
-        after = int(after_text)
-        if self._sent.pop(after, None) is None:
+        after, _ = self._sent.pop(int(number), (-1, 0.0))
+        if after < 0:
             return []
         if message.status:
             # 503: nobody takes records now.
@@ -315,7 +318,7 @@ class JetStreamLog:
                 return [Acked(after, int(answer["seq"]))]
         except (ValueError, KeyError, TypeError) as fault:
             raise EngineFault(f"{self.url}: an answer that makes no sense: {message.data[:200]!r}") from fault
-        return [Refused(after) if error_code(answer) in WRONG_LAST_SEQUENCE else Unknown(after)]
+        return [AppendRefused(after) if error_code(answer) in WRONG_LAST_SEQUENCE else Unknown(after)]
 
     def _answers(self, connection: NatsConnection, subscription: int) -> Iterator[Message]:
         """Messages of one subscription as they come; outcomes that come meanwhile are kept."""
@@ -397,9 +400,9 @@ def check_stream(name: str, found: dict[str, Any], wanted: dict[str, Any]) -> No
 
 
 def unsynced(monitors: Sequence[dict[str, Any]]) -> list[str]:
-    """Return, of what servers' monitoring says (``/jsz?config=1``), a warning for each that doesn't sync each record."""
+    """Return a warning for each server that doesn't sync each record; ``/jsz?config=1`` of each is given."""
     return [
-        f"{each.get('server_id', 'a server')} acknowledges records before they are synced: set sync_interval: always"
+        f"{each.get('server_id', 'a server')} acknowledges what isn't synced: set sync_interval: always"
         for each in monitors
         if not each.get("config", {}).get("sync_always")
     ]

@@ -19,7 +19,7 @@ class EngineFault(OperatorError):  # noqa: N818
     """The engine answered in a way that breaks its promises; nothing it says can be relied on."""
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A record's bytes and where they stand."""
 
     position: int
@@ -33,7 +33,7 @@ class Acked(NamedTuple):
     position: int
 
 
-class Refused(NamedTuple):
+class AppendRefused(NamedTuple):
     """Something else stands behind ``after``: the record was not taken."""
 
     after: int
@@ -45,7 +45,7 @@ class Unknown(NamedTuple):
     after: int
 
 
-Outcome = Acked | Refused | Unknown
+Outcome = Acked | AppendRefused | Unknown
 
 
 class Log(Protocol):
@@ -61,12 +61,12 @@ class Log(Protocol):
     def outcomes(self, timeout_s: float, wake: int = -1) -> list[Outcome]:
         """Return what came of records sent, waiting for the first one or for the descriptor ``wake``.
 
-        Each outcome is told once.
+        Each record sent has one outcome, told once; a later answer to it is never told.
 
         A record that isn't answered in time, or whose connection was lost, is Unknown.
         """
 
-    def read(self, position: int, most_bytes: int) -> list[Entry]:
+    def read(self, position: int, most_bytes: int) -> list[LogEntry]:
         """Return records from a position on, in order and without gaps; none where none is there yet.
 
         They may be some time old. Raises LogUnavailable.

@@ -56,7 +56,7 @@ class Message(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class NatsLogin:
     """Who this client is, as the servers ask for it: a name and password, or a token."""
 
     user: str = ""
@@ -84,8 +84,8 @@ class NatsParser:
         self._buffer += data
 
     def next(self) -> tuple[str, Any] | None:
-        """Return the next operation that is whole: ("MSG", Message), ("INFO", dict), ("-ERR", text), or a bare
-        word with None. None where more bytes are needed. Raises ValueError where the bytes are none of NATS.
+        """Return the next operation that is whole: ("MSG", Message), ("INFO", dict), ("-ERR", text), or a
+        bare word with None. None where more bytes are needed. Raises ValueError where they are none of NATS.
         """
         end = self._buffer.find(CRLF, self._at)
         if end < 0:
@@ -137,11 +137,11 @@ class NatsConnection:
         self,
         urls: Sequence[str],
         timeout_s: float,
-        login: Login | None = None,
+        login: NatsLogin | None = None,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self._timeout_s = timeout_s
-        self._login = login or Login()
+        self._login = login or NatsLogin()
         self._tls = tls
         self._messages: deque[Message] = deque()
         self._subscriptions = 0
@@ -168,7 +168,7 @@ class NatsConnection:
         return self._sock.fileno()
 
     def publish(self, subject: str, data: bytes, reply: str = "", headers: bytes = b"") -> None:
-        """Send a message; ``headers`` are lines as NATS has them, with the version's line and an empty one."""
+        """Send a message; ``headers`` are lines as NATS has them, with the version's and an empty one."""
         names = f"{subject} {reply}" if reply else subject
         if headers:
             line = f"HPUB {names} {len(headers)} {len(headers) + len(data)}\r\n"

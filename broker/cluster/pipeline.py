@@ -41,16 +41,20 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker.cluster.log import Acked, EngineFault, Entry, Outcome
-from broker.cluster.records import BrokenRecord, decode
+from broker.cluster.log import Acked, EngineFault, LogEntry, Outcome
+from broker.cluster.records import MOST_IN_FLIGHT, BrokenRecord, decode
 
 
 @dataclass(slots=True)
 class PendingRecord:
-    """A record that isn't acknowledged yet. ``group`` is the last group that is durable with it."""
+    """A record that isn't acknowledged yet. ``group`` is the last group that is durable with it.
+
+    ``is_whole`` is false for a part of a group that others follow.
+    """
 
     data: bytes
     group: int
+    is_whole: bool = True
     is_acked: bool = False
 
 
@@ -58,12 +62,16 @@ class AppendPipeline:
     """The records of one owner behind a position that it has applied.
 
     ``acked_group`` and ``acked_position`` are the last ones that are durable with all before them;
-    ``submitted`` and ``acked`` count records.
+    ``submitted`` and ``acked`` count records. ``whole_position`` is the last of these positions
+    where a record of ours stands, or the one it began behind, and no group is there in part: a log can begin
+    there.
     ``fenced`` is the epoch of the member that owns the cell now, 0 as long as it is ours.
     """
 
     def __init__(self, epoch: int, position: int, group: int, window: int = 16) -> None:
-        self.acked_position = position
+        if window > MOST_IN_FLIGHT:
+            raise ValueError(f"{window} records in flight are more than a log's readers expect")
+        self.acked_position = self.whole_position = position
         self.acked_group = group
         self.fenced = 0
         self.window = window
@@ -75,9 +83,9 @@ class AppendPipeline:
         self.pending_bytes = 0
         self.submitted = self.acked = 0
 
-    def submit(self, data: bytes, group: int) -> None:
-        """Take a record, behind all others."""
-        self._pending.append(PendingRecord(data, group))
+    def submit(self, data: bytes, group: int, is_whole: bool = True) -> None:
+        """Take a record, behind all others; not ``is_whole`` where more parts of its group follow."""
+        self._pending.append(PendingRecord(data, group, is_whole))
         self.submitted += 1
         self.pending_bytes += len(data)
 
@@ -132,7 +140,7 @@ class AppendPipeline:
         """The position from which the log is to be looked at; 0 while that isn't to be done."""
         return self.acked_position + 1 if self._looking and not self._outstanding and not self.fenced else 0
 
-    def looked(self, entries: Iterable[Entry], is_tail: bool) -> None:
+    def looked(self, entries: Iterable[LogEntry], is_tail: bool) -> None:
         """Take note of what stands at ``look_from`` and behind it; ``is_tail``: nothing does behind these.
 
         Raises EngineFault where positions are missing.
@@ -159,7 +167,7 @@ class AppendPipeline:
             self._looking = False
             self._sent = 0
 
-    def _epoch_of_other(self, entry: Entry) -> int:
+    def _epoch_of_other(self, entry: LogEntry) -> int:
         """Return the epoch of a record that isn't ours to expect there, 0 where it counts for nobody."""
         epoch = decode(entry.position, entry.data).epoch
         return epoch if epoch > self._epoch else 0
@@ -168,6 +176,8 @@ class AppendPipeline:
         done = self._pending.popleft()
         self.acked_position += 1
         self.acked_group = done.group
+        if done.is_whole:
+            self.whole_position = self.acked_position
         self.acked += 1
         self._sent = max(self._sent - 1, 0)
         self.pending_bytes -= len(done.data)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from broker.cluster.jetstream import Engine
+from broker.cluster.jetstream import LogServers
 from broker.cluster.log import LogUnavailable
 from broker.cluster.nats import Message, NatsConnection
 
@@ -88,7 +88,7 @@ class Presence:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: LogServers,
         cell: str,
         report: Callable[[], MemberReport],
         on_twin: Callable[[MemberReport], None] = lambda twin: None,

@@ -47,6 +47,8 @@ _LENGTH = struct.Struct("<I")
 START = bytes(8)
 # The most bytes of payload in one record; a group that is larger has several.
 MOST_BYTES = 512 << 10
+# No owner has more records in flight, which bounds where records that count for nobody can stand.
+MOST_IN_FLIGHT = 32
 
 
 class BrokenRecord(OperatorError):  # noqa: N818 - as DamagedStore

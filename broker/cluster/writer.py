@@ -1,4 +1,4 @@
-"""The owner's thread at the log: groups go out, marks say that the owner is alive, acknowledgements come back."""
+"""The owner's thread at the log: groups and marks go out, acknowledgements come back."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ SAMPLE = 64
 class LogWriter:
     """Appends what one owner seals (``submit``), from the position that ``fold`` has come to.
 
-    ``acked_group`` is the last group that is durable; ``changed`` is called from this thread whenever it rose,
-    and when the owner was ``fenced`` (by the epoch of the next one) or met a ``fault`` of the engine's, after
-    which nothing is appended any more.
+    ``acked_group`` is the last group that is durable; ``changed`` is called from this thread whenever it
+    rose, and when the owner was ``fenced`` (by the epoch of the next one) or met a ``fault`` of the engine's,
+    after which nothing is appended any more.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LogWriter:
         self._sent_ns: dict[int, int] = {}
         self._samples: deque[tuple[int, int]] = deque([(fold.group, fold.position)])
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._stopping = False
+        self._stopping = self._has_left = False
         self._thread = threading.Thread(target=self._run, name="sluice-log-writer", daemon=True)
 
     # --- the store's port, on the owner's thread
@@ -97,7 +97,7 @@ class LogWriter:
         self._thread.start()
 
     def append(self, kind: int, group: int, payload: bytes, done: Callable[[], None] | None = None) -> None:
-        """Append another record among the groups; ``done`` is called, on the writer's thread, once it is durable."""
+        """Append another record among the groups; the writer's thread calls ``done`` once it is durable."""
         self._extras.append((kind, group, payload, done))
         os.eventfd_write(self._wake, 1)
 
@@ -107,13 +107,13 @@ class LogWriter:
         return len(self._extras)
 
     def hand_over(self, payload: bytes, timeout_s: float) -> bool:
-        """Say that the owner is done, behind all it has submitted; return whether the log has taken it in time."""
+        """Say that the owner is done, behind all it has submitted; return whether the log took it in time."""
         told = threading.Event()
         self.append(HANDOVER, -1, payload, told.set)
         return told.wait(timeout_s)
 
     def position_of(self, group: int) -> int:
-        """Return a position up to which no record has more than this group: a snapshot of it replaces those before."""
+        """Return a position up to which no record has more than this group: a snapshot replaces those."""
         found = 0
         # A record's position is counted before its group is: the last one may have a later group.
         position = self._pipeline.acked_position - 1
@@ -139,10 +139,7 @@ class LogWriter:
     def _run(self) -> None:
         while not self._stopping and not self.fenced:
             try:
-                self._turn()
-            except LogUnavailable as fault:
-                self._set_reachable(False, str(fault))
-                self._collect(RETRY_S)
+                self._turn_or_wait()
             except EngineFault as fault:
                 self.fault = str(fault)
                 log.critical("%s; nothing more is appended", fault)
@@ -156,6 +153,13 @@ class LogWriter:
         if self.fenced:
             log.error("epoch %d owns the cell: this member appends nothing more", self.fenced)
             self._changed()
+
+    def _turn_or_wait(self) -> None:
+        try:
+            self._turn()
+        except LogUnavailable as fault:
+            self._set_reachable(False, str(fault))
+            self._collect(RETRY_S)
 
     def _turn(self) -> None:
         now_ns = time.monotonic_ns()
@@ -197,10 +201,12 @@ class LogWriter:
                 # It stands behind all groups.
                 break
             kind, group, payload, done = self._extras.popleft()
+            self._has_left = self._has_left or kind == HANDOVER
             self._record(kind, self._group if group < 0 else group, payload)
             if done is not None:
                 self._ending.append((self._pipeline.submitted, done))
-        if now_ns >= self.lease.mark_due_ns and self._pipeline.has_room:
+        # A mark behind a hand-over would keep those who are to follow waiting.
+        if now_ns >= self.lease.mark_due_ns and self._pipeline.has_room and not self._has_left:
             self._record(MARK, self._group, self._about)
 
     def _take_groups(self) -> None:
@@ -221,7 +227,7 @@ class LogWriter:
 
     def _record(self, kind: int, group: int, payload: bytes, part: int = 0, parts: int = 1) -> None:
         data, self._digest = encode(kind, self._cell, self.epoch, group, self._digest, payload, part, parts)
-        self._pipeline.submit(data, self._group)
+        self._pipeline.submit(data, self._group, is_whole=part == parts - 1)
 
     def _send(self) -> None:
         for data, after in self._pipeline.to_send():
@@ -244,8 +250,10 @@ class LogWriter:
         self._set_reachable(True)
 
     def _sample(self) -> None:
-        if self.acked_position - self._samples[-1][1] >= SAMPLE:
-            self._samples.append((self.acked_group, self.acked_position))
+        # A member that joins begins at such a position: a record that counts, and none within a group.
+        position = self._pipeline.whole_position
+        if position - self._samples[-1][1] >= SAMPLE:
+            self._samples.append((self.acked_group, position))
 
     def _set_reachable(self, is_reachable: bool, why: str = "") -> None:
         if is_reachable != self.reachable:

@@ -28,6 +28,7 @@ _NAME = r"[A-Za-z0-9_-]{1,64}"
 _ENGINE = re.compile(
     r"(?P<scheme>nats|tls)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?/?", re.ASCII
 )
+_MONITOR = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?", re.ASCII)
 _CLIENT_URL = re.compile(r"amqps?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?", re.ASCII)
 
 
@@ -81,6 +82,21 @@ class EngineUrlType:
             "type": "string",
             "pattern": r"^(nats|tls)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?$",
         }
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorUrlType:
+    """``http://host:port`` of a server's monitoring."""
+
+    label = "http://host:port"
+
+    def parse(self, value: object) -> str:
+        if not isinstance(value, str) or not _MONITOR.fullmatch(value):
+            raise ValueError(f"expected http://host:port such as http://10.0.0.1:8222, not {show(value)}")
+        return value.rstrip("/")
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": f"^{_MONITOR.pattern}$"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +170,11 @@ class Cluster:
     engine_tls_ca: Path | None = row(
         PathType(), None, "PEM file: who signs the engine's certificates", shown="the system's"
     )
+    engine_monitors: tuple[str, ...] = row(
+        Several(MonitorUrlType()),
+        (),
+        "The servers' monitoring, where a member sees whether they sync each record, and warns if not",
+    )
     replicas: int = row(ReplicasType(), 3, "On how many servers of the engine the log is kept")
     ttl_ms: int = row(
         Duration(500, 600_000), 3000, "The owner is given up when the log has been silent for so long"
@@ -205,7 +226,7 @@ class Cluster:
 
 
 def is_client_address(url: str) -> bool:
-    """Return whether this is an address such as `cluster.addresses` has; other members' word is checked by it."""
+    """Return whether this is an address such as `cluster.addresses` has."""
     return _CLIENT_URL.fullmatch(url) is not None
 
 

@@ -166,6 +166,7 @@ BROKER: Row = {
     "set_aside": _set_aside,
     **_same("open_transactions", "committed_transactions"),
     **_same("rolled_back_transactions", "timed_out_transactions"),
+    **_same("cluster_role", "cluster_owner", "cluster_epoch", "cluster_suspended"),
     "storeState": _field("store.state"),
     "storeReason": _field("store.reason"),
     **{

@@ -8,6 +8,7 @@ from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import NotFoundError
 from broker.manage.audit import Audit, audit
+from broker.manage.cluster import ClusterOperations
 from broker.manage.holds import ProducerHolds
 from broker.manage.nodes import Nodes
 from broker.manage.views import ConsumerView, Links
@@ -26,11 +27,14 @@ MOST_TOLD = 1000
 class Diagnostics:
     """Explains the state of nodes and links. ``on_events`` gives the last events, on any thread."""
 
-    def __init__(self, engine: Engine, nodes: Nodes, links: Links, holds: ProducerHolds) -> None:
+    def __init__(
+        self, engine: Engine, nodes: Nodes, links: Links, holds: ProducerHolds, cluster: ClusterOperations
+    ) -> None:
         self._engine = engine
         self._nodes = nodes
         self._links = links
         self._holds = holds
+        self._cluster = cluster
         self.on_events: Callable[[int, bool], list[bytes]] | None = None
         self.deadlock_watch = DeadlockWatch(engine, self._catch_up)
         self.forecasts = Forecasts(engine, self._catch_up)
@@ -94,11 +98,16 @@ class Diagnostics:
             forecasts=self.forecasts,
             held_by=self._holds.holding(node.address),
             store=store,
+            suspended=self._suspended() if store else "",
             winding_down=engine.delivery.winding_down,
             behind_bytes=storing.store.behind_bytes if storing is not None and storing.behind else 0,
             deadlock=self.deadlock_watch.of(node),
             uncommitted=engine.transactions.uncommitted(node),
         )
+
+    def _suspended(self) -> str:
+        status = self._cluster.known()
+        return "" if status is None else status.suspended
 
     def _why_node(self, node: Node, store: str) -> list[Why]:
         """Of every link of the node that waits; of a subscription, its topics' if it holds them back."""

@@ -13,6 +13,7 @@ from broker.engine.engine import Engine
 from broker.manage.access import AccessControl
 from broker.manage.address_settings import AddressSettings
 from broker.manage.backups import Backups
+from broker.manage.cluster import ClusterOperations
 from broker.manage.diagnostics import Diagnostics
 from broker.manage.holds import ProducerHolds
 from broker.manage.idle import Idle
@@ -53,6 +54,7 @@ class Model:
         self.backups = Backups()
         self.log_levels = LogLevels()
         self.tracing = Tracing()
+        self.cluster = ClusterOperations()
         totals = Totals()
         self.settings = AddressSettings(engine, policies, defaults, self.authority, auto_create)
         self.operators = Operators(engine, self.holds, links)
@@ -64,7 +66,7 @@ class Model:
         self.restoration = Restoration(engine, self.settings, self.nodes, self.operators)
         self.messages = QueuedMessages(engine, self.nodes)
         self.policies = Policies(engine, self.settings, self.nodes, self.holds)
-        self.diagnostics = Diagnostics(engine, self.nodes, links, self.holds)
+        self.diagnostics = Diagnostics(engine, self.nodes, links, self.holds, self.cluster)
         self.queries = Queries(
             engine,
             self.settings,
@@ -74,6 +76,7 @@ class Model:
             self.process,
             self.diagnostics,
             totals,
+            self.cluster,
         )
         self.listing = self.queries.listing
         self._idle = Idle(engine, self.subscriptions, lambda name: self.nodes.delete(name, anyway=True))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError
 from broker.manage.address_settings import AddressSettings
 from broker.manage.attributes import PREFIX
+from broker.manage.cluster import ClusterOperations
 from broker.manage.diagnostics import Diagnostics
 from broker.manage.entities import NODE_KINDS, Entities, Page
 from broker.manage.forwards import ChannelView, RouteView
@@ -40,6 +42,7 @@ class Queries:
         process: Process,
         diagnostics: Diagnostics,
         totals: Totals,
+        cluster: ClusterOperations,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -49,6 +52,7 @@ class Queries:
         self._process = process
         self._diagnostics = diagnostics
         self._totals = totals
+        self._cluster = cluster
         self.samples = Samples()
         self.routes: Callable[[], Sequence[RouteView]] = tuple
         self.channels: Callable[[], Sequence[ChannelView]] = tuple
@@ -171,7 +175,19 @@ class Queries:
             rolled_back_transactions=transactions.rolled_back,
             timed_out_transactions=transactions.timed_out,
             **asdict(reading.sums),
+            **self._of_cluster(),
         )
+
+    def _of_cluster(self) -> dict[str, Any]:
+        status = self._cluster.known()
+        if status is None:
+            return {}
+        return {
+            "cluster_role": status.role,
+            "cluster_owner": status.owner,
+            "cluster_epoch": status.epoch,
+            "cluster_suspended": status.suspended,
+        }
 
     def _queue_view(self, node: Node) -> QueueView:
         return queue_view(node, self._held_by(node), self._engine.turn.now_ns)

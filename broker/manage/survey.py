@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from broker.engine.node import Node
 from broker.manage.bridges import BridgeView
+from broker.manage.cluster import ClusterStatus
 from broker.manage.forwards import ChannelView, RouteView
 from broker.manage.stats import STATS
 from broker.manage.totals import Counted, TotalsReading, counted, of_node
@@ -141,6 +142,8 @@ class SurveyResult:
     # How often each limit was reached, and the loop's longest turn since the last survey of this kind.
     refusals: Mapping[str, int] = field(default_factory=dict)
     longest_turn_s: float = 0.0
+    # The replicated cell, where the broker is a member of one.
+    cluster: ClusterStatus | None = None
 
 
 def row_of(node: Node, counts: Counted, held: bool, now_ns: int) -> Row:

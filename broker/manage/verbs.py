@@ -252,6 +252,10 @@ VERBS: Mapping[str, Mapping[str, Verb]] = {
     "tracing": {
         "order": Verb(CHANGE),
     },
+    "cluster": {
+        "status": Verb(SEE),
+        "move": Verb(CHANGE),
+    },
     "diagnostics": {
         "why": Verb(_why, show=_show_reasons),
         "deadlocks": Verb(SEE),

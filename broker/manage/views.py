@@ -448,7 +448,10 @@ class StoreView:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """The broker as a whole; ``memory_limit_bytes`` is 0 where there is none. Rates are messages a second."""
+    """The broker as a whole; ``memory_limit_bytes`` is 0 where there is none. Rates are messages a second.
+
+    ``cluster_role`` is empty where the broker is no member of a cluster.
+    """
 
     name: str
     version: str
@@ -484,6 +487,10 @@ class BrokerView:
     timed_out_transactions: int = 0
     rate_in: float = 0.0
     rate_out: float = 0.0
+    cluster_role: str = ""
+    cluster_owner: str = ""
+    cluster_epoch: int = 0
+    cluster_suspended: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""A member of a replicated cell: it follows the log and passes clients on until it owns the cell, then it serves.
+"""A member of a replicated cell: it follows the log and passes clients on until it owns the cell.
 
-The roles are phases of one process. An owner that has to let go of the cell doesn't become a standby in place: the
-process executes itself anew, so that nothing of what it had in memory is left.
+The roles are phases of one process. An owner that has to let go of the cell doesn't become a standby in
+place: the process executes itself anew, so that nothing of what it had in memory is left.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import ssl
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -22,21 +23,22 @@ from broker import __version__
 from broker.amqp.control.failover import FailoverServers
 from broker.cluster.bodies import BodyStore
 from broker.cluster.cleaning import LogCleaner
-from broker.cluster.follower import SNAPSHOT_OF, FollowedTo, LogFollower, Ownership
-from broker.cluster.jetstream import Engine, JetStreamLog
+from broker.cluster.follower import SNAPSHOT_OF, CellOwnership, FollowedTo, LogFollower
+from broker.cluster.jetstream import JetStreamLog, LogServers, unsynced
 from broker.cluster.lease import OwnerLease, StandbyClock
 from broker.cluster.log import LogUnavailable
-from broker.cluster.nats import Login
+from broker.cluster.nats import NatsLogin
 from broker.cluster.presence import OWNER, STANDBY, STARTING, MemberReport, MemberSeen, Presence
 from broker.cluster.records import SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE, cell_number
 from broker.cluster.writer import LogWriter
 from broker.config.broker import Settings
 from broker.config.cluster import Cluster, check_cluster, is_client_address
-from broker.config.listeners import AddressType
+from broker.config.listeners import AddressType, is_loopback
 from broker.errors import OperatorError
+from broker.manage.cluster import ClusterStatus
 from broker.server.cluster.header import RelayedClient
 from broker.server.cluster.member_port import Handover, MemberPort
-from broker.server.cluster.pages import StandbyPages
+from broker.server.cluster.pages import MemberPages
 from broker.server.cluster.relay import OwnerAddress, Relay, RelayListener
 from broker.server.cluster.status import status_of
 from broker.server.logging.output import Output
@@ -49,29 +51,32 @@ from broker.units import SECOND_NS
 log = logging.getLogger("sluice.cluster")
 
 MS_NS = 1_000_000
+# Of a server's monitoring: how long it may take, and how much it may say.
+MONITOR_S = 5.0
+MOST_MONITOR_BYTES = 1 << 20
 # A member that has just begun refuses to run beside another one of its name.
 YOUNG_S = 3.0
 
 
 def timeout_s(cluster: Cluster) -> float:
-    """Return how long the log's servers may take to answer: an owner has to hear of it well within its lease."""
+    """Return how long the log's servers may take to answer: well within an owner's lease."""
     return cluster.ttl_ms / 3000
 
 
-def engine_of(cluster: Cluster) -> Engine:
+def engine_of(cluster: Cluster) -> LogServers:
     """Return how this member reaches the log's servers. Raises OperatorError where a file can't be read."""
-    login = Login()
+    login = NatsLogin()
     if cluster.engine_password_file is not None:
-        login = Login(user=cluster.engine_user, password=first_line(cluster.engine_password_file))
+        login = NatsLogin(user=cluster.engine_user, password=first_line(cluster.engine_password_file))
     elif cluster.engine_token_file is not None:
-        login = Login(token=first_line(cluster.engine_token_file))
+        login = NatsLogin(token=first_line(cluster.engine_token_file))
     wants_tls = cluster.engine_tls_ca is not None or any(each.secure for each in cluster.engine)
 
     def context() -> ssl.SSLContext:
         return ssl.create_default_context(cafile=cluster.engine_tls_ca)
 
     urls = tuple(map(str, cluster.engine))
-    return Engine(urls, timeout_s(cluster), login, context if wants_tls else None)
+    return LogServers(urls, timeout_s(cluster), login, context if wants_tls else None)
 
 
 def first_line(path: Path) -> str:
@@ -116,8 +121,16 @@ class Member:
         self._server: Server | None = None
         self._relay = Relay(self.cluster.cell, self.name, self._secret, self._relayed_listeners())
         listen = self.cluster.listen
+        near = is_loopback(listen.host)
+        pages = MemberPages(self.status, self._unready, is_near=near, relays=False)
         self._port = MemberPort(
-            listen.host, listen.port, self.cluster.cell, self._secret, self._why_not_owner, self._route
+            listen.host,
+            listen.port,
+            self.cluster.cell,
+            self._secret,
+            self._why_not_owner,
+            self._route,
+            pages.any_page,
         )
         self.presence = Presence(self._engine, self.cluster.cell, self.report, self._on_twin)
 
@@ -176,26 +189,36 @@ class Member:
         """The log's server that it hears the others by, empty where there is none."""
         return self.presence.server
 
-    def move(self, successor: str) -> None:
-        """Hand the cell over; any thread may ask. Raises OperatorError where it isn't ours or the other can't take it."""
+    def status(self) -> ClusterStatus:
+        """Return how the cell is now; any thread may ask."""
+        return status_of(self)
+
+    def move(self, member: str) -> str:
+        """Hand the cell over, to the best standby for ''; return who takes it. Any thread may ask.
+
+        Raises OperatorError where the cell isn't ours or the other can't take it.
+        """
         server = self._server
         if server is None:
             raise OperatorError("this member doesn't own the cell: ask the owner")
         there = [each.report for each in self.presence.members() if each.is_there]
         standbys = [each.name for each in there if each.role == STANDBY]
-        if successor and successor not in standbys:
+        if member and member not in standbys:
             raise OperatorError(
-                f"'{successor}' is no standby that is there; there are: {', '.join(standbys) or 'none'}"
+                f"'{member}' is no standby that is there; there are: {', '.join(standbys) or 'none'}"
             )
-        if not standbys:
+        successor = member or self._successor()
+        if not successor:
             raise OperatorError("there is no standby that could take the cell")
         server.reactor.post(lambda: server.hand_over(successor))
+        return successor
 
     def run(self) -> None:
         """Follow, take over, serve; until SIGTERM or SIGINT. Raises OperatorError where it can't."""
         raise_descriptor_limit()
         for text in check_cluster(self.cluster):
             log.warning("%s", text)
+        threading.Thread(target=self._warn_of_servers, name="sluice-monitors", daemon=True).start()
         self._port.start()
         self._relay.start()
         self.presence.start()
@@ -214,7 +237,7 @@ class Member:
 
     # --- standing by
 
-    def _stand_by(self) -> Ownership | None:
+    def _stand_by(self) -> CellOwnership | None:
         self._prepare_log()
         now_ns = time.monotonic_ns()
         grace_ns = int(timeout_s(self.cluster) * 1e9) + self.cluster.mark_ms * MS_NS
@@ -264,6 +287,18 @@ class Member:
                 time.sleep(0.3)
         engine.close()
 
+    def _warn_of_servers(self) -> None:
+        """Warn of servers of the log that acknowledge what isn't on disk yet."""
+        for url in self.cluster.engine_monitors:
+            try:
+                with urllib.request.urlopen(f"{url}/jsz?config=1", timeout=MONITOR_S) as answer:  # noqa: S310
+                    found = json.loads(answer.read(MOST_MONITOR_BYTES))
+            except (OSError, ValueError) as fault:
+                log.warning("%s: whether it syncs each record can't be seen: %s", url, fault)
+                continue
+            for text in unsynced([found]):
+                log.warning("%s: %s", url, text)
+
     def _on_twin(self, twin: MemberReport) -> None:
         """Refuse to run where this member has just begun and another one has its name; else say so once."""
         if time.monotonic() - self._began_s < YOUNG_S and self._role != OWNER:
@@ -296,8 +331,15 @@ class Member:
         listeners = [RelayListener(str(each), each.host, each.port) for each in self.settings.listeners]
         http = self.settings.http
         # What comes by TLS can't be looked into: the owner answers all of it.
-        pages = None if http.secure else StandbyPages(lambda: status_of(self)).page
-        return [*listeners, RelayListener(http.url, http.host, http.port, pages)]
+        near = is_loopback(http.host)
+        pages = MemberPages(self.status, self._unready, is_near=near, relays=True)
+        page = None if http.secure else pages.page
+        return [*listeners, RelayListener(http.url, http.host, http.port, page)]
+
+    def _unready(self) -> str:
+        """Return why the owner isn't ready, empty where it is or this member isn't the owner."""
+        server = self._server
+        return "" if server is None else server.ask(server.model.diagnostics.readiness)
 
     def _why_not_owner(self) -> str:
         return "" if self._role == OWNER else f"{self.name} doesn't own the cell"
@@ -308,7 +350,7 @@ class Member:
 
     # --- owning
 
-    def _own(self, ownership: Ownership) -> bool:
+    def _own(self, ownership: CellOwnership) -> bool:
         """Serve; return whether the process is to go on as a standby."""
         cluster = self.cluster
         fold = ownership.fold
@@ -337,7 +379,7 @@ class Member:
         bell.append(store.ring)
         bodies.keep_only(store.bodies())
         owned = self._owned = OwnedCell(store, writer, bodies, self._successor)
-        server = Server(self.settings, self._reload, self._output, owned)
+        server = Server(self.settings, self._reload, self._output, owned, self)
         cleaner = LogCleaner(
             JetStreamLog(self._engine, cluster.cell, cluster.replicas),
             writer,
@@ -430,7 +472,7 @@ class Member:
 
     def _execute_anew(self) -> None:
         sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
     def _say(self, text: str) -> None:
         sys.stderr.write(f"{text}\n")

@@ -1,4 +1,4 @@
-"""What a broker that owns a replicated cell has besides: its lease, its log, and when it must let go of both."""
+"""A replicated cell as its owner has it: the lease, the log, and when it must let go of both."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ HAND_OVER_S = 5.0
 class OwnedCell:
     """A cell while this broker owns it.
 
-    ``store`` is its data. ``look`` is called every ``LOOK_NS`` on the loop's thread; it returns why the broker must
-    let go of the cell, once it must: another member owns it, or the lease has been over for as long as it lasts.
+    ``store`` is its data. ``look`` is called every ``LOOK_NS`` on the loop's thread; it returns why the
+    broker must let go of the cell, once it must: another member owns it, or no server of the log answers.
     """
 
     def __init__(
@@ -85,8 +85,9 @@ class OwnedCell:
         return ""
 
     def hand_over(self, member: str) -> bool:
-        """Leave the cell to a member, the one that has come farthest where it is empty; return whether the log has
-        taken that.
+        """Leave the cell to a member, where it is empty to the one that has come farthest.
+
+        Returns whether the log has taken that in time.
         """
         return self.writer.hand_over((member or self._successor()).encode(), HAND_OVER_S)
 

@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -45,6 +45,7 @@ from broker.http.server.types import Operate, Secured
 from broker.http.server.websocket_handshake import WebSocketHandshake
 from broker.loggers import ROOT
 from broker.manage import calls
+from broker.manage.cluster import ClusterView
 from broker.manage.events.history import BACKLOG, EventHistory, LoopClock
 from broker.manage.events.observer import TOPIC
 from broker.manage.model import Model
@@ -60,6 +61,7 @@ from broker.security.setup import Listening, authentication_of, check_exposure
 from broker.security.throttle import Attempts
 from broker.security.tls import Contexts, ServerTls, warnings
 from broker.server.cluster.routes import OwnerRoutes
+from broker.server.cluster.standbys import StandbyWatch
 from broker.server.heap import Heap, give_back
 from broker.server.logging.formats import JsonFormatter
 from broker.server.logging.output import Output
@@ -140,6 +142,7 @@ class Server:
         reload: Callable[[], Settings] | None = None,
         output: Output | None = None,
         cell: OwnedCell | None = None,
+        cluster: ClusterView | None = None,
     ) -> None:
         self.settings = settings
         # The replicated cell that it owns, and why it let go of it.
@@ -185,6 +188,7 @@ class Server:
             ),
             auto_create=settings.auto_create,
         )
+        self.model.cluster.view = cluster
         self.model.authority.replace(acl, settings.virtual_hosts)
         self.model.subscriptions.virtual_hosts = frozenset(settings.virtual_hosts)
         self.model.ownership.most = settings.limits.max_nodes_per_user
@@ -256,6 +260,7 @@ class Server:
             self._look_at_cell(time.monotonic_ns())
         if self.history is not None:
             self.history.start(__version__, self.model.process.pid)
+        self._tell_of_cell()
         for each in self.model.aside.views():
             told = {"kind": each.kind, "name": each.name, "messages": each.depth_msgs, "reason": each.reason}
             self.engine.changes.emit("set_aside", None, told)
@@ -289,6 +294,24 @@ class Server:
             if self.cell.writer.fenced or self.cell.writer.fault:
                 return
             time.sleep(0.002)
+
+    def _tell_of_cell(self) -> None:
+        """Have events tell of the cell from now on: that it is owned, suspended and resumed, who joins it."""
+        status = self.model.cluster.known()
+        if self.cell is None or status is None:
+            return
+        self._tell_event("owner", {"member": status.member, "epoch": status.epoch})
+        self.cell.changed = lambda kind, reason: self._tell_event(kind, {"reason": reason} if reason else {})
+        self._look_at_standbys(StandbyWatch(self._tell_event), time.monotonic_ns())
+
+    def _tell_event(self, kind: str, fields: Mapping[str, object]) -> None:
+        self.engine.changes.emit(kind, None, fields)
+
+    def _look_at_standbys(self, watch: StandbyWatch, now_ns: int) -> None:
+        status = self.model.cluster.known()
+        if status is not None:
+            watch.look(status.members)
+        self.reactor.at(now_ns + SECOND_NS, lambda now_ns: self._look_at_standbys(watch, now_ns))
 
     def _look_at_cell(self, now_ns: int) -> None:
         """Act by the lease: another member may own the cell by now."""
@@ -402,7 +425,9 @@ class Server:
         refusals = dict(self.container.quotas.refused)
         longest_s = self.reactor.take_longest_turn() / SECOND_NS
         found = replace(found, refusals=refusals, longest_turn_s=longest_s)
-        found = replace(found, authentications=dict(self.admission.totals))
+        found = replace(
+            found, authentications=dict(self.admission.totals), cluster=self.model.cluster.known()
+        )
         if self.tls is not None:
             found = replace(found, tls=TlsCounted(*self.tls.counted()))
         if self._output is None:

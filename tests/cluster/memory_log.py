@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from broker.cluster.log import Acked, Entry, LogUnavailable, Outcome, Refused, Unknown
+from broker.cluster.log import Acked, AppendRefused, LogEntry, LogUnavailable, Outcome, Unknown
 from broker.cluster.nats import wait_ready
 
 
@@ -69,7 +69,7 @@ class MemoryLog:
             engine.withhold -= 1
             return Unknown(after)
         if after != engine.last:
-            return Refused(after)
+            return AppendRefused(after)
         engine.records.append(data)
         if engine.lose:
             engine.lose -= 1
@@ -88,11 +88,11 @@ class MemoryLog:
             self.heard_ns = time.monotonic_ns()
         return found
 
-    def read(self, position: int, most_bytes: int) -> list[Entry]:
+    def read(self, position: int, most_bytes: int) -> list[LogEntry]:
         """Return records from a position on; one at least, however large it is."""
         self._check()
         engine = self.engine
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         nbytes = 0
         with engine.lock:
             for at in range(position, engine.last + 1):
@@ -102,7 +102,7 @@ class MemoryLog:
                 if found and nbytes + len(data) > most_bytes:
                     break
                 nbytes += len(data)
-                found.append(Entry(at, data))
+                found.append(LogEntry(at, data))
         return found
 
     def first(self) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from proton.reactor import DurableSubscription
 
-from broker.cluster.jetstream import Engine
+from broker.cluster.jetstream import LogServers
 from tests.cluster.applications import bodies, call, connection, send, take
 from tests.cluster.conftest import skip_without_servers
 from tests.cluster.world import MemberProcess, cell, wait_until
@@ -159,7 +159,7 @@ def test_a_member_waits_for_servers_that_are_not_there_yet(tmp_path: Path) -> No
 
 
 def test_a_stream_with_other_settings_is_refused_by_name(tmp_path: Path, one_server: NatsCluster) -> None:
-    connection = Engine(tuple(one_server.urls)).connect()
+    connection = LogServers(tuple(one_server.urls)).connect()
     settings = {"name": "SLUICE_other", "subjects": ["sluice.other.log"], "max_age": 3_600_000_000_000}
     answer = connection.request("$JS.API.STREAM.CREATE.SLUICE_other", json.dumps(settings).encode())
     assert b"error" not in answer.data

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.cluster.jetstream import Engine, JetStreamLog, check_stream, unsynced
-from broker.cluster.log import Acked, Entry, LogUnavailable, Outcome, Refused, Unknown
+from broker.cluster.jetstream import JetStreamLog, LogServers, check_stream, unsynced
+from broker.cluster.log import Acked, AppendRefused, LogEntry, LogUnavailable, Outcome, Unknown
 from broker.cluster.nats import NatsConnection
 from broker.cluster.pipeline import AppendPipeline
 from broker.errors import OperatorError
@@ -36,7 +36,7 @@ def eventually(what: Callable[[], bool], said: str) -> None:
 
 
 def opened(cluster: NatsCluster, cell: str) -> JetStreamLog:
-    log = JetStreamLog(Engine(tuple(cluster.urls)), cell)
+    log = JetStreamLog(LogServers(tuple(cluster.urls)), cell)
 
     def is_made() -> bool:
         log.prepare()
@@ -69,9 +69,9 @@ def fill(log: JetStreamLog, data: list[bytes], after: int = 0) -> None:
     assert outcomes(log, len(data)) == [Acked(after + at, after + at + 1) for at in range(len(data))]
 
 
-def everything(log: JetStreamLog, begin: int = 1) -> list[Entry]:
+def everything(log: JetStreamLog, begin: int = 1) -> list[LogEntry]:
     """Read to the position that the leader calls the last; a replica that answers may be behind it."""
-    found: list[Entry] = []
+    found: list[LogEntry] = []
 
     def is_whole() -> bool:
         last = log.last()
@@ -88,7 +88,7 @@ def test_records_are_appended_and_read_in_order(log: JetStreamLog) -> None:
     data = [b"%d" % at * (at * 7 + 1) for at in range(WINDOW)]
     fill(log, data)
     assert (log.first(), log.last()) == (1, WINDOW)
-    assert everything(log) == [Entry(at + 1, each) for at, each in enumerate(data)]
+    assert everything(log) == [LogEntry(at + 1, each) for at, each in enumerate(data)]
 
 
 def test_a_read_ends_at_its_bytes_with_one_record_at_least(log: JetStreamLog) -> None:
@@ -102,26 +102,26 @@ def test_a_read_ends_at_its_bytes_with_one_record_at_least(log: JetStreamLog) ->
 def test_a_record_of_half_a_megabyte_and_its_head_fits(log: JetStreamLog) -> None:
     data = bytes(range(256)) * 2048 + b"x" * 200
     fill(log, [data])
-    assert everything(log) == [Entry(1, data)]
+    assert everything(log) == [LogEntry(1, data)]
 
 
 def test_a_stale_writer_is_refused(cluster: NatsCluster, log: JetStreamLog) -> None:
     fill(log, [b"one", b"two"])
-    stale = JetStreamLog(Engine(tuple(cluster.urls)), log.stream.removeprefix("SLUICE_"))
+    stale = JetStreamLog(LogServers(tuple(cluster.urls)), log.stream.removeprefix("SLUICE_"))
     for after in (0, 1, 7):
         stale.append(b"stale", after)
-    assert outcomes(stale, 3) == [Refused(0), Refused(1), Refused(7)]
+    assert outcomes(stale, 3) == [AppendRefused(0), AppendRefused(1), AppendRefused(7)]
     stale.close()
     assert [each.data for each in everything(log)] == [b"one", b"two"]
 
 
 def test_two_writers_on_one_condition_are_decided_once(cluster: NatsCluster, log: JetStreamLog) -> None:
-    other = JetStreamLog(Engine(tuple(reversed(cluster.urls))), log.stream.removeprefix("SLUICE_"))
+    other = JetStreamLog(LogServers(tuple(reversed(cluster.urls))), log.stream.removeprefix("SLUICE_"))
     for after in range(30):
         log.append(b"a", after)
         other.append(b"b", after)
         told = sorted(type(each).__name__ for each in outcomes(log, 1) + outcomes(other, 1))
-        assert told == ["Acked", "Refused"]
+        assert told == ["Acked", "AppendRefused"]
     other.close()
     assert len(everything(log)) == 30
 
@@ -162,7 +162,7 @@ def test_a_stream_with_other_settings_is_refused_each_named(cluster: NatsCluster
     )
     assert "error" not in answer
     connection.close()
-    log = JetStreamLog(Engine(tuple(cluster.urls)), "wrong")
+    log = JetStreamLog(LogServers(tuple(cluster.urls)), "wrong")
     with pytest.raises(OperatorError) as told:
         log.prepare()
     log.close()
@@ -253,7 +253,7 @@ def under_load(cluster: NatsCluster, cell: str, fault: Callable[[NatsServer], No
         assert time.monotonic() < deadline, (pipeline.acked_position, told[-3:])
         drive(log, pipeline, told)
     assert hurt is not None
-    assert {type(each) for each in told} <= {Acked, Refused, Unknown}
+    assert {type(each) for each in told} <= {Acked, AppendRefused, Unknown}
     assert any(not isinstance(each, Acked) for each in told), "the fault hit nothing in flight"
     assert (pipeline.acked_group, pipeline.acked_position, pipeline.fenced) == (len(data), len(data), 0)
     found = everything(log)
@@ -312,7 +312,7 @@ def test_a_lost_connection_makes_what_is_outstanding_unknown(cluster: NatsCluste
 
 
 def test_without_any_server_each_call_ends_in_time() -> None:
-    log = JetStreamLog(replace(Engine(("nats://127.0.0.1:1",)), timeout_s=0.5), "none")
+    log = JetStreamLog(replace(LogServers(("nats://127.0.0.1:1",)), timeout_s=0.5), "none")
     started = time.monotonic()
     for call in (log.last, log.first, lambda: log.read(1, 1), lambda: log.trim(1), log.prepare):
         with pytest.raises(LogUnavailable):

@@ -230,7 +230,7 @@ def test_a_damaged_directory_is_set_aside_and_built_anew(made: Cell) -> None:
     damage(hurt.data)
     made.settle()
     assert "set aside and built anew" in hurt.log
-    assert hurt.data.with_name("data.damaged-1").is_dir()
+    assert hurt.data.with_name("data.aside").is_dir()
     move_to(made, hurt)
     assert bodies(take(hurt.amqp, "rebuilt", 1)) == ["kept"]
 

@@ -24,6 +24,22 @@ WORDS = {
     "limits.max_selector_depth": "20",
     "virtual_hosts": "one.example.org,two.example.org",
     "tls.ciphers": "ECDHE+AESGCM",
+    "cluster.cell": "orders",
+    "cluster.member": "a",
+    "cluster.engine": "nats://10.0.0.1:4222,tls://10.0.0.2",
+    "cluster.engine_monitors": "http://10.0.0.1:8222,http://10.0.0.2:8222",
+    "cluster.rank": "2",
+    "cluster.listen": "127.0.0.1:5690",
+    "cluster.advertise": "127.0.0.1:5690",
+    "cluster.addresses": "amqp://mq1.example.org,amqps://mq1.example.org",
+}
+# What a setting needs beside it.
+BESIDE = {
+    "cluster.": {"SLUICE_CLUSTER_ENGINE": "nats://10.0.0.1:4222"},
+    "cluster.margin": {"SLUICE_CLUSTER_TTL": "1m"},
+    "cluster.mark": {"SLUICE_CLUSTER_TTL": "1m"},
+    "cluster.engine_user": {"SLUICE_CLUSTER_ENGINE_PASSWORD_FILE": "password"},
+    "cluster.engine_password_file": {"SLUICE_CLUSTER_ENGINE_USER": "sluice"},
 }
 
 
@@ -45,7 +61,9 @@ def test_the_variable_sets_it(name: str, tmp_path: Path) -> None:
     words = row.type.schema().get("enum")
     first = str(words[0]) if isinstance(words, list) else str(tmp_path)
     value = WORDS.get(name) or EXAMPLES.get(row.type.label, first)
-    settings = load_settings(None, {variable(name): value}, {})
+    beside = [needed for start, needed in BESIDE.items() if start in (name, f"{name.partition('.')[0]}.")]
+    environment = {key: each for needed in beside for key, each in needed.items()} | {variable(name): value}
+    settings = load_settings(None, environment, {})
     assert settings.origins[name] == variable(name)
 
 

@@ -1,5 +1,5 @@
-"""docker-compose.cluster.yml, etc/kubernetes/cluster.yaml and etc/nats/nats.conf without an engine: their settings
-are taken, and their parts name one another.
+"""docker-compose.cluster.yml, etc/kubernetes/cluster.yaml and etc/nats/nats.conf without an engine: their
+settings are taken, and their parts name one another.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from broker.config.broker import load_settings
+from broker.config.listeners import ListenerType
 from tools.nats import server
 
 ROOT = Path(__file__).parents[2]
@@ -41,15 +42,16 @@ def test_each_member_of_the_compose_file_is_one_of_its_cell(tmp_path: Path) -> N
     for name in MEMBERS:
         environment = dict(services[name]["environment"])
         settings = load_settings(ROOT / "etc/broker.yaml", environment, {}).cluster
-        assert [re.sub(r"nats://(.*):4222", r"\1", url) for url in settings.engine] == list(SERVERS)
+        assert [(each.host, each.port) for each in settings.engine] == [(name, 4222) for name in SERVERS]
         assert settings.member == name
         assert settings.advertise is not None
         assert (settings.advertise.host, settings.advertise.port) == (name, settings.listen.port)
         assert str(settings.secret_file) == "/run/secrets/cluster"
         assert services[name]["secrets"] == ["cluster"]
         [address] = settings.addresses
-        assert f"127.0.0.1:{address.port}:5672" in services[name]["ports"]
-        seen.add(address.port)
+        port = ListenerType().parse(address).port
+        assert f"127.0.0.1:{port}:5672" in services[name]["ports"]
+        seen.add(port)
         [volume] = [each for each in services[name]["volumes"] if each.endswith(":/var/lib/sluice")]
         assert volume.partition(":")[0] in COMPOSE["volumes"]
     assert len(seen) == len(MEMBERS)
@@ -91,7 +93,7 @@ def test_the_settings_on_kubernetes_are_taken(tmp_path: Path) -> None:
     settings = load_settings(file, variables, {})
     cluster = settings.cluster
     log = named("StatefulSet", "sluice-log")["spec"]
-    assert list(cluster.engine) == [
+    assert list(map(str, cluster.engine)) == [
         f"nats://sluice-log-{at}.{log['serviceName']}:4222" for at in range(log["replicas"])
     ]
     assert cluster.advertise is not None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from broker.cluster.fold import LogFold
 from broker.cluster.lease import OwnerLease, StandbyClock
-from broker.cluster.log import Acked, EngineFault, Entry, Outcome, Refused, Unknown
+from broker.cluster.log import Acked, AppendRefused, EngineFault, LogEntry, Outcome, Unknown
 from broker.cluster.pipeline import AppendPipeline
 from broker.cluster.records import GROUPS, MARK, TAKEOVER, BrokenRecord, encode, joined
 
@@ -197,7 +197,7 @@ class Member:
         self.asked_ns = self.now
         self.last = len(world.log)
 
-    def apply(self, entry: Entry) -> bool:
+    def apply(self, entry: LogEntry) -> bool:
         """Apply the next record; return whether it makes this member the owner."""
         world = self.world
         step = self.fold.feed(entry.position, entry.data)
@@ -235,7 +235,7 @@ class Member:
         elif outcome.position != fold.position + 1 or outcome.after != fold.position:
             # It was read from the log meanwhile.
             return
-        self.apply(Entry(outcome.position, self.claim))
+        self.apply(LogEntry(outcome.position, self.claim))
 
     def become_owner(self) -> None:
         """Serve from what was applied."""
@@ -424,7 +424,7 @@ class World:
         self.flights.append(Flight(member, member.life, self.tokens, data, after))
         return self.tokens
 
-    def read(self, position: int) -> list[Entry]:
+    def read(self, position: int) -> list[LogEntry]:
         """Return a few records, as some replica has them."""
         end = len(self.log)
         if position > end:
@@ -432,7 +432,7 @@ class World:
         if self.faults.stale and self.random.random() < self.faults.stale:
             end = self.random.randrange(position - 1, end + 1)
         end = min(end, position + 7)
-        return [Entry(at, self.log[at - 1]) for at in range(position, end + 1)]
+        return [LogEntry(at, self.log[at - 1]) for at in range(position, end + 1)]
 
     def confirmed(self, owning: Owning, ops: tuple[int, ...]) -> None:
         """Take note of a confirmation to clients."""
@@ -513,7 +513,7 @@ class World:
             self.log.append(flight.data)
             self.referee.take(last + 1, written)
         if source.random() >= faults.unanswered:
-            outcome = Acked(flight.after, last + 1) if is_taken else Refused(flight.after)
+            outcome = Acked(flight.after, last + 1) if is_taken else AppendRefused(flight.after)
             self.answers.append((flight.member, flight.life, flight.token, outcome))
 
     def answer(self, at: int) -> None:
@@ -614,7 +614,7 @@ class World:
         """Check that whoever joins now folds the whole log to the truth."""
         cold = Member(self, 9)
         for position, data in enumerate(self.log, 1):
-            self.guarded(cold, cold.apply, Entry(position, data))
+            self.guarded(cold, cold.apply, LogEntry(position, data))
 
 
 def read_ops(group: bytes) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import pytest
 
 from broker.cluster.fold import LogFold
 from broker.cluster.lease import OwnerLease
-from broker.cluster.log import Acked, Entry, Outcome, Unknown
+from broker.cluster.log import Acked, LogEntry, Outcome, Unknown
 from broker.cluster.pipeline import AppendPipeline
 from broker.cluster.records import TAKEOVER, Record
 from tests.property.log_world import Kinds, Violation, World
@@ -82,9 +82,9 @@ class TrustingPipeline(AppendPipeline):
 class BlindPipeline(AppendPipeline):
     """Takes every record that stands where its own was to stand for its own."""
 
-    def looked(self, entries: list[Entry], is_tail: bool) -> None:  # type: ignore[override]
+    def looked(self, entries: list[LogEntry], is_tail: bool) -> None:  # type: ignore[override]
         ours = [
-            Entry(entry.position, pending.data)
+            LogEntry(entry.position, pending.data)
             for entry, pending in zip(entries, self._pending, strict=False)
         ]
         super().looked(ours + entries[len(ours) :], is_tail)

@@ -81,9 +81,14 @@ def _dotted(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+# A member of a cell executes itself anew: the same interpreter with the words it was started with.
+ALLOWED = {"broker/server/member.py": ["os.execv()"]}
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_text_becomes_code(path: Path) -> None:
-    assert list(faults(ast.parse(path.read_text()))) == []
+    allowed = ALLOWED.get(str(path.relative_to(ROOT)), [])
+    assert [what for _, what in faults(ast.parse(path.read_text()))] == allowed
 
 
 @pytest.mark.parametrize("path", COMPILED, ids=lambda path: path.name)

@@ -257,6 +257,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("post", "/queues/{name}/move"): {"target": "a.one"},
     ("put", "/log-levels"): {"levels": {"sluice.http": "error"}},
     ("post", "/trace"): {"connection": "c1"},
+    ("post", "/cluster/move"): {"member": "b"},
 }
 # Whoever asks may log in and out and ask who it is.
 ABOUT_ONESELF = {"/session"}

@@ -31,7 +31,8 @@ NOT_RUN = {
     *("sluice top --by stopped", "sluice top --json --interval 10s", "sluice stat -f --watch 1s"),
     *("sluice events --follow --json", "sluice bench load --senders 4 --receivers 4 --rate 2000 --json"),
     *("sluice close c12", "sluice close c12.3 c12.4", "sluice store backup monday"),
-    *("sluice store discard orders.old", "sluice delayed orders --cancel 4711"),
+    *("sluice store discard orders.old", "sluice store detach --data data"),
+    "sluice delayed orders --cancel 4711",
     "sluice groups orders --reset customer-7",
     *("sluice store check --data data", "sluice advise data --node orders"),
     *("sluice trace c12", "sluice trace c12 --frames 50 --for 5m", "sluice trace c12 --stop"),
@@ -173,7 +174,8 @@ def test_the_manuals_examples_run(
     ran = 0
     for verb in VERBS:
         for number, (command, _) in enumerate(verb_of(verb)[0].EXAMPLES):
-            if command in NOT_RUN:
+            # tests/cluster/test_faces.py asks a real cell.
+            if command in NOT_RUN or verb == "cluster":
                 continue
             if number == 0 or verb in TAKING:
                 ready(verb)

@@ -749,3 +749,10 @@ def test_a_client_that_does_not_answer_is_closed_all_the_same(running: RunningBr
             pass
     finally:
         peer.socket.close()
+
+
+def test_a_single_broker_is_no_member_of_a_cluster(api: Api) -> None:
+    reason = {"error": "this broker is no member of a cluster"}
+    assert api.get("/cluster", 404) == reason
+    assert api.post("/cluster/move", {"member": "b"}, 404) == reason
+    assert "extra" in api.post("/cluster/move", {"to": "b"}, 422)["error"].lower()

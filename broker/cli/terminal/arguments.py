@@ -33,8 +33,12 @@ def add_broker(parser: argparse.ArgumentParser) -> None:
         help=f"amqp[s]://[user:password@]host[:port] (default: SLUICE_BROKER, else {DEFAULT_BROKER}; user and"
         " password: SLUICE_USER, SLUICE_PASSWORD or SLUICE_PASSWORD_FILE)",
     )
+    add_tls(parser, "amqps://")
 
-    tls = parser.add_argument_group("TLS, for amqps://")
+
+def add_tls(parser: argparse.ArgumentParser, scheme: str) -> None:
+    """--ca, --cert and --key, for URLs of that scheme."""
+    tls = parser.add_argument_group(f"TLS, for {scheme}")
     for flag, what in TLS_FLAGS:
         variable = f"SLUICE_{flag.upper()}"
         tls.add_argument(f"--{flag}", metavar="FILE", action=_Set, help=f"{what} (default: {variable})")

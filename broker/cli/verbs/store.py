@@ -4,8 +4,8 @@ check and stats read a directory no broker has (--data); stats without --data as
 backup copies the running broker's directory, consistently and while it works: TARGET is a name in the
 broker's own directory of backups (backup_directory). With --data it copies one that no broker has, and
 TARGET is a new directory anywhere. Start a broker on a backup to restore it.
-detach makes the directory of a cell's member that of a single broker again, for when the cell's log is lost: a
-broker that is started with it alone, or as the first member of a new log, begins with what it holds.
+detach makes the directory of a cell's member that of a single broker again, for when the cell's log is
+lost: a broker that is started with it alone, or as the first member of a new log, begins with what it holds.
 discard removes for good, with its messages, the node or note TARGET that the running broker could not
 restore when it started and has set aside (sluice stat -g).
 """
@@ -119,7 +119,8 @@ def _detach(args: argparse.Namespace) -> int:
 
     epoch, group = detach(args.data)
     shown = {"detached": str(args.data), "epoch": epoch, "group": group}
-    text = f"{printable(str(args.data))} is a single broker's: it holds the cell up to group {group} of epoch {epoch}"
+    upto = f"it holds the cell up to group {group} of epoch {epoch}"
+    text = f"{printable(str(args.data))} is a single broker's: {upto}"
     print(table.as_json(shown) if args.json else text)
     return 0
 

@@ -25,6 +25,7 @@ from broker.errors import (
 from broker.http.api import (
     broker,
     clients,
+    cluster,
     diagnostics,
     docs,
     history,
@@ -112,6 +113,7 @@ ROUTERS = (
     live.router,
     logs.router,
     diagnostics.router,
+    cluster.router,
     docs.router,
 )
 

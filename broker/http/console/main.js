@@ -4,6 +4,7 @@ import { h, put, say } from "./dom.js";
 import * as keys from "./keys.js";
 import { live } from "./live.js";
 import { button, failed } from "./page.js";
+import * as cluster from "./pages/cluster.js";
 import * as connections from "./pages/connections.js";
 import * as links from "./pages/links.js";
 import * as log from "./pages/log.js";
@@ -22,8 +23,11 @@ const PLACES = [
   ["links", "Links", links],
   ["wiring", "Routing", wiring],
   ["policies", "Policies", policies],
+  ["cluster", "Cluster", cluster],
   ["log", "Log", log],
 ];
+// Shown only where the broker is a member of a cluster.
+const OF_MEMBERS = "cluster";
 const NODES = ["queue", "topic", "subscription", "node"];
 const main = document.getElementById("main");
 let leave = new AbortController();
@@ -84,22 +88,24 @@ function state(now) {
 
 // --- what an operator has stopped
 
-function banner(names) {
-  const banners = document.getElementById("banners");
-  const key = names.join("\n");
-  if (banners.dataset.key === key) return;
-  banners.dataset.key = key;
-  if (!names.length) {
-    put(banners);
-    return;
-  }
+function banners({ holds = [], cluster_suspended: suspended = "" }) {
+  const place = document.getElementById("banners");
+  const key = [...holds, "", suspended.replace(/[\d.]+ s$/, "")].join("\n");
+  if (place.dataset.key === key) return;
+  place.dataset.key = key;
+  put(place, holds.length > 0 && held(holds), suspended && h("div", { class: "banner", id: "suspended" },
+    h("p", {}, h("strong", {}, "The cell is suspended: "), "its log doesn't answer. Nothing durable is confirmed, and its producers get no credit."),
+    h("div", { class: "actions" }, h("a", { href: "#/cluster" }, "To the cluster"))));
+}
+
+function held(names) {
   const all = names.includes(">") || names.includes("#");
   const whom = all ? "all producers" : `producers of ${names.slice(0, 4).join(", ")}${names.length > 4 ? ` and ${names.length - 4} more` : ""}`;
-  put(banners, h("div", { class: "banner", id: "holds" },
+  return h("div", { class: "banner", id: "holds" },
     h("p", {}, h("strong", {}, "Stopped by an operator: "), whom),
     h("div", { class: "actions" },
       !all && names.length === 1 && guarded(button(`Start ${names[0]}`, () => holdProducers(names[0], false)), "manage-write", names[0]),
-      guarded(button("Start all producers…", () => holdProducers(null, false)), "manage-write", ">"))));
+      guarded(button("Start all producers…", () => holdProducers(null, false)), "manage-write", ">")));
 }
 
 // --- the looks
@@ -131,6 +137,7 @@ function theme(change) {
 put(document.getElementById("nav"), PLACES.map(([place, title]) => {
   const anchor = h("a", { href: `#/${place}` }, title);
   anchor.dataset.place = place;
+  anchor.hidden = place === OF_MEMBERS;
   return anchor;
 }));
 document.getElementById("theme").addEventListener("click", () => theme(true));
@@ -141,7 +148,10 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 keys.listen({ theme: () => theme(true) });
 live.on("state", state);
-live.on("broker", (broker) => banner(broker.holds || []));
+live.on("broker", (broker) => {
+  banners(broker);
+  document.querySelector(`#nav a[data-place="${OF_MEMBERS}"]`).hidden = !broker.cluster_role;
+});
 live.on("back", () => main.querySelector(".failed") && route());
 window.addEventListener("hashchange", route);
 theme(false);

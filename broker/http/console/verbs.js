@@ -214,6 +214,20 @@ export async function trace(row) {
   });
 }
 
+// Have a standby own the cell; without a name the one that has come farthest.
+export async function moveCell(member) {
+  return form(member ? `Make ${member} the owner` : "Move the cell", {
+    content: h("p", {}, `${member || "The standby that has come farthest"} owns the cell from then on. All connections are closed, this page's too; clients connect again, and what they hold unsettled is delivered anew.`),
+    action: "Move the cell",
+    danger: true,
+    act: async () => {
+      const done = await post("/cluster/move", { member });
+      note(`The cell goes to ${done.member}`);
+      return true;
+    },
+  });
+}
+
 export async function detachLink(row) {
   return form("Detach link", {
     content: h("p", {}, `The ${row.role}'s link ${row.name} at ${row.node} of ${row.container || "an unnamed client"} (${row.peer}) is detached; its connection stays.`),

@@ -13,6 +13,7 @@ from operator import attrgetter
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
 from broker.http.metrics import families
+from broker.http.metrics.cluster import of_cluster
 from broker.http.metrics.exposition import CONTENT_TYPE, Table, family, head, label, labels
 from broker.http.metrics.families import Family
 from broker.manage.stats import SETTLED, SETTLED_HELP
@@ -37,6 +38,8 @@ def _render(found: SurveyResult) -> Iterator[bytes]:
     yield from _tls(found)
     yield _log(found)
     yield _limits(found)
+    if found.cluster is not None:
+        yield of_cluster(found.cluster)
     yield generate_latest(_PROCESS)
     written = [label("queue", each.name) for each in found.nodes]
     yield from _nodes("sluice_queue_", written, found.rows)

@@ -109,6 +109,32 @@ _KINDS: dict[str, tuple[str, tuple[EventField, ...]]] = {
             EventField("messages", NATURAL, "How many messages went with it"),
         ),
     ),
+    "owner": (
+        "This broker owns the replicated cell from now on",
+        (
+            EventField("member", TEXT, "Its name as a member of the cell"),
+            EventField("epoch", NATURAL, "The number of its ownership, which rises with each take-over"),
+        ),
+    ),
+    "suspended": (
+        "The owner of a replicated cell confirms nothing: the cell's log doesn't answer",
+        (EventField("reason", TEXT, "Why"),),
+    ),
+    "resumed": ("The owner of a replicated cell goes on", ()),
+    "standby_joined": (
+        "A standby of the replicated cell is there, as its owner sees it",
+        (
+            EventField("member", TEXT, "Its name"),
+            EventField("version", TEXT, "Its version"),
+        ),
+    ),
+    "standby_lost": (
+        "A standby of the replicated cell is silent, or is none any more",
+        (
+            EventField("member", TEXT, "Its name"),
+            EventField("standbys", NATURAL, "How many are left"),
+        ),
+    ),
     "stopping": ("The broker was told to stop", ()),
     "stopped": ("A gate closed: producers get no credit", _GATE),
     "opened": (

@@ -36,12 +36,15 @@ SHUTDOWN = "shutdown"
 
 @dataclass(frozen=True, slots=True)
 class WhyContext:
-    """What a link's reason may lie in, beyond its node; ``store`` says why nothing can be kept on disk."""
+    """What a link's reason may lie in, beyond its node; ``store`` says why nothing can be kept on disk, and
+    ``suspended`` why the owner of a replicated cell confirms nothing.
+    """
 
     now_ns: int
     forecasts: Forecasts
     held_by: str = ""
     store: str = ""
+    suspended: str = ""
     winding_down: bool = False
     behind_bytes: int = 0
     deadlock: DeadlockView | None = field(default=None)
@@ -153,18 +156,20 @@ def _of_the_connection(link: ProducerView) -> Reason | None:
 def _of_budgets(link: ProducerView, node: Node, around: WhyContext) -> Reason | None:
     for gate in budgets(node):
         if gate.held:
-            return _unwritable(gate, around.store)
+            return _unwritable(gate, around)
     for gate in budgets(node):
         if gate.room(link.reserve_bytes) == 0:
             return _spent(gate, around)
     return None
 
 
-def _unwritable(gate: Gate, store: str) -> Reason:
-    text = f"nothing can be kept on disk ({store or 'the store says why'})"
-    return Reason(
-        STORE, text, "when the store writes again", GateCause(STORE, gate.depth_bytes, gate.stop_bytes)
-    )
+def _unwritable(gate: Gate, around: WhyContext) -> Reason:
+    cause = GateCause(STORE, gate.depth_bytes, gate.stop_bytes)
+    if around.suspended:
+        text = f"the replicated cell is suspended: {around.suspended}"
+        return Reason(STORE, text, "when the log answers again, or another member owns the cell", cause)
+    text = f"nothing can be kept on disk ({around.store or 'the store says why'})"
+    return Reason(STORE, text, "when the store writes again", cause)
 
 
 def _spent(gate: Gate, around: WhyContext) -> Reason:

@@ -1,7 +1,8 @@
 """The port other members relay clients to: reads who each client is, checks it, hands the socket on.
 
 One thread. A connection that says no header in time, or a wrong one, is closed, counted and logged once for
-its address within a while. A header is answered before the socket is handed on.
+its address within a while. A header is answered before the socket is handed on. A plain ``GET`` of HTTP is
+answered with one of the member's own pages, for probes that can't ask the port for clients.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from broker.errors import OperatorError
 from broker.loggers import about
 from broker.server.cluster import header
 from broker.server.cluster.header import HeaderChecker, RelayedClient, RelayHeaderError
+from broker.server.cluster.pages import Answered, asked_path, written_answer
 
 log = logging.getLogger("sluice.cluster")
 
@@ -34,8 +36,14 @@ TICK_NS = 250_000_000
 QUIET_NS = 60_000_000_000
 MOST_QUIET = 1000
 
+# Of a request of HTTP, its headers included.
+LARGEST_REQUEST = 8192
+GET = b"GET "
+
 Handover = Callable[[socket.socket], None]
 Route = Callable[[RelayedClient], Handover | str]
+# Find a page by its path.
+AnyPage = Callable[[str], Answered]
 
 
 class RelayedSocket(socket.socket):
@@ -56,33 +64,45 @@ class RelayedSocket(socket.socket):
 
 
 class _Waiting:
-    __slots__ = ("address", "data", "deadline_ns", "sock")
+    __slots__ = ("address", "answer", "data", "deadline_ns", "sock")
 
     def __init__(self, sock: socket.socket, address: str, deadline_ns: int) -> None:
         self.sock = sock
         self.address = address
         self.data = b""
         self.deadline_ns = deadline_ns
+        # What is left of the answer to a request of HTTP; None while there is none.
+        self.answer: memoryview | None = None
 
 
 class MemberPort:
     """Listens from ``start`` to ``stop``. ``standby`` says why this member isn't the owner, empty if it is;
-    ``route`` finds what takes a client's socket, or says why none does. Both are called on the port's thread.
+    ``route`` finds what takes a client's socket, or says why none does; ``pages`` are those that HTTP is
+    answered with. All are called on the port's thread.
     """
 
     def __init__(
-        self, host: str, port: int, cell: str, secret: bytes, standby: Callable[[], str], route: Route
+        self,
+        host: str,
+        port: int,
+        cell: str,
+        secret: bytes,
+        standby: Callable[[], str],
+        route: Route,
+        pages: AnyPage | None = None,
     ) -> None:
         if not secret and not is_loopback(host):
             raise OperatorError(f"cluster.listen {written(host, port)}: needs secret_file")
         self.admitted_total = 0
         self.refused_total = 0
         self.bad_total = 0
+        self.asked_total = 0
         self._address = host, port
         self._secret = secret
         self._checker = HeaderChecker(cell, secret)
         self._standby = standby
         self._route = route
+        self._pages = pages
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._waiting: dict[int, _Waiting] = {}
@@ -129,7 +149,7 @@ class MemberPort:
                     if fd == gate:
                         self._accept(self._listening)
                     elif fd in self._waiting:
-                        self._read(self._waiting[fd])
+                        self._on_ready(self._waiting[fd])
                 self._look(time.monotonic_ns())
         except Exception:
             log.exception("the port for members has failed")
@@ -154,9 +174,26 @@ class MemberPort:
             self._waiting[sock.fileno()] = came
             self._epoll.register(sock.fileno(), select.EPOLLIN)
 
+    def _on_ready(self, came: _Waiting) -> None:
+        if came.answer is not None:
+            self._answer(came)
+        elif self._pages is not None and came.data.startswith(GET):
+            self._read_request(came, self._pages)
+        else:
+            self._read(came)
+
     def _read(self, came: _Waiting) -> None:
         """Read what the header still wants, and not a byte of the client's."""
         try:
+            while self._pages is not None and len(came.data) < len(GET) and GET.startswith(came.data):
+                data = came.sock.recv(len(GET) - len(came.data))
+                if not data:
+                    self._bad(came, "it ended before its header did")
+                    return
+                came.data += data
+            if self._pages is not None and came.data == GET:
+                self._read_request(came, self._pages)
+                return
             while missing := header.missing_bytes(came.data):
                 data = came.sock.recv(missing)
                 if not data:
@@ -192,11 +229,51 @@ class MemberPort:
         self.admitted_total += 1
         found(RelayedSocket(came.sock, client))
 
+    def _read_request(self, came: _Waiting, pages: AnyPage) -> None:
+        """Read a request with its headers: what is left unread would cut the answer off."""
+        try:
+            while b"\r\n\r\n" not in came.data:
+                data = came.sock.recv(LARGEST_REQUEST - len(came.data))
+                if not data:
+                    self._bad(came, "no whole request")
+                    return
+                came.data += data
+        except BlockingIOError:
+            return
+        except OSError as fault:
+            self._bad(came, fault.strerror or str(fault))
+            return
+        self.asked_total += 1
+        line = came.data.partition(b"\r\n")[0].decode("latin-1")
+        came.answer = memoryview(written_answer(line, pages(asked_path(line))))
+        self._answer(came)
+
+    def _answer(self, came: _Waiting) -> None:
+        """Write what is left of an answer, then wait until the client has closed."""
+        assert came.answer is not None
+        try:
+            if came.answer:
+                came.answer = came.answer[came.sock.send(came.answer) :]
+                if came.answer:
+                    self._epoll.modify(came.sock.fileno(), select.EPOLLOUT)
+                else:
+                    came.sock.shutdown(socket.SHUT_WR)
+                    self._epoll.modify(came.sock.fileno(), select.EPOLLIN)
+            elif not came.sock.recv(LARGEST_REQUEST):
+                self._drop(came)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(came)
+
     def _look(self, now_ns: int) -> None:
         for each in list(self._waiting.values()):
             if each.deadline_ns > now_ns:
                 break
-            self._bad(each, "no header in time")
+            if each.answer is not None:
+                self._drop(each)
+            else:
+                self._bad(each, "no header in time")
 
     def _bad(self, came: _Waiting, reason: str) -> None:
         self.bad_total += 1

@@ -18,12 +18,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from http import HTTPStatus
 
 from broker.errors import OperatorError
 from broker.loggers import SOMEBODY, about
 from broker.server.cluster import header
 from broker.server.cluster.header import RelayedClient
+from broker.server.cluster.pages import Answered, asked_path, written_answer
 
 log = logging.getLogger("sluice.cluster")
 
@@ -41,8 +41,8 @@ CONNECT_NS = 2_000_000_000
 LARGEST_LINE = 8192
 TICK_NS = 100_000_000
 
-# Status, content type and body of a page of the standby's own; None: it has no such page.
-Page = Callable[[str], tuple[int, str, bytes] | None]
+# Find a page of the standby's own by its path; None: it has no such page.
+Page = Callable[[str], Answered | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,21 +491,15 @@ class Relay:
         line, newline, _ = relayed.first.partition(b"\n")
         if not newline and len(relayed.first) < LARGEST_LINE:
             return
-        words = line.decode("latin-1").split()
-        path = words[1].partition("?")[0] if len(words) > 1 and words[0] in ("GET", "HEAD") else ""
+        asked = line.decode("latin-1")
+        path = asked_path(asked)
         pages = relayed.listener.pages
         found = pages(path) if pages is not None and path else None
         if found is None:
             self._watch(relayed.client, 0)
             self._hold(relayed)
             return
-        status, kind, body = found
-        head = (
-            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {kind}\r\n"
-            f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
-            "Connection: close\r\n\r\n"
-        ).encode()
-        relayed.client.pending = memoryview(head if words[0] == "HEAD" else head + body)
+        relayed.client.pending = memoryview(written_answer(asked, found))
         relayed.state = _State.ANSWERING
         self._on_answering(relayed)
 

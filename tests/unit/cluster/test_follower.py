@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.cluster.fold import LogFold
-from broker.cluster.follower import SNAPSHOT_OF, LogFollower, Ownership
+from broker.cluster.follower import SNAPSHOT_OF, CellOwnership, LogFollower
 from broker.cluster.lease import OwnerLease, StandbyClock
 from broker.cluster.records import MARK, SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE, TAKEOVER, encode
 from broker.cluster.writer import LogWriter
@@ -80,7 +80,7 @@ class Standby:
 
     def __init__(self, engine: MemoryEngine, directory: Path, ttl_ms: int = 3_600_000) -> None:
         self.owners: list[bytes] = []
-        self.result: Ownership | OperatorError | None = None
+        self.result: CellOwnership | OperatorError | None = None
         clock = StandbyClock(ttl_ms * MS, 0, time.monotonic_ns())
         self.follower = LogFollower(
             *(MemoryLog(engine), CELL, "b", directory, clock, ABOUT_B, self.owners.append, FILE_BYTES)
@@ -94,7 +94,7 @@ class Standby:
         except OperatorError as fault:
             self.result = fault
 
-    def wait(self) -> Ownership | OperatorError | None:
+    def wait(self) -> CellOwnership | OperatorError | None:
         """Wait until it is done."""
         self.thread.join(30)
         assert not self.thread.is_alive()
@@ -160,7 +160,7 @@ def test_a_standby_that_comes_back_goes_on_where_it_was(
     with following(engine, tmp_path / "b"):
         pass
     assert applied(tmp_path / "b") == (1, 75)
-    assert not list(tmp_path.glob("b.damaged-*"))
+    assert not list(tmp_path.glob("b.aside"))
 
 
 def test_a_silent_log_is_taken_over_once_and_by_the_epoch_that_follows(
@@ -169,7 +169,7 @@ def test_a_silent_log_is_taken_over_once_and_by_the_epoch_that_follows(
     owner.put(2)
     standby = Standby(engine, tmp_path / "b", ttl_ms=50)
     found = standby.wait()
-    assert isinstance(found, Ownership)
+    assert isinstance(found, CellOwnership)
     assert (found.fold.epoch, found.fold.group, found.fold.position) == (2, 2, engine.last)
     owner.seq += 1
     owner.queue.append(owner.seq, DURABLE, 0, 0, b"too late")
@@ -184,7 +184,7 @@ def test_a_claim_whose_answer_was_lost_is_found_in_the_log(
     owner.put(1)
     engine.lose = 1
     found = Standby(engine, tmp_path / "b", ttl_ms=50).wait()
-    assert isinstance(found, Ownership)
+    assert isinstance(found, CellOwnership)
     assert (found.fold.epoch, found.fold.position) == (2, engine.last)
 
 
@@ -199,7 +199,7 @@ def test_nobody_takes_over_while_the_engine_is_down(
     assert standby.thread.is_alive()
     assert engine.last == 2
     engine.down = False
-    assert isinstance(standby.wait(), Ownership)
+    assert isinstance(standby.wait(), CellOwnership)
 
 
 def test_a_hand_over_to_this_member_is_taken_at_once(
@@ -209,7 +209,7 @@ def test_a_hand_over_to_this_member_is_taken_at_once(
     with following(engine, tmp_path / "b") as standby:
         assert owner.writer.hand_over(b"b", 10)
         found = standby.wait()
-        assert isinstance(found, Ownership)
+        assert isinstance(found, CellOwnership)
         assert standby.owners == [ABOUT_A, b""]
 
 
@@ -226,7 +226,7 @@ def test_a_directory_that_followed_another_log_is_built_anew(
     with following(engine, tmp_path / "b"):
         pass
     assert applied(tmp_path / "b") == (1, 4)
-    assert (tmp_path / "b.damaged-1").is_dir()
+    assert (tmp_path / "b.aside").is_dir()
 
 
 def test_an_empty_log_is_refused_by_a_member_that_has_followed_one(

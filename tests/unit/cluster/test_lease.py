@@ -37,14 +37,23 @@ def test_a_standby_takes_over_after_the_silence_and_its_rank() -> None:
         assert clock.takeover_due(1000 + TTL + rank * RANK_NS)
 
 
-def test_an_engine_that_does_not_answer_makes_the_silence_nobodys() -> None:
-    clock = StandbyClock(TTL, 0, 0)
+def test_nobody_takes_over_before_the_engine_has_answered_for_a_while() -> None:
+    clock = StandbyClock(TTL, 0, 0, grace_ns=TTL // 2)
     clock.engine_answered(TTL - 1, False)
     assert not clock.takeover_due(10 * TTL)
     clock.engine_answered(10 * TTL, True)
     clock.engine_answered(10 * TTL + 1, True)
-    assert not clock.takeover_due(11 * TTL - 1)
-    assert clock.takeover_due(11 * TTL)
+    assert not clock.takeover_due(10 * TTL + TTL // 2 - 1)
+    assert clock.takeover_due(10 * TTL + TTL // 2)
+
+
+def test_a_short_silence_of_the_engine_shortens_no_patience() -> None:
+    clock = StandbyClock(TTL, 0, 0, grace_ns=TTL // 10)
+    clock.record_seen(1000)
+    clock.engine_answered(1001, False)
+    clock.engine_answered(1002, True)
+    assert not clock.takeover_due(1000 + TTL - 1)
+    assert clock.takeover_due(1000 + TTL)
 
 
 def test_after_a_hand_over_the_named_one_comes_at_once_and_others_by_rank() -> None:

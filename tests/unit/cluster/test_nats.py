@@ -14,9 +14,9 @@ from broker.cluster.log import LogUnavailable
 from broker.cluster.nats import (
     MOST_LINE_BYTES,
     MOST_MESSAGE_BYTES,
-    Login,
     Message,
     NatsConnection,
+    NatsLogin,
     NatsParser,
 )
 from broker.errors import OperatorError
@@ -133,11 +133,11 @@ def test_login_is_sent_and_a_refusal_is_told() -> None:
 
     url, thread = played(play)
     with pytest.raises(LogUnavailable, match="Authorization Violation"):
-        NatsConnection([url], 5, Login("ann", "secret"))
+        NatsConnection([url], 5, NatsLogin("ann", "secret"))
     thread.join(20)
     assert b'"user": "ann"' in seen[0]
     assert b'"pass": "secret"' in seen[0]
-    assert "secret" not in repr(Login("ann", "secret", "secret"))
+    assert "secret" not in repr(NatsLogin("ann", "secret", "secret"))
 
 
 def test_a_server_that_says_nothing_is_passed_over() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.cluster.log import Acked, EngineFault, Entry, Refused, Unknown
+from broker.cluster.log import Acked, AppendRefused, EngineFault, LogEntry, Unknown
 from broker.cluster.pipeline import AppendPipeline
 from broker.cluster.records import GROUPS, MARK, START, TAKEOVER, encode
 
@@ -81,7 +81,7 @@ def test_an_unknown_record_that_is_there_is_acknowledged() -> None:
     pipeline.to_send()
     pipeline.outcome(Unknown(10))
     pipeline.outcome(Unknown(11))
-    pipeline.looked([Entry(11, records[0])], is_tail=True)
+    pipeline.looked([LogEntry(11, records[0])], is_tail=True)
     assert pipeline.acked_group == 101
     assert pipeline.to_send() == [(records[1], 11)]
 
@@ -95,10 +95,10 @@ def test_a_copy_that_lands_after_the_end_was_seen_and_all_was_sent_again_is_foun
     pipeline.looked([], is_tail=True)
     assert afters(pipeline) == [10, 11]
     # The first copy of the first record was in time, the second copies come behind it.
-    pipeline.outcome(Refused(10))
+    pipeline.outcome(AppendRefused(10))
     assert not pipeline.outcome(Acked(11, 12))
     assert pipeline.acked_group == 100
-    pipeline.looked([Entry(11, records[0]), Entry(12, records[1])], is_tail=True)
+    pipeline.looked([LogEntry(11, records[0]), LogEntry(12, records[1])], is_tail=True)
     assert (pipeline.acked_group, pipeline.acked_position) == (102, 12)
     assert afters(pipeline) == []
 
@@ -110,7 +110,7 @@ def test_a_replica_that_is_behind_says_nothing_of_the_end() -> None:
     pipeline.outcome(Unknown(10))
     pipeline.looked([], is_tail=False)
     assert (pipeline.look_from, afters(pipeline)) == (11, [])
-    pipeline.looked([Entry(11, records[0])], is_tail=False)
+    pipeline.looked([LogEntry(11, records[0])], is_tail=False)
     assert (pipeline.acked_group, pipeline.look_from) == (101, 12)
     pipeline.looked([], is_tail=True)
     assert pipeline.look_from == 0
@@ -123,9 +123,9 @@ def test_a_mark_of_our_own_that_was_refused_for_a_group_that_is_there() -> None:
     pipeline.submit(records[1], 101)
     pipeline.to_send()
     # The mark's answer was lost, and the engine's client sent it twice.
-    pipeline.outcome(Refused(10))
+    pipeline.outcome(AppendRefused(10))
     pipeline.outcome(Acked(11, 12))
-    pipeline.looked([Entry(11, records[0]), Entry(12, records[1])], is_tail=True)
+    pipeline.looked([LogEntry(11, records[0]), LogEntry(12, records[1])], is_tail=True)
     assert (pipeline.acked_group, pipeline.fenced) == (101, 0)
 
 
@@ -135,7 +135,7 @@ def test_two_equal_copies_count_as_one() -> None:
     pipeline.to_send()
     pipeline.outcome(Unknown(10))
     pipeline.outcome(Unknown(11))
-    pipeline.looked([Entry(11, records[0]), Entry(12, records[0])], is_tail=True)
+    pipeline.looked([LogEntry(11, records[0]), LogEntry(12, records[0])], is_tail=True)
     assert (pipeline.acked_group, pipeline.acked_position) == (101, 12)
     assert pipeline.to_send() == [(records[1], 12)]
 
@@ -145,9 +145,9 @@ def test_a_take_over_fences_and_acknowledges_nothing_behind_it() -> None:
     takeover, _ = encode(TAKEOVER, CELL, EPOCH + 1, 100, START)
     pipeline = pipeline_of(records)
     pipeline.to_send()
-    pipeline.outcome(Refused(10))
+    pipeline.outcome(AppendRefused(10))
     assert not pipeline.outcome(Acked(11, 12))
-    pipeline.looked([Entry(11, takeover), Entry(12, records[1])], is_tail=True)
+    pipeline.looked([LogEntry(11, takeover), LogEntry(12, records[1])], is_tail=True)
     assert (pipeline.fenced, pipeline.acked_group, pipeline.look_from) == (EPOCH + 1, 100, 0)
     pipeline.submit(b"more", 103)
     assert afters(pipeline) == []
@@ -159,8 +159,8 @@ def test_a_record_before_the_take_over_is_acknowledged_still() -> None:
     pipeline = pipeline_of(records)
     pipeline.to_send()
     pipeline.outcome(Unknown(10))
-    pipeline.outcome(Refused(11))
-    pipeline.looked([Entry(11, records[0]), Entry(12, takeover)], is_tail=True)
+    pipeline.outcome(AppendRefused(11))
+    pipeline.looked([LogEntry(11, records[0]), LogEntry(12, takeover)], is_tail=True)
     assert (pipeline.fenced, pipeline.acked_group) == (EPOCH + 1, 101)
 
 
@@ -169,10 +169,10 @@ def test_a_deposed_owners_record_in_our_place_moves_ours_and_those_behind_count_
     (theirs,) = chain(GROUPS, epoch=EPOCH - 1)
     pipeline = pipeline_of(records)
     pipeline.to_send()
-    pipeline.outcome(Refused(10))
+    pipeline.outcome(AppendRefused(10))
     # The second stands behind theirs, not behind the first.
     assert not pipeline.outcome(Acked(11, 12))
-    pipeline.looked([Entry(11, theirs), Entry(12, records[1])], is_tail=True)
+    pipeline.looked([LogEntry(11, theirs), LogEntry(12, records[1])], is_tail=True)
     assert (pipeline.acked_group, pipeline.acked_position) == (100, 12)
     assert pipeline.to_send() == [(records[0], 12), (records[1], 13)]
     assert pipeline.outcome(Acked(12, 13))
@@ -199,7 +199,7 @@ def test_positions_that_are_missing_are_a_fault_of_the_engine(position: int) -> 
     pipeline.to_send()
     pipeline.outcome(Unknown(10))
     with pytest.raises(EngineFault):
-        pipeline.looked([Entry(position, records[0])], is_tail=False)
+        pipeline.looked([LogEntry(position, records[0])], is_tail=False)
 
 
 def test_a_record_that_nobody_wrote_is_a_fault_of_the_engine() -> None:
@@ -207,4 +207,4 @@ def test_a_record_that_nobody_wrote_is_a_fault_of_the_engine() -> None:
     pipeline.to_send()
     pipeline.outcome(Unknown(10))
     with pytest.raises(EngineFault, match="damaged at position 11"):
-        pipeline.looked([Entry(11, b"nonsense")], is_tail=False)
+        pipeline.looked([LogEntry(11, b"nonsense")], is_tail=False)

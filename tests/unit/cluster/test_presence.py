@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from broker.cluster.jetstream import Engine
+from broker.cluster.jetstream import LogServers
 from broker.cluster.nats import Message
 from broker.cluster.presence import MOST_MEMBERS, OWNER, STANDBY, MemberReport, Presence
 
@@ -16,7 +16,7 @@ ME = MemberReport("a", OWNER, 3, 70, 50, 0.0, ("amqp://10.0.0.1:5672",), "1.0", 
 def presence_of(twins: list[MemberReport] | None = None) -> Presence:
     """Return one that was not started."""
     found = [] if twins is None else twins
-    return Presence(Engine(("nats://127.0.0.1:1",)), "main", lambda: ME, found.append)
+    return Presence(LogServers(("nats://127.0.0.1:1",)), "main", lambda: ME, found.append)
 
 
 def hear(presence: Presence, data: bytes) -> None:

@@ -141,7 +141,9 @@ def test_every_setting_can_stand_in_a_file() -> None:
               server_names: [{names: [mq.example.org], certificate: e.pem, key: f.pem}]}
         events: {enabled: false, file: /var/log/flow.jsonl, max_size: 1 MB, keep: 0, sample_interval: 5s}
         cluster: {cell: c, member: m, engine: ["nats://e:1"], engine_user: u, engine_password_file: p,
-                  engine_tls_ca: ca, replicas: 5, ttl: 5s, margin: 1s, mark: 1s, rank: 1,
+                  engine_tls_ca: ca,
+                  engine_monitors: ["http://10.0.0.1:8222"], replicas: 5, ttl: 5s, margin: 1s, mark: 1s,
+                  rank: 1,
                   listen: "10.0.0.1:1", advertise: "10.0.0.1:2", secret_file: s, addresses: ["amqp://m:1"]}
         """
     )

@@ -112,6 +112,8 @@ DERIVED = {"flow_stopped_since_ns", "flow_stopped_for_s", "rate_in", "rate_out",
 DERIVED |= {"open_transactions", "oldest_transaction_ns"}
 # Rates are for people: Prometheus makes its own of the counters.
 NOT_OF_BROKER = {"name", "version", "pid", "totals", "store", "rate_in", "rate_out"}
+# These are series of the cluster's own.
+NOT_OF_BROKER |= {"cluster_role", "cluster_owner", "cluster_epoch", "cluster_suspended"}
 
 
 def test_every_fact_of_a_node_has_a_series() -> None:

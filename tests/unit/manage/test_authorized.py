@@ -150,6 +150,7 @@ WHOLE: dict[str, Callable[[AuthorizedModel], object]] = {
     "level": lambda model: model.log_levels.change("sluice.http", "error"),
     "trace": lambda model: model.tracing.order(TraceRequest("c1")),
     "hold all": lambda model: model.operators.hold(None, True),
+    "move cell": lambda model: model.cluster.move(""),
 }
 COPIED: dict[str, Callable[[AuthorizedModel], object]] = {
     "backup": lambda model: model.backups.begin("there"),
@@ -159,6 +160,7 @@ SEEN: dict[str, Callable[[AuthorizedModel], object]] = {
     "read to try": lambda model: model.policies.read_text("policies: []", "x", True),
     "try": lambda model: finished(model.policies.try_in_parts(PolicySet())),
     "levels": lambda model: model.log_levels.effective(),
+    "cell": lambda model: model.cluster.status(),
     "audit": lambda model: model.diagnostics.audit(),
     "events": lambda model: model.diagnostics.events(5),
     "holds": lambda model: model.operators.holds(),
