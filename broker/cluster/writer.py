@@ -115,8 +115,8 @@ class LogWriter:
     def position_of(self, group: int) -> int:
         """Return a position up to which no record has more than this group: a snapshot replaces those."""
         found = 0
-        # A record's position is counted before its group is: the last one may have a later group.
-        position = self._pipeline.acked_position - 1
+        # The pipeline counts a record's group first: whatever this position has, the group has.
+        position = self._pipeline.whole_position
         if self._pipeline.acked_group <= group:
             return position
         while self._samples and self._samples[0][0] <= group:

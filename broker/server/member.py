@@ -231,7 +231,7 @@ class Member:
             self.presence.stop()
         if ownership is None and self._refused:
             raise OperatorError(self._refused)
-        if goes_on:
+        if goes_on and not self._stopped:
             self._execute_anew()
         self._say("sluice stopped")
 
@@ -265,12 +265,15 @@ class Member:
         self._say(f"sluice {__version__} member {self.name} follows cell {self.cluster.cell}")
         return follower.run()
 
-    def _prepare_log(self) -> None:
+    def _note_signals(self) -> None:
         def on_stop(_number: int, _frame: FrameType | None) -> None:
             self._stopped = True
 
         signal.signal(signal.SIGTERM, on_stop)
         signal.signal(signal.SIGINT, on_stop)
+
+    def _prepare_log(self) -> None:
+        self._note_signals()
         engine = JetStreamLog(self._engine, self.cluster.cell, self.cluster.replicas)
         said = ""
         while not self._stopped:
@@ -405,6 +408,9 @@ class Member:
         try:
             server.run()
         finally:
+            # The broker's way to stop is gone with its loop, and the process may be about to go on.
+            self._note_signals()
+            self._stopped = self._stopped or server.asked_to_stop
             self._server = None
             self._role = STARTING
             cleaner.stop()

@@ -149,6 +149,7 @@ class Server:
         self.cell = cell
         self.left_cell = ""
         self.hands_over = False
+        self.asked_to_stop = False
         self.successor = ""
         self._output = output
         self._reload_settings = reload
@@ -589,6 +590,7 @@ class Server:
 
     def _install_signals(self) -> None:
         def on_stop(_number: int, _frame: FrameType | None) -> None:
+            self.asked_to_stop = True
             self.reactor.post(self.stop)
 
         def on_reload(_number: int, _frame: FrameType | None) -> None:

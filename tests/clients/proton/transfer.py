@@ -60,12 +60,17 @@ class Transfer(MessagingHandler):
             if self.accepted % EVERY == 0:
                 say(accepted=self.accepted, received=0, again=0)
             self.on_sendable(event)
+            self.end_if_done(event)
 
     def on_message(self, event: Any) -> None:
         number = int(event.message.body)
         self.again += number in self.received
         self.received.add(number)
-        if len(self.received) == self.count:
+        self.end_if_done(event)
+
+    def end_if_done(self, event: Any) -> None:
+        """Stop once all were accepted and all have come."""
+        if len(self.received) == self.accepted == self.count:
             say(accepted=self.accepted, received=len(self.received), again=self.again)
             event.container.stop()
 

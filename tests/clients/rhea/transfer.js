@@ -17,8 +17,11 @@ function say(line) {
     process.stdout.write(`${JSON.stringify(line)}\n`);
 }
 
-function details(attempt) {
-    return { host: '127.0.0.1', port: ports[attempt % ports.length] };
+// The number that rhea hands over counts connections that came about, not attempts: the next one is ours to say.
+let next = 0;
+function details() {
+    next += 1;
+    return { host: '127.0.0.1', port: ports[next % ports.length] };
 }
 
 const options = {

@@ -113,7 +113,7 @@ def test_a_standby_that_was_there_goes_on_past_a_snapshot(cleaning: Cleaning, tm
         pass
     _, (shelves, _) = read_directory(tmp_path / "b")
     assert [each[0] for each in next(iter(shelves.values()))[3]] == list(range(291, 306))
-    assert not list(tmp_path.glob("b.damaged-*"))
+    assert not list(tmp_path.glob("b.aside"))
 
 
 def test_a_copy_that_fails_trims_nothing_and_leaves_nothing(cleaning: Cleaning, tmp_path: Path) -> None:
