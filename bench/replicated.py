@@ -1,8 +1,8 @@
-"""``make bench-replicated``: a durable queue on one broker, on a replicated cell, and on other brokers that replicate.
+"""``make bench-replicated``: a durable queue on one broker, on a replicated cell, and on others that replicate.
 
-Rounds are interleaved; every figure is the median of the rounds, a ratio the median of each round's ratio. All of
-it runs on this machine, the servers of the log and every replica as well, so that they share its processors and
-its disk. What can't be had, or doesn't start, is listed with its reason.
+Rounds are interleaved; every figure is the median of the rounds, a ratio the median of each round's ratio.
+All of it runs on this machine, the servers of the log and every replica as well, so that they share its
+processors and its disk. What can't be had, or doesn't start, is listed with its reason.
 """
 
 from __future__ import annotations

@@ -123,7 +123,8 @@ def _asked(port: int, what: str) -> dict[str, Any]:
 def member_settings(folder: Path, name: str, rank: int, port: int, urls: list[str]) -> str:
     """One member's file."""
     return (
-        f"listeners: [amqp://127.0.0.1:{port}]\nhttp: 127.0.0.1:{free_port()}\ndata: {folder / name / 'data'}\n"
+        f"listeners: [amqp://127.0.0.1:{port}]\nhttp: 127.0.0.1:{free_port()}\n"
+        f"data: {folder / name / 'data'}\n"
         f"policies: [{folder / 'policies.yaml'}]\n"
         f"cluster:\n  engine: [{', '.join(urls)}]\n  cell: {CELL}\n  member: {name}\n  rank: {rank}\n"
         f"  listen: 127.0.0.1:{free_port()}\n"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.contenders import BenchError, free_port
-from bench.peers.peer import Launch, said
+from bench.peers.peer import Launch
 from bench.peers.rabbitmq import BIN, RabbitMQ
 
 NODES = 3
@@ -66,11 +66,6 @@ class RabbitCluster(RabbitMQ):
         beside = [["epmd", "-port", epmd, "-address", "127.0.0.1"], *others]
         return Launch(command, common | envs[0], beside, then)
 
-    def find(self) -> str:
-        found = super().find()
-        said("dpkg-query", "-W", "rabbitmq-server")
-        return found
-
     def address(self, queue: str) -> str:
         return f"/amq/queue/{queue}"
 
@@ -99,7 +94,7 @@ def _node(folder: Path, at: int, name: str, port: int, names: Sequence[str]) -> 
 
 
 def _join(names: Sequence[str], env: dict[str, str], definitions: Path) -> None:
-    """Wait until every node is in the first one's cluster, then declare the queues there. Raises BenchError."""
+    """Wait until every node is in the first one's cluster, then declare the queues. Raises BenchError."""
     deadline = time.monotonic() + JOIN_S
     while True:
         status = _ctl(names[0], env, "cluster_status", "--formatter", "json")
@@ -132,6 +127,9 @@ def _ctl(node: str, env: dict[str, str], *words: str) -> str:
 
 def _quorum(name: str) -> dict[str, object]:
     return {
-        **{"name": name, "vhost": "/", "durable": True, "auto_delete": False},
+        "name": name,
+        "vhost": "/",
+        "durable": True,
+        "auto_delete": False,
         "arguments": {"x-queue-type": "quorum"},
     }
