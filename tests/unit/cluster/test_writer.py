@@ -18,6 +18,7 @@ from broker.cluster.writer import FEW_IN_FLIGHT, WORTH_BYTES, LogWriter
 CELL = 7
 LONG_NS = 3_600_000_000_000
 DEADLINE_S = 10.0
+WHOLE_S = 60.0
 
 
 class ListLog:
@@ -139,18 +140,20 @@ def test_what_is_worth_a_record_waits_for_none(slow: tuple[ListLog, LogWriter]) 
 
 
 def test_no_group_is_forgotten_whenever_it_is_submitted() -> None:
-    """Neither a mark nor anything else would wake the writer within the deadline."""
+    """The writer waits for a second at most: a wake-up that is missed now and then would take minutes."""
     log = ListLog(at_once=True)
     writer = writer_of(log)
     writer.start()
+    begun = time.monotonic()
     try:
-        for number in range(1, 3001):
+        for number in range(1, 601):
             writer.submit(number, b"group")
             if number % 3 == 0:
                 wait_until(lambda number=number: writer.acked_group == number)  # type: ignore[misc]
-        wait_until(lambda: writer.acked_group == 3000)
+                assert time.monotonic() - begun < WHOLE_S
+        wait_until(lambda: writer.acked_group == 600)
         assert writer.pending_bytes == 0
-        assert sum(map(len, log.groups())) == 3000
+        assert sum(map(len, log.groups())) == 600
     finally:
         writer.stop()
 
