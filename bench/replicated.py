@@ -23,7 +23,7 @@ from bench.contenders import BenchError
 from bench.measuring import Figures, number
 from bench.peers.__main__ import machine
 from bench.peers.artemispair import ArtemisPair
-from bench.peers.cell import OurCell, StartedCell, cell_started
+from bench.peers.cell import OurCell, StartedCell, cell_started, lags_s
 from bench.peers.ours import Ours
 from bench.peers.peer import MissingError, Peer, Subject, started
 from bench.peers.rabbitcluster import RabbitCluster
@@ -57,7 +57,8 @@ ROWS = {
     "among": "100 B, the log's servers send each other, B/msg",
     "records": "100 B, records of the log a second",
     "per_record": "100 B, messages a record",
-    "lag_s": "the standby's lag at full rate, at most, s",
+    "lag_s": "100 B, the standby's lag at full rate, at most, s",
+    "kib_lag_s": "1 KiB, the standby's lag at full rate, at most, s",
 }
 
 
@@ -223,7 +224,7 @@ def watched(cell: StartedCell | None, prefix: str) -> Iterator[Figures]:
         return
     folder, traffic, began = cell.log.servers[0].folder, cell.traffic(), time.monotonic()
     kept_bytes = kept(folder)
-    with cell.lags() as lags:
+    with cell.reports() as heard:
         yield figures
     took_s = time.monotonic() - began
     sent, records, among = cell.traffic().since(traffic)
@@ -237,7 +238,7 @@ def watched(cell: StartedCell | None, prefix: str) -> Iterator[Figures]:
     if grown > 0:
         # Else the log was trimmed meanwhile.
         figures[f"{prefix}log_disk"] = grown
-    if lags:
+    if lags := lags_s(heard):
         figures[f"{prefix}lag_s"] = max(lags)
 
 

@@ -10,11 +10,12 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.contenders import POLICIES, BenchError, Running, free_port
 from bench.peers.ours import Ours
@@ -22,7 +23,7 @@ from bench.peers.peer import Subject
 from broker.cluster.jetstream import Engine
 from broker.cluster.log import LogUnavailable
 from broker.cluster.nats import NatsConnection
-from broker.cluster.presence import STANDBY, MemberReport
+from broker.cluster.presence import OWNER, STANDBY, MemberReport
 from tools.nats import NatsCluster
 
 TITLE = "Sluice, replicated"
@@ -88,9 +89,9 @@ class StartedCell:
         return Traffic(by_connection, among_bytes)
 
     @contextmanager
-    def lags(self) -> Iterator[list[float]]:
-        """Collect what the standby says of its lag, in seconds, while the block runs."""
-        found: list[float] = []
+    def reports(self) -> Iterator[list[Heard]]:
+        """Collect what the members say of themselves while the block runs."""
+        found: list[Heard] = []
         ended = threading.Event()
         connection = Engine(tuple(self.log.urls), 10.0).connect()
         connection.subscribe(f"sluice.{CELL}.member.*")
@@ -104,14 +105,45 @@ class StartedCell:
             connection.close()
 
 
-def _listen(connection: NatsConnection, found: list[float], ended: threading.Event) -> None:
+class Heard(NamedTuple):
+    """What a member said: when, in seconds, what it is, and its position in the log."""
+
+    at_s: float
+    role: str
+    position: int
+
+
+def lags_s(heard: Sequence[Heard]) -> list[float]:
+    """How long before each report of the standby's the owner was where the standby is now, in seconds.
+
+    The owner says where it is once a second; between two reports its pace is taken for even. A report that is
+    from before the owner's first or after its last isn't judged.
+    """
+    owner = [each for each in heard if each.role == OWNER]
+    found = []
+    for each in heard:
+        if each.role != STANDBY or not owner or not owner[0].at_s <= each.at_s <= owner[-1].at_s:
+            continue
+        for one, other in pairwise(owner):
+            if one.position <= each.position < other.position:
+                share = (each.position - one.position) / (other.position - one.position)
+                found.append(max(each.at_s - one.at_s - share * (other.at_s - one.at_s), 0.0))
+                break
+        else:
+            if each.position >= owner[-1].position:
+                found.append(0.0)
+            else:
+                found.append(each.at_s - owner[0].at_s)
+    return found
+
+
+def _listen(connection: NatsConnection, found: list[Heard], ended: threading.Event) -> None:
     with suppress(LogUnavailable):
         while not ended.is_set():
             for message in connection.messages(0.1):
                 with suppress(ValueError):
                     report = MemberReport.decode(message.data)
-                    if report.role == STANDBY:
-                        found.append(report.lag_s)
+                    found.append(Heard(time.monotonic(), report.role, report.position))
 
 
 def _asked(port: int, what: str) -> dict[str, Any]:

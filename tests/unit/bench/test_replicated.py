@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.measuring import Figures
-from bench.peers.cell import OurCell, Traffic, member_settings
+from bench.peers.cell import Heard, OurCell, Traffic, lags_s, member_settings
 from bench.peers.ours import Ours
 from bench.peers.rabbitcluster import NODES, RabbitCluster
 from bench.replicated import (
@@ -68,6 +68,18 @@ def test_the_owners_connection_is_the_one_that_sent_most() -> None:
     before = Traffic({"log-1/4": (1000, 10), "log-2/9": (5_000_000, 7)}, 100)
     after = Traffic({"log-1/4": (9000, 14), "log-2/9": (5_000_100, 8), "log-3/1": (50, 1)}, 900)
     assert after.since(before) == (8000, 4, 800)
+
+
+def test_a_standbys_lag_is_how_long_ago_the_owner_was_there() -> None:
+    owner = [
+        Heard(at, "owner", position) for at, position in ((10.0, 100), (11.0, 200), (12.0, 300), (13.0, 300))
+    ]
+    assert lags_s([*owner, Heard(12.5, "standby", 300)]) == [0.0]
+    assert lags_s([*owner, Heard(12.5, "standby", 250)]) == [pytest.approx(1.0)]
+    assert lags_s([*owner, Heard(12.5, "standby", 100)]) == [pytest.approx(2.5)]
+    assert lags_s([*owner, Heard(12.5, "standby", 7)]) == [pytest.approx(2.5)]
+    assert lags_s([*owner, Heard(9.0, "standby", 7), Heard(14.0, "standby", 7)]) == []
+    assert lags_s([Heard(12.5, "standby", 7)]) == []
 
 
 def test_the_page_names_what_is_missing_and_why() -> None:
