@@ -39,9 +39,10 @@ class ListLog:
         assert after == self.entries[-1].position
         self.entries.append(Entry(after + 1, data))
         with self._lock:
-            (self._told if self._at_once else self._asked).append(  # type: ignore[arg-type]
-                Acked(after, after + 1) if self._at_once else after
-            )
+            if self._at_once:
+                self._told.append(Acked(after, after + 1))
+            else:
+                self._asked.append(after)
 
     def answer(self, count: int) -> None:
         """Acknowledge so many; the writer sees it the next time it waits."""
