@@ -10,7 +10,7 @@ PURE   := $(filter-out tests/property/test_rhythms.py,$(wildcard tests/property/
           $(addprefix tests/unit/flow/test_,gate.py fairness.py ledger.py window.py)
 SOURCES := $(shell find broker pyspark_sluice -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
-.PHONY: run cluster flights install dev check test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-spark soak clean fuzz asan sbom audit bare
+.PHONY: run cluster flights install dev check test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-replicated bench-spark soak clean fuzz asan sbom audit bare
 
 run: install
 	$(BIN)/sluice serve
@@ -106,6 +106,10 @@ bench: install
 bench-peers: install
 	$(BIN)/python -m bench.peers
 	$(BIN)/python -m bench.peers --transactions
+
+# A durable queue on one broker and on a replicated cell, beside a cluster of RabbitMQ and a pair of Artemis.
+bench-replicated: install
+	$(BIN)/python -m bench.replicated
 
 # The Spark sink's and source's rates, and what encoding and decoding a row cost; needs Java.
 bench-spark: dev

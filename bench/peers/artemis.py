@@ -61,7 +61,7 @@ class Artemis:
         if ended.returncode or not config.exists():
             raise MissingError(f"artemis create: {(ended.stdout + ended.stderr).strip()[-200:]}")
         text = config.read_text()
-        self.settings = (*_told(text, (instance / "etc" / "artemis.profile").read_text()),)
+        self.settings = (*told_of(text, (instance / "etc" / "artemis.profile").read_text()),)
         config.write_text(configured(text, port))
         return Launch([str(instance / "bin" / "artemis"), "run"])
 
@@ -81,7 +81,7 @@ def configured(text: str, port: int) -> str:
     return CATCH_ALL.sub(LIMITS, ACCEPTOR.sub(f"<acceptors>{acceptor}</acceptors>", text))
 
 
-def _told(config: str, profile: str) -> list[str]:
+def told_of(config: str, profile: str) -> list[str]:
     """What ``create`` chose for this machine."""
     heap = " ".join(re.findall(r"-Xm[sx]\w+", profile))
     found = [f"as `artemis create` makes it: heap `{heap}`"]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,11 +36,15 @@ class MissingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start what was prepared: the broker's command, and what must run beside it."""
+    """How to start what was prepared: the broker's command, and what must run beside it.
+
+    ``then`` is called once the broker answers; it may raise BenchError.
+    """
 
     command: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     beside: Sequence[Sequence[str]] = ()
+    then: Callable[[], None] | None = None
 
 
 class Peer(Protocol):
@@ -130,6 +134,8 @@ def started(peer: Peer) -> Iterator[Subject]:
         process = _begin(launch.command, env, folder, file.fileno())
         stack.callback(_end, process)
         _await(peer.url(port), process, log)
+        if launch.then is not None:
+            launch.then()
         pid = listening_pid(peer.url(port))
         if pid is None:
             raise BenchError(f"{peer.title}: no process listens on its port")

@@ -303,7 +303,9 @@ class NatsConnection:
                 left[0] = left[0][sent:]
 
     def _wait(self, timeout_s: float, wake: int = -1) -> None:
-        if self._receive():
+        # TLS may keep back what it has read. Else the first look would be in vain, and each lets go of the
+        # interpreter's lock, for which a busy thread makes this one wait.
+        if isinstance(self._sock, ssl.SSLSocket) and self._receive():
             return
         if self._sock.fileno() in wait_ready(timeout_s, self._sock.fileno(), wake):
             self._receive()

@@ -19,8 +19,9 @@ from broker.units import SECOND_NS
 
 log = logging.getLogger("sluice.cluster")
 
-# Beyond so many records in flight, a record waits until it is worth one.
-FEW_IN_FLIGHT = 4
+# Beyond so many records in flight, a record waits until it is worth one: the log's servers sync each, and the
+# fewer and larger they are, the less a message costs (docs/performance.md, Replicated).
+FEW_IN_FLIGHT = 2
 WORTH_BYTES = 64 << 10
 LOOK_BYTES = 4 << 20
 RETRY_S = 0.1
@@ -52,13 +53,14 @@ class LogWriter:
         self._changed = changed
         self._pipeline = AppendPipeline(fold.epoch, fold.position, fold.group)
         self._waiting: deque[tuple[int, bytes]] = deque()
-        self._waiting_bytes = 0
+        # Each is changed by one thread alone: the owner's, and this one.
+        self._submitted_bytes = self._taken_bytes = 0
         self._extras: deque[tuple[int, int, bytes, Callable[[], None] | None]] = deque()
         self._ending: deque[tuple[int, Callable[[], None]]] = deque()
-        self._submitted = 0
         self._sent_ns: dict[int, int] = {}
         self._samples: deque[tuple[int, int]] = deque([(fold.group, fold.position)])
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_rung = False
         self._stopping = self._has_left = False
         self._thread = threading.Thread(target=self._run, name="sluice-log-writer", daemon=True)
 
@@ -67,13 +69,23 @@ class LogWriter:
     def submit(self, log_group: int, data: bytes) -> None:
         """Take a sealed group."""
         self._waiting.append((log_group, data))
-        self._waiting_bytes += len(data)
-        os.eventfd_write(self._wake, 1)
+        self._submitted_bytes += len(data)
+        # Else the next outcome has this thread look at what waits.
+        if self._is_worth_a_record:
+            self._ring()
 
     @property
     def pending_bytes(self) -> int:
         """What was submitted and isn't acknowledged."""
         return self._waiting_bytes + self._pipeline.pending_bytes
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return self._submitted_bytes - self._taken_bytes
+
+    @property
+    def _is_worth_a_record(self) -> bool:
+        return self._pipeline.in_flight < FEW_IN_FLIGHT or self._waiting_bytes >= WORTH_BYTES
 
     # --- for other threads
 
@@ -99,7 +111,7 @@ class LogWriter:
     def append(self, kind: int, group: int, payload: bytes, done: Callable[[], None] | None = None) -> None:
         """Append another record among the groups; the writer's thread calls ``done`` once it is durable."""
         self._extras.append((kind, group, payload, done))
-        os.eventfd_write(self._wake, 1)
+        self._ring()
 
     @property
     def behind_records(self) -> int:
@@ -129,12 +141,18 @@ class LogWriter:
     def stop(self) -> None:
         """Append nothing more, and let go of the log."""
         self._stopping = True
-        os.eventfd_write(self._wake, 1)
+        self._ring()
         self._thread.join()
         self._log.close()
         os.close(self._wake)
 
     # --- inside
+
+    def _ring(self) -> None:
+        """Wake the thread; any thread may. What it is to find is there before this is called."""
+        if not self._is_rung:
+            self._is_rung = True
+            os.eventfd_write(self._wake, 1)
 
     def _run(self) -> None:
         while not self._stopping and not self.fenced:
@@ -180,21 +198,23 @@ class LogWriter:
 
     def _collect(self, timeout_s: float) -> None:
         """Take note of outcomes, waiting for the first one or for something to append."""
-        for outcome in self._log.outcomes(timeout_s, self._wake):
+        outcomes = self._log.outcomes(timeout_s, self._wake)
+        for outcome in outcomes:
             sent_ns = self._sent_ns.pop(outcome.after, 0)
             if self._pipeline.outcome(outcome):
                 self.lease.acked(sent_ns)
             if isinstance(outcome, Acked):
                 self._set_reachable(True)
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._wake)
+        # Without an outcome it may be the bell that ended the wait, just before it was said that it is rung.
+        if self._is_rung or not outcomes:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
+            # Before what was submitted is looked at: whoever finds it true has put there what is seen then.
+            self._is_rung = False
 
     def _take(self, now_ns: int) -> None:
         """Make records of what was submitted, as many as go out at once."""
-        while self._waiting and self._pipeline.has_room:
-            few = self._pipeline.in_flight < FEW_IN_FLIGHT
-            if not few and self._waiting_bytes < WORTH_BYTES:
-                break
+        while self._waiting and self._pipeline.has_room and self._is_worth_a_record:
             self._take_groups()
         while self._extras and self._pipeline.has_room:
             if self._extras[0][0] == HANDOVER and self._waiting:
@@ -216,7 +236,7 @@ class LogWriter:
             group, data = self._waiting.popleft()
             groups.append(data)
             size += len(data)
-        self._waiting_bytes -= size
+        self._taken_bytes += size
         payload = joined(groups)
         parts = -(-len(payload) // (MOST_BYTES + (MOST_BYTES >> 2)))
         for part in range(parts):
