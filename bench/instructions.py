@@ -68,7 +68,7 @@ def for_a_message(tree: Path) -> Counter[str]:
             broker.wait()
     few, many = found
     many.subtract(few)
-    return Counter({name: count / (MANY - FEW) for name, count in many.items()})  # type: ignore[misc]
+    return Counter({name: count / (MANY - FEW) for name, count in many.items()})
 
 
 def control(broker: subprocess.Popen[bytes], *words: str) -> None:
