@@ -244,6 +244,16 @@ class Intake:
             self._last_values.settle(node, older)
         return code
 
+    def put_waiting(self, node: Node, data: bytes, bits: int, size: int, time_ms: int) -> int:
+        """Put in a message that an operator moves and that waits on, for a time of the wall clock; there is
+        room for it. One that the node knows as a duplicate is counted, and not put in.
+        """
+        if self._is_duplicate(node, data):
+            return self._durability.answer_behind(node, bits)
+        self._remember(node, data)
+        code = self._schedules.put(node, data, bits, size, time_ms)
+        return self._cross(node, data, bits, code) if node.bridges else code
+
     def takers(self, topic: Node, data: bytes, origin: object) -> list[Node]:
         """Return the subscriptions that a message would come to, and whose publishers wait for room."""
         self.origin = origin
