@@ -254,14 +254,32 @@ class Intake:
         code = self._schedules.put(node, data, bits, size, time_ms)
         return self._cross(node, data, bits, code) if node.bridges else code
 
-    def takers(self, topic: Node, data: bytes, origin: object) -> list[Node]:
-        """Return the subscriptions that a message would come to, and whose publishers wait for room."""
+    def takers(self, node: Node, data: bytes, origin: object) -> list[Node]:
+        """Return the queues and subscriptions where a message to a node would come to lie and for whose room
+        its sender waits, those beyond bridges included.
+        """
         self.origin = origin
-        return [
-            each
-            for each in topic.subscriptions
-            if not each.never_blocks_publishers and self._wants(each, data)
-        ]
+        found: list[Node] = []
+        self._add_takers(found, node, data, True)
+        return found
+
+    def _add_takers(self, found: list[Node], node: Node, data: bytes, crossing: bool) -> None:
+        """Add the takers of a message at a node; ``crossing``: bridges take it further."""
+        if node.is_topic or node.subscriptions:
+            for each in node.subscriptions:
+                if not each.never_blocks_publishers and self._wants(each, data):
+                    self._add_takers(found, each, data, crossing)
+        else:
+            found.append(node)
+        if not crossing:
+            return
+        origin = self.origin
+        # As for a copy.
+        self.origin = None
+        for bridge in node.bridges:
+            if bridge.crosses and (bridge.filter is None or bridge.filter.matches(data)):
+                self._add_takers(found, bridge.target, data, False)
+        self.origin = origin
 
     def put_behind(self, node: Node, data: bytes) -> None:
         """Put in a message nobody may see before all that was stored until now is on disk."""
