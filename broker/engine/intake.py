@@ -346,6 +346,7 @@ class Intake:
         if self._crossing:
             return code
         self._crossing = True
+        origin = self.origin
         # Whoever wants nothing from its own connection means what is sent to the topic itself.
         self.origin = None
         try:
@@ -365,6 +366,8 @@ class Intake:
                     code = constants.STORING
         finally:
             self._crossing = False
+            # A topic may have further subscriptions behind one that is a bridge's source.
+            self.origin = origin
         return code
 
     def _withdraw_excess(self, target: Node) -> None:

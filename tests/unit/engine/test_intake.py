@@ -119,3 +119,14 @@ def test_what_is_put_behind_waits_for_what_was_stored_before(world: PartsWorld) 
     assert window.got == []
     world.settle()
     assert len(window.got) == 1
+
+
+def test_a_bridge_from_a_bound_queue_changes_nothing_for_those_behind_it(world: PartsWorld) -> None:
+    topic, copies = world.create("news", kind="topic"), world.create("copies")
+    first, second = (world.subscribe(topic, name) for name in "ab")
+    world.engine.topology.bridging.add(first, copies)
+    account = world.engine.producers.open(topic, Link(), True)
+    account.origin = second.not_from = object()
+    world.turn()
+    assert arrive(world, topic, account) == constants.ACCEPTED
+    assert [each.gate.depth_msgs for each in (first, copies, second)] == [1, 1, 0]
