@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker import constants
 from broker.codec import message
 from broker.engine.bodies import NodeBodies
 from broker.engine.changes import Changes
 from broker.engine.departure import Departure
 from broker.engine.depths import Depths
-from broker.engine.durability import SEEN, Durability
+from broker.engine.durability import SEEN, Answer, Durability
 from broker.engine.expirations import Expirations
 from broker.engine.large import LargeMessages
 from broker.engine.last_values import LastValues
@@ -284,8 +286,12 @@ class Intake:
     def put_behind(self, node: Node, data: bytes) -> None:
         """Put in a message nobody may see before all that was stored until now is on disk."""
         commit = self._durability.commit
-        if commit is None or not commit.store.open_records or node.last_values is not None:
+        if commit is None or not commit.store.open_records:
             self.put(node, data, 0)
+            return
+        if node.last_values is not None:
+            # It may replace one that somebody can see until then.
+            commit.wait(Answer(partial(self._put_late, node, data)))
             return
         entry = node.queue.append(data, True)
         entry.durable = False
@@ -293,6 +299,11 @@ class Intake:
         node.received += 1
         node.received_bytes += len(data)
         self._depths.enter(node, len(data))
+
+    def _put_late(self, node: Node, data: bytes) -> None:
+        """Put in a message that has waited for the disk, if its node is still there."""
+        if not node.deleted:
+            self.put(node, data, 0)
 
     def confirmed(self, topic: Node, bits: int) -> int:
         """Return the answer for a message whose settlement was held: ACCEPTED, or STORING where a copy may
