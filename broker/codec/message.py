@@ -665,17 +665,19 @@ def _short_symbol(key: bytes) -> bytes:
 
 
 def annotations_of(data: bytes) -> bytes:
-    """The encoded message-annotations map; empty if there is none."""
+    """The encoded message-annotations map; empty if there is none, or before it what is no section."""
     at = 0
     end = len(data)
     while at < end:
         code = section_code(data, at)
+        if code < 0 or code > ANNOTATIONS:
+            break
         start = after_descriptor(data, at)
         following = skip_value(data, start, end)
+        if following < 0:
+            break
         if code == ANNOTATIONS:
             return data[start:following]
-        if code > ANNOTATIONS:
-            break
         at = following
     return b""
 

@@ -77,7 +77,8 @@ class OperatorActions:
             move = MoveTransfer(self._host, source, target, ready)
             self._host.moves.append(move)
             self._delivery.add_consumer(source, move.mover)
-        return ready + self._schedules.move(source, target, count - ready, ready)
+        put = self._host.intake.put_waiting
+        return ready + self._schedules.move(source, target, count - ready, ready, put)
 
     def hold(self, node: Node, held: bool) -> None:
         """Stop or start this node's producers."""

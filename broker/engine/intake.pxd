@@ -46,8 +46,9 @@ cdef class Intake:
     cpdef long put(self, Node node, bytes data, long bits, bint compared=*) except -1
     @cython.locals(size=long, code=long, out=bint, older=Entry, queue=LastValueQueue)
     cdef long _put_value(self, Node node, bytes data, long bits) except -1
+    cpdef list takers(self, Node node, bytes data, object origin)
     @cython.locals(each=Node)
-    cpdef list takers(self, Node topic, bytes data, object origin)
+    cdef object _add_takers(self, list found, Node node, bytes data, bint crossing)
     @cython.locals(entry=Entry)
     cpdef object put_behind(self, Node node, bytes data)
     cpdef long confirmed(self, Node topic, long bits) except -1

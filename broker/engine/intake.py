@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker import constants
 from broker.codec import message
 from broker.engine.bodies import NodeBodies
 from broker.engine.changes import Changes
 from broker.engine.departure import Departure
 from broker.engine.depths import Depths
-from broker.engine.durability import SEEN, Durability
+from broker.engine.durability import SEEN, Answer, Durability
 from broker.engine.expirations import Expirations
 from broker.engine.large import LargeMessages
 from broker.engine.last_values import LastValues
@@ -244,20 +246,52 @@ class Intake:
             self._last_values.settle(node, older)
         return code
 
-    def takers(self, topic: Node, data: bytes, origin: object) -> list[Node]:
-        """Return the subscriptions that a message would come to, and whose publishers wait for room."""
+    def put_waiting(self, node: Node, data: bytes, bits: int, size: int, time_ms: int) -> int:
+        """Put in a message that an operator moves and that waits on, for a time of the wall clock; there is
+        room for it. One that the node knows as a duplicate is counted, and not put in.
+        """
+        if self._is_duplicate(node, data):
+            return self._durability.answer_behind(node, bits)
+        self._remember(node, data)
+        code = self._schedules.put(node, data, bits, size, time_ms)
+        return self._cross(node, data, bits, code) if node.bridges else code
+
+    def takers(self, node: Node, data: bytes, origin: object) -> list[Node]:
+        """Return the queues and subscriptions where a message to a node would come to lie and for whose room
+        its sender waits, those beyond bridges included.
+        """
         self.origin = origin
-        return [
-            each
-            for each in topic.subscriptions
-            if not each.never_blocks_publishers and self._wants(each, data)
-        ]
+        found: list[Node] = []
+        self._add_takers(found, node, data, True)
+        return found
+
+    def _add_takers(self, found: list[Node], node: Node, data: bytes, crossing: bool) -> None:
+        """Add the takers of a message at a node; ``crossing``: bridges take it further."""
+        if node.is_topic or node.subscriptions:
+            for each in node.subscriptions:
+                if not each.never_blocks_publishers and self._wants(each, data):
+                    self._add_takers(found, each, data, crossing)
+        else:
+            found.append(node)
+        if not crossing:
+            return
+        origin = self.origin
+        # As for a copy.
+        self.origin = None
+        for bridge in node.bridges:
+            if bridge.crosses and (bridge.filter is None or bridge.filter.matches(data)):
+                self._add_takers(found, bridge.target, data, False)
+        self.origin = origin
 
     def put_behind(self, node: Node, data: bytes) -> None:
         """Put in a message nobody may see before all that was stored until now is on disk."""
         commit = self._durability.commit
-        if commit is None or not commit.store.open_records or node.last_values is not None:
+        if commit is None or not commit.store.open_records:
             self.put(node, data, 0)
+            return
+        if node.last_values is not None:
+            # It may replace one that somebody can see until then.
+            commit.wait(Answer(partial(self._put_late, node, data)))
             return
         entry = node.queue.append(data, True)
         entry.durable = False
@@ -265,6 +299,11 @@ class Intake:
         node.received += 1
         node.received_bytes += len(data)
         self._depths.enter(node, len(data))
+
+    def _put_late(self, node: Node, data: bytes) -> None:
+        """Put in a message that has waited for the disk, if its node is still there."""
+        if not node.deleted:
+            self.put(node, data, 0)
 
     def confirmed(self, topic: Node, bits: int) -> int:
         """Return the answer for a message whose settlement was held: ACCEPTED, or STORING where a copy may
@@ -318,6 +357,7 @@ class Intake:
         if self._crossing:
             return code
         self._crossing = True
+        origin = self.origin
         # Whoever wants nothing from its own connection means what is sent to the topic itself.
         self.origin = None
         try:
@@ -337,6 +377,8 @@ class Intake:
                     code = constants.STORING
         finally:
             self._crossing = False
+            # A topic may have further subscriptions behind one that is a bridge's source.
+            self.origin = origin
         return code
 
     def _withdraw_excess(self, target: Node) -> None:

@@ -29,6 +29,12 @@ class Arrivals(Protocol):
     def arrive(self, node: Node, account: ProducerCredit, data: bytes, bits: int, settled: bool) -> int: ...
 
 
+class MovedArrivals(Arrivals, Protocol):
+    """Messages arrive from another node, some of which wait for their time."""
+
+    def put_waiting(self, node: Node, data: bytes, bits: int, size: int, time_ms: int) -> int: ...
+
+
 class Outcomes(Protocol):
     """Messages that were on their way to another node (``settlement.Settlement``)."""
 
@@ -88,7 +94,7 @@ class TransferHost(Protocol):
     def large(self) -> LargeMessages: ...
 
     @property
-    def intake(self) -> Arrivals: ...
+    def intake(self) -> MovedArrivals: ...
 
     @property
     def producers(self) -> Producers: ...

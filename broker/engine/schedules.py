@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from broker import constants
 from broker.codec import message
@@ -180,19 +180,31 @@ class Schedules:
         node.dropped += len(dropped)
         return len(dropped)
 
-    def move(self, source: Node, target: Node, count: int, ahead: int) -> int:
+    def move(
+        self,
+        source: Node,
+        target: Node,
+        count: int,
+        ahead: int,
+        put: Callable[[Node, bytes, int, int, int], int],
+    ) -> int:
         """Move messages that wait for their time to another queue, the next first, as far as it has room now;
         return how many went, ``MOVE_MSGS`` at most. They wait on there. A topic takes none.
 
-        Room for ``ahead`` messages is left to those that go first, at the end of the turn.
+        ``put`` is ``Intake.put_waiting``. Room for ``ahead`` messages is left to those that go first, at the
+        end of the turn.
         """
         if source.schedule is None or target.is_topic or count <= 0:
             return 0
         moved = 0
         for delayed in source.schedule.first(0, min(count, MOVE_MSGS)):
-            body = None if delayed.extra is None else delayed.extra.body
-            data = message.with_delivery_time(delayed.data, self._wall_ms(delayed.due_ns))
-            bits = self._large.bits_of(data, body)
+            extra = delayed.extra
+            data = delayed.data
+            if extra is not None and extra.annotations:
+                data = message.with_annotations(data, extra.annotations)
+            due_ms = self._wall_ms(delayed.due_ns)
+            data = message.with_delivery_time(data, due_ms)
+            bits = self._large.bits_of(data, None if extra is None else extra.body)
             size = len(data) + self._large.size_of(bits)
             gate, ledger = target.gate, target.ledger
             if (
@@ -202,7 +214,7 @@ class Schedules:
                 or gate.depth_bytes + (ahead + 1) * size > target.hard_bytes
             ):
                 break
-            self.put(target, data, bits, size, self._wall_ms(delayed.due_ns))
+            put(target, data, bits, size, due_ms)
             source.schedule.remove(delayed)
             self._leave(source, delayed)
             moved += 1

@@ -243,7 +243,9 @@ class Transactions:
             retired.link.discharged(retired.number, True)
 
     def _obstacle(self, transaction: Transaction) -> str:
-        """Return why it can't commit: a node is gone, or would refuse a message at its hard limit."""
+        """Return why it can't commit: a node is gone, or one would refuse a message at its hard limit, also
+        over a bridge for whose target senders wait.
+        """
         wanted: dict[Node, tuple[int, int]] = {}
         last: Node | None = None
         msgs = nbytes = 0
@@ -256,7 +258,7 @@ class Transactions:
                     _add(wanted, last, msgs, nbytes)
                 last = node
                 msgs = nbytes = 0
-            if node.is_topic or node.subscriptions:
+            if node.is_topic or node.subscriptions or node.bridges:
                 for each in self._intake.takers(node, post.data, post.origin):
                     _add(wanted, each, 1, post.size)
             else:

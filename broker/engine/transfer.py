@@ -255,9 +255,12 @@ class MoveConsumer(Consumer):
         return min(self.unsent, MOVE_WINDOW - self.move.waiting_msgs())
 
     def send(self, entry: Entry) -> None:
-        """Let a message pass."""
+        """Let a message pass, with the annotations that outcomes added to it."""
         self.unsent -= 1
-        self.move.send(entry, entry.data)
+        data = entry.data
+        if entry.extra is not None and entry.extra.annotations:
+            data = message.with_annotations(data, entry.extra.annotations)
+        self.move.send(entry, data)
         if self.unsent == 0:
             self.stop()
 

@@ -3,11 +3,11 @@
  * SHIM_DIR       only files below it are touched
  * SHIM_CONTROL   a directory of files that switch faults on: "sync" (fsync and fdatasync fail with EIO),
  *                "full" (writes that need more room fail with ENOSPC), "clock" (seconds to add to the wall
- *                clock), "slow" (microseconds that a sync takes longer); "fail-write", "fail-pwrite",
- *                "fail-pread", "fail-sync", "fail-rename", "fail-unlink", "fail-ftruncate" and "fail-fallocate"
- *                say which call fails and how: "28 spare-" is with errno 28 where the path has "spare-" in it,
- *                "28 spare- once" the first time only, "28 spare- once 3" the fourth time only. "hits" gets a
- *                line for each call that failed so
+ *                clock), "slow" (microseconds that a sync takes longer), "held" (a sync begins once this file
+ *                is gone); "fail-write", "fail-pwrite", "fail-pread", "fail-sync", "fail-rename", "fail-unlink",
+ *                "fail-ftruncate" and "fail-fallocate" say which call fails and how: "28 spare-" is with errno 28
+ *                where the path has "spare-" in it, "28 spare- once" the first time only, "28 spare- once 3" the
+ *                fourth time only. "hits" gets a line for each call that failed so
  * SHIM_LOG       where every write and sync is recorded, for replaying what a power loss leaves
  *
  * A record of the log: type, path length, offset, size (4 native 64-bit numbers), the path, the bytes.
@@ -232,6 +232,7 @@ static int synced(int fd, const char *call) {
         errno = fault;
         return -1;
     }
+    while (switched("held")) usleep(1000);
     int64_t number = __atomic_add_fetch(&syncs, 1, __ATOMIC_SEQ_CST);
     record(BEGIN, path, number, NULL, 0);
     int answer = real(fd);

@@ -12,6 +12,7 @@ import pytest
 from proton import Delivery, Message, int32, symbol, timestamp, ulong
 from proton.utils import BlockingConnection
 
+from broker.cli.main import main
 from broker.client.errors import ClientError
 from broker.client.link import Connection, Receiver, Sender
 from broker.client.request import Management
@@ -248,6 +249,51 @@ def test_a_receiver_says_when_it_wants_a_message_again(broker: RunningBroker) ->
     assert again.annotations is not None
     assert again.annotations[TIME] == due
     receiver.accept()
+    blocking.close()
+
+
+@pytest.mark.parametrize("again_in_ms", [0, HOUR_MS])
+def test_a_move_takes_along_what_a_receiver_added_and_drops_what_the_target_knows(
+    start_broker: StartBroker, again_in_ms: int
+) -> None:
+    policies = "policies:\n  - {match: orders.aside, duplicate_window: 100}\n"
+    broker = start_broker(policies=policies)
+    due = now_ms() + again_in_ms
+    # A time that has passed means at once.
+    added = {symbol("seen-by"): "us", symbol(TIME): due}
+    blocking = BlockingConnection(broker.url, timeout=20)
+    sender = blocking.create_sender("orders")
+    for name in ("known", "new", "new"):
+        sender.send(Message(body=name, id=name, annotations={symbol("seen-by"): "nobody"}))
+    blocking.create_sender("orders.aside").send(Message(body="first", id="known"))
+    receiver = blocking.create_receiver("orders", credit=3)
+    assert receiver.fetcher is not None
+    for _ in range(3):
+        receiver.receive(20)
+        delivery = receiver.fetcher.unsettled.popleft()
+        delivery.local.annotations = added
+        delivery.update(Delivery.MODIFIED)
+        delivery.settle()
+    receiver.close()  # type: ignore[no-untyped-call]
+    await_number(broker, "orders", "delayed_msgs" if again_in_ms else "ready_msgs", 3)
+    assert main(["move", "-b", broker.url, "orders", "orders.aside"]) == 0
+    await_number(broker, "orders", "depth_msgs", 0)
+    assert number_of(broker, "orders.aside", "depth_msgs") == 2
+    assert number_of(broker, "orders.aside", "duplicated") == 2
+    if again_in_ms:
+        with Management(broker.url) as management:
+            given = {"name": "orders.aside"}
+            found = management.call("delayed", "org.sluice.broker", body=given).body
+        assert isinstance(found, dict)
+        (moved,) = found["messages"]
+        assert moved["due_ms"] == due
+        message_moved = decoded(bytes(moved["message"]))
+    else:
+        reader = blocking.create_receiver("orders.aside", credit=2)
+        assert reader.receive(20).body == "first"
+        message_moved = reader.receive(20)
+    assert message_moved.body == "new"
+    assert message_moved.annotations == {"seen-by": "us", TIME: due}
     blocking.close()
 
 

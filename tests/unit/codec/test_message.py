@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -402,6 +403,46 @@ def test_a_count_at_its_end_stays_there() -> None:
     forged = message.with_annotations(EMPTY, b"\xc1\x26\x02" + key + b"\x70\xff\xff\xff\xff")
     assert message.letter_count(forged) == 2**32 - 1
     assert message.letter_count(message.dead_lettered(forged, "expired", "a", 1)) == 2**32 - 1
+
+
+# --- bytes that are no message
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00",
+        b"\x00\x53",
+        b"\x00\x53\x70",
+        b"\x00\x53\x70\x45\x00",
+        b"\x00\x53\x70\xc0\xff\x00",
+        b"\x53\x53\x70\x45",
+        b"S\x00\x53\x70\xff\x00",
+        b"\x00\x53\x72\xc1\xff\x00",
+        b"not a message at all",
+    ],
+)
+def test_annotations_of_what_is_no_message_are_none(data: bytes) -> None:
+    assert message.annotations_of(data) == b""
+
+
+@pytest.mark.timeout(120)
+def test_annotations_of_random_bytes_are_found_in_bounded_time() -> None:
+    dice = random.Random(19)
+    whole = encoded(annotations={symbol("a"): 1, symbol("b"): "x" * 20}, durable=True, body=1)
+    found = message.annotations_of(whole)
+    for _ in range(20_000):
+        piece = dice.choice((dice.randbytes(dice.randrange(40)), whole[: dice.randrange(len(whole))]))
+        hurt = bytearray(dice.choice((whole, piece)))
+        for _ in range(dice.randrange(4)):
+            if hurt:
+                hurt[dice.randrange(len(hurt))] = dice.choice(
+                    (0, 0x53, 0x70, 0x72, 0xA3, 0xC1, 0xFF, dice.randrange(256))
+                )
+        got = message.annotations_of(bytes(hurt))
+        assert got == b"" or got in bytes(hurt)
+    assert message.annotations_of(whole) == found != b""
 
 
 # --- hostile bytes

@@ -119,3 +119,35 @@ def test_what_is_put_behind_waits_for_what_was_stored_before(world: PartsWorld) 
     assert window.got == []
     world.settle()
     assert len(window.got) == 1
+
+
+def test_a_bridge_from_a_bound_queue_changes_nothing_for_those_behind_it(world: PartsWorld) -> None:
+    topic, copies = world.create("news", kind="topic"), world.create("copies")
+    first, second = (world.subscribe(topic, name) for name in "ab")
+    world.engine.topology.bridging.add(first, copies)
+    account = world.engine.producers.open(topic, Link(), True)
+    account.origin = second.not_from = object()
+    world.turn()
+    assert arrive(world, topic, account) == constants.ACCEPTED
+    assert [each.gate.depth_msgs for each in (first, copies, second)] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("kind", ["plain", "last values"])
+def test_an_answer_is_seen_once_all_that_was_stored_before_is_on_disk(world: PartsWorld, kind: str) -> None:
+    answers = world.create("answers", **({"last_value_key": "share"} if kind == "last values" else {}))
+    orders = world.create("orders", durable=True)
+    reader = world.consumer(answers)
+    world.engine.intake.put_behind(answers, b"\x00\x53\x77\xa1\x01a")
+    world.turn()
+    assert len(reader.got) == 1, "nothing is stored that it would wait for"
+    world.put(orders, durable=True)
+    world.engine.intake.put_behind(answers, b"\x00\x53\x77\xa1\x01b")
+    world.turn()
+    assert len(reader.got) == 1
+    world.settle()
+    assert [entry.data[-1:] for entry in reader.got] == [b"a", b"b"]
+    world.put(orders, durable=True)
+    world.engine.intake.put_behind(answers, b"\x00\x53\x77\xa1\x01c")
+    world.engine.lifecycle.delete("answers")
+    world.settle()
+    assert len(reader.got) == 2

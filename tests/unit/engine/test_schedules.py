@@ -9,6 +9,7 @@ from proton import Message, symbol
 
 from broker import constants
 from broker.codec import message
+from broker.engine.annotations import add_annotations
 from broker.engine.node import Node
 from broker.engine.schedules import LOG_NAME, RELEASE_MSGS
 from broker.manage.audit import audit
@@ -239,6 +240,48 @@ def test_a_move_takes_them_along_as_far_as_there_is_room(world: World) -> None:
     assert (source.gate.depth_msgs, target.gate.depth_msgs) == (2, 3)
     assert source.schedule is not None
     assert [each.data[-3:] for each in source.schedule.first(0, 9)] == [b"300", b"400"]
+    world.check()
+
+
+def test_a_move_brings_no_waiting_message_that_its_target_knows_as_a_duplicate(world: World) -> None:
+    source, target = world.create("source"), world.create("target", duplicate_window=10)
+    world.put(target, "first", id="a")
+    for name in ("a", "b", "b"):
+        world.delay(source, 100, name, id=name)
+    assert world.engine.actions.move(source, target, 3) == 3
+    assert (source.gate.depth_msgs, target.gate.depth_msgs, target.duplicated) == (0, 2, 2)
+    world.put(target, "again", id="b")
+    assert target.duplicated == 3
+    world.turn(100)
+    assert [body_of(each) for each in target.queue] == ["first", "b"]
+    world.check()
+
+
+def test_a_moved_message_that_waits_goes_over_its_target_s_bridges(world: World) -> None:
+    source, target, copies = (world.create(name) for name in ("source", "target", "copies"))
+    world.engine.topology.bridging.add(target, copies)
+    world.delay(source, 100)
+    world.engine.actions.move(source, target, 1)
+    assert [node.gate.depth_msgs for node in (source, target, copies)] == [0, 1, 1]
+    world.check()
+
+
+def test_a_move_takes_along_what_a_consumer_added_to_a_message_that_waits(world: World) -> None:
+    source, target = world.create("source", redelivery_delay="1s"), world.create("target")
+    data = bytes(Message(body="x", annotations={symbol("by"): "sender"}).encode())
+    world.engine.intake.put(source, data, message.scan(data))
+    (entry,) = held(world, source)
+    add_annotations(entry, message.annotations_of(bytes(Message(annotations={symbol("by"): "me"}).encode())))
+    world.engine.settlement.requeue(source, entry, True)
+    assert source.schedule is not None
+    assert source.schedule.count == 1
+    assert world.engine.actions.move(source, target, 1) == 1
+    world.turn(1000)
+    (moved,) = target.queue
+    found = Message()
+    found.decode(moved.data)
+    assert found.annotations is not None
+    assert found.annotations[symbol("by")] == "me"
     world.check()
 
 

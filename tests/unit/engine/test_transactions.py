@@ -10,6 +10,7 @@ from broker.engine.transaction import COMMITTED, ROLLED_BACK, Transaction
 from broker.errors import NotFoundError
 from broker.flow.producer_credit import ProducerCredit
 from broker.manage.audit import audit
+from broker.queues.selector.selector import compile_selector
 from tests.unit.engine.parts_world import MS, Link, PartsWorld
 from tests.unit.engine.test_transaction import BODY, Controller
 
@@ -43,6 +44,14 @@ class World(PartsWorld):
             bits = constants.IS_DURABLE if durable else 0
             code = self.engine.intake.arrive(node, account, BODY, bits, False, begun)
             assert code == constants.ACCEPTED
+
+    def flood(self, node: Node, msgs: int) -> None:
+        """Fill a node with copies that have no promise there: from a queue without flow control."""
+        source = self.create("flood", flow_control=False)
+        self.engine.topology.bridging.add(source, node)
+        for _ in range(msgs):
+            self.put(source)
+        self.turn()
 
     def check(self) -> None:
         assert audit(self.engine).breaches == ()
@@ -213,6 +222,55 @@ def test_what_overflows_at_a_commit_becomes_dead_letters_or_nothing_is_done(
     assert (code != constants.REFUSED) == committed
     assert (node.gate.depth_msgs, letters.gate.depth_msgs) == ((2, 4) if committed else (0, 0))
     assert node.dropped == 0
+    world.check()
+
+
+@pytest.mark.parametrize("source", ["queue", "topic"])
+@pytest.mark.parametrize("target", ["queue", "topic"])
+def test_one_whose_copies_would_pass_the_hard_limit_of_a_bridge_s_target_does_nothing(
+    world: World, source: str, target: str
+) -> None:
+    full: dict[str, object] = {"max_count": 4, "flow_stop_count": 3, "overflow": "reject"}
+    node = world.create("orders", kind=source, flow_stop_count=100, enforce_flow="always")
+    here = world.subscribe(node, "here", flow_stop_count=100) if source == "topic" else node
+    there = world.create("copies", kind=target, enforce_flow="always", **(full if target == "queue" else {}))
+    taker = world.subscribe(there, "there", **full) if target == "topic" else there
+    bridge = world.engine.topology.bridging.add(node, there)
+    assert bridge.crosses
+    world.turn()
+    _, account = world.producer(node)
+    begun = world.declare()
+    world.post(begun, node, account, 2)
+    world.flood(there, 3)
+    assert world.transactions.commit(begun) == constants.REFUSED
+    assert f"'{taker.name}' is at its hard limit" in begun.fault
+    assert (here.gate.depth_msgs, taker.gate.depth_msgs, bridge.refused, taker.refused) == (0, 3, 0, 0)
+    world.check()
+    again = world.declare()
+    world.engine.actions.purge(taker)
+    world.turn()
+    world.post(again, node, account, 2)
+    assert world.transactions.commit(again) == constants.ACCEPTED
+    assert (here.gate.depth_msgs, taker.gate.depth_msgs, bridge.copied) == (2, 2, 2)
+    world.check()
+
+
+@pytest.mark.parametrize("way", ["no flow control", "selector", "overflow"])
+def test_copies_that_no_sender_waits_for_are_in_the_way_of_no_commit(world: World, way: str) -> None:
+    node = world.create("orders", flow_stop_count=100, flow_control=way != "no flow control")
+    overflow = "ring" if way == "overflow" else "reject"
+    target = world.create("copies", max_count=4, flow_stop_count=3, overflow=overflow)
+    keep = compile_selector("amqp.subject = 'x'") if way == "selector" else None
+    bridge = world.engine.topology.bridging.add(node, target, keep)
+    world.turn()
+    _, account = world.producer(node)
+    begun = world.declare()
+    world.post(begun, node, account, 2)
+    world.flood(target, 3)
+    assert world.transactions.commit(begun) == constants.ACCEPTED
+    depth, refused, passed = {"no flow control": (4, 1, 0), "selector": (3, 0, 2), "overflow": (4, 0, 0)}[way]
+    assert (node.gate.depth_msgs, target.gate.depth_msgs) == (2, depth)
+    assert (bridge.refused, bridge.passed_by) == (refused, passed)
     world.check()
 
 

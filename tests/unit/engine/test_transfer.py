@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from proton import Message, symbol
 
+from broker.codec import message
+from broker.engine.annotations import add_annotations
 from broker.engine.node import Node
 from broker.engine.transfer import MOVE_STOPPED
+from broker.manage.audit import audit
+from broker.queues.queue import Entry
 from tests.unit.manage_world import FakeConsumer, World
 
 pytestmark = pytest.mark.flow
@@ -94,3 +99,64 @@ def test_a_move_ends_at_a_hard_limit_and_says_how_far_it_came() -> None:
     assert [(kind, fields["moved"]) for kind, fields in told if kind == MOVE_STOPPED] == [(MOVE_STOPPED, 1)]
     # The rest is in its old place, in order.
     assert [entry.seq for entry in world.consumer(source).held] == [2, 3]
+
+
+# --- moves of messages that a consumer wrote on, and to a queue that knows them
+
+
+def text(name: str) -> bytes:
+    return bytes(Message(body="x", id=name).encode())
+
+
+def annotated(entry: Entry) -> dict[object, object]:
+    found = Message()
+    found.decode(entry.data)
+    return dict(found.annotations or {})
+
+
+def added(**annotations: object) -> bytes:
+    """The encoded map of a `modified` outcome's annotations."""
+    encoded = Message(annotations={symbol(key): value for key, value in annotations.items()}).encode()
+    return message.annotations_of(bytes(encoded))
+
+
+def test_a_move_takes_along_the_annotations_that_a_consumer_added() -> None:
+    world = World()
+    source, target = world.queue("source"), world.queue("target", flow_stop_count=1)
+    for number in (1, 2):
+        annotations = {symbol("number"): number, symbol("by"): "sender"}
+        data = bytes(Message(body="x", annotations=annotations).encode())
+        world.engine.intake.put(source, data, message.scan(data))
+    consumer = world.consumer(source)
+    for entry in consumer.held:
+        add_annotations(entry, added(by="consumer"))
+        world.engine.settlement.requeue(source, entry, True)
+    world.engine.delivery.remove_consumer(source, consumer)
+    world.engine.actions.move(source, target, 2)
+    world.engine.end_turn()
+    # The second waits for room first.
+    assert depths(source, target) == [1, 1]
+    reader = world.consumer(target)
+    for number in (1, 2):
+        assert annotated(reader.held[-1]) == {"number": number, "by": "consumer"}
+        reader.in_flight -= 1
+        world.engine.settlement.acknowledge(target, reader.held[-1])
+        world.engine.end_turn()
+        world.engine.end_turn()
+    assert (depths(source, target), world.engine.moves) == ([0, 0], [])
+    assert audit(world.engine).breaches == ()
+
+
+def test_a_move_brings_nothing_that_its_target_knows_as_a_duplicate() -> None:
+    world = World()
+    source, target = world.queue("source"), world.queue("target", duplicate_window=10)
+    for name in ("a", "b", "b"):
+        world.engine.intake.put(source, text(name), 0)
+    world.engine.intake.put(target, text("a"), 0)
+    world.engine.actions.move(source, target, 3)
+    world.engine.end_turn()
+    world.engine.end_turn()
+    assert (depths(source, target), target.duplicated) == ([0, 2], 2)
+    world.engine.intake.put(target, text("b"), 0)
+    assert (depths(target), target.duplicated) == ([2], 3)
+    assert audit(world.engine).breaches == ()
