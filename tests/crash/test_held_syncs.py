@@ -86,6 +86,8 @@ def have_two_wait(broker: Broker, shim: Shim, how: str) -> None:
             delivery.local.failed = True
             delivery.update(Delivery.MODIFIED)
             delivery.settle()
+        # This sends what was settled, too.
+        receiver.close()  # type: ignore[no-untyped-call]
         until([], lambda: len(waiting(broker)) == 2, what="both to wait")
     client.close()
     if how == "restarted":
