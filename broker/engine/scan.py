@@ -7,15 +7,39 @@ in the order in which they were, whatever the queue: nobody is passed over.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from broker.engine.spool import Message, Run, Spool
+# Number, flags, delivery count, expiry, bytes: as ``spool.Message``.
+Scanned = tuple[int, int, int, int, bytes]
 
 # Runs being read at once, and held: in number, and in bytes (but for one, and those that just came).
 MOST_READING = 8
 MOST_HELD = 16
 MOST_BYTES = 1 << 21
+
+
+class ScannedRun(Protocol):
+    """A run of messages on disk (``spool.Run``)."""
+
+    scanned: list[Scanned] | None
+    blob: bytes | None
+    fault: Exception | None
+    gone: bool
+
+    def is_empty(self) -> bool: ...
+
+    def decode(self, blob: bytes) -> list[Scanned]: ...
+
+
+class RunReader(Protocol):
+    """A queue's messages on disk (``spool.Spool``), which reads runs and is told of them."""
+
+    on_memory: Callable[[int], None]
+    on_answer: Callable[[], None]
+
+    def look_up(self, run: Any) -> None: ...
+
+    def scanned(self, run: Any, messages: list[Scanned]) -> list[Scanned]: ...
 
 
 class Scans:
@@ -25,15 +49,15 @@ class Scans:
     """
 
     def __init__(self) -> None:
-        self.asked: dict[Run, Spool] = {}
-        self.reading: dict[Run, Spool] = {}
+        self.asked: dict[ScannedRun, RunReader] = {}
+        self.reading: dict[ScannedRun, RunReader] = {}
         self.nbytes = 0
-        self._held: dict[Run, tuple[Spool, int]] = {}
-        self._fresh: set[Run] = set()
-        self._used: set[Run] = set()
-        self._told: dict[Run, list[Callable[[], None]]] = {}
+        self._held: dict[ScannedRun, tuple[RunReader, int]] = {}
+        self._fresh: set[ScannedRun] = set()
+        self._used: set[ScannedRun] = set()
+        self._told: dict[ScannedRun, list[Callable[[], None]]] = {}
 
-    def messages(self, spool: Spool, run: Run) -> list[Message] | None:
+    def messages(self, spool: RunReader, run: ScannedRun) -> list[Scanned] | None:
         """The run's messages; None while they have to be read, which ``spool.on_answer`` tells."""
         if run.is_empty():
             return []
@@ -47,7 +71,7 @@ class Scans:
             self.asked.setdefault(run, spool)
         return None
 
-    def ask(self, spool: Spool, run: Run, told: Callable[[], None]) -> None:
+    def ask(self, spool: RunReader, run: ScannedRun, told: Callable[[], None]) -> None:
         """Read a run that ``messages`` hasn't got; ``told`` is called once it has, or there is a fault."""
         if self.messages(spool, run) is not None or run.fault is not None:
             told()
@@ -68,7 +92,7 @@ class Scans:
                 self.reading[run] = spool
                 spool.look_up(run)
 
-    def answered(self, spool: Spool, run: Run, answer: object) -> None:
+    def answered(self, spool: RunReader, run: ScannedRun, answer: object) -> None:
         """The pager's answer."""
         self.reading.pop(run, None)
         if isinstance(answer, bytes) and not run.gone:
@@ -79,7 +103,7 @@ class Scans:
             run.fault = answer
         self._tell(spool, run)
 
-    def let_go(self, run: Run) -> None:
+    def let_go(self, run: ScannedRun) -> None:
         """The run isn't on disk any more, or has nothing left."""
         held = self._held.pop(run, None)
         if held is not None:
@@ -99,7 +123,7 @@ class Scans:
             self.let_go(run)
         self._used.clear()
 
-    def _hold(self, spool: Spool, run: Run, blob: bytes) -> list[Message]:
+    def _hold(self, spool: RunReader, run: ScannedRun, blob: bytes) -> list[Scanned]:
         messages = spool.scanned(run, run.decode(blob))
         run.scanned = messages
         self._held[run] = (spool, len(blob))
@@ -112,7 +136,7 @@ class Scans:
             self.let_go(old)
         return messages
 
-    def _tell(self, spool: Spool, run: Run) -> None:
+    def _tell(self, spool: RunReader, run: ScannedRun) -> None:
         for told in self._told.pop(run, []):
             told()
         spool.on_answer()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from broker.cli.terminal import arguments
-from broker.cli.verbs.advise import counts, resumes, size_resumes, sizes
+from broker.cli.terminal.arguments import counts, resumes, size_resumes, sizes
 from broker.manage.advise.candidates import Grid
 from pyspark_sluice.jobs import capacity_report, connector, events, page, sizing, tables
 from pyspark_sluice.jobs.follow import follow

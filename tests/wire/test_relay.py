@@ -119,11 +119,12 @@ def test_another_owner_closes_what_the_old_one_had(owner: RelayedOwner, relay: R
 
 
 def test_many_idle_clients(owner: RelayedOwner, relay: Relay) -> None:
+    # Each has four descriptors in this process, and the blocking client's select takes none above 1,023.
     socks = []
     try:
-        for _ in range(200):
+        for _ in range(100):
             socks.append(socket.create_connection(("127.0.0.1", relay.ports[0]), 10))
-        wait_until(lambda: relay.counts.relayed_total == 200, 30, "all to be relayed")
+        wait_until(lambda: relay.counts.relayed_total == 100, 30, "all to be relayed")
         assert exchange(relay.ports[0], b"x") == b"x"
     finally:
         for sock in socks:

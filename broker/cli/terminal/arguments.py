@@ -152,3 +152,45 @@ def pair(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key, value
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Whole numbers above 0 with commas between them."""
+    return tuple(count(word.strip()) for word in text.split(","))
+
+
+def resumes(text: str) -> tuple[float, ...]:
+    """Whole numbers above 0, or percentages, with commas between them."""
+    return tuple(
+        _share(word) if word.strip().endswith("%") else float(count(word.strip())) for word in text.split(",")
+    )
+
+
+def _share(word: str) -> float:
+    number = word.strip().removesuffix("%").strip()
+    if not re.fullmatch(r"[1-9][0-9]?", number):
+        raise argparse.ArgumentTypeError(f"{word!r} is no percentage from 1 to 99")
+    return int(number) / 100
+
+
+def size_above_0(text: str) -> int:
+    """A size above 0, with its unit."""
+    try:
+        size = parse_size(text.strip())
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if size == 0:
+        raise argparse.ArgumentTypeError("expected a size above 0")
+    return size
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Sizes above 0 with commas between them."""
+    return tuple(map(size_above_0, text.split(",")))
+
+
+def size_resumes(text: str) -> tuple[float, ...]:
+    """Sizes above 0, or percentages, with commas between them."""
+    return tuple(
+        _share(word) if word.strip().endswith("%") else float(size_above_0(word)) for word in text.split(",")
+    )

@@ -9,7 +9,6 @@ inferred, and how far predictions were from what was measured.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -21,7 +20,6 @@ from broker.cli.terminal import arguments, table
 from broker.cli.terminal.printable import printable
 from broker.cli.terminal.progress import ProgressBar
 from broker.errors import OperatorError
-from broker.units import parse_size
 
 if TYPE_CHECKING:
     from broker.manage.advise.candidates import CandidateResults, Grid, Trial
@@ -47,12 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--node", metavar="NAME", help="whose history, where there are several")
     for name, kind, text in (
-        ("stop-count", counts, "flow_stop_count to try"),
-        ("resume-count", resumes, "flow_resume_count to try, or percentages of the stop"),
-        ("stop-size", sizes, "flow_stop_size to try"),
-        ("resume-size", size_resumes, "flow_resume_size to try, or percentages of the stop"),
-        ("window", counts, "producer_window to try"),
-        ("consumer-limit", counts, "consumer_flow_limit to try"),
+        ("stop-count", arguments.counts, "flow_stop_count to try"),
+        ("resume-count", arguments.resumes, "flow_resume_count to try, or percentages of the stop"),
+        ("stop-size", arguments.sizes, "flow_stop_size to try"),
+        ("resume-size", arguments.size_resumes, "flow_resume_size to try, or percentages of the stop"),
+        ("window", arguments.counts, "producer_window to try"),
+        ("consumer-limit", arguments.counts, "consumer_flow_limit to try"),
     ):
         parser.add_argument(f"--{name}", type=kind, default=(), metavar="N[,N...]", help=text)
     parser.add_argument(
@@ -67,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     load.add_argument("--settles", type=_spec, metavar="RATE[:BURST]", help="what consumers can take")
     load.add_argument("--seconds", type=arguments.duration, default=60.0, metavar="T", help="how long (60)")
-    load.add_argument("--size", type=_size, default=1024, metavar="SIZE", help="of a message (1 KB)")
+    load.add_argument(
+        "--size", type=arguments.size_above_0, default=1024, metavar="SIZE", help="of a message (1 KB)"
+    )
     load.add_argument("--producers", type=arguments.count, default=1, metavar="N", help="(1)")
     load.add_argument("--consumers", type=arguments.count, default=1, metavar="N", help="(1)")
     load.add_argument("--seed", type=arguments.natural, default=0, metavar="N", help="of its chances (0)")
@@ -306,44 +306,6 @@ def _has_blocks() -> bool:
 
 
 # --- kinds of value
-
-
-def counts(text: str) -> tuple[int, ...]:
-    return tuple(arguments.count(word.strip()) for word in text.split(","))
-
-
-def resumes(text: str) -> tuple[float, ...]:
-    return tuple(
-        _share(word) if word.strip().endswith("%") else float(arguments.count(word.strip()))
-        for word in text.split(",")
-    )
-
-
-def _share(word: str) -> float:
-    number = word.strip().removesuffix("%").strip()
-    if not re.fullmatch(r"[1-9][0-9]?", number):
-        raise argparse.ArgumentTypeError(f"{word!r} is no percentage from 1 to 99")
-    return int(number) / 100
-
-
-def _size(text: str) -> int:
-    try:
-        size = parse_size(text.strip())
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if size == 0:
-        raise argparse.ArgumentTypeError("expected a size above 0")
-    return size
-
-
-def sizes(text: str) -> tuple[int, ...]:
-    return tuple(map(_size, text.split(",")))
-
-
-def size_resumes(text: str) -> tuple[float, ...]:
-    return tuple(
-        _share(word) if word.strip().endswith("%") else float(_size(word)) for word in text.split(",")
-    )
 
 
 def _spec(text: str) -> tuple[float, int]:

@@ -83,9 +83,9 @@ GIVEN_BACK = (
 GOES_ON = (
     Edit(
         DISK,
-        "        _silence(self.bell)\n        if self.state != FAILED:\n            self._take_note()\n"
+        "        silence(self.bell)\n        if self.state != FAILED:\n            self._take_note()\n"
         "        if self.state != FAILED:\n            if self._taken",
-        "        _silence(self.bell)\n        self._take_note()\n"
+        "        silence(self.bell)\n        self._take_note()\n"
         "        if True:\n            if self._taken",
     ),
     Edit(DISK, "        while self._done and self.state != FAILED:\n", "        while self._done:\n"),
@@ -102,8 +102,8 @@ GOES_ON = (
     Edit(
         DISK,
         "        if self._halted or self.journal.fault:\n            return\n"
-        "        try:\n            write(",
-        "        try:\n            write(",
+        "        try:\n            # The directory",
+        "        try:\n            # The directory",
     ),
     Edit(
         DISK,
