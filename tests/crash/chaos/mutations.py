@@ -85,8 +85,7 @@ GOES_ON = (
         DISK,
         "        silence(self.bell)\n        if self.state != FAILED:\n            self._take_note()\n"
         "        if self.state != FAILED:\n            if self._taken",
-        "        silence(self.bell)\n        self._take_note()\n"
-        "        if True:\n            if self._taken",
+        "        silence(self.bell)\n        self._take_note()\n        if True:\n            if self._taken",
     ),
     Edit(DISK, "        while self._done and self.state != FAILED:\n", "        while self._done:\n"),
     Edit(
