@@ -52,6 +52,8 @@ def test_rhea_reconnects_and_nothing_is_lost(made: Cell) -> None:
     run(made, rhea, "rhea")
 
 
+# It takes minutes where the machine does other work as well: its reconnects back off.
+@pytest.mark.soak
 @pytest.mark.parametrize("members", [3, 1])
 def test_qpid_jms_fails_over_and_nothing_is_lost(made: Cell, members: int) -> None:
     """With one member in its URL it finds the others in the broker's open."""
