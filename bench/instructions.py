@@ -3,7 +3,7 @@
 The broker of each TREE, a compiled checkout, and of this one runs under callgrind. One sender and one
 receiver move messages of 100 bytes, unsettled and not durable, twice: few, then many. The difference of both
 counts, divided by that of the messages, has neither start nor end of links in it. On a quiet machine rounds
-differ by 0.3 %. On a busy one a turn serves fewer messages, and they gave up to 4 % more: use ``--rounds 3``
+differ by 0.3 %. On a busy one they gave up to 4 % more: use ``--rounds 3``
 and compare no counts of different times. ``--functions 20`` also lists where this version and the first TREE
 differ most. Needs valgrind.
 """
