@@ -390,8 +390,9 @@ class LogFollower:
                     return True
         self.at.fault = ""
         self._tell()
+        # Also while there is more to read: how far a standby is behind shows only beside the end.
+        self._ask()
         if not entries:
-            self._ask()
             self._pause(POLL_S)
         return False
 

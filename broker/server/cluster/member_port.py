@@ -22,6 +22,7 @@ from broker.errors import OperatorError
 from broker.loggers import about
 from broker.server.cluster import header
 from broker.server.cluster.header import HeaderChecker, RelayedClient, RelayHeaderError
+from broker.server.cluster.listening import listening_socket
 from broker.server.cluster.pages import Answered, asked_path, written_answer
 
 log = logging.getLogger("sluice.cluster")
@@ -29,7 +30,6 @@ log = logging.getLogger("sluice.cluster")
 HEADER_NS = 3_000_000_000
 # Connections whose header isn't whole; the oldest makes room for the next one.
 MOST_WAITING = 1024
-BACKLOG = 1024
 ACCEPTS = 32
 TICK_NS = 250_000_000
 # One line about an address within this time.
@@ -113,15 +113,7 @@ class MemberPort:
     def start(self) -> int:
         """Open the port, and return it. OperatorError if it can't be had."""
         host, port = self._address
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((host, port))
-            sock.listen(BACKLOG)
-        except OSError as fault:
-            sock.close()
-            raise OperatorError(f"cannot listen on {written(host, port)}: {fault.strerror}") from fault
+        sock = listening_socket(host, port)
         self._listening = sock
         self._epoll.register(sock.fileno(), select.EPOLLIN)
         self._epoll.register(self._bell, select.EPOLLIN)

@@ -23,12 +23,12 @@ from broker.errors import OperatorError
 from broker.loggers import SOMEBODY, about
 from broker.server.cluster import header
 from broker.server.cluster.header import RelayedClient
+from broker.server.cluster.listening import listening_socket
 from broker.server.cluster.pages import Answered, asked_path, written_answer
 
 log = logging.getLogger("sluice.cluster")
 
 READ_BYTES = 256 * 1024
-BACKLOG = 1024
 ACCEPTS = 32
 # How long a client is held for an owner, and how many are.
 HOLD_NS = 5_000_000_000
@@ -177,7 +177,7 @@ class Relay:
         """Open the ports, and return them. OperatorError if one can't be had."""
         try:
             for listener in self._listeners:
-                sock = _listening(listener.host, listener.port)
+                sock = listening_socket(listener.host, listener.port)
                 self._listening[sock.fileno()] = sock, listener
                 self._epoll.register(sock.fileno(), select.EPOLLIN)
                 self.ports.append(sock.getsockname()[1])
@@ -549,16 +549,3 @@ class Relay:
         self._young.discard(relayed)
         self._part_upstream(relayed)
         self._drop(relayed.client)
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-        sock.listen(BACKLOG)
-    except OSError as fault:
-        sock.close()
-        raise OperatorError(f"cannot listen on {host}:{port}: {fault.strerror}") from fault
-    return sock

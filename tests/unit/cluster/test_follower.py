@@ -13,6 +13,7 @@ import pytest
 from broker.cluster.fold import LogFold
 from broker.cluster.follower import SNAPSHOT_OF, CellOwnership, LogFollower
 from broker.cluster.lease import OwnerLease, StandbyClock
+from broker.cluster.log import LogEntry
 from broker.cluster.records import MARK, SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE, TAKEOVER, encode
 from broker.cluster.writer import LogWriter
 from broker.errors import OperatorError
@@ -104,6 +105,24 @@ class Standby:
         """Have it end."""
         self.follower.stop()
         self.wait()
+
+
+class SlowLog(MemoryLog):
+    """A log that is read a record at a time, or not at all while ``is_held``.
+
+    ``seen`` has what the standby says of itself at each read.
+    """
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        super().__init__(engine)
+        self.seen: list[tuple[int, int]] = []
+        self.follower: LogFollower | None = None
+        self.is_held = False
+
+    def read(self, position: int, most_bytes: int) -> list[LogEntry]:
+        if self.follower is not None:
+            self.seen.append((self.follower.at.position, self.follower.at.last_position))
+        return [] if self.is_held else super().read(position, most_bytes)[:1]
 
 
 @contextmanager
@@ -318,3 +337,34 @@ def test_marks_say_who_owns_the_cell_to_one_that_joins_late(
     until(lambda: engine.last == 3, "the mark")
     with following(engine, tmp_path / "b") as standby:
         assert standby.owners == [ABOUT_A]
+
+
+def test_a_standby_that_still_reads_says_how_far_it_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.cluster.follower.ASK_NS", 0)
+    engine = MemoryEngine()
+    owner = Owner(engine, tmp_path / "a")
+    standby_log = SlowLog(engine)
+    clock = StandbyClock(3_600_000 * MS, 0, time.monotonic_ns())
+    follower = LogFollower(
+        *(standby_log, CELL, "b", tmp_path / "b", clock, ABOUT_B, lambda about: None, FILE_BYTES)
+    )
+    thread = threading.Thread(target=follower.run)
+    thread.start()
+    try:
+        until(lambda: follower.at.position == engine.last, "the standby to be level")
+        standby_log.is_held = True
+        for _ in range(10):
+            owner.put()
+        standby_log.follower = follower
+        # What it was told while it could read nothing is no news.
+        follower.at.last_position = follower.at.position
+        standby_log.is_held = False
+        until(lambda: follower.at.position == engine.last, "the standby to be level again")
+    finally:
+        follower.stop()
+        thread.join(30)
+        owner.stop()
+    begun = standby_log.seen[0][0]
+    assert any(begun < position < last for position, last in standby_log.seen)

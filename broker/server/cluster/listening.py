@@ -1,0 +1,24 @@
+"""Listening sockets of a member: those of its clients as a standby, and the one for other members."""
+
+from __future__ import annotations
+
+import socket
+
+from broker.config.networks import written
+from broker.errors import OperatorError
+
+BACKLOG = 1024
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens and doesn't block. Raises OperatorError where the port can't be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+    except OSError as fault:
+        sock.close()
+        raise OperatorError(f"cannot listen on {written(host, port)}: {fault.strerror}") from fault
+    return sock
