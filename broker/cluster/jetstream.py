@@ -380,7 +380,8 @@ def check_server(info: dict[str, Any]) -> None:
     if numbers < OLDEST_SERVER:
         oldest = ".".join(map(str, OLDEST_SERVER))
         raise OperatorError(f"cluster.engine: nats-server {version} is too old: {oldest} or newer is needed")
-    if not info.get("jetstream"):
+    # One of several that has lost it, as by a full disk, passes on what the others are asked.
+    if not info.get("jetstream") and not info.get("cluster"):
         raise OperatorError("cluster.engine: the server runs without JetStream")
     most = int(info.get("max_payload", 0))
     if most < LEAST_PAYLOAD:

@@ -436,10 +436,9 @@ class Member:
             server.reactor.at(time.monotonic_ns() + SECOND_NS, lambda _: self._tell_failover(server))
 
     def _successor(self) -> str:
-        """Return the standby that is to follow where nobody said which: the one that has come farthest."""
-        standbys = [
-            each.report for each in self.presence.members() if each.is_there and each.report.role == STANDBY
-        ]
+        """Return the standby that is to follow where nobody said which: of the sound ones, the farthest."""
+        there = [each.report for each in self.presence.members() if each.is_there]
+        standbys = [each for each in there if each.role == STANDBY and not each.fault]
         return max(standbys, key=lambda each: each.position).name if standbys else ""
 
     def _begin_with_what_is_there(self, writer: LogWriter, bodies: BodyStore) -> None:

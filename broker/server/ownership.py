@@ -10,6 +10,7 @@ from pathlib import Path
 from broker.cluster.bodies import BodyStore, ReplicatedLargeFiles
 from broker.cluster.writer import LogWriter
 from broker.store.largefiles import Post
+from broker.store.port import FULL
 from broker.store.replicated import ReplicatedStore
 from broker.units import SECOND_NS
 
@@ -20,6 +21,8 @@ LOOK_NS = 20_000_000
 # How long an owner stays suspended while servers of the log answer and have no leader: they elect one within
 # seconds, and nobody can take over meanwhile. Beyond that its servers may be cut off together with it.
 ALONE_NS = 30 * SECOND_NS
+# How long this member's disk is full before another one that has room is to serve.
+FULL_NS = 2 * SECOND_NS
 # How long after a hand-over was asked for the broker stops waiting for the log.
 HAND_OVER_S = 5.0
 
@@ -42,6 +45,7 @@ class OwnedCell:
         self._bodies = bodies
         self._successor = successor
         self._dropped_ns = 0
+        self._full_since_ns = self._full_ns = 0
 
     @property
     def suspended(self) -> str:
@@ -83,6 +87,20 @@ class OwnedCell:
             for file in self.store.take_gone_bodies():
                 self._bodies.drop(file)
         return ""
+
+    def relief(self, now_ns: int) -> str:
+        """Return the member that is to take the cell over because this disk stays full, empty without one.
+
+        The owner's loop asks again and again. A standby whose own disk is full says so, and is none.
+        """
+        is_full = self.store.state == FULL and not self.suspended_since_ns
+        if is_full:
+            self._full_ns = now_ns
+            self._full_since_ns = self._full_since_ns or now_ns
+        elif now_ns - self._full_ns > FULL_NS:
+            # A little room that comes and goes is none.
+            self._full_since_ns = 0
+        return self._successor() if is_full and now_ns - self._full_since_ns > FULL_NS else ""
 
     def hand_over(self, member: str) -> bool:
         """Leave the cell to a member, where it is empty to the one that has come farthest.

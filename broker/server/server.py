@@ -325,6 +325,11 @@ class Server:
             self.reactor.close_peers("amqp:connection:forced", "another member of the cell takes over")
             self.reactor.at(now_ns + SECOND_NS // 20, lambda _: self.reactor.stop())
             return
+        relief = self.cell.relief(time.monotonic_ns())
+        if relief and not self._stopping:
+            log.error("%s; %s has room", self.store.reason, relief)
+            self.hand_over(relief)
+            return
         self.reactor.at(now_ns + LOOK_NS, self._look_at_cell)
 
     def hand_over(self, successor: str) -> None:

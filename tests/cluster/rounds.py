@@ -19,9 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from tests.cluster.disks import PowerCut, enter, missing
 from tests.cluster.transfers import CLIENTS, COUNT, killed_once, progress
 from tests.cluster.world import Cell, MemberProcess, cell, wait_until
 from tests.crash.peers import Books, Consumer, Id, Peer, Producer, turn_all
+from tools.nats import NatsServer
 
 QUEUES = ("orders", "trades")
 STOP = 1000
@@ -194,6 +196,33 @@ def cut_file(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[
     return nothing
 
 
+def full_disk(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """A machine's disk is full, for its member and its server of the log: the leader's, the owner's, any."""
+    at = dice.choice([made.leader(), made.members.index(owner), dice.randrange(len(made.disks))])
+    made.disks[at].fill()
+
+    def again() -> None:
+        made.disks[at].free()
+        made.log.servers[at].kill()
+        made.log.servers[at].start()
+
+    return again
+
+
+def power_cut(made: Cell, owner: MemberProcess, dice: random.Random) -> Callable[[], None]:
+    """All machines lose their power, and with it all that was not synced."""
+    everyone: list[NatsServer | MemberProcess] = [*made.log.servers, *made.members]
+    for each in everyone:
+        each.signal(signal.SIGSTOP)
+    cut = PowerCut(made.disks)
+    for each in everyone:
+        each.kill()
+    cut.restore()
+    for each in everyone:
+        each.start()
+    return nothing
+
+
 FAULTS: dict[str, Fault] = {
     "kill-owner": kill_owner,
     "stop-owner": stop_owner,
@@ -206,7 +235,13 @@ FAULTS: dict[str, Fault] = {
     "empty-member": empty_member,
     "flip-bits": flip_bits,
     "cut-file": cut_file,
+    "full-disk": full_disk,
+    "power-cut": power_cut,
 }
+# These need disks of their own for each machine.
+OF_DISKS = {"full-disk", "power-cut"}
+# How long a fault goes on once messages are accepted again: an owner has room in files it made before.
+STAYS_S = {"full-disk": 5.0}
 
 
 class Clients:
@@ -282,6 +317,7 @@ def rounds(made: Cell, fault: str, count: int, seed: int) -> Iterator[Result]:
         while len(books.accepted) < before + 300 or time.monotonic() - books.accepted_at > 0.5:
             clients.turn()
             assert time.monotonic() < deadline, f"nothing is accepted any more: {books}\n{logs(made)}"
+        clients.run(STAYS_S.get(fault, 0.0))
         result.outages_s.append(books.longest_s)
         undo()
         clients.run(0.5)
@@ -376,13 +412,21 @@ def main() -> int:
                 made.start()
                 print(client_rounds(made, client, args.rounds), flush=True)
         return 0
+    chosen = args.fault or list(FAULTS)
+    if OF_DISKS.intersection(chosen):
+        if missing():
+            parser.error(missing())
+        enter("tests.cluster.rounds")
     print(
         "| fault | rounds | accepted | lost | confirmed, and again | again, not flagged | overshoot"
         " | outage p50 / p99 | owners |\n|---|---|---|---|---|---|---|---|---|",
         flush=True,
     )
-    for fault in args.fault or FAULTS:
-        with tempfile.TemporaryDirectory() as folder, cell(Path(folder), policies=POLICIES) as made:
+    for fault in chosen:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            cell(Path(folder), policies=POLICIES, own_disks=fault in OF_DISKS) as made,
+        ):
             made.start()
             for result in rounds(made, fault, args.rounds, args.seed):
                 print(f"{fault} {result.rounds}: {result.outages_s[-1]:.2f} s", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ import pytest
 from tests.clients.programs import BY_NAME, build, missing_tools
 from tests.clients.running import Running
 from tests.cluster.conftest import skip_without_servers
-from tests.cluster.transfers import COUNT, killed_once, progress, proton, qpid_jms, rhea
+from tests.cluster.transfers import COUNT, go_amqp, killed_once, progress, proton, qpid_jms, rhea
 from tests.cluster.world import Cell, cell
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
@@ -50,6 +50,14 @@ def test_rhea_reconnects_and_nothing_is_lost(made: Cell) -> None:
         pytest.skip(f"needs {missing_tools(program)}")
     build(program)
     run(made, rhea, "rhea")
+
+
+def test_go_amqp_is_dialled_again_and_nothing_is_lost(made: Cell) -> None:
+    program = BY_NAME["go-amqp"]
+    if missing_tools(program):
+        pytest.skip(f"needs {missing_tools(program)}")
+    build(program)
+    run(made, go_amqp, "go-amqp")
 
 
 # It takes minutes where the machine does other work as well: its reconnects back off.

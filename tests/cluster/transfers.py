@@ -39,10 +39,18 @@ def rhea(made: Cell, address: str, count: int) -> Running:
     return Running(BY_NAME["rhea"].path, "node", "transfer.js", ports, address, str(count))
 
 
+def go_amqp(made: Cell, address: str, count: int) -> Running:
+    """Start go-amqp, whose application dials one member after the other."""
+    urls = ",".join(f"amqp://127.0.0.1:{each.amqp}" for each in made.members)
+    program = BY_NAME["go-amqp"]
+    return Running(program.path, *program.run, "transfer", urls, address, str(count))
+
+
 CLIENTS: dict[str, Callable[[Cell, str, int], Running]] = {
     "qpid-jms": qpid_jms,
     "proton": proton,
     "rhea": rhea,
+    "go-amqp": go_amqp,
 }
 
 

@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.cluster.disks import Disk
 from tools.nats import NatsCluster, free_ports
 
 START_S = 60.0
+MEMBERS = "abcdefgh"
 OWNS = re.compile(r"ready: member (\w+) owns cell \w+, epoch (\d+)")
 FOLLOWS = re.compile(r"member \w+ follows cell")
 
@@ -115,10 +117,10 @@ class MemberProcess:
         self.name = name
         self._module = module
         self.folder = folder / name
-        self.folder.mkdir(parents=True)
+        (self.folder / "disk").mkdir(parents=True, exist_ok=True)
         self.proxies = [Proxy(port) for port in servers]
         self.amqp, self.http, self.member_port = ports
-        self.data = self.folder / "data"
+        self.data = self.folder / "disk" / "data"
         self.log_path = self.folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
         # How much the lives before this one have written.
@@ -229,7 +231,8 @@ class Cell:
     """Members a, b, c … of one cell, and the log they share.
 
     ``extra`` are further lines of the section; ``log`` are servers that are there already, and that this cell
-    neither starts nor ends.
+    neither starts nor ends. With ``own_disks`` the member and the server of the same place share a file
+    system of their own (``tests/cluster/disks.py``).
     """
 
     def __init__(
@@ -243,9 +246,16 @@ class Cell:
         log: NatsCluster | None = None,
         name: str = "main",
         module: str = "broker.cli.main",
+        own_disks: bool = False,
     ) -> None:
         self.name = name
         self._owns_log = log is None
+        self.disks: list[Disk] = []
+        if own_disks:
+            places = [
+                [folder / "log" / f"log-{at + 1}", folder / MEMBERS[at] / "disk"] for at in range(servers)
+            ]
+            self.disks = [Disk(folder / f"machine-{at + 1}.img", each) for at, each in enumerate(places)]
         self.log = log or NatsCluster(folder / "log", servers)
         clients = [each.ports.client for each in self.log.servers]
         ports = free_ports(3 * members)
@@ -253,7 +263,7 @@ class Cell:
         text = f"  cell: {name}\n  replicas: {replicas}\n{extra}"
         self.members = [
             MemberProcess(
-                *("abcdefgh"[at], folder, clients, ports[3 * at : 3 * at + 3], at, text),
+                *(MEMBERS[at], folder, clients, ports[3 * at : 3 * at + 3], at, text),
                 *(policies or "policies: []\n", module),
             )
             for at in range(members)
@@ -267,6 +277,9 @@ class Cell:
 
     def start(self) -> MemberProcess:
         """Start everything; return the first owner."""
+        # Configuration files were written long ago.
+        for disk in self.disks:
+            disk.sync()
         if self._owns_log:
             self.log.start()
         for each in self.members:
@@ -332,6 +345,8 @@ class Cell:
             each.close()
         if self._owns_log:
             self.log.stop()
+        for disk in self.disks:
+            disk.unmount()
 
     def stream(self, suffix: str = "") -> dict[str, Any]:
         """Return the state of the stream, or of the bodies' one (``_BODIES``); empty where none says it."""

@@ -14,6 +14,7 @@ const usage = `usage: client features PREFIX NAME…
        client send-types ADDRESS FILE
        client receive-types ADDRESS COUNT
        client soak PREFIX SECONDS SEED
+       client transfer URLS ADDRESS COUNT
        client login MECHANISM [ADDRESS]`
 
 var lines = json.NewEncoder(os.Stdout)
@@ -45,6 +46,12 @@ func command(args []string) error {
 			address = args[2]
 		}
 		return login(os.Getenv("LOGIN_USER"), os.Getenv("LOGIN_PASSWORD"), args[1], address)
+	case len(args) == 4 && args[0] == "transfer":
+		count, err := strconv.Atoi(args[3])
+		if err != nil {
+			return err
+		}
+		return runTransfer(args[1], args[2], count)
 	case len(args) == 4 && args[0] == "soak":
 		seconds, err := strconv.ParseFloat(args[2], 64)
 		if err != nil {

@@ -205,6 +205,8 @@ def test_an_old_server_is_refused() -> None:
 def test_a_server_without_jetstream_or_with_small_messages_is_refused() -> None:
     with pytest.raises(OperatorError, match="without JetStream"):
         check_server({"version": "2.15.2", "max_payload": 1 << 20})
+    # A full disk ends JetStream at one server of several; the others are asked through it.
+    check_server({"version": "2.15.2", "max_payload": 1 << 20, "cluster": "log"})
     with pytest.raises(OperatorError, match="max_payload is 65536"):
         check_server({"version": "2.15.2", "jetstream": True, "max_payload": 1 << 16})
 

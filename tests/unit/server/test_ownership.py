@@ -10,7 +10,7 @@ import pytest
 
 from broker.cluster.bodies import BodyStore
 from broker.cluster.records import HANDOVER, TAKEOVER, decode, encode
-from broker.server.ownership import ALONE_NS, OwnedCell
+from broker.server.ownership import ALONE_NS, FULL_NS, OwnedCell
 from broker.store.port import FULL, WRITING
 from tests.cluster.memory_log import MemoryEngine, MemoryLog
 from tests.unit.cluster.test_follower import CELL, Owner, until
@@ -109,3 +109,33 @@ def test_a_hand_over_names_the_member_that_was_asked_for_or_the_best(
     assert owning.cell.hand_over(asked)
     record = decode(owning.engine.last, owning.engine.records[-1])
     assert (record.kind, record.payload) == (HANDOVER, named)
+
+
+def test_an_owner_whose_disk_stays_full_is_relieved_and_one_whose_disk_was_full_a_moment_is_not(
+    owning: Owning,
+) -> None:
+    cell, store = owning.cell, owning.owner.store
+    now_ns = owning.ends_ns - TTL_NS // 2
+    assert cell.relief(now_ns) == ""
+    store.state = FULL
+    assert cell.relief(now_ns) == ""
+    assert cell.relief(now_ns + FULL_NS) == ""
+    store.state = WRITING
+    assert cell.relief(now_ns + FULL_NS + 1) == ""
+    # Room that came for less than that time doesn't count, room that stayed does.
+    store.state = FULL
+    assert cell.relief(now_ns + FULL_NS + 2) == "the farthest"
+    store.state = WRITING
+    later_ns = now_ns + 3 * FULL_NS
+    assert cell.relief(later_ns) == ""
+    store.state = FULL
+    assert cell.relief(later_ns + 1) == ""
+
+
+def test_a_suspended_owner_has_no_full_disk(owning: Owning) -> None:
+    cell = owning.cell
+    ended_ns = owning.ends_ns
+    cell.look(ended_ns)
+    assert owning.owner.store.state == FULL
+    assert cell.relief(ended_ns) == ""
+    assert cell.relief(ended_ns + 2 * FULL_NS) == ""
