@@ -430,11 +430,32 @@ class LogFollower:
             self._load(record.epoch, 0, self._pieces(self._beginning_at, position, self._beginning_pieces))
 
     def _fetch(self, file: LargeFile) -> None:
-        """Fetch a large message's body, where the log has it still."""
-        try:
-            receive_body(file, self._log.get_body(body_key(file)))
-        except DamagedStore:
-            log.info("%s: the log has it no more; a later group takes its message away", file.path)
+        """Fetch a large message's body, where the log has it still.
+
+        Wait until the log answers and the disk has room: the group that names it is read, and no other may be
+        applied before. Raises LogUnavailable where this member stops meanwhile.
+        """
+        while True:
+            try:
+                receive_body(file, self._log.get_body(body_key(file)))
+                return
+            except DamagedStore:
+                log.info("%s: the log has it no more; a later group takes its message away", file.path)
+                return
+            except LogUnavailable as fault:
+                self._wait_for_body(str(fault))
+                self._clock.engine_answered(time.monotonic_ns(), answers=False)
+            except OSError as fault:
+                self._wait_for_body(f"{file.path}: {fault.strerror}")
+
+    def _wait_for_body(self, reason: str) -> None:
+        if self._stopping:
+            raise LogUnavailable(reason)
+        if self.at.fault != reason:
+            log.warning("a large message can't be fetched yet: %s", reason)
+        self.at.fault = reason
+        self._clock.record_seen(time.monotonic_ns())
+        self._pause(RETRY_S)
 
     def _ask(self) -> None:
         now_ns = time.monotonic_ns()

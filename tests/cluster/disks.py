@@ -1,7 +1,7 @@
 """Disks of a machine of a cell: each an ext4 file system in a file, mounted in a namespace of the run's own.
 
 A machine is one server of the log and one member. ``fill`` leaves no block free. ``PowerCut`` loses all that
-was not yet written to the device: it keeps the devices as they are at that moment, with the file systems mounted
+was not yet written to the device: it keeps the devices as they are at that moment, with file systems mounted
 and at work, and puts them back afterwards, so that a file system is opened from its journal alone.
 """
 

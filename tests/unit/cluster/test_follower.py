@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,13 +14,15 @@ import pytest
 from broker.cluster.fold import LogFold
 from broker.cluster.follower import SNAPSHOT_OF, CellOwnership, LogFollower
 from broker.cluster.lease import OwnerLease, StandbyClock
-from broker.cluster.log import LogEntry
+from broker.cluster.log import LogEntry, LogUnavailable
 from broker.cluster.records import MARK, SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE, TAKEOVER, encode
 from broker.cluster.writer import LogWriter
 from broker.errors import OperatorError
 from broker.store.cache import CacheStore
 from broker.store.disk import DiskStore
-from broker.store.port import DURABLE
+from broker.store.largefiles import LARGE, LargeFile, body_key, receive_body
+from broker.store.port import DURABLE, LARGE_FILE, LARGE_NOTE
+from broker.store.records import crc32c
 from broker.store.replicated import ReplicatedStore
 from tests.cluster.memory_log import MemoryEngine, MemoryLog
 from tests.store.replicas import read_directory
@@ -368,3 +371,31 @@ def test_a_standby_that_still_reads_says_how_far_it_is_behind(
         owner.stop()
     begun = standby_log.seen[0][0]
     assert any(begun < position < last for position, last in standby_log.seen)
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), LogUnavailable("late")])
+def test_a_standby_waits_until_it_can_have_a_large_message_and_misses_no_group(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    tries = []
+
+    def receive(file: LargeFile, pieces: Iterable[bytes]) -> None:
+        tries.append(file.number)
+        if len(tries) < 3:
+            raise fault
+        receive_body(file, pieces)
+
+    monkeypatch.setattr("broker.cluster.follower.receive_body", receive)
+    body = b"large" * 1000
+    large = LargeFile(1, tmp_path / "unused", len(body), crc32c(body))
+    engine.bodies[body_key(large)] = [body]
+    (tmp_path / "a" / LARGE).mkdir()
+    (tmp_path / "a" / LARGE / "00000001").write_bytes(body)
+    owner.put()
+    owner.store.note(f"{LARGE_NOTE}1/1/q", LARGE_FILE.pack(large.size, large.checksum))
+    owner.put()
+    owner.put()
+    with following(engine, tmp_path / "b"):
+        pass
+    assert tries == [1, 1, 1]
+    assert applied(tmp_path / "b") == (1, 3)
