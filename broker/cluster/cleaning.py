@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.cluster.follower import SNAPSHOT_OF
 from broker.cluster.log import Log, LogUnavailable
+from broker.cluster.places import SNAPSHOT_OF
 from broker.cluster.records import SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE
 from broker.cluster.writer import LogWriter
 from broker.errors import OperatorError

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,20 +16,17 @@ from typing import Protocol
 
 from broker.cluster.fold import LogFold, Step
 from broker.cluster.lease import StandbyClock
-from broker.cluster.log import Acked, EngineFault, Log, LogEntry, LogUnavailable, Outcome
+from broker.cluster.log import Acked, EngineFault, Log, LogUnavailable, Outcome
 from broker.cluster.nats import wait_ready
+from broker.cluster.places import READ_BYTES, LogPlaces
 from broker.cluster.records import (
-    GROUPS,
     MARK,
-    MOST_IN_FLIGHT,
     SNAPSHOT_BEGIN,
     SNAPSHOT_END,
     SNAPSHOT_PIECE,
-    START,
     TAKEOVER,
     BrokenRecord,
     Record,
-    decode,
     encode,
 )
 from broker.errors import OperatorError
@@ -41,7 +37,6 @@ from broker.store.port import FULL, WRITING
 
 log = logging.getLogger("sluice.cluster")
 
-READ_BYTES = 4 << 20
 # How long after the end of the log was reached it is read again; how often its leader is asked for it.
 POLL_S = 0.02
 ASK_NS = 250_000_000
@@ -49,8 +44,6 @@ RETRY_S = 0.2
 SECOND_NS = 1_000_000_000
 # What was applied and isn't in the local journal, beyond which the standby waits for its disk.
 BEHIND_BYTES = 64 << 20
-# Epoch and group that a snapshot is of.
-SNAPSHOT_OF = struct.Struct("<QQ")
 
 
 class Bodies(Protocol):
@@ -122,6 +115,7 @@ class LogFollower:
         # Where the snapshot begins that the log begins with, 0 where there was none yet.
         self._beginning_at = 0
         self._beginning_pieces: set[int] = set()
+        self._places = LogPlaces(engine, cell, lambda: self._stopping)
         self._fold: LogFold
         self._store: CacheStore
 
@@ -193,7 +187,7 @@ class LogFollower:
                 " never did, delete the log's streams and start this member first"
             )
         if epoch:
-            fold = self._resumed(first, last, epoch, group)
+            fold = self._places.resumed(first, last, epoch, group)
             if fold is not None:
                 return fold
             log.warning("%s: its place in the log is gone; it is set aside and built anew", self._directory)
@@ -202,95 +196,18 @@ class LogFollower:
             self._store = CacheStore.open(self._directory, file_bytes=self._file_bytes)
         return self._joined(first, last)
 
-    def _resumed(self, first: int, last: int, epoch: int, group: int) -> LogFold | None:
-        """Return the fold behind the group applied last; None where the log doesn't have it any more."""
-        low, high = first, last + 1
-        while low < high:
-            middle = (low + high) // 2
-            record = self._record(middle)
-            if record.kind not in (SNAPSHOT_BEGIN, SNAPSHOT_PIECE, SNAPSHOT_END):
-                known = record.group
-            else:
-                known = self._group_near(middle, low)
-            if known < group:
-                low = middle + 1
-            else:
-                high = middle
-        return self._counted(first, min(low, last), last, epoch, group)
-
-    def _counted(self, first: int, near: int, last: int, epoch: int, group: int) -> LogFold | None:
-        """Return the fold behind the record with this group that counts; others that don't may have it too.
-
-        ``near`` is where one of them stands. Where the group is one of several in a record, the fold is the
-        one before it. None where the group that counts is of another epoch: this directory's owner was
-        deposed before the log had the group.
-        """
-        margin = 4 * MOST_IN_FLIGHT
-        fold = None
-        start = near
-        while fold is None and start > first:
-            start = max(first, start - margin)
-            margin *= 2
-            fold = self._anchored(first, start, near, group)
-        if fold is None:
-            entry = self._entry(first)
-            record = decode(first, entry.data)
-            if record.kind != GROUPS and record.group >= group:
-                return LogFold.behind(self._cell, first, entry.data) if record.epoch >= epoch else None
-            fold = LogFold.before(self._cell, first, entry.data)
-        for entry in self._entries(fold.position + 1, last):
-            step = fold.feed(entry.position, entry.data)
-            record = step.record
-            if step.counts and step.groups and record.group >= group:
-                if record.epoch != epoch:
-                    return None
-                if record.group > group:
-                    return LogFold.before(self._cell, entry.position, entry.data)
-                return LogFold.behind(self._cell, entry.position, entry.data)
-        return None
-
-    def _anchored(self, first: int, start: int, near: int, group: int) -> LogFold | None:
-        """Return a fold behind a record in a stretch of the log that certainly counts and is before a group.
-
-        So many records in a row that each follow the one before are more than a deposed owner, or one whose
-        records were displaced, can have left there; and take-overs count.
-        """
-        found = None
-        chained = 0
-        digest = START
-        for entry in self._entries(start, near):
-            record = decode(entry.position, entry.data)
-            chained = chained + 1 if record.chain == digest else 1
-            digest = record.digest
-            is_sure = chained >= MOST_IN_FLIGHT or record.kind == TAKEOVER or entry.position == first
-            is_whole = record.kind in (TAKEOVER, MARK) or (
-                record.kind == GROUPS and record.part + 1 == record.parts
-            )
-            if is_sure and is_whole and record.group < group:
-                found = LogFold.behind(self._cell, entry.position, entry.data)
-        return found
-
-    def _group_near(self, position: int, low: int) -> int:
-        """Return the group that the log has in whole at a record of a snapshot, which says another."""
-        while position > low:
-            position -= 1
-            record = self._record(position)
-            if record.kind not in (SNAPSHOT_BEGIN, SNAPSHOT_PIECE, SNAPSHOT_END):
-                return record.group
-        return 0
-
     def _joined(self, first: int, last: int) -> LogFold:
         """Load the oldest snapshot that is whole into an empty directory; return the fold from the beginning.
 
         A log that was never trimmed needs none, unless it began with a directory that had something in it.
         """
-        begun = self._snapshot(first, last)
+        begun = self._places.snapshot(first, last)
         if begun is not None:
             epoch, group, pieces = begun
             self._load(epoch, group, pieces)
         elif first > 1:
             raise OperatorError("the log has neither its beginning nor a snapshot: a member can't join now")
-        fold = LogFold.before(self._cell, first, self._entry(first).data)
+        fold = LogFold.before(self._cell, first, self._places.entry(first).data)
         # The record may be one of a snapshot, which says less than the log has.
         fold.group = max(fold.group, self._store.applied[1])
         return fold
@@ -300,52 +217,6 @@ class LogFollower:
         self._store.load_snapshot(pieces, max(epoch, 1), group)
         for file in self._store.missing_bodies():
             self._fetch(file)
-
-    def _snapshot(self, first: int, last: int) -> tuple[int, int, Iterator[bytes]] | None:
-        begin = 0
-        of = (0, 0)
-        pieces: set[int] = set()
-        fold = LogFold.before(self._cell, first, self._entry(first).data)
-        for entry in self._entries(first, last):
-            step = fold.feed(entry.position, entry.data)
-            record = step.record
-            if not step.counts:
-                continue
-            if record.kind == SNAPSHOT_BEGIN:
-                begin = entry.position
-                pieces = set()
-                of = SNAPSHOT_OF.unpack(record.payload)
-            elif record.kind == SNAPSHOT_PIECE:
-                pieces.add(entry.position)
-            elif record.kind == TAKEOVER:
-                begin = 0
-            elif record.kind == SNAPSHOT_END and begin:
-                return of[0], of[1], self._pieces(begin, entry.position, pieces)
-            elif record.kind == GROUPS and first == 1 and not begin:
-                return None
-        return None
-
-    def _pieces(self, begin: int, end: int, positions: set[int]) -> Iterator[bytes]:
-        for entry in self._entries(begin, end):
-            if entry.position in positions:
-                yield decode(entry.position, entry.data).payload
-
-    def _entries(self, first: int, last: int) -> Iterator[LogEntry]:
-        while first <= last and not self._stopping:
-            entries = self._log.read(first, READ_BYTES)
-            if not entries:
-                raise LogUnavailable(f"position {first} can't be read yet")
-            yield from (entry for entry in entries if entry.position <= last)
-            first = entries[-1].position + 1
-
-    def _entry(self, position: int) -> LogEntry:
-        entries = self._log.read(position, 1)
-        if not entries:
-            raise LogUnavailable(f"position {position} can't be read yet")
-        return entries[0]
-
-    def _record(self, position: int) -> Record:
-        return decode(position, self._entry(position).data)
 
     # --- following
 
@@ -427,7 +298,8 @@ class LogFollower:
         elif record.kind == TAKEOVER:
             self._beginning_at = 0
         elif record.kind == SNAPSHOT_END and self._beginning_at:
-            self._load(record.epoch, 0, self._pieces(self._beginning_at, position, self._beginning_pieces))
+            pieces = self._places.pieces(self._beginning_at, position, self._beginning_pieces)
+            self._load(record.epoch, 0, pieces)
 
     def _fetch(self, file: LargeFile) -> None:
         """Fetch a large message's body, where the log has it still.

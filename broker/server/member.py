@@ -10,32 +10,30 @@ import json
 import logging
 import os
 import signal
-import ssl
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 
 from broker import __version__
 from broker.amqp.control.failover import FailoverServers
 from broker.cluster.bodies import BodyStore
 from broker.cluster.cleaning import LogCleaner
-from broker.cluster.follower import SNAPSHOT_OF, CellOwnership, FollowedTo, LogFollower
-from broker.cluster.jetstream import JetStreamLog, LogServers, unsynced
+from broker.cluster.follower import CellOwnership, FollowedTo, LogFollower
+from broker.cluster.jetstream import JetStreamLog
 from broker.cluster.lease import OwnerLease, StandbyClock
 from broker.cluster.log import LogUnavailable
-from broker.cluster.nats import NatsLogin
 from broker.cluster.presence import OWNER, STANDBY, STARTING, MemberReport, MemberSeen, Presence
-from broker.cluster.records import SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE, cell_number
+from broker.cluster.records import cell_number
 from broker.cluster.writer import LogWriter
 from broker.config.broker import Settings
-from broker.config.cluster import Cluster, check_cluster, is_client_address
+from broker.config.cluster import check_cluster, is_client_address
 from broker.config.listeners import AddressType, is_loopback
 from broker.errors import OperatorError
 from broker.manage.cluster import ClusterStatus
+from broker.server.cluster.beginning import begin_with
+from broker.server.cluster.engine import engine_of, timeout_s, warn_of_unsynced
 from broker.server.cluster.header import RelayedClient
 from broker.server.cluster.member_port import Handover, MemberPort
 from broker.server.cluster.pages import MemberPages
@@ -44,50 +42,14 @@ from broker.server.cluster.status import status_of
 from broker.server.logging.output import Output
 from broker.server.ownership import OwnedCell
 from broker.server.server import Server, raise_descriptor_limit
-from broker.store.cache import CacheStore
 from broker.store.replicated import ReplicatedStore
 from broker.units import SECOND_NS
 
 log = logging.getLogger("sluice.cluster")
 
 MS_NS = 1_000_000
-# Of a server's monitoring: how long it may take, and how much it may say.
-MONITOR_S = 5.0
-MOST_MONITOR_BYTES = 1 << 20
 # A member that has just begun refuses to run beside another one of its name.
 YOUNG_S = 3.0
-
-
-def timeout_s(cluster: Cluster) -> float:
-    """Return how long the log's servers may take to answer: well within an owner's lease."""
-    return cluster.ttl_ms / 3000
-
-
-def engine_of(cluster: Cluster) -> LogServers:
-    """Return how this member reaches the log's servers. Raises OperatorError where a file can't be read."""
-    login = NatsLogin()
-    if cluster.engine_password_file is not None:
-        login = NatsLogin(user=cluster.engine_user, password=first_line(cluster.engine_password_file))
-    elif cluster.engine_token_file is not None:
-        login = NatsLogin(token=first_line(cluster.engine_token_file))
-    wants_tls = cluster.engine_tls_ca is not None or any(each.secure for each in cluster.engine)
-
-    def context() -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=cluster.engine_tls_ca)
-
-    urls = tuple(map(str, cluster.engine))
-    return LogServers(urls, timeout_s(cluster), login, context if wants_tls else None)
-
-
-def first_line(path: Path) -> str:
-    """Return the first line of a file that has a secret. Raises OperatorError."""
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as fault:
-        raise OperatorError(f"{path}: can't be read: {fault}") from fault
-    if not lines or not lines[0].strip():
-        raise OperatorError(f"{path}: its first line is empty")
-    return lines[0].strip()
 
 
 class Member:
@@ -218,7 +180,9 @@ class Member:
         raise_descriptor_limit()
         for text in check_cluster(self.cluster):
             log.warning("%s", text)
-        threading.Thread(target=self._warn_of_servers, name="sluice-monitors", daemon=True).start()
+        warning = threading.Thread(target=warn_of_unsynced, args=(self.cluster.engine_monitors,), daemon=True)
+        warning.name = "sluice-monitors"
+        warning.start()
         self._port.start()
         self._relay.start()
         self.presence.start()
@@ -286,18 +250,6 @@ class Member:
                     log.warning("the cell's log can't be had yet: %s", said)
                 time.sleep(0.3)
         engine.close()
-
-    def _warn_of_servers(self) -> None:
-        """Warn of servers of the log that acknowledge what isn't on disk yet."""
-        for url in self.cluster.engine_monitors:
-            try:
-                with urllib.request.urlopen(f"{url}/jsz?config=1", timeout=MONITOR_S) as answer:  # noqa: S310
-                    found = json.loads(answer.read(MOST_MONITOR_BYTES))
-            except (OSError, ValueError) as fault:
-                log.warning("%s: whether it syncs each record can't be seen: %s", url, fault)
-                continue
-            for text in unsynced([found]):
-                log.warning("%s: %s", url, text)
 
     def _on_twin(self, twin: MemberReport) -> None:
         """Refuse to run where this member has just begun and another one has its name; else say so once."""
@@ -372,7 +324,7 @@ class Member:
         writer.start()
         bodies = BodyStore(JetStreamLog(self._engine, cluster.cell, cluster.replicas))
         if fold.group == 0 and fold.epoch == 1:
-            self._begin_with_what_is_there(writer, bodies)
+            begin_with(self.settings.data, self.settings.journal_file_size, writer, bodies)
         store = ReplicatedStore.own(
             self.settings.data, writer, fold.epoch, file_bytes=self.settings.journal_file_size
         )
@@ -440,34 +392,6 @@ class Member:
         there = [each.report for each in self.presence.members() if each.is_there]
         standbys = [each for each in there if each.role == STANDBY and not each.fault]
         return max(standbys, key=lambda each: each.position).name if standbys else ""
-
-    def _begin_with_what_is_there(self, writer: LogWriter, bodies: BodyStore) -> None:
-        """Make what a single broker left in the directory the beginning of the log."""
-        with_data = CacheStore.open(self.settings.data, file_bytes=self.settings.journal_file_size)
-        try:
-            if with_data.is_empty:
-                return
-            log.info("%s: its contents become the beginning of the cell's log", self.settings.data)
-            there = threading.Semaphore(0)
-            for file in with_data.bodies():
-                bodies.put(file, lambda fault: there.release())
-            for _ in with_data.bodies():
-                while not there.acquire(timeout=0.05):
-                    if writer.fenced or writer.fault:
-                        return
-            writer.append(SNAPSHOT_BEGIN, 0, SNAPSHOT_OF.pack(1, 0))
-            for blob in with_data.live_groups():
-                writer.append(SNAPSHOT_PIECE, 0, blob)
-                while writer.behind_records > 64 and not writer.fenced and not writer.fault:
-                    time.sleep(0.002)
-            ended = threading.Event()
-            writer.append(SNAPSHOT_END, 0, b"", ended.set)
-            while not ended.wait(0.05):
-                if writer.fenced or writer.fault:
-                    return
-            with_data.begin_log(writer.epoch)
-        finally:
-            with_data.close()
 
     def _execute_anew(self) -> None:
         sys.stderr.flush()

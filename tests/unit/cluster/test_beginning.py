@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.cluster.fold import LogFold
-from broker.cluster.follower import SNAPSHOT_OF, LogFollower
-from broker.cluster.lease import StandbyClock
+from broker.cluster.places import SNAPSHOT_OF, LogPlaces
 from broker.cluster.records import (
     GROUPS,
     MARK,
@@ -22,12 +21,12 @@ from broker.cluster.records import (
 from tests.unit.cluster.written import CELL, Chain, SoundLog
 
 
-def follower(records: list[bytes], directory: Path) -> LogFollower:
-    return LogFollower(SoundLog(*records), CELL, "a", directory, StandbyClock(1, 0, 0), b"a", lambda _: None)
+def places(records: list[bytes]) -> LogPlaces:
+    return LogPlaces(SoundLog(*records), CELL, lambda: False)
 
 
-def resumed(records: list[bytes], directory: Path, epoch: int, group: int) -> LogFold | None:
-    return follower(records, directory)._resumed(1, len(records), epoch, group)
+def resumed(records: list[bytes], epoch: int, group: int) -> LogFold | None:
+    return places(records).resumed(1, len(records), epoch, group)
 
 
 def one_group(chain: Chain) -> bytes:
@@ -70,7 +69,7 @@ def test_a_directory_resumes_behind_the_record_that_counts(
 ) -> None:
     records, _, _ = history
     for position, epoch, group, digest in counted(records):
-        fold = resumed(records, tmp_path, epoch, group)
+        fold = resumed(records, epoch, group)
         assert fold is not None
         assert (fold.position, fold.epoch, fold.group, fold.digest) == (position, epoch, group, digest)
         for at in range(position + 1, min(len(records), position + 100) + 1):
@@ -82,9 +81,9 @@ def test_a_deposed_owners_directory_does_not_resume(
 ) -> None:
     records, before, _ = history
     # Its journal has a group that the log has from another owner.
-    assert resumed(records, tmp_path, 1, before + 1) is None
+    assert resumed(records, 1, before + 1) is None
     # And one that the log doesn't have at all.
-    assert resumed(records, tmp_path, 1, before + 1000) is None
+    assert resumed(records, 1, before + 1000) is None
 
 
 def test_a_directory_within_a_record_of_several_groups_resumes_before_it(tmp_path: Path) -> None:
@@ -92,15 +91,15 @@ def test_a_directory_within_a_record_of_several_groups_resumes_before_it(tmp_pat
     records = [chain.write(TAKEOVER), one_group(chain)]
     chain.group += 2
     records += [chain.write(GROUPS, joined([b"2", b"3", b"4"])), chain.write(MARK)]
-    fold = resumed(records, tmp_path, 1, 3)
+    fold = resumed(records, 1, 3)
     assert fold is not None
     assert fold.position == 2
     assert fold.feed(3, records[2]).groups == [b"2", b"3", b"4"]
     assert fold.feed(4, records[3]).counts
 
 
-def snapshot_in(records: list[bytes], directory: Path) -> tuple[int, int, list[bytes]] | None:
-    begun = follower(records, directory)._snapshot(1, len(records))
+def snapshot_in(records: list[bytes]) -> tuple[int, int, list[bytes]] | None:
+    begun = places(records).snapshot(1, len(records))
     return None if begun is None else (begun[0], begun[1], list(begun[2]))
 
 
@@ -114,7 +113,7 @@ def test_a_snapshot_is_loaded_without_pieces_that_count_for_nobody(tmp_path: Pat
     end = new.write(SNAPSHOT_END, of=0)
     # The deposed owner's mark took the first piece's place; the others and the end are sent twice.
     records += [begin, old.write(MARK), *pieces[1:], end, *pieces, end]
-    assert snapshot_in(records, tmp_path) == (2, 0, [b"piece 0", b"piece 1", b"piece 2"])
+    assert snapshot_in(records) == (2, 0, [b"piece 0", b"piece 1", b"piece 2"])
 
 
 def test_the_pieces_of_the_next_snapshot_are_not_loaded_with_the_first(tmp_path: Path) -> None:
@@ -126,4 +125,4 @@ def test_the_pieces_of_the_next_snapshot_are_not_loaded_with_the_first(tmp_path:
             chain.write(SNAPSHOT_PIECE, b"of %d" % number, of=0),
             chain.write(SNAPSHOT_END, of=0),
         ]
-    assert snapshot_in(records, tmp_path) == (1, 0, [b"of 0"])
+    assert snapshot_in(records) == (1, 0, [b"of 0"])

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from broker.cluster.fold import LogFold
-from broker.cluster.follower import SNAPSHOT_OF, CellOwnership, LogFollower
+from broker.cluster.follower import CellOwnership, LogFollower
 from broker.cluster.lease import OwnerLease, StandbyClock
 from broker.cluster.log import LogEntry, LogUnavailable
+from broker.cluster.places import SNAPSHOT_OF
 from broker.cluster.records import MARK, SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE, TAKEOVER, encode
 from broker.cluster.writer import LogWriter
 from broker.errors import OperatorError
