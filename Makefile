@@ -9,7 +9,9 @@ PURE   := $(filter-out tests/property/test_rhythms.py tests/property/test_cache_
           $(wildcard tests/property/test_*.py)) tests/unit/queues \
           tests/unit/codec/test_message.py tests/unit/config/test_thresholds.py \
           $(addprefix tests/unit/flow/test_,gate.py fairness.py ledger.py window.py)
-SOURCES := $(shell find broker pyspark_sluice -name '*.py' -o -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
+# What is compiled: each .pyx, and each .py that has a .pxd beside it.
+COMPILED := $(shell find broker -name '*.pyx' -o -name '*.pxd') \
+            $(wildcard $(patsubst %.pxd,%.py,$(shell find broker -name '*.pxd')))
 
 .PHONY: run cluster flights install dev check test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-replicated bench-spark soak clean fuzz asan sbom audit bare
 
@@ -39,9 +41,14 @@ $(VENV)/.flights: $(VENV)/.built requirements-flights.lock
 	$(PIP) install --no-deps --require-hashes -r requirements-flights.lock
 	touch $@
 
-# Python files that are not compiled need no rebuild: the install is editable.
-$(VENV)/.built: $(VENV)/.runtime $(SOURCES)
-	$(PIP) install --no-deps --no-build-isolation -e .
+# The install is editable: Python files that are not compiled need nothing more.
+$(VENV)/.installed: $(VENV)/.runtime setup.py pyproject.toml
+	SLUICE_BUILD=none $(PIP) install --no-deps --no-build-isolation -e .
+	touch $@
+
+# Only what changed is compiled anew, and what includes its types.
+$(VENV)/.built: $(VENV)/.installed $(COMPILED)
+	$(BIN)/python setup.py -q build_ext --inplace --build-lib build/compiled --build-temp build/objects
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.built requirements-dev.lock

@@ -25,8 +25,9 @@ DIRECTIVES = {
     "cdivision": True,
     "auto_pickle": False,
 }
-# How it is compiled: as it is shipped, without what debuggers read, which is three quarters of a wheel; or
-# for tests/fuzz/build.py, saying where it went, or with the sanitizers.
+# How it is compiled: as it is shipped, without what debuggers read, which is three quarters of a wheel; for
+# tests/fuzz/build.py, saying where it went, or with the sanitizers; or not at all: the Makefile then compiles
+# in place, and only what changed.
 BUILD = os.environ.get("SLUICE_BUILD", "shipped")
 SANITIZERS = [
     "-fsanitize=address,undefined",
@@ -35,12 +36,15 @@ SANITIZERS = [
 ]
 COMPILE, LINK = {
     "shipped": (["-O3", "-g0"], []),
+    "none": ([], []),
     "coverage": (["-O1", "-g", "-fsanitize-coverage=trace-pc,trace-cmp"], []),
     "sanitized": (["-O1", "-g", "-fno-omit-frame-pointer", *SANITIZERS], SANITIZERS),
 }[BUILD]
 
 setup(
-    ext_modules=cythonize(
+    ext_modules=[]
+    if BUILD == "none"
+    else cythonize(
         [
             Extension(
                 ".".join(path.with_suffix("").parts),

@@ -42,7 +42,10 @@ LIMIT_OF = {
 
 
 class OverLimitError(PeerError):
-    """The peer asked for more than a limit allows; ``limit`` is the setting's name."""
+    """The peer asked for more than a limit of ``limits:`` allows; ``limit`` is its name, one of ``LIMITS``.
+
+    A breach of a node's own setting is a plain PeerError.
+    """
 
     def __init__(self, limit: str, description: str) -> None:
         super().__init__("amqp:resource-limit-exceeded", description)

@@ -56,6 +56,8 @@ def of_producer(link: ProducerView, node: Node, around: WhyContext) -> Why:
     """Why a producer link may not send, or that it may."""
     if not link.lacks_credit:
         text = f"it has {link.credit:,} credits of a window of {link.window:,}"
+        if link.credit > link.window:
+            text = f"it has {link.credit:,} credits, and a window of {link.window:,} now, since it lay idle"
         reason = Reason(NOTHING, text, "", gate_bar(node.gate, COUNT))
         return replace(_answer("producer", link, node, reason, "may send"), terms=terms(link, node))
     reason = producer_reason(link, node, around)

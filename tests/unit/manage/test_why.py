@@ -210,6 +210,13 @@ def test_a_link_can_be_asked_for_by_name_or_id() -> None:
     assert only(world, "s3").sentence.endswith("may send: it has 100 credits of a window of 100.")
 
 
+def test_a_link_that_lay_idle_may_have_more_credit_than_its_window() -> None:
+    world = World()
+    world.producer(world.queue(), "s1").window = 1
+    told = "may send: it has 100 credits, and a window of 1 now, since it lay idle."
+    assert only(world, "s1").sentence.endswith(told)
+
+
 def test_what_does_not_exist_is_not_found() -> None:
     with pytest.raises(NotFoundError):
         World().model.diagnostics.why("nobody")
