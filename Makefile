@@ -48,7 +48,9 @@ $(VENV)/.installed: $(VENV)/.runtime setup.py pyproject.toml
 
 # Only what changed is compiled anew, and what includes its types.
 $(VENV)/.built: $(VENV)/.installed $(COMPILED)
-	$(BIN)/python setup.py -q build_ext --inplace --build-lib build/compiled --build-temp build/objects
+	@mkdir -p build; echo 'compiling; the first time takes minutes'; \
+	$(BIN)/python setup.py -q build_ext --inplace --build-lib build/compiled --build-temp build/objects \
+		> build/compile.txt 2>&1 || { cat build/compile.txt; exit 1; }
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.built requirements-dev.lock
