@@ -51,6 +51,17 @@ LIMITS: dict[str, tuple[object, object, object]] = {
     "max_transaction_size_per_user": ("3 MB", 3 << 20, "much"),
     "transaction_timeout": ("20 s", 20_000, "soon"),
 }
+# These are older than the table, and each has tests where its subject is. A new setting has a row above.
+TESTED_ELSEWHERE = {
+    *("kind", "durable", "max_count", "max_size", "max_message_size", "memory_limit", "overflow"),
+    *("flow_control", "flow_stop_count", "flow_resume_count", "flow_stop_size", "flow_resume_size"),
+    *("enforce_flow", "producer_window", "initial_credit", "byte_reservation", "when_full", "reject_after"),
+    *("consumer_flow_limit", "consumer_flow_min", "consumer_flow_threshold", "consumers", "dispatch"),
+    *("slow_consumer_rate", "slow_consumer_for", "slow_consumer_action", "pending_message_limit"),
+    *("dead_letter_address", "dead_letter_expired", "max_delivery_count", "duplicate_window"),
+    *("duplicate_window_count", "message_ttl", "max_ttl", "expire_after", "non_destructive"),
+    *("last_value_key", "last_value_position"),
+}
 
 
 def written(value: object) -> str:
@@ -161,14 +172,9 @@ def default_of(option: str) -> object:
     return (fields.get(option) or fields[f"{option}_ms"]).default
 
 
-def test_the_table_has_every_option_of_the_kinds() -> None:
-    parts = ("priority", "group", "redelivery", "consumer_timeout")
-    known = {
-        name.removesuffix("_ms")
-        for name in NodeSettings.__dataclass_fields__
-        if any(part in name for part in parts)
-    }
-    assert known == set(OPTIONS)
+def test_the_table_has_every_option_but_those_with_tests_of_their_own() -> None:
+    known = {name.removesuffix("_ms") for name in NodeSettings.__dataclass_fields__}
+    assert known - TESTED_ELSEWHERE == set(OPTIONS)
     assert {name.removesuffix("_ms") for name in Limits.__dataclass_fields__ if "transaction" in name} == set(
         LIMITS
     )
