@@ -14,6 +14,8 @@ from types import ModuleType
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.examples import examples
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -39,7 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 # How long an example takes is the machine's matter: one that was held for a moment says nothing of the code.
 settings.register_profile(
-    "untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "untimed",
+    settings.default,
+    max_examples=examples(settings.default.max_examples),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("untimed")
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.flow.window import Shared, Window
+from tests.examples import examples
 
 pytestmark = pytest.mark.flow
 
@@ -94,7 +95,7 @@ VERBS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(limit=st.integers(1, 25), verbs=VERBS)
 def test_room_is_never_left_while_somebody_waits(limit: int, verbs: list[tuple[str, int, int]]) -> None:
     connection = Connection(limit)
@@ -117,7 +118,7 @@ def test_room_is_never_left_while_somebody_waits(limit: int, verbs: list[tuple[s
         connection.turn()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(limit=st.integers(1, 30), count=st.integers(2, 10), seed=st.integers(0, 2**32))
 def test_nobody_waits_for_ever_while_others_are_served(limit: int, count: int, seed: int) -> None:
     """Endless backlogs, one settled at a time at random: who holds nothing is served in turn."""

@@ -26,6 +26,7 @@ from broker.manage.audit import audit
 from broker.queues.dispatch import Consumer
 from broker.queues.queue import Entry, Extra
 from broker.store.memory import MemoryStore
+from tests.examples import examples
 
 MS = 1_000_000
 EPOCH_NS = 1_700_000_000_000 * MS
@@ -286,5 +287,5 @@ class DelayWalk(RuleBasedStateMachine):
 
 TestDelayWalk = DelayWalk.TestCase
 TestDelayWalk.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )

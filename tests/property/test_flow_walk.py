@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.examples import examples
 from tests.property.world import MS, World
 
 COUNTS = st.integers(min_value=1, max_value=120)
@@ -101,7 +102,7 @@ class FlowWalk(RuleBasedStateMachine):
 
 TestFlowWalk = FlowWalk.TestCase
 TestFlowWalk.settings = settings(
-    max_examples=400, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(400), stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -14,6 +14,7 @@ from broker.queues import groups as groups_room
 from broker.queues.dispatch import Consumer
 from broker.queues.groups import MessageGroups
 from broker.queues.queue import Entry, Queue, Reader
+from tests.examples import examples
 from tests.grouped import LAST, body_of, grouped
 from tests.property.test_spool_walk import SlowPager
 
@@ -308,7 +309,7 @@ VERBS = st.sampled_from(
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_groups_keep_their_laws(
     verbs: list[tuple[str, int]], selectors: bool, shared: bool, rebalance: bool
 ) -> None:
@@ -349,7 +350,7 @@ PAGED = st.sampled_from(
 
 
 @given(st.lists(st.tuples(PAGED, st.integers(0, 1000)), max_size=100), st.booleans(), st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_groups_keep_their_laws_in_a_deep_queue(
     verbs: list[tuple[str, int]], shared: bool, rebalance: bool
 ) -> None:

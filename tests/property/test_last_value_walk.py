@@ -22,6 +22,7 @@ from broker.engine.transaction import OPEN, Transaction
 from broker.queues.last_value import LastValueQueue
 from broker.queues.queue import Entry
 from broker.store.port import DURABLE
+from tests.examples import examples
 from tests.property.world import BODY, MS, Producer, Taker, World
 
 pytestmark = pytest.mark.flow
@@ -317,7 +318,7 @@ def test_the_model_and_the_laws_hold_on_random_walks() -> None:
     run_state_machine_as_test(
         LastValueWalk,
         settings=settings(
-            max_examples=150,
+            max_examples=examples(150),
             stateful_step_count=50,
             deadline=None,
             suppress_health_check=list(HealthCheck),

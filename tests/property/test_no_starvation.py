@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.property.world import MS, Producer, World
 
 pytestmark = pytest.mark.flow
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     stop=st.integers(1, 60),
     count=st.integers(1, 40),

@@ -19,6 +19,7 @@ from broker.codec.message import priority
 from broker.engine.priorities import classify
 from broker.queues.priority import PriorityQueue
 from broker.queues.queue import Entry, Filter, Reader
+from tests.examples import examples
 from tests.property.world import BODY, MS, Producer, Taker, World
 
 PRIORITIES = st.integers(0, 9)
@@ -229,7 +230,7 @@ def test_order_and_laws_hold_on_random_walks() -> None:
     run_state_machine_as_test(
         PriorityWalk,
         settings=settings(
-            max_examples=120,
+            max_examples=examples(120),
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),
@@ -237,7 +238,7 @@ def test_order_and_laws_hold_on_random_walks() -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     stop=st.integers(10, 300),
     part=st.integers(5, 60),
@@ -281,7 +282,7 @@ def test_a_high_producer_gets_credit_while_bulk_is_stopped(
     assert all(sender.accepted == sender.sent for sender in senders)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(stop=st.integers(20, 300), part=st.integers(10, 60), bulk=st.integers(0, 5), alarm=st.booleans())
 def test_a_producer_of_mixed_priorities_gets_one_credit_of_the_reserve(
     stop: int, part: int, bulk: int, alarm: bool

@@ -17,7 +17,9 @@ from urllib.error import HTTPError
 
 import pytest
 
-from broker.errors import NotFoundError
+from broker.client.errors import ClientError
+from broker.client.request import Management
+from broker.errors import NotFoundError, OperatorError
 from tests.wire import forked
 
 # A busy machine takes seconds for it, and again for the first answer over HTTP, since the port's libraries
@@ -166,6 +168,66 @@ def _holds(condition: Callable[[], bool]) -> bool:
         return False
 
 
+class SharedBroker:
+    """One broker for the tests of a module, each of which finds it without connections and nodes.
+
+    Where any are left behind and can.t be taken away, or it answers no more, the next test has a new one.
+    """
+
+    def __init__(self, folder: Path, config: str = "", policies: str = "") -> None:
+        self._folder = folder
+        self._settings = config, policies, ()
+        self._started = 0
+        self._running: RunningBroker | None = None
+
+    @contextmanager
+    def lent(self) -> Iterator[RunningBroker]:
+        """For one test; a traceback in what it has said since fails the test."""
+        if self._running is None:
+            self._started += 1
+            self._running = RunningBroker(self._folder / f"broker{self._started}", *self._settings)
+        broker = self._running
+        said_before = len(broker.lines)
+        try:
+            yield broker
+        finally:
+            if not _is_cleared(broker):
+                self.stop()
+            said = "\n".join(broker.lines[said_before:])
+            assert "Traceback" not in said, said
+
+    def stop(self) -> None:
+        """End it, if it runs."""
+        broker, self._running = self._running, None
+        if broker is not None:
+            broker.stop()
+            assert "Traceback" not in broker.log, broker.log
+
+
+def _is_cleared(broker: RunningBroker) -> bool:
+    """Whether every connection is gone and every node could be deleted."""
+    if broker.process.poll() is not None:
+        return False
+    try:
+        with Management(broker.url) as management:
+            wait_until(lambda: len(_names(management, "connection", "identity")) == 1, 2, "others to be gone")
+            for kind in ("topic", "queue"):
+                for name in _names(management, kind, "name"):
+                    # A topic takes its subscriptions with it; a temporary queue goes with its connection.
+                    if not name.startswith("$"):
+                        with suppress(NotFoundError):
+                            management.call("DELETE", f"org.sluice.{kind}", name)
+    except (AssertionError, ClientError, OperatorError):
+        return False
+    return True
+
+
+def _names(management: Management, kind: str, attribute: str) -> set[str]:
+    body = management.call("QUERY", f"org.sluice.{kind}", body={"attributeNames": [attribute]}).body
+    assert isinstance(body, dict)
+    return {str(row[0]) for row in body["results"]}
+
+
 StartBroker = Callable[..., RunningBroker]
 
 
@@ -189,3 +251,14 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 def broker(start_broker: StartBroker) -> RunningBroker:
     """One broker with the defaults."""
     return start_broker()
+
+
+@pytest.fixture(scope="module")
+def shared_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedBroker]:
+    """A broker for the tests of a module, with the module's CONFIG and POLICIES where it has them."""
+    settings = (getattr(request.module, name, "") for name in ("CONFIG", "POLICIES"))
+    shared = SharedBroker(tmp_path_factory.mktemp("shared"), *settings)
+    yield shared
+    shared.stop()

@@ -5,6 +5,7 @@ Each is a process of its own as any other, with its own settings, environment, f
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -21,6 +22,9 @@ from typing import Any
 # All that `sluice serve` loads, and its HTTP port with the API.
 MODULES = ("tests.wire.forked", "broker.cli.verbs.serve", "broker.server.server", "broker.http.server.loop")
 API = "broker.http.api.application"
+
+# A start fills two files of the journal, which of 32 MB each costs more than the rest of it.
+JOURNAL_FILE_BYTES = 4 << 20
 
 
 def is_wanted(env: Mapping[str, str]) -> bool:
@@ -85,13 +89,17 @@ class ForkedProcess:
 
 
 def _run(words: list[str], env: dict[str, str], folder: Path, stderr: Any) -> None:
-    """Be `sluice WORDS`."""
+    """Be `sluice WORDS`. Its journal's files are small where its settings don't say how large."""
+    # A collection would write to, and so copy, every page with objects that were there before the fork.
+    gc.freeze()
     os.dup2(stderr.detach(), 2)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)
     from broker.cli.main import main
+    from broker.store import disk
 
+    disk.LARGEST_FILE = JOURNAL_FILE_BYTES
     sys.argv = ["sluice", *words]
     sys.exit(main(words))

@@ -18,7 +18,7 @@ import pytest
 
 from broker.client.link import Connection
 from broker.codec import sections
-from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.conftest import RunningBroker, SharedBroker, StartBroker, wait_until
 from tests.wire.frames import (
     ACCEPTED,
     AMQP_HEADER,
@@ -77,9 +77,10 @@ policies:
 
 
 @pytest.fixture
-def broker(start_broker: StartBroker) -> RunningBroker:
+def broker(shared_broker: SharedBroker) -> Iterator[RunningBroker]:
     """Strict limits."""
-    return start_broker(CONFIG, POLICIES)
+    with shared_broker.lent() as lent:
+        yield lent
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from tests.wire.conftest import RunningBroker, StartBroker
+from tests.wire.conftest import RunningBroker, SharedBroker, StartBroker
 from tests.wire.frames import (
     ACCEPTED,
     ATTACH,
@@ -45,6 +45,13 @@ pytestmark = pytest.mark.wire
 
 # The channel of the second session, which goes on.
 OTHER = 1
+
+
+@pytest.fixture
+def broker(shared_broker: SharedBroker) -> Iterator[RunningBroker]:
+    """The defaults, and no nodes."""
+    with shared_broker.lent() as lent:
+        yield lent
 
 
 @pytest.fixture

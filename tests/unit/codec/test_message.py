@@ -12,6 +12,7 @@ from proton import Message, symbol, timestamp, ulong
 
 from broker.codec import message
 from broker.codec.message import scan
+from tests.examples import examples
 
 # Written out: compiled, these are C constants without a name in Python.
 MALFORMED = -1
@@ -479,7 +480,7 @@ def touch_all(data: bytes) -> None:
     assert scan(message.with_annotations(data, b"\xc1\x01\x00")) != MALFORMED
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(data=HOSTILE)
 def test_hostile_bytes_are_refused_or_can_be_handled(data: bytes) -> None:
     if scan(data) != MALFORMED:

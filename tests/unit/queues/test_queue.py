@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from broker import constants
 from broker.queues.queue import LIFE, Entry, IllegalTransition, Queue
+from tests.examples import examples
 
 STATES = {constants.READY: "ready", constants.ACQUIRED: "acquired", constants.GONE: "gone"}
 VERBS = ("release", "settle", "drop")
@@ -136,5 +137,5 @@ class QueueWalk(RuleBasedStateMachine):
         assert self.queue.oldest() is (ready[0] if ready else None)
 
 
-QueueWalk.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+QueueWalk.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestQueueWalk = QueueWalk.TestCase
