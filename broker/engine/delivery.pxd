@@ -13,7 +13,8 @@ cdef class Delivery:
     cdef Durability _durability
     cdef Departure _departure
     cdef object _topology
-    cdef public bint winding_down
+    cdef public bint winding_down, held_back
+    cdef public long until_ns
 
     @cython.locals(queue=Queue)
     cpdef object serve(self, Node node)

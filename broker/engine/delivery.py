@@ -10,9 +10,14 @@ from broker.engine.topology import Topology
 from broker.engine.turn import Turn
 from broker.queues.dispatch import Consumer, by_priority, fair, fill, only
 
+FOREVER_NS = (1 << 63) - 1
+
 
 class Delivery:
-    """Hands messages to consumers; ``winding_down`` once none goes out any more."""
+    """Hands messages to consumers; ``winding_down`` once none goes out any more.
+
+    Messages of durable nodes go out before ``until_ns`` only (``act_until``); ``held_back``: some would have.
+    """
 
     def __init__(self, turn: Turn, durability: Durability, departure: Departure, topology: Topology) -> None:
         self._turn = turn
@@ -20,6 +25,19 @@ class Delivery:
         self._departure = departure
         self._topology = topology
         self.winding_down = False
+        self.until_ns = FOREVER_NS
+        self.held_back = False
+
+    def act_until(self, until_ns: int) -> None:
+        """Send nothing of durable nodes from then on: another broker may own, and deliver, what they have.
+
+        The owner of a replicated cell calls it again and again, with the end of its lease.
+        """
+        self.until_ns = until_ns
+        if self.held_back and self._turn.now_ns < until_ns:
+            self.held_back = False
+            for node in (*self._topology.nodes.values(), *self._topology.subscriptions.values()):
+                self._turn.mark_dirty(node)
 
     def add_consumer(self, node: Node, consumer: Consumer) -> None:
         """Serve a consumer from now on."""
@@ -87,11 +105,20 @@ class Delivery:
 
     def is_noted(self, node: Node) -> bool:
         """Return whether it is on disk that the node's messages may have been sent; else none is yet."""
-        return node.shelf is None or self._may_serve(node)
+        return node.shelf is None or self._durability.is_mark_stored(node)
 
     def _may_serve(self, node: Node) -> bool:
-        """Return whether messages may go out: no shutdown, and it is on disk that they may have been."""
-        return not self.winding_down and (node.shelf is None or self._durability.is_mark_stored(node))
+        """Return whether messages may go out: no shutdown, they are this broker's still, and it is on disk
+        that they may have been sent.
+        """
+        if self.winding_down:
+            return False
+        if node.shelf is None:
+            return True
+        if self._turn.now_ns >= self.until_ns:
+            self.held_back = True
+            return False
+        return self._durability.is_mark_stored(node)
 
     def _dispatch(self, node: Node) -> None:
         consumers = node.consumers

@@ -317,6 +317,7 @@ class Server:
         """Act by the lease: another member may own the cell by now."""
         assert self.cell is not None
         reason = self.cell.look(time.monotonic_ns())
+        self.engine.delivery.act_until(self.cell.writer.lease.ends_ns)
         if reason and not self._stopping:
             self.left_cell = reason
             self._stopping = True

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proton import Timeout
 from proton.utils import BlockingConnection
 
 from broker.client.request import Management
+from tests.cluster.applications import send
 from tests.cluster.world import Cell, MemberProcess, cell, wait_until
 from tools.nats import server
 
@@ -190,7 +192,9 @@ def test_a_suspended_cell_says_so_everywhere(running: Cell) -> None:
     first = owner(running)
     with Management(f"amqp://127.0.0.1:{first.amqp}") as management:
         management.call("CREATE", type="org.sluice.queue", name="orders", attributes={"durable": True})
+    send(first.amqp, "orders", ["waits"])
     connection = BlockingConnection(f"amqp://127.0.0.1:{first.amqp}", timeout=30)
+    receiver = connection.create_receiver("orders", credit=0, name="taker")
     stopped = running.log.servers[1:]
     for each in stopped:
         each.kill()
@@ -198,6 +202,13 @@ def test_a_suspended_cell_says_so_everywhere(running: Cell) -> None:
         wait_until(lambda: told(first, "suspended"), "the suspension", 20)
         sender = connection.create_sender("orders")
         assert sender.credit == 0
+        # Another member may own the cell by now, and deliver the message.
+        receiver.flow(1)
+        assert receiver.fetcher is not None
+        with pytest.raises(Timeout):
+            connection.wait(lambda: receiver.fetcher.has_message, timeout=1)
+        [taker] = first.api("/api/v1/why/taker")["answers"]
+        assert "is sent nothing: the replicated cell is suspended" in taker["sentence"]
         for port in (first.http, first.member_port):
             status, text = get(port, "/readyz")
             assert status == 503
@@ -212,8 +223,10 @@ def test_a_suspended_cell_says_so_everywhere(running: Cell) -> None:
         assert "the replicated cell is suspended: the cell's log has not answered" in answer["sentence"]
         assert "when the log answers again, or another member owns the cell" in answer["sentence"]
     finally:
-        connection.close()
         for each in stopped:
             each.start()
     wait_until(lambda: told(running.wait_for_owner(), "resumed"), "the cell to go on", 60)
     assert owner(running) is first
+    assert receiver.receive(timeout=30).body == "waits"
+    receiver.accept()
+    connection.close()

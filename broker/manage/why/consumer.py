@@ -12,7 +12,7 @@ from broker.manage.stats import waiting_msgs
 from broker.manage.views import ConsumerView
 from broker.manage.why.cause import GateCause
 from broker.manage.why.delays import due_text
-from broker.manage.why.reason import Reason, about, messages
+from broker.manage.why.reason import Reason, about, messages, suspension
 
 WINDOW = "consumer_flow_limit"
 CONNECTION = "connection_flow_limit"
@@ -32,6 +32,7 @@ HELD = "held"
 EMPTY = "empty"
 DELAYED = "delayed"  # all that nobody has wait for their time
 SEEN = "seen"
+STORE = "store"  # as of a producer: the cell's log doesn't answer
 
 QUIET = frozenset((HELD, EMPTY, SEEN, DELAYED))
 
@@ -41,18 +42,22 @@ def of_consumer(
     node: Node,
     siblings: list[ConsumerView],
     winding_down: bool,
+    suspended: str,
     is_noted: bool,
     now_ns: int,
 ) -> Reason:
     """The one thing that keeps it from being sent messages; ``siblings`` are all consumers of the node.
 
-    ``is_noted``: it is on disk that the node's messages may be sent.
+    ``suspended`` says why the owner of a replicated cell sends nothing durable now; ``is_noted``: it is on
+    disk that the node's messages may be sent.
     """
     waiting = waiting_msgs(node)
     if winding_down:
         return Reason(
             SHUTDOWN, "the broker is shutting down", "after a restart", GateCause(SHUTDOWN, waiting)
         )
+    if suspended:
+        return suspension(STORE, suspended, GateCause(STORE, waiting))
     return (
         _of_the_connection(link)
         or _of_the_windows(link, node, siblings)

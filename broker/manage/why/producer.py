@@ -18,7 +18,7 @@ from broker.manage.views import ProducerView
 from broker.manage.why.cause import COUNT, OPERATOR, SIZE, GateCause, bars, budgets
 from broker.manage.why.deadlocks import DeadlockView
 from broker.manage.why.forecasts import Forecasts
-from broker.manage.why.reason import Reason, about, filled, messages, quantity, span
+from broker.manage.why.reason import Reason, about, filled, messages, quantity, span, suspension
 from broker.units import SECOND_NS
 
 # What a link waits for, beyond the settings that bars name.
@@ -166,8 +166,7 @@ def _of_budgets(link: ProducerView, node: Node, around: WhyContext) -> Reason | 
 def _unwritable(gate: Gate, around: WhyContext) -> Reason:
     cause = GateCause(STORE, gate.depth_bytes, gate.stop_bytes)
     if around.suspended:
-        text = f"the replicated cell is suspended: {around.suspended}"
-        return Reason(STORE, text, "when the log answers again, or another member owns the cell", cause)
+        return suspension(STORE, around.suspended, cause)
     text = f"nothing can be kept on disk ({around.store or 'the store says why'})"
     return Reason(STORE, text, "when the store writes again", cause)
 

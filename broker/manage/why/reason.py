@@ -22,6 +22,12 @@ class Reason:
     error: float | None = None
 
 
+def suspension(cause: str, text: str, bar: GateCause) -> Reason:
+    """Return the reason of all that waits for a replicated cell's log; ``text`` is the owner's word on it."""
+    told = f"the replicated cell is suspended: {text}"
+    return Reason(cause, told, "when the log answers again, or another member owns the cell", bar)
+
+
 def eta_text(reason: Reason) -> str:
     """`, in about 4.0 s at the present rate (± 30 % lately)`; empty where nobody can tell."""
     if reason.eta_s is None:

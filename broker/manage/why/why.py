@@ -82,7 +82,8 @@ def of_consumer(
     """Why a consumer link is sent nothing; None, unless ``idle`` ones are asked for too, if it is merely
     waiting for messages.
     """
-    reason = consumer_reason(link, node, siblings, around.winding_down, is_noted, around.now_ns)
+    suspended = around.suspended if node.shelf is not None else ""
+    reason = consumer_reason(link, node, siblings, around.winding_down, suspended, is_noted, around.now_ns)
     if not idle and not is_held_up(reason, link, node):
         return None
     since_ns = link.served_ns or link.attached_ns

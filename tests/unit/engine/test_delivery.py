@@ -55,6 +55,25 @@ def test_a_durable_node_serves_once_it_is_on_disk_that_it_may() -> None:
     assert (len(window.got), world.engine.delivery.is_noted(node)) == (1, True)
 
 
+def test_messages_of_a_durable_node_go_out_only_while_they_are_this_brokers() -> None:
+    world = PartsWorld()
+    durable, fleeting = world.create(durable=True), world.create("fleeting")
+    windows = [world.consumer(node) for node in (durable, fleeting)]
+    world.settle()
+    delivery = world.engine.delivery
+    delivery.act_until(world.engine.turn.now_ns)
+    for node in (durable, fleeting):
+        world.put(node, durable=node is durable)
+    world.settle()
+    assert [len(window.got) for window in windows] == [0, 1]
+    # Held for the lease, not for its mark.
+    assert (delivery.held_back, delivery.is_noted(durable)) == (True, True)
+    delivery.act_until(world.engine.turn.now_ns + 10**12)
+    world.turn()
+    assert [len(window.got) for window in windows] == [1, 1]
+    assert not delivery.held_back
+
+
 def test_what_waits_beyond_the_limit_is_shed_oldest_first() -> None:
     world = PartsWorld()
     node = world.create(pending_message_limit=2)
