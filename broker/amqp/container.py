@@ -83,7 +83,7 @@ class Container:
         self._sampler = Sampler(engine)
         self._numbers = itertools.count(1)
         model.nodes.on_delete = self.detach_all
-        model.nodes.on_change = self.rewindow
+        model.policies.on_change = self.rewindow
         model.tracing.begin = self.trace
 
     def next_number(self) -> int:
@@ -105,12 +105,9 @@ class Container:
 
     def rewindow(self, node: Node) -> None:
         """Give the consumers of a node that has new settings their new windows."""
-        settings = node.settings
-        if settings is None:
-            return
         for consumer in (*node.consumers, *node.browsers):
             if isinstance(consumer, ConsumerLink):
-                fit(consumer, settings, self.engine.turn.now_ns)
+                fit(consumer, node.settings, self.engine.turn.now_ns)
         self.engine.turn.mark_dirty(node)
 
     def sample(self, now_ns: int) -> None:

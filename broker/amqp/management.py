@@ -435,14 +435,14 @@ class ManagementNode:
         return OK, {"nodes": request.model.operators.hold(request.text("target"), held)}
 
     def _explain(self, request: Request) -> Answer:
-        explanation = asdict(request.model.policies.explain(request.text("address")))
+        explanation = asdict(request.model.explanations.explain(request.text("address")))
         return OK, explanation | {"settings": list(explanation["settings"])}
 
     def _effect(self, request: Request) -> Answer:
         arguments = request.argument("arguments")
         if arguments is not None and not isinstance(arguments, dict):
             raise OperatorError("effect: 'arguments' must be a map")
-        found = asdict(request.model.policies.effect(request.text("name"), arguments or {}))
+        found = asdict(request.model.explanations.effect(request.text("name"), arguments or {}))
         return OK, found | {"changed": list(found["changed"])}
 
     def _why(self, request: Request) -> Answer:
@@ -540,12 +540,12 @@ class ManagementNode:
             raise OperatorError("apply: 'dry_run' needs a 'text'; the broker's own files can't be tried")
         model.see_broker() if dry_run else model.change_broker()
         if text is None:
-            return Later(model.policies.read_again, model.policies.reload_in_parts)
+            return Later(model.policy_reader.read_again, model.policies.reload_in_parts)
         # A file with nothing in it is a text too.
         given = "" if text == "" else request.text("text")
         file = str(request.argument("file") or "request")
         steps = model.policies.try_in_parts if dry_run else model.policies.apply_in_parts
-        return Later(lambda: model.policies.read_text(given, file, dry_run), steps, dry_run)
+        return Later(lambda: model.policy_reader.read_text(given, file, dry_run), steps, dry_run)
 
 
 def _request(message: Message, model: AuthorizedModel) -> Request:

@@ -411,6 +411,25 @@ class NodeSettings:
         " is deleted. A subscription goes with its messages; a topic stays. 0 means never",
     )
 
+    @property
+    def blocks_publishers(self) -> bool:
+        """Whether a subscription with these settings holds publishers back, by its own thresholds (FLOW §6).
+
+        One that drops, or has room on disk, never does. One that pages because nothing holds while nobody
+        receives does while somebody receives: it has thresholds, and one that was told to page has none.
+        """
+        if not self.flow_control or self.pending_message_limit > 0:
+            return False
+        if self.overflow == "page" and self.enforce_flow != "always":
+            return bool(self.flow_stop_count or self.flow_stop_size)
+        return self.overflow not in ("ring", "drop_newest", "page")
+
+    def enforces(self, is_subscription: bool, has_takers: bool) -> bool:
+        """Return whether thresholds hold at such a node; ``has_takers`` while somebody receives from it."""
+        if is_subscription:
+            return has_takers and self.blocks_publishers
+        return self.flow_control and (has_takers or self.enforce_flow == "always")
+
 
 def _rows() -> Iterator[NodeField]:
     """Yield every row, named and with its attributes as it stands in ``NodeSettings``, and its synonyms."""

@@ -18,7 +18,6 @@ from broker.config.fields import (
     Word,
     object_schema,
     parse_items,
-    reference,
     row,
 )
 from broker.units import show
@@ -168,8 +167,3 @@ class Tls:
         if self.certificate is None:
             return None
         return Identification(self.certificate, self.key or self.certificate, self.key_password_file)
-
-
-def named_reference() -> str:
-    """Show the keys of `tls.server_names` in a Markdown table."""
-    return reference(NAMED_FIELDS)

@@ -116,7 +116,6 @@ class Bridges:
 def has_flow_control(node: Node) -> bool:
     """Whether an end of a bridge is flow-controlled: not switched off, and with a threshold."""
     settings = node.settings
-    assert settings is not None
     return settings.flow_control and bool(settings.flow_stop_count or settings.flow_stop_size)
 
 

@@ -11,12 +11,19 @@ from broker.engine.node import Node
 from broker.engine.paging import Paging
 from broker.engine.parking import Parking
 from broker.engine.priorities import UNORDERED, Priorities
-from broker.engine.topology import OVERFLOW, Topology, would_never_block
+from broker.engine.topology import Topology
 from broker.engine.turn import Turn
 from broker.errors import OperatorError
 from broker.queues.duplicates import Duplicates
 from broker.queues.redelivery import MOST_TIMES, RedeliveryDelay
 
+_OVERFLOW = {
+    "reject": constants.OVERFLOW_REJECT,
+    "ring": constants.OVERFLOW_RING,
+    "drop_newest": constants.OVERFLOW_DROP_NEWEST,
+    "dead_letter": constants.OVERFLOW_DEAD_LETTER,
+    "page": constants.OVERFLOW_PAGE,
+}
 _WHEN_FULL = {
     "block": constants.FULL_BLOCK,
     "reject": constants.FULL_REJECT,
@@ -64,18 +71,12 @@ class Configurator:
             self._priorities.order(node, settings)
         self._limit_depth(node, settings)
         node.when_full = _WHEN_FULL[settings.when_full]
-        node.reject_after_ns = settings.reject_after_ms * 1_000_000
         self._parking.set_timeout(node)
         node.by_turn = settings.dispatch == "fill"
         node.single_active = settings.consumers == "single_active"
-        node.exclusive = settings.consumers == "exclusive"
         node.always_enforced = settings.enforce_flow == "always"
-        node.flow_control = settings.flow_control
         node.pending_limit = settings.pending_message_limit
-        node.never_blocks_publishers = would_never_block(node, settings)
-        node.dead_letter_address = settings.dead_letter_address
-        node.dead_letter_expired = settings.dead_letter_expired
-        node.max_delivery_count = settings.max_delivery_count
+        node.never_blocks_publishers = node.is_subscription and not settings.blocks_publishers
         node.redelivery = _redelivery_of(settings)
         _watch_duplicates(node, settings)
         if settings.message_groups != "none" or node.queue.order is not None:
@@ -98,7 +99,7 @@ class Configurator:
         """Set the hard limits, or the memory beyond which a node pages."""
         node.hard_msgs = settings.max_count or constants.UNBOUNDED
         node.hard_bytes = settings.max_size or constants.UNBOUNDED
-        node.overflow = OVERFLOW[settings.overflow]
+        node.overflow = _OVERFLOW[settings.overflow]
         if node.overflow == constants.OVERFLOW_PAGE:
             node.page_bytes = settings.memory_limit or node.hard_bytes
             node.hard_msgs = node.hard_bytes = constants.UNBOUNDED
@@ -127,8 +128,6 @@ class Configurator:
 
         The time of idleness begins anew where another one holds.
         """
-        node.message_ttl_ms = settings.message_ttl_ms
-        node.max_ttl_ms = settings.max_ttl_ms
         node.limits_ttl = settings.message_ttl_ms > 0 or settings.max_ttl_ms > 0
         expire_ns = settings.expire_after_ms * 1_000_000
         if expire_ns != node.expire_ns:

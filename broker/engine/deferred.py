@@ -64,8 +64,7 @@ class DeferredSettlement:
 
     def _is_on(self) -> bool:
         """Whether flow control holds at the topic, by its own switch and by the broker's."""
-        settings = self._topic.settings
-        return self._engine.topology.flow_control and settings is not None and settings.flow_control
+        return self._engine.topology.flow_control and self._topic.settings.flow_control
 
     def hold(self, account: ProducerCredit, held: object) -> None:
         """Confirm this one through its account's port once all that is in the channels now has gone."""
@@ -107,7 +106,6 @@ def channel_settings(topic: Node) -> NodeSettings:
     """How a topic's channel keeps its backlog: it stops nobody, and beyond the topic's hard limits its
     `overflow` holds. `page` means `reject`: a backlog of datagrams is in memory.
     """
-    assert topic.settings is not None
     overflow = "reject" if topic.settings.overflow == "page" else topic.settings.overflow
     return replace(topic.settings, flow_control=False, durable=False, overflow=overflow, priority="none")
 

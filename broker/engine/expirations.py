@@ -36,7 +36,9 @@ class Expirations:
         expires_ms = now_ms + ttl_ms if ttl_ms else 0
         absolute_ms = 0 if message.is_dead_lettered(data) else message.absolute_expiry_ms(data)
         if node.limits_ttl:
-            expires_ms = deadline_ms(now_ms, ttl_ms, absolute_ms, node.message_ttl_ms, node.max_ttl_ms)
+            settings = node.settings
+            default_ms, most_ms = settings.message_ttl_ms, settings.max_ttl_ms
+            expires_ms = deadline_ms(now_ms, ttl_ms, absolute_ms, default_ms, most_ms)
         elif absolute_ms and (expires_ms == 0 or absolute_ms < expires_ms):
             expires_ms = absolute_ms
         return expires_ms

@@ -29,7 +29,7 @@ def set_groups(node: Node) -> None:
     has left, else when the next one comes.
     """
     settings = node.settings
-    if settings is None or node.is_topic:
+    if node.is_topic:
         return
     if is_regrouped(node, settings) and not has_members(node) and node.queue.acquired == 0:
         groups = groups_of(node)

@@ -35,7 +35,7 @@ class Letters:
 
     def way(self, node: Node) -> DeadLetters | None:
         """Return the way to a node's dead-letter node, which is made if need be; None without one."""
-        address = node.dead_letter_address
+        address = node.settings.dead_letter_address
         way = node.letters
         if way is not None and not way.target.deleted and way.target.name == address:
             return way

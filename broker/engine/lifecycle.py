@@ -109,7 +109,7 @@ class Lifecycle:
 
     def define(self, node: Node, definition: bytes) -> None:
         """Have the store know of a durable node after a restart."""
-        if not self._durability.is_on() or node.settings is None:
+        if not self._durability.is_on():
             return
         if node.shelf is not None:
             self._durability.redefine(node.shelf, definition)

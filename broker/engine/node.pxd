@@ -27,17 +27,14 @@ cdef class Node:
     cdef public object redelivery
     cdef public long page_bytes, file_bytes
     cdef public dict bodies
-    cdef public str dead_letter_address
-    cdef public bint dead_letter_expired
-    cdef public long max_delivery_count
-    cdef public long message_ttl_ms, max_ttl_ms, expire_ns, used_ns, used_mark
+    cdef public long expire_ns, used_ns, used_mark
     cdef public bint limits_ttl
     cdef public bint takes_as_is, is_topic
-    cdef public bint single_active, exclusive, ranked, ordered, reserves_room
+    cdef public bint single_active, ranked, ordered, reserves_room
     cdef public long reserve_from
-    cdef public bint dirty, changed_nodes, deleted, by_turn, always_enforced, flow_control, never_blocks_publishers, reserves_at_subscriptions
+    cdef public bint dirty, changed_nodes, deleted, by_turn, always_enforced, never_blocks_publishers, reserves_at_subscriptions
     cdef public long pending_limit, shared, served, served_ns, passed_over, kept_ns
-    cdef public long turn, hard_msgs, hard_bytes, overflow, when_full, reject_after_ns
+    cdef public long turn, hard_msgs, hard_bytes, overflow, when_full
     cdef public long park_timeout_ns, refuse_ns
     cdef public set timed_parked, transactions
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified

@@ -6,9 +6,10 @@ Plain state; the engine alone changes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from broker import constants
+from broker.config.node import NodeSettings
 from broker.engine.large import Body
 from broker.engine.spool import Spool
 from broker.flow.allocator import CreditAllocator
@@ -23,8 +24,8 @@ from broker.queues.redelivery import RedeliveryDelay
 from broker.queues.schedule import Schedule
 from broker.store.port import QueueLog
 
-if TYPE_CHECKING:
-    from broker.config.node import NodeSettings
+# The settings of a node that was never given any: nothing is limited, and no dead letter goes anywhere.
+UNCONFIGURED = NodeSettings(max_delivery_count=0, dead_letter_address="")
 
 
 class Unsent(Protocol):
@@ -92,6 +93,9 @@ class Node:
 
     Names: ``name`` is unique in the broker, ``address`` is what clients call the node.
 
+    Settings: ``settings`` has all of them, and each is read there by the code that acts on it. Only those
+    that are read for every message have an attribute of their own, which the configurator sets.
+
     Topology: ``topics`` are those whose messages come here (a subscription's, more than one where its
     address is a pattern, or those a queue is bound to), ``subscriptions`` the other side of it. A
     subscription takes in what its ``filter`` wants, and nothing that comes from ``not_from``. ``bridges``
@@ -149,7 +153,7 @@ class Node:
         self.bridge_sources: list[Node] = []
         self.filter: Filter | None = None
         self.not_from: object = None
-        self.settings: NodeSettings | None = None
+        self.settings = UNCONFIGURED
         self.origins: dict[str, str] = {}
         self.arguments: dict[str, object] = {}
         self.shelf: QueueLog | None = None
@@ -162,14 +166,9 @@ class Node:
         self.expiry: Expiry | None = None
         self.duplicates: Duplicates | None = None
         self.letters: DeadLetters | None = None
-        self.dead_letter_address = ""
-        self.dead_letter_expired = False
-        self.max_delivery_count = 0
         self.takes_as_is = True
         self.last_values: LastValueQueue | None = None
         self.limits_ttl = False
-        self.message_ttl_ms = 0
-        self.max_ttl_ms = 0
         self.expire_ns = 0
         self.used_ns = 0
         self.used_mark = 0
@@ -187,7 +186,6 @@ class Node:
         self.deleted = False
         self.by_turn = False
         self.single_active = False
-        self.exclusive = False
         self.ranked = False
         self.ordered = False
         self.reserves_room = False
@@ -197,9 +195,7 @@ class Node:
         self.hard_bytes = constants.UNBOUNDED
         self.overflow = constants.OVERFLOW_REJECT
         self.when_full = constants.FULL_BLOCK
-        self.reject_after_ns = 0
         self.always_enforced = True
-        self.flow_control = True
         self.pending_limit = 0
         self.never_blocks_publishers = False
         self.reserves_at_subscriptions = True

@@ -56,7 +56,7 @@ class Parking:
         if node.when_full == constants.FULL_REJECT:
             park_timeout_ns = LENDING_NS
         elif node.when_full == constants.FULL_REJECT_AFTER:
-            park_timeout_ns = node.reject_after_ns
+            park_timeout_ns = node.settings.reject_after_ms * 1_000_000
         if park_timeout_ns == node.park_timeout_ns:
             return
         node.park_timeout_ns = park_timeout_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker import constants
 from broker.engine.changes import Changes
-from broker.engine.node import Node
+from broker.engine.node import UNCONFIGURED, Node
 from broker.engine.turn import Turn
 from broker.flow.connection_budget import ConnectionBudget
 from broker.flow.producer_credit import Port, ProducerCredit
@@ -24,7 +24,7 @@ class Producers:
 
         ``budget`` is its connection's, if that has one.
         """
-        if node.settings is None:
+        if node.settings is UNCONFIGURED:
             raise RuntimeError(f"node '{node.name}' was never configured")
         window = node.settings.producer_window if promised else 0
         account = node.ledger.open(port, window, node.settings.initial_credit, self._turn.now_ns, budget)

@@ -304,7 +304,7 @@ class Schedules:
     def _dead_letter(self, node: Node, delayed: Delayed) -> None:
         """Make a dead letter of a message that expired before it was due, or has lost its body."""
         reason = BODY_LOST if delayed.state == LOST else EXPIRED
-        if delayed.state == LOST or node.dead_letter_expired:
+        if delayed.state == LOST or node.settings.dead_letter_expired:
             extra = delayed.extra
             data = delayed.data
             if extra is not None and extra.annotations:

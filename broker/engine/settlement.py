@@ -76,7 +76,7 @@ class Settlement:
         if node.last_values is not None and self._last_values.yields(node, entry):
             return
         entry.redelivered = True
-        if 0 < node.max_delivery_count <= entry.delivery_count - entry.spared:
+        if 0 < node.settings.max_delivery_count <= entry.delivery_count - entry.spared:
             self.dead_letter(node, entry, UNDELIVERABLE)
             return
         if self._expirations.is_expired(entry):
@@ -143,7 +143,7 @@ class Settlement:
         if reason == EXPIRED:
             node.expired += 1
         way = None
-        if reason != EXPIRED or node.dead_letter_expired:
+        if reason != EXPIRED or node.settings.dead_letter_expired:
             way = self._letters.way(node)
         if way is None:
             if reason in (UNDELIVERABLE, BODY_LOST):

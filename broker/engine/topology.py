@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from broker import constants
 from broker.engine.bridges import Bridges
 from broker.engine.changes import Changes
 from broker.engine.depths import Depths
@@ -13,20 +11,6 @@ from broker.engine.durability import Durability
 from broker.engine.node import Node
 from broker.engine.turn import Turn
 from broker.errors import NotFoundError
-
-if TYPE_CHECKING:
-    from broker.config.node import NodeSettings
-
-OVERFLOW = {
-    "reject": constants.OVERFLOW_REJECT,
-    "ring": constants.OVERFLOW_RING,
-    "drop_newest": constants.OVERFLOW_DROP_NEWEST,
-    "dead_letter": constants.OVERFLOW_DEAD_LETTER,
-    "page": constants.OVERFLOW_PAGE,
-}
-
-# A subscription that drops, or has room on disk, never holds publishers (FLOW §6).
-_APART = (constants.OVERFLOW_RING, constants.OVERFLOW_DROP_NEWEST, constants.OVERFLOW_PAGE)
 
 
 class Topology:
@@ -119,8 +103,7 @@ class Topology:
 
     def enforce(self, node: Node) -> None:
         """Open or close a node's gate as flow control holds there or not."""
-        assert node.settings is not None
-        enforced = would_enforce(node, node.settings, self.flow_control)
+        enforced = self.flow_control and node.settings.enforces(node.is_subscription, has_takers(node))
         if node.gate.enforced != enforced:
             if node.gate.enforce(enforced, self._turn.now_ns):
                 self._changes.gate_changed(node)
@@ -184,32 +167,14 @@ class Topology:
                 self._turn.mark_dirty(node)
 
 
-def would_enforce(node: Node, settings: NodeSettings, flow_control: bool) -> bool:
-    """Return whether flow control holds at a node, as it is linked now, with these settings.
+def has_takers(node: Node) -> bool:
+    """Return whether flow control that holds for active consumers only holds at a node, as it is linked now.
 
-    ``flow_control`` is the broker's own switch.
+    At a subscription the word of its topics holds.
     """
     if node.is_subscription:
-        # What its topics say holds for it.
-        active = not node.topics or node.is_active() or any(topic.always_enforced for topic in node.topics)
-    else:
-        active = settings.enforce_flow == "always" or node.is_active()
-    return flow_control and settings.flow_control and active and not would_never_block(node, settings)
-
-
-def would_never_block(node: Node, settings: NodeSettings) -> bool:
-    """Return whether a node is a subscription that never blocks publishers.
-
-    One that pages because nothing holds while nobody receives blocks them while somebody does: it has
-    thresholds, which one that was told to page has not.
-    """
-    if not node.is_subscription:
-        return False
-    if not settings.flow_control or settings.pending_message_limit > 0:
-        return True
-    if OVERFLOW[settings.overflow] == constants.OVERFLOW_PAGE and settings.enforce_flow != "always":
-        return not (settings.flow_stop_count or settings.flow_stop_size)
-    return OVERFLOW[settings.overflow] in _APART
+        return not node.topics or node.is_active() or any(topic.always_enforced for topic in node.topics)
+    return node.is_active()
 
 
 def _is_attached(topic: Node, node: Node) -> bool:

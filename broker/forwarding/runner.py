@@ -61,7 +61,7 @@ class Forwarding:
         model.queries.routes = self._route_views
         model.queries.channels = self._channel_views
         model.nodes.on_create = self._channels.node_made
-        before, gone_before = model.nodes.on_change, model.nodes.on_delete
+        before, gone_before = model.policies.on_change, model.nodes.on_delete
 
         def changed(node: Node) -> None:
             before(node)
@@ -71,7 +71,7 @@ class Forwarding:
             gone_before(node)
             self._channels.node_gone(node)
 
-        model.nodes.on_change = changed
+        model.policies.on_change = changed
         model.nodes.on_delete = gone
 
     def configure(self, settings: Settings) -> None:
@@ -108,8 +108,8 @@ class Forwarding:
         self._model.engine.changes.emit(kind, self._model.engine.topology.nodes.get(definition.local), fields)
 
     def _limits(self, address: str, limits: dict[str, object]) -> NodeSettings:
-        effective = self._model.settings.policies.effective(
-            address, limits, self._model.settings.defaults_at(address), capability="topic", auto_create=True
+        effective = self._model.policies.in_force.effective(
+            address, limits, self._model.policies.defaults_at(address), capability="topic", auto_create=True
         )
         return replace(effective.settings, kind="topic")
 
@@ -125,7 +125,7 @@ class Forwarding:
             to=f"{definition.host}:{definition.port}",
             max_rate=definition.max_rate,
             flow_control=self._model.engine.topology.flow_control
-            and any(each is not None and each.flow_control for each in settings),
+            and any(each.flow_control for each in settings),
             state=channel.state,
             last_error=channel.last_error,
             sent=channel.sent,

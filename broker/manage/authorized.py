@@ -36,6 +36,8 @@ class AuthorizedModel:
         self.messages = self._guarded("messages", model.messages)
         self.operators = self._guarded("operators", model.operators)
         self.policies = self._guarded("policies", model.policies)
+        self.policy_reader = self._guarded("policy_reader", model.policy_reader)
+        self.explanations = self._guarded("explanations", model.explanations)
         self.backups = self._guarded("backups", model.backups)
         self.log_levels = self._guarded("log_levels", model.log_levels)
         self.tracing = self._guarded("tracing", model.tracing)

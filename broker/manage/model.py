@@ -11,10 +11,10 @@ from broker.config.flow import BrokerDefaults
 from broker.config.policies import PolicySet
 from broker.engine.engine import Engine
 from broker.manage.access import AccessControl
-from broker.manage.address_settings import AddressSettings
 from broker.manage.backups import Backups
 from broker.manage.cluster import ClusterOperations
 from broker.manage.diagnostics import Diagnostics
+from broker.manage.explaining import Explanations
 from broker.manage.holds import ProducerHolds
 from broker.manage.idle import Idle
 from broker.manage.loglevels import LogLevels
@@ -22,6 +22,7 @@ from broker.manage.messages import QueuedMessages
 from broker.manage.nodes import Nodes
 from broker.manage.operators import Operators
 from broker.manage.policies import Policies
+from broker.manage.policy_reader import PolicyReader
 from broker.manage.process import Process
 from broker.manage.queries import Queries
 from broker.manage.restoration import Restoration
@@ -56,20 +57,21 @@ class Model:
         self.tracing = Tracing()
         self.cluster = ClusterOperations()
         totals = Totals()
-        self.settings = AddressSettings(engine, policies, defaults, self.authority, auto_create)
+        self.policies = Policies(engine, policies, defaults, self.authority, auto_create)
+        self.policy_reader = PolicyReader()
         self.operators = Operators(engine, self.holds, links)
-        self.nodes = Nodes(engine, self.settings, self.operators.hold_node, totals)
+        self.nodes = Nodes(engine, self.policies, self.operators.hold_node, totals)
         self.subscriptions = self.nodes.subscriptions
         self.bridges = self.nodes.bridges
         self.ownership = self.nodes.ownership
         self.aside = self.nodes.aside
-        self.restoration = Restoration(engine, self.settings, self.nodes, self.operators)
+        self.restoration = Restoration(engine, self.policies, self.nodes, self.operators)
         self.messages = QueuedMessages(engine, self.nodes)
-        self.policies = Policies(engine, self.settings, self.nodes, self.holds)
+        self.explanations = Explanations(engine, self.policies, self.nodes, self.holds)
         self.diagnostics = Diagnostics(engine, self.nodes, links, self.holds, self.cluster)
         self.queries = Queries(
             engine,
-            self.settings,
+            self.policies,
             self.nodes,
             links,
             self.holds,

@@ -11,20 +11,18 @@ from collections.abc import Callable, Mapping
 
 from broker.config.node import NodeSettings
 from broker.config.patterns import is_pattern
-from broker.config.policies import CAPABILITY, Effective
+from broker.config.policies import Effective
 from broker.config.synonyms import ARGUMENTS, from_arguments
 from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import ConflictError, NotFoundError, OperatorError
 from broker.manage.access import TEMPORARY
-from broker.manage.address_settings import NO_PARENTS, NOTHING, AddressSettings, Parents
 from broker.manage.aside import Aside
 from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
 from broker.manage.bridges import DefinedBridges
-from broker.manage.definitions import Definition
 from broker.manage.names import check_name, is_own, is_reserved
-from broker.manage.ownership import Ownership
+from broker.manage.policies import NO_PARENTS, NOTHING, Parents, Policies, definition
 from broker.manage.subscriptions import Subscriptions
 from broker.manage.totals import Totals
 from broker.store.port import QueueLog
@@ -43,31 +41,34 @@ class Nodes:
     """The queues and topics, with their subscriptions, bindings and bridges.
 
     ``hold`` stops the producers of a new node where an operator's hold is about it. ``on_create`` is told of
-    each queue and topic that came to be, ``on_change`` of each node with new settings, to give consumers
-    their new windows, and ``on_delete`` of each node and subscription that went, to detach its links.
-    ``own`` are topics of the broker's own, which clients may subscribe to and not send to; one is made when
-    it is first asked for. A ``user`` is the one who makes a node, '' for the broker itself.
+    each queue and topic that came to be, ``on_delete`` of each node and subscription that went, to detach its
+    links. ``own`` are topics of the broker's own, which clients may subscribe to and not send to; one is made
+    when it is first asked for. A ``user`` is the one who makes a node, '' for the broker itself.
     """
 
-    def __init__(self, engine: Engine, settings: AddressSettings, hold: OnNode, totals: Totals) -> None:
+    def __init__(self, engine: Engine, policies: Policies, hold: OnNode, totals: Totals) -> None:
         self._engine = engine
-        self._settings = settings
+        self._policies = policies
         self._hold = hold
         self._totals = totals
         self.own: dict[str, NodeSettings] = {}
         self.on_create: OnNode = _ignore
-        self.on_change: OnNode = _ignore
         self.on_delete: OnNode = _ignore
-        self.aside = Aside(engine, lambda: resolve({}, settings.defaults))
+        self.aside = Aside(engine, lambda: resolve({}, policies.defaults))
         self.bindings = Bindings(engine)
         self.bridges = DefinedBridges(engine, self.resolve, self.destination)
         self.subscriptions = Subscriptions(
-            engine, self._topic, settings.of_subscription, self._subscription_gone, self._changed
+            engine,
+            self._topic,
+            policies.of_subscription,
+            self._subscription_gone,
+            lambda node: policies.on_change(node),
         )
-        self.subscriptions.standing = settings.standing_subscription
+        self.subscriptions.standing = policies.standing_subscription
         self.subscriptions.surviving = self.surviving_topic
         self.subscriptions.is_taken = self.is_taken
-        self.ownership = self.subscriptions.ownership = Ownership()
+        self.ownership = self.subscriptions.ownership = policies.ownership
+        policies.subscriptions = self.subscriptions
 
     # --- looking up
 
@@ -106,7 +107,7 @@ class Nodes:
             return node
         if address in self.own:
             return self._engine.lifecycle.create(address, self.own[address])
-        arguments = self._settings.allowed(address, asked)
+        arguments = self._policies.allowed(address, asked)
         effective = self._of_new(address, wanted_kind or "", arguments=arguments)
         return self.add(address, arguments, effective, user=user)
 
@@ -124,9 +125,9 @@ class Nodes:
             return node
         if self.is_taken(address):
             return self.aside.box(address)
-        if self._settings.is_place_of_letters(address):
+        if self._policies.is_place_of_letters(address):
             # Nobody could be asked to allow it, and without it they would be lost.
-            effective = self._settings.tolerated(address, "queue", {}, "queue", NO_PARENTS)
+            effective = self._policies.tolerated(address, "queue", {}, "queue", NO_PARENTS)
             return self.add(address, {}, effective)
         return self.destination(address)
 
@@ -138,7 +139,7 @@ class Nodes:
         if node is None and address in self.own:
             node = self.resolve(address)
         if node is None and not is_reserved(address) and not self.is_taken(address):
-            effective = self._settings.tolerated(address, "topic", {}, "topic", NO_PARENTS)
+            effective = self._policies.tolerated(address, "topic", {}, "topic", NO_PARENTS)
             for fault in effective.faults:
                 log.error("'%s' is there for a subscription that survived: %s", address, fault)
             node = self.add(address, {}, effective)
@@ -162,7 +163,7 @@ class Nodes:
             raise OperatorError(f"kind {explicit['kind']!r} contradicts the type {kind!r}")
         if durable is not None:
             explicit["durable"] = durable
-        return self.add(name, explicit, self._settings.at(name, explicit), user=user)
+        return self.add(name, explicit, self._policies.at(name, explicit), user=user)
 
     def add(
         self,
@@ -176,7 +177,7 @@ class Nodes:
         if shelf is None:
             self.ownership.check(user)
         node = self._engine.lifecycle.create(
-            name, effective.settings, _definition(effective, arguments, user), shelf
+            name, effective.settings, definition(effective, arguments, user), shelf
         )
         node.arguments = arguments
         node.origins = dict(effective.origins)
@@ -185,15 +186,15 @@ class Nodes:
         if node.is_topic:
             self.subscriptions.topic_made(node)
         self.bridges.node_made(node)
-        self._letters_go("", _place_in(arguments))
+        self._policies.letters_moved(NOTHING, arguments)
         self.on_create(node)
         return node
 
     def update(self, name: str, arguments: Mapping[str, object]) -> Node:
         """Change settings at runtime; None takes an argument back, so that the policy's holds again."""
         node, explicit, effective = self.planned(name, arguments)
-        self.change(node, explicit, effective)
-        self._hand_down(node)
+        self._policies.change(node, explicit, effective)
+        self._policies.hand_down(node)
         return node
 
     def planned(
@@ -206,19 +207,9 @@ class Nodes:
         check_not_own(name, "changed")
         node = self._engine.topology.node(name)
         explicit = _changed_arguments(node, arguments)
-        effective = self._settings.checked(node, explicit)
+        effective = self._policies.checked(node, explicit)
         self._check_heirs(node, explicit)
         return node, explicit, effective
-
-    def change(self, node: Node, arguments: dict[str, object], effective: Effective) -> None:
-        """Put settings that were worked out into force at a node."""
-        self._engine.configurator.change(node, effective.settings)
-        if effective.settings.durable or node.shelf is not None:
-            self._engine.lifecycle.define(node, _definition(effective, arguments, self.ownership.user(node)))
-        before, node.arguments = _place_in(node.arguments), arguments
-        node.origins = dict(effective.origins)
-        self.on_change(node)
-        self._letters_go(before, _place_in(arguments))
 
     # --- bindings
 
@@ -240,23 +231,23 @@ class Nodes:
             effective = self._of_new(target, "queue", above)
             check_kind(target, effective.settings.kind, "queue")
         else:
-            effective = self._settings.followed(queue, {**parents_of(queue), **above})
+            effective = self._policies.followed(queue, {**parents_of(queue), **above})
         self.ownership.check(user, made=(added is not None) + (queue is None))
         if topic is None:
             topic = self.resolve(source) if added is None else self.add(source, {}, added, user=user)
         if queue is None:
             queue = self.add(target, {}, effective, user=user)
         self.bindings.bind(topic, queue)
-        self.change(queue, queue.arguments, effective)
+        self._policies.change(queue, queue.arguments, effective)
         self.bindings.keep()
 
     def unbind(self, source: str, target: str) -> None:
         """End a binding: the queue takes no more messages, and loses the settings it had from the topic."""
         topic, queue = self._engine.topology.node(source), self._engine.topology.node(target)
         parents = {name: given for name, given in parents_of(queue).items() if name != source}
-        effective = self._settings.followed(queue, parents)
+        effective = self._policies.followed(queue, parents)
         self.bindings.unbind(topic, queue)
-        self.change(queue, queue.arguments, effective)
+        self._policies.change(queue, queue.arguments, effective)
 
     # --- deleting
 
@@ -282,7 +273,7 @@ class Nodes:
             if bound:
                 self.bindings.keep()
             for each in heirs:
-                self._resettle(each)
+                self._policies.resettle(each)
         for each in gone:
             if each.deleted:
                 self.aside.empty_box(each.name)
@@ -295,7 +286,7 @@ class Nodes:
         self.ownership.gone(node)
         self.subscriptions.forget(node)
         self.bridges.node_gone(node)
-        self._letters_go(_place_in(node.arguments), "")
+        self._policies.letters_moved(node.arguments, NOTHING)
 
     def discard(self, name: str) -> int:
         """Remove what was set aside under a name, with all its messages: how many those were."""
@@ -323,7 +314,7 @@ class Nodes:
             raise NotFoundError(f"no node '{address}': names that start with '$' are the broker's own")
         _check_new(address)
         self._check_free(address)
-        effective = self._settings.at(address, arguments, kind, parents)
+        effective = self._policies.at(address, arguments, kind, parents)
         if not effective.auto_create:
             why = effective.origins["auto_create"]
             raise NotFoundError(f"no queue or topic named '{address}', and auto_create is false ({why})")
@@ -348,43 +339,16 @@ class Nodes:
                     del parents[topic.name]
                 else:
                     parents[topic.name] = arguments
-                self._settings.followed(heir, parents)
+                self._policies.followed(heir, parents)
         if arguments is not None and topic.is_topic:
             for wanted in self.subscriptions.all_wanted(topic.name):
-                self._settings.check_subscription(wanted, arguments=arguments)
-
-    def _resettle(self, node: Node) -> None:
-        self.change(node, node.arguments, self._settings.standing(node))
-
-    def _hand_down(self, node: Node) -> None:
-        """Pass a topic's settings on to those that take from it."""
-        if node.is_topic:
-            self.subscriptions.resettle(node.name)
-        for heir in node.subscriptions:
-            if not heir.is_subscription:
-                self._resettle(heir)
+                self._policies.check_subscription(wanted, arguments=arguments)
 
     def _topic(self, address: str) -> Node:
         node = self.resolve(address, "topic")
         if not node.is_topic:
             raise OperatorError(f"'{address}' is a queue: only topics have subscriptions")
         return node
-
-    def _letters_go(self, before: str, after: str) -> None:
-        """A node whose arguments name a place of dead letters came, changed or went: what holds at that place
-        may be something else now.
-        """
-        if before == after:
-            return
-        self._settings.replace_letter_place(before, after)
-        for place in (before, after):
-            node = self._engine.topology.nodes.get(place)
-            if node is not None and not is_reserved(place):
-                self._resettle(node)
-                self._hand_down(node)
-
-    def _changed(self, node: Node) -> None:
-        self.on_change(node)
 
     def _subscription_gone(self, node: Node) -> None:
         self.aside.empty_box(node.name)
@@ -406,12 +370,6 @@ def _check_new(name: str) -> None:
         raise OperatorError(f"'{name}' stands for many topics: it can be subscribed, and be no node's name")
 
 
-def _definition(effective: Effective, arguments: Mapping[str, object], maker: str) -> bytes:
-    kind = effective.settings.kind
-    asked = kind if effective.origins.get("kind") == CAPABILITY else ""
-    return Definition(kind, arguments, asked, maker).encode()
-
-
 def _changed_arguments(node: Node, arguments: Mapping[str, object]) -> dict[str, object]:
     """The arguments a node was declared with, as these change them; None takes one back."""
     given = {key: value for key, value in arguments.items() if value is not None}
@@ -420,8 +378,3 @@ def _changed_arguments(node: Node, arguments: Mapping[str, object]) -> dict[str,
         if explicit.pop(ARGUMENTS.get(key, key), None) is None:
             raise OperatorError(f"'{node.name}' has no argument {key!r} to take back")
     return explicit
-
-
-def _place_in(arguments: Mapping[str, object]) -> str:
-    """Where a node's own arguments say that dead letters go; empty where they don't."""
-    return str(arguments.get("dead_letter_address") or "")

@@ -1,78 +1,267 @@
-"""The verbs about policies: apply, try and reload them, and explain the settings they lead to."""
+"""The policies in force: the settings of every address by them, and how new ones take effect at its node.
+
+Settings follow from policies, a node's arguments, the topics above it and the broker's defaults. Only this
+file gives a node that is there other settings.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from broker.config.flow import BrokerDefaults
-from broker.config.node import NodeSettings
-from broker.config.policies import Effective, PolicySet
-from broker.config.policy_files import parse_policies
+from broker.config.node import DEAD_LETTERS, normalise
+from broker.config.policies import CAPABILITY, Effective, PolicySet, Setting, tolerated
+from broker.config.synonyms import from_arguments
+from broker.config.thresholds import bounded
 from broker.engine.engine import Engine
+from broker.engine.grouping import has_members, is_regrouped
 from broker.engine.node import Node
-from broker.errors import ConflictError, OperatorError
-from broker.manage.address_settings import AddressSettings
+from broker.errors import OperatorError
+from broker.manage.access import AccessControl
+from broker.manage.bindings import parents_of
 from broker.manage.calls import ended
-from broker.manage.effect import Effect, effect
-from broker.manage.holds import ProducerHolds
-from broker.manage.names import check_name, is_reserved
-from broker.manage.nodes import Nodes
-from broker.units import format_size
+from broker.manage.definitions import Definition
+from broker.manage.names import is_reserved, placed
+from broker.manage.ownership import Ownership
+from broker.manage.policy_reader import Reread
+from broker.manage.subscriptions import SubscriptionKey, Subscriptions
 
-# Of policies in a request: so much is read in a second or two, and what is more belongs into a file.
-LARGEST_TEXT = 256 << 10
-# How long a text waits while another one is read: they are read one after the other.
-READING_S = 2.0
-
+# What is said of nodes in files.
+Terms = tuple[PolicySet, BrokerDefaults]
+# By name, what each topic above a node was declared with.
+Parents = Mapping[str, Mapping[str, object]]
+NO_PARENTS: Parents = MappingProxyType({})
+NOTHING: Mapping[str, object] = MappingProxyType({})
 # The names of the nodes that changed, once the last step is taken.
 Steps = Generator[None, None, list[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class EffectiveSetting:
-    """One effective setting and where its value comes from: file:line:column, or why it is so."""
-
-    name: str
-    value: object
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The settings that hold at an address, whether or not its node exists yet."""
-
-    address: str
-    kind: str
-    exists: bool
-    auto_create: bool
-    held_by: str
-    settings: tuple[EffectiveSetting, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Reread:
-    """The broker's files as read again; ``take_over``, on the loop's thread, is for all but policies."""
-
-    policies: PolicySet
-    defaults: BrokerDefaults
-    take_over: Callable[[], None]
-
-
 class Policies:
-    """The way in for new policies. ``on_reload`` reads the broker's files anew, on any thread."""
+    """The policies and defaults in force, and the settings that follow from them for each node.
 
-    def __init__(self, engine: Engine, settings: AddressSettings, nodes: Nodes, holds: ProducerHolds) -> None:
+    ``auto_create`` is the broker's word on it where no policy has one. ``terms`` of a method are policies
+    and defaults to work with in place of those in force. ``on_change`` is told of each node with new
+    settings, to give consumers their new windows. ``subscriptions`` are what policies are about as well.
+    """
+
+    subscriptions: Subscriptions
+
+    def __init__(
+        self,
+        engine: Engine,
+        in_force: PolicySet,
+        defaults: BrokerDefaults,
+        authority: AccessControl,
+        auto_create: bool = True,
+    ) -> None:
+        self.in_force = in_force
+        self.defaults = defaults
+        self.auto_create = auto_create
+        self.ownership = Ownership()
+        self.on_change: Callable[[Node], None] = lambda node: None
         self._engine = engine
-        self._settings = settings
-        self._nodes = nodes
-        self._holds = holds
-        self.on_reload: Callable[[], Reread] | None = None
-        # One for trials: whoever may only see the broker keeps nobody from changing it.
-        self._reading = {dry_run: threading.Lock() for dry_run in (True, False)}
+        self._authority = authority
+        # How many nodes were made with each of them as their place of dead letters.
+        self._letter_places: Counter[str] = Counter()
 
-    # --- applying
+    # --- addresses
+
+    def at(
+        self,
+        address: str,
+        arguments: Mapping[str, object],
+        capability: str = "",
+        parents: Parents = NO_PARENTS,
+        terms: Terms | None = None,
+        without: Collection[Setting] = (),
+    ) -> Effective:
+        """Return the settings of a node with these arguments at an address; OperatorError if they clash."""
+        policies, defaults = terms or (self.in_force, self.defaults)
+        defaults = self.defaults_at(address, defaults)
+        return policies.effective(
+            address, arguments, defaults, parents, capability, auto_create=self.auto_create, without=without
+        )
+
+    def allowed(self, address: str, asked: Mapping[str, object]) -> dict[str, object]:
+        """Return the part of an attach's wishes that policies allow; SettingError for a wish that is none."""
+        if not asked:
+            return {}
+        given = {name: each.value for name, each in normalise(from_arguments(asked)).items()}
+        return dict(bounded(given, self.in_force.said(address)))
+
+    def tolerated(
+        self,
+        name: str,
+        kind: str,
+        arguments: Mapping[str, object],
+        capability: str,
+        parents: Parents,
+        terms: Terms | None = None,
+    ) -> Effective:
+        """Return the settings of a node that has to be there, of this kind, whatever is said of it."""
+
+        def of(capability: str) -> Effective:
+            return tolerated(lambda without: self.at(name, arguments, capability, parents, terms, without))
+
+        effective = of(capability)
+        if effective.settings.kind != kind:
+            # What a client asked for, or an operator's policy that isn't kept, where nothing else is said.
+            effective = of(kind)
+        if effective.settings.kind == kind:
+            return effective
+        origin = effective.origins["kind"]
+        return replace(
+            effective,
+            settings=replace(effective.settings, kind=kind),
+            origins=effective.origins | {"kind": f"what it was made as, against {origin}"},
+            faults=(*effective.faults, f"'{name}' is a {kind} and can't become another kind ({origin})"),
+        )
+
+    # --- nodes that are there
+
+    def checked(
+        self,
+        node: Node,
+        arguments: Mapping[str, object],
+        parents: Parents | None = None,
+        terms: Terms | None = None,
+    ) -> Effective:
+        """Return the settings that a node would have with these arguments; OperatorError where it can't."""
+        parents = parents_of(node) if parents is None else parents
+        effective = self.at(node.name, arguments, _capability(node), parents, terms)
+        if effective.settings.kind != node.kind:
+            kind = effective.settings.kind
+            raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {kind}")
+        if (
+            (effective.settings.message_groups != "none" or node.queue.order is not None)
+            and is_regrouped(node, effective.settings)
+            and not node.is_topic
+            and has_members(node)
+        ):
+            raise OperatorError(
+                f"'{node.name}' has consumers, so that message_groups and group_key stay as they are"
+            )
+        return effective
+
+    def followed(self, node: Node, parents: Parents | None = None, terms: Terms | None = None) -> Effective:
+        """Return the settings that a node would have by a change that is about others.
+
+        OperatorError where it can't follow, but for a node that goes without some settings already since it
+        was restored.
+        """
+        try:
+            return self.checked(node, node.arguments, parents, terms)
+        except OperatorError:
+            if not self.standing(node).faults:
+                raise
+        return self.standing(node, parents, terms)
+
+    def standing(self, node: Node, parents: Parents | None = None, terms: Terms | None = None) -> Effective:
+        """Return the settings of a node that stays, without those that contradict others."""
+        parents = parents_of(node) if parents is None else parents
+        return self.tolerated(node.name, node.kind, node.arguments, _capability(node), parents, terms)
+
+    # --- subscriptions
+
+    def of_subscription(
+        self,
+        wanted: SubscriptionKey,
+        terms: Terms | None = None,
+        arguments: Mapping[str, object] | None = None,
+        without: Collection[Setting] = (),
+    ) -> Effective:
+        """Return the settings of a subscription; to many topics, those of policies for the pattern's text.
+
+        ``arguments`` are the topic's, where they are to be others than it has.
+        """
+        policies, defaults = terms or (self.in_force, self.defaults)
+        if arguments is None:
+            topic = self._engine.topology.nodes.get(wanted.address)
+            arguments = {} if topic is None else topic.arguments
+        defaults = self.defaults_at(wanted.address, defaults)
+        return policies.of_subscription(wanted.address, wanted.owner, arguments, defaults, without)
+
+    def standing_subscription(self, wanted: SubscriptionKey) -> Effective:
+        """Return the settings of a subscription that stays, without those that contradict others."""
+        return tolerated(lambda without: self.of_subscription(wanted, without=without))
+
+    def check_subscription(
+        self,
+        wanted: SubscriptionKey,
+        terms: Terms | None = None,
+        arguments: Mapping[str, object] | None = None,
+    ) -> None:
+        """Raise OperatorError if it can't follow, but for one that goes without some settings already."""
+        try:
+            self.of_subscription(wanted, terms, arguments)
+        except OperatorError:
+            if not self.standing_subscription(wanted).faults:
+                raise
+
+    # --- places of dead letters
+
+    def defaults_at(self, address: str, defaults: BrokerDefaults | None = None) -> BrokerDefaults:
+        """Return the defaults at an address: each virtual host has its place of dead letters, and a node that
+        an operator has made such a place has none for its own.
+        """
+        held = defaults or self.defaults
+        place = self._place_of_letters(address)
+        if address in self._letter_places and address != place:
+            return held.without_letters("dead letters come here")
+        return held if place == held.dead_letter_address else replace(held, dead_letter_address=place)
+
+    def is_place_of_letters(self, address: str) -> bool:
+        """Return whether dead letters of its virtual host go to this address by default."""
+        return address == self._place_of_letters(address)
+
+    def _place_of_letters(self, address: str) -> str:
+        host, _ = placed(address, self._authority.hosts)
+        return f"{host}/{DEAD_LETTERS}" if host else DEAD_LETTERS
+
+    # --- putting settings into force
+
+    def change(self, node: Node, arguments: dict[str, object], effective: Effective) -> None:
+        """Put settings that were worked out into force at a node."""
+        self._engine.configurator.change(node, effective.settings)
+        if effective.settings.durable or node.shelf is not None:
+            self._engine.lifecycle.define(node, definition(effective, arguments, self.ownership.user(node)))
+        before, node.arguments = node.arguments, arguments
+        node.origins = dict(effective.origins)
+        self.on_change(node)
+        self.letters_moved(before, arguments)
+
+    def resettle(self, node: Node) -> None:
+        """Put into force at a node that stays the settings that hold for it now."""
+        self.change(node, node.arguments, self.standing(node))
+
+    def hand_down(self, node: Node) -> None:
+        """Pass a topic's settings on to those that take from it."""
+        if node.is_topic:
+            self.subscriptions.resettle(node.name)
+        for heir in node.subscriptions:
+            if not heir.is_subscription:
+                self.resettle(heir)
+
+    def letters_moved(self, before: Mapping[str, object], after: Mapping[str, object]) -> None:
+        """A node came, changed or went, with these arguments: where they name another place of dead letters,
+        other settings may hold there now.
+        """
+        old, new = (str(each.get("dead_letter_address") or "") for each in (before, after))
+        if old == new:
+            return
+        self._letter_places[old] -= 1
+        self._letter_places[new] += 1
+        self._letter_places = +self._letter_places
+        for place in (old, new):
+            node = self._engine.topology.nodes.get(place)
+            if node is not None and not is_reserved(place):
+                self.resettle(node)
+                self.hand_down(node)
+
+    # --- new policies
 
     def apply(self, policies: PolicySet, defaults: BrokerDefaults | None = None) -> list[str]:
         """Put new policies into force for every node, those that exist included: the names that changed.
@@ -91,43 +280,8 @@ class Policies:
 
     def try_in_parts(self, given: PolicySet) -> Steps:
         """Work out which nodes ``apply_in_parts`` would change, and refuse as it does; nothing is changed."""
-        planned = yield from self._planned(self._with(given), self._settings.defaults)
+        planned = yield from self._planned(self._with(given), self.defaults)
         return [node.name for node, each in planned if not node.deleted and each.settings != node.settings]
-
-    def apply_text(self, text: str, file: str) -> list[str]:
-        """``apply_in_parts`` of a text in hand, at once. ConfigError with all that is wrong in it."""
-        return ended(self.apply_in_parts(parse_policies(text, file)))
-
-    def try_text(self, text: str, file: str) -> list[str]:
-        """``try_in_parts`` of a text in hand, at once. ConfigError with all that is wrong in it."""
-        return ended(self.try_in_parts(parse_policies(text, file)))
-
-    def read_text(self, text: str, file: str, dry_run: bool = False) -> PolicySet:
-        """Read the policies of a text in hand, on any thread: it takes seconds where there are very many.
-
-        ConfigError with all that is wrong in it; OperatorError where it is too large, ConflictError where
-        another one is read already.
-        """
-        if len(text) > LARGEST_TEXT:
-            limit = format_size(LARGEST_TEXT)
-            raise OperatorError(
-                f"{file} is larger than {limit}: put it into the broker's own files and reload"
-            )
-        reading = self._reading[dry_run]
-        if not reading.acquire(timeout=READING_S):
-            raise ConflictError("other policies are being read; try again")
-        try:
-            return parse_policies(text, file)
-        finally:
-            reading.release()
-
-    # --- reading the broker's files again
-
-    def read_again(self) -> Reread:
-        """Read settings and policies again, on any thread. ConfigError or OperatorError with all faults."""
-        if self.on_reload is None:
-            raise OperatorError("this broker was started without files to read again; name a file to apply")
-        return self.on_reload()
 
     def reload_in_parts(self, read: Reread) -> Steps:
         """Apply what was read again, in steps as ``apply_in_parts``: the names of the nodes that changed."""
@@ -135,46 +289,12 @@ class Policies:
         read.take_over()
         return changed
 
-    def reload(self) -> list[str]:
-        """Read settings and policies again and apply them, at once."""
-        return ended(self.reload_in_parts(self.read_again()))
-
-    # --- seeing
-
-    def explain(self, address: str) -> Explanation:
-        """Return every setting at an address, its effective value and where it comes from."""
-        settings = self._settings
-        wanted = self._nodes.subscriptions.wanted(address)
-        node = self._engine.topology.nodes.get(address)
-        if wanted is not None:
-            effective = settings.standing_subscription(wanted)
-        else:
-            check_name(address)
-            effective = settings.at(address, {}) if node is None else settings.standing(node)
-        found = effective.settings
-        return Explanation(
-            address=address,
-            kind=found.kind if wanted is None else "subscription",
-            exists=node is not None or wanted is not None,
-            auto_create=effective.auto_create,
-            held_by=self._holds.holding(address),
-            settings=tuple(
-                EffectiveSetting(row.name, getattr(found, row.name), effective.origins[row.name])
-                for row in fields(NodeSettings)
-            ),
-        )
-
-    def effect(self, name: str, arguments: Mapping[str, object]) -> Effect:
-        """Work out an ``update`` of the node, and refuse as it does; nothing is changed."""
-        node, _, effective = self._nodes.planned(name, arguments)
-        return effect(node, effective.settings, self._engine.topology.flow_control)
-
     # --- inside
 
     def _with(self, given: PolicySet) -> PolicySet:
         """The policies there are, and in place of those of the same patterns these."""
         replaced = {policy.key for policy in given.policies}
-        kept = [policy for policy in self._settings.policies.policies if policy.key not in replaced]
+        kept = [policy for policy in self.in_force.policies if policy.key not in replaced]
         return PolicySet.of([*kept, *given.policies])
 
     def _apply_in_parts(
@@ -187,14 +307,13 @@ class Policies:
         3. the policies hold for nodes to come, and each node that is there takes them over. A node that was
            made or changed meanwhile has to do as well as it can.
         """
-        settings = self._settings
         while True:
-            before = settings.policies, settings.defaults
-            policies, terms = wanted(), defaults or settings.defaults
+            before = self.in_force, self.defaults
+            policies, terms = wanted(), defaults or self.defaults
             yield from self._planned(policies, terms)
-            if settings.policies is before[0] and settings.defaults is before[1]:
+            if self.in_force is before[0] and self.defaults is before[1]:
                 break
-        settings.policies, settings.defaults = policies, terms
+        self.in_force, self.defaults = policies, terms
         changed: list[str] = []
         following = self._follow_all(changed)
         try:
@@ -215,13 +334,13 @@ class Policies:
         terms = policies, defaults
         for node in self._concerned():
             try:
-                planned.append((node, self._settings.followed(node, terms=terms)))
+                planned.append((node, self.followed(node, terms=terms)))
             except OperatorError as refusal:
                 problems.append(str(refusal))
             yield
-        for wanted in self._nodes.subscriptions.all_wanted():
+        for wanted in self.subscriptions.all_wanted():
             try:
-                self._settings.check_subscription(wanted, terms)
+                self.check_subscription(wanted, terms)
             except OperatorError as refusal:
                 problems.append(str(refusal))
             yield
@@ -232,16 +351,28 @@ class Policies:
     def _follow_all(self, changed: list[str]) -> Iterator[None]:
         """Every node, and every subscription, takes over what holds for it now: one after each ``next``."""
         for node in self._concerned():
-            effective = self._settings.standing(node)
+            effective = self.standing(node)
             if effective.settings != node.settings:
-                self._nodes.change(node, node.arguments, effective)
+                self.change(node, node.arguments, effective)
                 changed.append(node.name)
             node.origins = dict(effective.origins)
             yield
-        yield from self._nodes.subscriptions.resettle_in_parts()
+        yield from self.subscriptions.resettle_in_parts()
 
     def _concerned(self) -> Iterator[Node]:
         """The queues and topics that policies are about, each as long as it is there when its turn comes."""
         for node in list(self._engine.topology.nodes.values()):
             if not is_reserved(node.name) and not node.deleted:
                 yield node
+
+
+def definition(effective: Effective, arguments: Mapping[str, object], maker: str) -> bytes:
+    """Return what the store keeps of a node that is made or changed."""
+    kind = effective.settings.kind
+    asked = kind if effective.origins.get("kind") == CAPABILITY else ""
+    return Definition(kind, arguments, asked, maker).encode()
+
+
+def _capability(node: Node) -> str:
+    """The kind a client asked for when the node came to be, where that is what decided."""
+    return node.kind if node.origins.get("kind") == CAPABILITY else ""

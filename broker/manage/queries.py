@@ -9,7 +9,6 @@ from typing import Any
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError
-from broker.manage.address_settings import AddressSettings
 from broker.manage.attributes import PREFIX
 from broker.manage.cluster import ClusterOperations
 from broker.manage.diagnostics import Diagnostics
@@ -18,6 +17,7 @@ from broker.manage.forwards import ChannelView, RouteView
 from broker.manage.holds import ProducerHolds
 from broker.manage.listing import Listing
 from broker.manage.nodes import Nodes
+from broker.manage.policies import Policies
 from broker.manage.policy_view import policy_views
 from broker.manage.process import Process
 from broker.manage.samples import Flow, Sample, Samples
@@ -35,7 +35,7 @@ class Queries:
     def __init__(
         self,
         engine: Engine,
-        settings: AddressSettings,
+        policies: Policies,
         nodes: Nodes,
         links: Links,
         holds: ProducerHolds,
@@ -45,7 +45,7 @@ class Queries:
         cluster: ClusterOperations,
     ) -> None:
         self._engine = engine
-        self._settings = settings
+        self._policies = policies
         self._nodes = nodes
         self._links = links
         self._holds = holds
@@ -60,7 +60,7 @@ class Queries:
             "bridge": nodes.bridges.views,
             "route": lambda: self.routes(),
             "channel": lambda: self.channels(),
-            "policy": lambda: policy_views(settings.policies),
+            "policy": lambda: policy_views(policies.in_force),
         }
         self.entities = Entities(engine, links, holds, process.epoch_ns, self.broker, others)
         self.listing = Listing(engine, links, self.entities)
@@ -152,7 +152,7 @@ class Queries:
         return Survey(nodes, self._totals.begin(), bool(self._holds.patterns), self._held_by)
 
     def _broker(self, reading: Survey) -> BrokerView:
-        process, policies = self._process, self._settings.policies.policies
+        process, policies = self._process, self._policies.in_force.policies
         transactions = self._engine.transactions
         return BrokerView(
             name=process.name,

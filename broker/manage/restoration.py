@@ -15,10 +15,10 @@ from broker.config.synonyms import from_arguments
 from broker.engine.engine import Engine
 from broker.engine.node import Node
 from broker.errors import OperatorError
-from broker.manage.address_settings import AddressSettings
 from broker.manage.definitions import Definition
 from broker.manage.nodes import Nodes
 from broker.manage.operators import Operators
+from broker.manage.policies import Policies
 from broker.manage.subscriptions import SubscriptionKey
 from broker.store.port import QueueLog
 
@@ -28,9 +28,9 @@ log = logging.getLogger("sluice.store")
 class Restoration:
     """The verbs of a start: everything comes back through them, empty, before its messages do."""
 
-    def __init__(self, engine: Engine, settings: AddressSettings, nodes: Nodes, operators: Operators) -> None:
+    def __init__(self, engine: Engine, policies: Policies, nodes: Nodes, operators: Operators) -> None:
         self._engine = engine
-        self._settings = settings
+        self._policies = policies
         self._nodes = nodes
         self._operators = operators
 
@@ -41,7 +41,7 @@ class Restoration:
         arguments, unknown = _understood(name, known.arguments)
         nodes = self._engine.topology.nodes
         parents = {each: nodes[each].arguments for each in topics if each in nodes}
-        effective = self._settings.tolerated(name, known.kind, arguments, known.capability, parents)
+        effective = self._policies.tolerated(name, known.kind, arguments, known.capability, parents)
         node = self._nodes.add(name, arguments, effective, shelf, known.maker)
         _tell_faults(name, (*unknown, *effective.faults))
         return node

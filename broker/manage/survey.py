@@ -203,7 +203,7 @@ class Survey:
         counts = of_node(node)
         self.look.add(node, counted(node) if node.topics else counts)
         settings, name = node.settings, node.name
-        if settings is None or name.startswith("$") or (node.is_subscription and not subscriptions):
+        if name.startswith("$") or (node.is_subscription and not subscriptions):
             return
         row = row_of(node, counts, self._held and bool(self._held_by(node)), now_ns)
         named = Named(name, node.kind, node.address, settings.durable)

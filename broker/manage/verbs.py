@@ -233,11 +233,15 @@ VERBS: Mapping[str, Mapping[str, Verb]] = {
         "detach_link": Verb(_detach_link),
     },
     "policies": {
-        "read_text": Verb(_read_text),
         "apply_in_parts": Verb(CHANGE),
         "try_in_parts": Verb(SEE),
-        "read_again": Verb(CHANGE),
         "reload_in_parts": Verb(CHANGE),
+    },
+    "policy_reader": {
+        "read_text": Verb(_read_text),
+        "read_again": Verb(CHANGE),
+    },
+    "explanations": {
         "explain": Verb(_at_node(Action.MANAGE_READ, "address")),
         "effect": Verb(_at(Action.MANAGE_READ, "name")),
     },

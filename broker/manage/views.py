@@ -52,10 +52,6 @@ class Counters:
         """The node's counters as they stand."""
         return cls(*(getattr(node, name) for name in cls.__slots__))
 
-    def plus(self, other: Counters) -> Counters:
-        """Both together."""
-        return Counters(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
-
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
@@ -532,8 +528,6 @@ def _connection_bar(account: ProducerCredit) -> GateCause | None:
 
 def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
     """A node as it stands; ``held_by`` names the operator's hold on it, empty for none."""
-    settings = node.settings
-    assert settings is not None
     gates = [part.gate for part in parts_of(node)]
     stopped = [gate for gate in gates if gate.closed]
     since_ns = min((gate.closed_since_ns for gate in stopped), default=0)
@@ -542,7 +536,7 @@ def queue_view(node: Node, held_by: str, now_ns: int) -> QueueView:
         name=node.name,
         kind=node.kind,
         topic=node.address if node.is_subscription else None,
-        settings=settings,
+        settings=node.settings,
         counters=Counters.of(node),
         stopped_by=", ".join(_stopped_by(gates) + _spent(node)),
         flow_stopped_since_ns=since_ns,

@@ -49,7 +49,7 @@ from broker.manage.cluster import ClusterView
 from broker.manage.events.history import BACKLOG, EventHistory, LoopClock
 from broker.manage.events.observer import TOPIC
 from broker.manage.model import Model
-from broker.manage.policies import Reread
+from broker.manage.policy_reader import Reread
 from broker.manage.process import Process
 from broker.manage.survey import SurveyResult, SurveyScope, TlsCounted
 from broker.queues.selector import selector
@@ -193,7 +193,7 @@ class Server:
         self.model.subscriptions.virtual_hosts = frozenset(settings.virtual_hosts)
         self.model.ownership.most = settings.limits.max_nodes_per_user
         self._bound_transactions(settings.limits)
-        self.model.policies.on_reload = self.read_again
+        self.model.policy_reader.on_reload = self.read_again
         self.engine.letters.find = self.model.nodes.dead_letter_box
         if settings.events.enabled:
             self.model.nodes.own[TOPIC] = resolve(BACKLOG, settings.flow.defaults.without_letters("its own"))
@@ -530,7 +530,7 @@ class Server:
         if self.tls is not None and contexts is not None:
             self.tls.now = contexts
             self._warn_of_files(settings)
-        self.model.settings.auto_create = settings.auto_create
+        self.model.policies.auto_create = settings.auto_create
         self._configure_logs(settings)
         self.model.bridges.configure(settings.bridges)
         self.conducting.configure(settings)
@@ -621,7 +621,7 @@ class Server:
 
     def _reload_and_say(self) -> None:
         try:
-            read = self.model.policies.read_again()
+            read = self.model.policy_reader.read_again()
             steps = calls.IncrementalCall(
                 self.reactor.post, lambda: self.model.policies.reload_in_parts(read)
             )

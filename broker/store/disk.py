@@ -427,7 +427,7 @@ class DiskStore(Shelves):
         if fd >= 0:
             self.journal.provide(self.file, fd)
         self.bell = self.journal.bell
-        self._keeper = MaintenanceThread(self.bell)
+        self._keeper = MaintenanceThread("sluice-keeper", "the store", self.bell)
         self._writers = [
             threading.Thread(target=self.journal.run_until_stopped, args=(number,), name="sluice-journal")
             for number in range(WRITERS)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import struct
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -21,6 +19,7 @@ from pathlib import Path
 from broker.errors import OperatorError
 from broker.store.faults import DamagedStore
 from broker.store.files import sync_file
+from broker.store.maintenance import MaintenanceThread
 from broker.store.port import LARGE_FILE, LARGE_NOTE
 from broker.store.records import NOTE, crc32c, read
 from broker.store.replay import named
@@ -32,6 +31,8 @@ BLOCK_BYTES = 1 << 17
 # A file that must survive is synced each time so much of it was written, so that the last sync, which
 # its sender waits for, is not of all of it.
 SYNC_BYTES = 32 << 20
+# What the threads' jobs are about, in the log.
+_FILES = "the large messages' files"
 
 Post = Callable[[Callable[[], None]], None]
 Written = Callable[[int, Exception | None], None]
@@ -54,8 +55,8 @@ class LargeFiles:
         except OSError as fault:
             raise OperatorError(f"{self.folder}: can't be used: {fault.strerror}") from fault
         self._closed = False
-        self.writer = _Worker("sluice-large-writer")
-        self.reader = _Worker("sluice-large-reader")
+        self.writer = MaintenanceThread("sluice-large-writer", _FILES)
+        self.reader = MaintenanceThread("sluice-large-reader", _FILES)
 
     def _prepare(self, directory: Path, keep: Collection[int]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -245,31 +246,6 @@ class ReadingFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-class _Worker:
-    """A thread that does one thing after the other."""
-
-    def __init__(self, name: str) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def ask(self, job: Callable[[], None]) -> None:
-        """Do it soon."""
-        self._jobs.put(job)
-
-    def stop(self) -> None:
-        """Do what was asked for and leave."""
-        self._jobs.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                job()
-            except Exception:
-                log.exception("a task of the large messages' files failed")
 
 
 def name_of(number: int) -> str:

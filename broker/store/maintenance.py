@@ -1,4 +1,4 @@
-"""A thread that does one thing after the other for the store: prepares files, makes checkpoints, copies."""
+"""A thread that does one thing after the other for the store: checkpoints, copies, large messages' files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ log = logging.getLogger("sluice.store")
 
 
 class MaintenanceThread:
-    """Jobs in the order they were asked for; after each the bell rings, so that its result is looked at."""
+    """Jobs in the order they were asked for.
 
-    def __init__(self, bell: int) -> None:
+    After each the ``bell`` rings, where there is one, so that its result is looked at. ``subject`` is what
+    a job is about, in the log.
+    """
+
+    def __init__(self, name: str, subject: str, bell: int | None = None) -> None:
+        self._subject = subject
         self._bell = bell
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="sluice-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def ask(self, job: Callable[[], None]) -> None:
@@ -34,5 +39,6 @@ class MaintenanceThread:
             try:
                 job()
             except Exception:
-                log.exception("a task of the store failed")
-            os.eventfd_write(self._bell, 1)
+                log.exception("a task of %s failed", self._subject)
+            if self._bell is not None:
+                os.eventfd_write(self._bell, 1)

@@ -128,7 +128,9 @@ class ConsumerAttach:
                 self._permissions.require(Action.RECEIVE, name)
             self._subscribe(link, node.name, filters)
             return
-        if node.exclusive and any(isinstance(each, ConsumerLink) for each in node.consumers):
+        if node.settings.consumers == "exclusive" and any(
+            isinstance(each, ConsumerLink) for each in node.consumers
+        ):
             raise PeerError("amqp:resource-locked", f"'{node.name}' is exclusive and has a consumer")
         if filters.no_local:
             # Nobody knows any more who sent what is in a queue.
@@ -264,8 +266,7 @@ class ConsumerAttach:
             self._wire, handle, self._engine, node, window, link.name, presettled, channel
         )
         consumer.asked_timeout_ns = _asked_timeout_ms(link) * 1_000_000
-        if node.settings is not None:
-            fit(consumer, node.settings, self._engine.turn.now_ns)
+        fit(consumer, node.settings, self._engine.turn.now_ns)
         consumer.origin = self._wire.owner
         self._links.by_handle[handle] = consumer
         return consumer
@@ -314,9 +315,7 @@ class ConsumerAttach:
 
 def _browses(source: Terminus, node: Node) -> bool:
     """Return whether a receiver takes nothing: it asks for copies, or its queue gives nothing else."""
-    if source.distribution_mode == Terminus.DIST_MODE_COPY:
-        return True
-    return node.settings is not None and node.settings.non_destructive
+    return source.distribution_mode == Terminus.DIST_MODE_COPY or node.settings.non_destructive
 
 
 def _asked_timeout_ms(link: Link) -> int:

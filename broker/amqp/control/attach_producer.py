@@ -99,9 +99,7 @@ class ProducerAttach:
         else:
             node = self._names.node_of(target, Action.SEND)
         self._names.check_takes_messages(node.name)
-        limit = self._limits.max_message_size
-        if node.settings is not None:
-            limit = min(limit, node.settings.max_message_size)
+        limit = min(self._limits.max_message_size, node.settings.max_message_size)
         handle = handle_of(link)
         stated = lowest_sent(link)
         producer = ProducerLink(self._wire, handle, self._engine, link.name, limit)

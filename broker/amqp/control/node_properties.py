@@ -54,10 +54,9 @@ def answer_of(terminus: Terminus, settings: NodeSettings) -> dict[Any, Any]:
     return {symbol(name): _shown(name, settings) for name in asked}
 
 
-def tell_settings(ours: Terminus, theirs: Terminus, settings: NodeSettings | None) -> None:
+def tell_settings(ours: Terminus, theirs: Terminus, settings: NodeSettings) -> None:
     """Say in our terminus which of the settings that theirs asks for hold at the node."""
-    if settings is not None:
-        tell(ours, answer_of(theirs, settings))
+    tell(ours, answer_of(theirs, settings))
 
 
 def tell(terminus: Terminus, properties: Mapping[Any, Any]) -> None:

@@ -18,8 +18,8 @@ from broker.config.synonyms import from_arguments
 from broker.config.thresholds import resolve
 from broker.engine.node import Node
 from broker.manage.access import TEMPORARY
-from broker.manage.address_settings import NOTHING
 from broker.manage.model import Model
+from broker.manage.policies import NOTHING
 
 # Random bytes in the name of a node that is made for a link.
 NAME_BYTES = 18

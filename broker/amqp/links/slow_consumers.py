@@ -28,7 +28,7 @@ class Sampler:
     def _changed(self, peer: LiveConnection, link: ConsumerLink) -> None:
         node, watch = link.node, link.watch
         settings = node.settings
-        if watch is None or settings is None:
+        if watch is None:
             return
         seconds = settings.slow_consumer_for_ms / 1000
         detaches = link.slow and settings.slow_consumer_action == "detach"

@@ -82,7 +82,7 @@ class Channels:
         topic = self._topic(definition.topic)
         if definition.name in self.running:
             return  # making the topic has opened it
-        if not topic.is_topic or topic.settings is None:
+        if not topic.is_topic:
             raise OperatorError(f"'{definition.topic}' is no topic")
         sock = open_socket(definition)
         settings = channel_settings(topic)

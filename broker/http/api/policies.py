@@ -77,7 +77,7 @@ def policies(context: Context, wanted: List) -> Response:
 @router.post("/policies/apply", response_model=Changed, max_body_size=LARGEST_TEXT)
 def apply(context: Context, body: Text) -> Response:
     """Policies in place of those of the same patterns, until the policy files are read again."""
-    given = context.authorized.policies.read_text(body.text, body.file, body.dry_run)
+    given = context.authorized.policy_reader.read_text(body.text, body.file, body.dry_run)
     if body.dry_run:
         return answer({"changed": context.ask_in_parts(lambda model: model.policies.try_in_parts(given))})
     return answer({"changed": context.do_in_parts(lambda model: model.policies.apply_in_parts(given))})
@@ -86,17 +86,17 @@ def apply(context: Context, body: Text) -> Response:
 @router.post("/reload", response_model=Changed)
 def reload(context: Context, body: Nothing | None = None) -> Response:
     """Read settings and policies again."""
-    read = context.authorized.policies.read_again()
+    read = context.authorized.policy_reader.read_again()
     return answer({"changed": context.do_in_parts(lambda model: model.policies.reload_in_parts(read))})
 
 
 @router.get("/explain/{address:path}", response_model=Explained)
 def explain(context: Context, address: Name) -> Response:
     """What holds at an address, whether or not there is a node yet."""
-    return answer(asdict(context.ask(lambda model: model.policies.explain(address))))
+    return answer(asdict(context.ask(lambda model: model.explanations.explain(address))))
 
 
 @router.post("/effect", response_model=EffectShape)
 def effect(context: Context, body: Change) -> Response:
     """What a change of a node's arguments would do; nothing is changed."""
-    return answer(asdict(context.ask(lambda model: model.policies.effect(body.name, body.arguments))))
+    return answer(asdict(context.ask(lambda model: model.explanations.effect(body.name, body.arguments))))

@@ -82,7 +82,6 @@ class NodeObserver:
         self.lost = 0
         self.pending: list[Event] = []
         self._seen: dict[Node, Seen] = {}
-        self._reasons: dict[str, str] = {}
         self._scan: Iterator[Node] | None = None
         # When the present look at all nodes began, and the one before it.
         self._began_ns = self._sampled_ns = engine.turn.now_ns

@@ -14,7 +14,6 @@ VERSION = 1
 
 Schema = dict[str, object]
 
-INTEGER: Schema = {"type": "integer"}
 NATURAL: Schema = {"type": "integer", "minimum": 0}
 NUMBER: Schema = {"type": "number", "minimum": 0}
 TEXT: Schema = {"type": "string"}

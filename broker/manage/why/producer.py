@@ -284,4 +284,4 @@ def refusal(link: ProducerView, node: Node) -> str:
     """What else may become of a parked message: a part of ``frees``, empty for nothing."""
     if node.when_full != constants.FULL_REJECT_AFTER or link.window or not link.parked or link.presettled:
         return ""
-    return f", or its messages are rejected {span(node.reject_after_ns / SECOND_NS)} after they came"
+    return f", or its messages are rejected {span(node.settings.reject_after_ms / 1000)} after they came"

@@ -93,7 +93,6 @@ class MemberPort:
     ) -> None:
         if not secret and not is_loopback(host):
             raise OperatorError(f"cluster.listen {written(host, port)}: needs secret_file")
-        self.admitted_total = 0
         self.refused_total = 0
         self.bad_total = 0
         self.asked_total = 0
@@ -218,7 +217,6 @@ class MemberPort:
             self._bad(came, fault.strerror or str(fault))
             return
         self._forget(came)
-        self.admitted_total += 1
         found(RelayedSocket(came.sock, client))
 
     def _read_request(self, came: _Waiting, pages: AnyPage) -> None:

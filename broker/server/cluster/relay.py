@@ -36,7 +36,6 @@ MOST_HELD = 2048
 MOST_CLIENTS = 60_000
 # An owner that doesn't answer is asked again so soon.
 RETRY_NS = 200_000_000
-CONNECT_NS = 2_000_000_000
 # Of a request to the port for HTTP, until its first line is there.
 LARGEST_LINE = 8192
 TICK_NS = 100_000_000
@@ -115,7 +114,6 @@ class RelayCounts:
     relayed_total: int = 0
     turned_away_total: int = 0
     refused_total: int = 0
-    bytes_total: int = 0
 
 
 class Relay:
@@ -441,7 +439,6 @@ class Relay:
         if not count:
             side.ended = True
             return
-        self.counts.bytes_total += count
         try:
             sent = other.sock.send(memoryview(self._buffer)[:count])
         except BlockingIOError:

@@ -42,7 +42,7 @@ def main() -> None:
     nodes = [world.queue("orders"), world.queue("lazy"), world.queue("asked", nap_time="3s")]
     words = ["add", "queue", "orders", "--argument", "nap_time=4s"]
     shown = [attributes.shown(queue_view(node, "", BEGIN), attributes.NODE, 0) for node in nodes]
-    told = [explain.told(asdict(world.model.policies.explain(node.name))) for node in nodes]
+    told = [explain.told(asdict(world.model.explanations.explain(node.name))) for node in nodes]
     found = {
         "schema": schema["nap_time"],
         "reference": [line for line in reference().splitlines() if "nap_time" in line],

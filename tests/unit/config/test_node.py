@@ -14,10 +14,10 @@ from broker.config.node import FIELDS, NodeSettings
 
 # Of the files on the way these know nothing of the setting: the reader of YAML and the types of values.
 OF_ANY_SETTING = {"config/yaml.py", "config/fields.py"}
-# Beside the row: the policies' file, the policy that wins, the resolved settings; management's policies,
-# addresses and nodes; the engine's configurator, topology and gate. A longer way is harder to follow.
+# Beside the row: the policies' file, the policy that wins, the resolved settings; the policies in force; the
+# engine's configurator and the gate. A longer way is harder to follow.
 ROW = "config/node.py"
-MOST_BESIDE_THE_ROW = 9
+MOST_BESIDE_THE_ROW = 6
 
 
 def printed(module: str, **environment: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.engine.node import Node
@@ -46,7 +48,7 @@ def test_what_waits_goes_to_the_new_place_once_the_address_changes() -> None:
     window = world.consumer(node)
     world.engine.settlement.reject(node, window.got[0])
     assert (full.gate.depth_msgs, node.gate.depth_msgs) == (1, 1), "it waits where it was"
-    node.dead_letter_address = "free"
+    node.settings = replace(node.settings, dead_letter_address="free")
     world.engine.letters.look_after(node)
     assert (node.gate.depth_msgs, free.gate.depth_msgs) == (0, 1)
 

@@ -25,7 +25,7 @@ from broker.errors import (
 from broker.manage.access import INTERNAL, MOST_DECISIONS, AccessControl
 from broker.manage.attributes import PREFIX, ROWS
 from broker.manage.authorized import AuthorizedModel
-from broker.manage.policies import Reread
+from broker.manage.policy_reader import Reread
 from broker.manage.subscriptions import SubscriptionKey
 from broker.manage.tracing import TraceRequest
 from broker.security.acl import Action
@@ -99,8 +99,8 @@ VERBS: dict[str, Callable[[AuthorizedModel, str], object]] = {
     "try to move": lambda model, name: model.messages.move("a.one", name, dry_run=True),
     "browse": lambda model, name: model.messages.browse(name),
     "hold": lambda model, name: model.operators.hold(name, True),
-    "explain": lambda model, name: model.policies.explain(name),
-    "effect": lambda model, name: model.policies.effect(name, {"max_count": 5}),
+    "explain": lambda model, name: model.explanations.explain(name),
+    "effect": lambda model, name: model.explanations.effect(name, {"max_count": 5}),
     "history": lambda model, name: model.queries.history(name, 5),
     "why": lambda model, name: model.diagnostics.why(name),
     "read": lambda model, name: model.queries.read(QUEUE, name),
@@ -141,9 +141,9 @@ def test_with_the_right_it_is_the_models(world: World, verb: str) -> None:
 
 REREAD = Reread(PolicySet(), BrokerDefaults(), lambda: None)
 WHOLE: dict[str, Callable[[AuthorizedModel], object]] = {
-    "read to apply": lambda model: model.policies.read_text("policies: []", "x", False),
+    "read to apply": lambda model: model.policy_reader.read_text("policies: []", "x", False),
     "apply": lambda model: finished(model.policies.apply_in_parts(PolicySet())),
-    "read again": lambda model: model.policies.read_again(),
+    "read again": lambda model: model.policy_reader.read_again(),
     "reload": lambda model: finished(model.policies.reload_in_parts(REREAD)),
     "close": lambda model: model.operators.close_connection("c1"),
     "detach": lambda model: model.operators.detach_link("c1.1"),
@@ -157,7 +157,7 @@ COPIED: dict[str, Callable[[AuthorizedModel], object]] = {
     "backup done": lambda model: model.backups.is_done(),
 }
 SEEN: dict[str, Callable[[AuthorizedModel], object]] = {
-    "read to try": lambda model: model.policies.read_text("policies: []", "x", True),
+    "read to try": lambda model: model.policy_reader.read_text("policies: []", "x", True),
     "try": lambda model: finished(model.policies.try_in_parts(PolicySet())),
     "levels": lambda model: model.log_levels.effective(),
     "cell": lambda model: model.cluster.status(),

@@ -7,7 +7,8 @@ import pytest
 from broker.config.node import SettingError
 from broker.config.policy_files import parse_policies
 from broker.errors import ConflictError, NotFoundError, OperatorError
-from broker.manage.policies import EffectiveSetting, Explanation
+from broker.manage.calls import ended
+from broker.manage.explaining import EffectiveSetting, Explanation
 from tests.unit.manage_world import World
 
 POLICIES = """\
@@ -34,13 +35,13 @@ def test_a_bound_queue_takes_from_its_topic_what_it_does_not_set() -> None:
     node = world.engine.topology.nodes["inbox"]
     assert node.settings is not None
     assert (node.settings.flow_stop_count, node.settings.kind) == (5, "queue")
-    told = world.model.policies.explain("inbox")
+    told = world.model.explanations.explain("inbox")
     assert setting(told, "flow_stop_count").origin == "policies.yaml:5:5 (by topic news)"
     assert setting(told, "producer_window").origin == "policies.yaml:2:18"
     own = world.queue("own", flow_stop_count=3)
     world.model.nodes.bind("news", "own")
     assert own.gate.stop_msgs == 3
-    assert setting(world.model.policies.explain("own"), "flow_stop_count").origin == "argument"
+    assert setting(world.model.explanations.explain("own"), "flow_stop_count").origin == "argument"
 
 
 @pytest.mark.flow
@@ -64,7 +65,8 @@ def test_what_a_topic_was_declared_with_is_inherited_too_and_follows_its_changes
     inbox = world.engine.topology.nodes["inbox"]
     assert inbox.gate.stop_msgs == 4
     assert (
-        setting(world.model.policies.explain("inbox"), "flow_stop_count").origin == "argument (by topic news)"
+        setting(world.model.explanations.explain("inbox"), "flow_stop_count").origin
+        == "argument (by topic news)"
     )
     world.model.nodes.update("news", {"flow_stop_count": 9})
     assert inbox.gate.stop_msgs == 9
@@ -104,7 +106,9 @@ def test_a_policy_applied_with_nothing_in_it_takes_back_what_stood_there() -> No
     node = world.model.nodes.resolve("orders")
     account = world.producer(node)
     world.fill(node, account, 3)
-    assert world.model.policies.apply_text("policies: [{match: orders}]", "empty.yaml") == ["orders"]
+    assert ended(
+        world.model.policies.apply_in_parts(parse_policies("policies: [{match: orders}]", "empty.yaml"))
+    ) == ["orders"]
     world.engine.end_turn()
     assert (node.gate.stop_msgs, account.outstanding > 0) == (50, True)
 

@@ -52,7 +52,7 @@ def test_a_queue_becomes_what_was_foretold(
     node = world.queue("orders", **({"enforce_flow": before} if before else {}))
     receives(world, node, how)
     world.put(node, depth)
-    foretold = world.model.policies.effect("orders", change)
+    foretold = world.model.explanations.effect("orders", change)
     assert foretold.gate_before == node.gate.state
     world.model.nodes.update("orders", change)
     assert (foretold.gate_after, foretold.settings_after["enforce_flow"]) == (
@@ -69,6 +69,6 @@ def test_a_bound_queue_becomes_what_was_foretold(how: str, change: dict[str, obj
     world.engine.topology.bind(topic, node)
     receives(world, node, how)
     world.put(node, 30)
-    foretold = world.model.policies.effect("orders", change)
+    foretold = world.model.explanations.effect("orders", change)
     world.model.nodes.update("orders", change)
     assert foretold.gate_after == node.gate.state

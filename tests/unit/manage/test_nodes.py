@@ -42,7 +42,7 @@ def test_what_no_policy_creates_is_not_found() -> None:
 
 def test_the_brokers_own_switch_stops_auto_creation() -> None:
     world = World(ORDERS)
-    world.model.settings.auto_create = False
+    world.model.policies.auto_create = False
     with pytest.raises(NotFoundError):
         world.model.nodes.resolve("orders.eu")
 
@@ -54,7 +54,7 @@ def test_a_name_that_no_node_may_bear_is_refused(name: str) -> None:
     world = World()
     for verb in (
         world.model.nodes.resolve,
-        world.model.policies.explain,
+        world.model.explanations.explain,
         lambda name: world.model.nodes.create("queue", name),
     ):
         with pytest.raises(OperatorError):
@@ -99,7 +99,7 @@ def test_update_changes_one_setting_and_keeps_the_others() -> None:
     world = World()
     node = world.queue(max_count=100, flow_stop_count=50, flow_resume_count=20)
     changed: list[Node] = []
-    world.model.nodes.on_change = changed.append
+    world.model.policies.on_change = changed.append
     world.model.nodes.update("orders", {"flow_stop_count": 40})
     assert (node.gate.stop_msgs, node.gate.resume_msgs, node.hard_msgs) == (40, 20, 100)
     assert changed == [node]

@@ -11,7 +11,7 @@ from broker.config.policies import PolicySet
 from broker.config.policy_files import parse_policies
 from broker.errors import ConfigError, OperatorError
 from broker.manage.calls import ended
-from broker.manage.policies import Reread
+from broker.manage.policy_reader import Reread
 from broker.manage.policy_view import PolicyView, policy_views
 from tests.unit.manage_world import World
 
@@ -57,7 +57,7 @@ def test_a_policy_cannot_turn_a_queue_into_a_topic() -> None:
 def test_a_topic_made_by_capability_stays_one_over_a_reload() -> None:
     world = World(ORDERS)
     node = world.model.nodes.resolve("other", "topic")
-    world.model.policies.apply(world.model.settings.policies, BrokerDefaults(default_flow_stop_threshold=75))
+    world.model.policies.apply(world.model.policies.in_force, BrokerDefaults(default_flow_stop_threshold=75))
     assert node.kind == "topic"
     assert node.settings is not None
     assert node.settings.flow_stop_size == 75 * (1 << 20)
@@ -66,36 +66,40 @@ def test_a_topic_made_by_capability_stays_one_over_a_reload() -> None:
 def test_a_text_replaces_the_policies_of_its_patterns_and_keeps_the_others() -> None:
     world = World(ORDERS)
     node = world.model.nodes.resolve("orders.a")
-    world.model.policies.apply_text('policies: [{match: "orders.>", flow_stop_count: 70}]', "new.yaml")
+    ended(
+        world.model.policies.apply_in_parts(
+            parse_policies('policies: [{match: "orders.>", flow_stop_count: 70}]', "new.yaml")
+        )
+    )
     assert node.gate.stop_msgs == 70
     assert world.model.nodes.resolve("news.a").kind == "topic"
     with pytest.raises(ConfigError, match=r"new\.yaml:1:"):
-        world.model.policies.apply_text("policies: [{match: 1}]", "new.yaml")
+        ended(world.model.policies.apply_in_parts(parse_policies("policies: [{match: 1}]", "new.yaml")))
 
 
 def test_reload_asks_whoever_has_the_files() -> None:
     world = World()
     with pytest.raises(OperatorError, match="without files"):
-        world.model.policies.reload()
+        ended(world.model.policies.reload_in_parts(world.model.policy_reader.read_again()))
     node, taken = world.model.nodes.resolve("orders"), []
     read = parse_policies("policies: [{match: orders, flow_stop_count: 7}]", "p.yaml")
-    world.model.policies.on_reload = lambda: Reread(
+    world.model.policy_reader.on_reload = lambda: Reread(
         read, BrokerDefaults(), lambda: taken.append(node.gate.stop_msgs)
     )
-    assert world.model.policies.reload() == ["orders"]
+    assert ended(world.model.policies.reload_in_parts(world.model.policy_reader.read_again())) == ["orders"]
     assert taken == [7]
 
 
 def test_explain_names_the_line_of_every_value_and_says_what_would_be_created() -> None:
     world = World(ORDERS)
     world.model.operators.hold("orders.>", True)
-    found = world.model.policies.explain("orders.eu")
+    found = world.model.explanations.explain("orders.eu")
     origins = {setting.name: (setting.value, setting.origin) for setting in found.settings}
     assert origins["flow_stop_count"] == (900, "policies.yaml:4:5")
     assert origins["flow_resume_count"] == (700, "default (70 % of max_count)")
     assert (found.exists, found.auto_create, found.held_by) == (False, True, "orders.>")
     world.queue("orders.eu", flow_stop_count=10)
-    found = world.model.policies.explain("orders.eu")
+    found = world.model.explanations.explain("orders.eu")
     assert next(s for s in found.settings if s.name == "flow_stop_count").origin == "argument"
     assert found.exists
 
@@ -142,7 +146,7 @@ def test_nodes_made_changed_and_deleted_meanwhile_have_what_holds_in_the_end(tak
         pass
     assert (nodes[0].gate.stop_msgs, nodes[1].gate.stop_msgs, nodes[4].gate.stop_msgs) == (500, 60, 500)
     assert made.gate.stop_msgs == 500
-    assert model.policies.apply(model.settings.policies) == []
+    assert model.policies.apply(model.policies.in_force) == []
 
 
 @pytest.mark.parametrize("taken", range(9))
@@ -161,7 +165,7 @@ def test_of_two_changes_at_once_neither_is_lost(taken: int) -> None:
     for _ in first:
         pass
     assert [node.gate.stop_msgs for node in nodes] == [500, 500, 500, 7]
-    assert model.policies.apply(model.settings.policies) == []
+    assert model.policies.apply(model.policies.in_force) == []
 
 
 def test_a_trial_of_policies_changes_nothing_and_says_what_would() -> None:
@@ -188,7 +192,7 @@ def test_a_page_of_very_many_policies_costs_a_page() -> None:
             read.append(self.name)
             return PolicyView.settings.fget(self)  # type: ignore[attr-defined, no-any-return]
 
-    views = [Counted(view.policy) for view in policy_views(world.model.settings.policies)]
+    views = [Counted(view.policy) for view in policy_views(world.model.policies.in_force)]
     world.model.queries.entities._more = {**world.model.queries.entities._more, "policy": lambda: views}
     page = world.model.queries.query("org.sluice.policy", ["name", "settings"], 100, 5)
     assert page.total == 500

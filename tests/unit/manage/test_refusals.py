@@ -40,7 +40,7 @@ def test_a_topic_s_change_that_a_subscription_can_not_follow_is_refused_whole() 
     topic = world.engine.topology.nodes["S"]
     assert (thresholds(topic), thresholds(subscription)) == ((1000, 700), (1000, 500))
     wanted = {"flow_stop_count": 100, "flow_resume_count": 50}
-    for verb in (world.model.policies.effect, world.model.nodes.update):
+    for verb in (world.model.explanations.effect, world.model.nodes.update):
         with pytest.raises(SettingError, match="flow_resume_count 500 is more than flow_stop_count 100"):
             verb("S", wanted)
         assert (thresholds(topic), thresholds(subscription)) == ((1000, 700), (1000, 500))
@@ -51,7 +51,7 @@ def test_a_topic_s_change_that_a_subscription_can_not_follow_is_refused_whole() 
 
 def test_the_effect_of_a_change_that_a_queue_can_not_follow_is_a_refusal() -> None:
     world, queue = leaning()
-    for verb in (world.model.policies.effect, world.model.nodes.update):
+    for verb in (world.model.explanations.effect, world.model.nodes.update):
         with pytest.raises(SettingError, match=NEEDS):
             verb("T", {"flow_stop_count": None})
     assert thresholds(queue) == (1000, 500)
@@ -82,7 +82,7 @@ def test_a_node_that_goes_with_its_link_goes_whoever_leans_on_it() -> None:
     world.model.nodes.on_delete = lambda node: gone.append(node.name)
     world.model.nodes.delete("T", anyway=True)
     assert (gone, "T" in world.engine.topology.nodes, thresholds(queue)) == (["T"], False, (0, 0))
-    origins = {each.name: each.origin for each in world.model.policies.explain("Q").settings}
+    origins = {each.name: each.origin for each in world.model.explanations.explain("Q").settings}
     assert origins["flow_stop_count"].startswith("default")
     # What it was set to is kept, and holds again once that is possible.
     world.model.nodes.create("topic", "T2", {"flow_stop_count": 900})

@@ -25,7 +25,7 @@ def tried(name: str, value: object) -> None:
     world = World()
     world.queue()
     before = world.model.queries.read("org.sluice.queue", "orders")
-    for verb in (world.model.policies.effect, world.model.nodes.update):
+    for verb in (world.model.explanations.effect, world.model.nodes.update):
         reason = refused(verb, {name: value})
         assert reason != ""
         if reason is not None:

@@ -63,9 +63,3 @@ def test_what_was_said_of_a_dynamic_node_stays() -> None:
     ours = asking(lifetime=1)
     tell_settings(ours, asking(qpid__max_count=3), settings())
     assert first_of(ours.properties) == {"lifetime": 1, "qpid.max_count": 7}
-
-
-def test_a_node_without_settings_says_nothing() -> None:
-    ours = asking()
-    tell_settings(ours, asking(qpid__max_count=3), None)
-    assert first_of(ours.properties) in (None, {})
