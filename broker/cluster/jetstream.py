@@ -8,10 +8,12 @@ replica answers; ``first`` and ``last`` are the leader's word.
 from __future__ import annotations
 
 import json
+import logging
 import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +21,10 @@ from broker.cluster.log import Acked, AppendRefused, EngineFault, LogEntry, LogU
 from broker.cluster.nats import Message, NatsConnection, NatsLogin, new_inbox, wait_ready
 from broker.errors import OperatorError
 
+log = logging.getLogger("sluice.cluster")
+
+# So many times as long as an answer may take, a leader may answer and take no records.
+STUCK_TIMES = 4
 OLDEST_SERVER = (2, 15, 0)
 # Of a record with its head; the servers' default is 1 MB.
 LEAST_PAYLOAD = 1 << 20
@@ -75,6 +81,10 @@ class JetStreamLog:
         self._appended = 0
         self._told: list[Outcome] = []
         self._heard_ns = time.monotonic_ns()
+        # Whether the last records sent had no answer, and since when the leader answers and takes none.
+        self._is_untaken = False
+        self._stuck_since: float | None = None
+        self._last_seen = 0
 
     @property
     def url(self) -> str:
@@ -117,25 +127,11 @@ class JetStreamLog:
 
     def outcomes(self, timeout_s: float, wake: int = -1) -> list[Outcome]:
         """Return what came of records sent."""
-        found, self._told = self._told, []
+        found = self._outcomes(timeout_s, wake)
         if found:
-            return found
-        if self._connection is None:
-            wait_ready(timeout_s, wake)
-            return []
-        try:
-            for message in self._connection.messages(timeout_s, wake=wake):
-                found += self._outcome(message)
-        except LogUnavailable:
-            self._lose()
-            found += self._told
-            self._told = []
-        _, oldest = next(iter(self._sent.values()), (0, None))
-        if oldest is not None and time.monotonic() - oldest > self.engine.timeout_s:
-            # One that is late may still come: on a connection of its own nobody takes it for another's.
-            self._lose()
-            found += self._told
-            self._told = []
+            self._is_untaken = all(isinstance(each, Unknown) for each in found)
+            if not self._is_untaken:
+                self._stuck_since = None
         return found
 
     def read(self, position: int, most_bytes: int) -> list[LogEntry]:
@@ -166,8 +162,22 @@ class JetStreamLog:
         return int(self._state()["first_seq"]) or 1
 
     def last(self) -> int:
-        """Return the last position."""
-        return int(self._state()["last_seq"])
+        """Return the last position.
+
+        A leader that answers this for ``STUCK_TIMES`` times the time-out, and takes no record meanwhile of
+        this user or of others, is asked to let another one lead: its disk is full, or hangs.
+        """
+        try:
+            found = int(self._state()["last_seq"])
+        except LogUnavailable:
+            self._stuck_since = None
+            raise
+        if found != self._last_seen:
+            self._last_seen = found
+            self._is_untaken, self._stuck_since = False, None
+        if self._is_untaken:
+            self._replace_stuck_leader()
+        return found
 
     def nbytes(self) -> int:
         """Return what the log takes on one disk."""
@@ -262,6 +272,38 @@ class JetStreamLog:
         return found
 
     # --- inside
+
+    def _outcomes(self, timeout_s: float, wake: int) -> list[Outcome]:
+        found, self._told = self._told, []
+        if found:
+            return found
+        if self._connection is None:
+            wait_ready(timeout_s, wake)
+            return []
+        try:
+            for message in self._connection.messages(timeout_s, wake=wake):
+                found += self._outcome(message)
+        except LogUnavailable:
+            self._lose()
+            found += self._told
+            self._told = []
+        _, oldest = next(iter(self._sent.values()), (0, None))
+        if oldest is not None and time.monotonic() - oldest > self.engine.timeout_s:
+            # One that is late may still come: on a connection of its own nobody takes it for another's.
+            self._lose()
+            found += self._told
+            self._told = []
+        return found
+
+    def _replace_stuck_leader(self) -> None:
+        now = time.monotonic()
+        if self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since > STUCK_TIMES * self.engine.timeout_s:
+            self._stuck_since = now
+            log.warning("the leader of %s takes no records: another server is to lead", self.stream)
+            with suppress(LogUnavailable):
+                self._ask(f"STREAM.LEADER.STEPDOWN.{self.stream}")
 
     def _body_subject(self, key: str) -> str:
         return f"{self.subject[: -len('.log')]}.body.{key}"

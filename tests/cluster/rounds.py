@@ -326,7 +326,7 @@ def rounds(made: Cell, fault: str, count: int, seed: int) -> Iterator[Result]:
         result.rounds += 1
         epochs.add(made.wait_for_owner().epoch_owned)
         result.owners = len(epochs)
-        check(result)
+        check(result, made)
         wait_until(lambda: all(each.epoch_owned or each.is_standby for each in made.members), "all members")
         yield result
 
@@ -357,18 +357,18 @@ def drain(made: Cell, clients: Clients, books: TimedBooks) -> None:
         each.paused = False
 
 
-def check(result: Result) -> None:
+def check(result: Result, made: Cell) -> None:
     """The laws."""
     books = result.books
-    assert not books.lost, books
-    assert not books.confirmed_again, books
-    assert not books.unflagged_again, books
+    assert not books.lost, f"{books}\n{logs(made)}"
+    assert not books.confirmed_again, f"{books}\n{logs(made)}"
+    assert not books.unflagged_again, f"{books} {books.unflagged_again[:50]}\n{logs(made)}"
     assert result.deepest <= STOP, result
 
 
 def logs(made: Cell) -> str:
     """The end of what each member has written."""
-    return "\n".join(f"--- {each.name}\n{each.log[-1500:]}" for each in made.members)
+    return "\n".join(f"--- {each.name}\n{each.log[-6000:]}" for each in made.members)
 
 
 def client_rounds(made: Cell, client: str, count: int) -> str:

@@ -6,9 +6,12 @@ import re
 import socket
 import threading
 import time
+from typing import Any
+
+import pytest
 
 from broker.cluster.jetstream import JetStreamLog, LogServers
-from broker.cluster.log import Acked, AppendRefused, Outcome
+from broker.cluster.log import Acked, AppendRefused, Outcome, Unknown
 
 SUBSCRIBED = re.compile(rb"SUB (\S+)\.\* (\S+)\r\n")
 PUBLISHED = re.compile(rb"HPUB \S+ (\S+) \d+ \d+\r\n")
@@ -69,3 +72,65 @@ def test_a_second_answer_is_not_taken_for_that_of_a_record_behind_the_same_posit
     assert outcomes(log) == [Acked(7, 9)]
     log.close()
     server.join()
+
+
+class Asked(JetStreamLog):
+    """A log whose leader answers every question, and takes what it likes."""
+
+    def __init__(self) -> None:
+        super().__init__(LogServers(("nats://127.0.0.1:1",), timeout_s=0.5), "main")
+        self.position = 5
+        self.verbs: list[str] = []
+
+    def _ask(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        self.verbs.append(verb)
+        return {"state": {"last_seq": self.position}}
+
+    def tell(self, *outcomes: Outcome) -> None:
+        self._told += outcomes
+        self.outcomes(0)
+
+    @property
+    def has_asked_for_another(self) -> bool:
+        return "STREAM.LEADER.STEPDOWN.SLUICE_main" in self.verbs
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that the log goes by."""
+    now = [100.0]
+    monkeypatch.setattr("broker.cluster.jetstream.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_a_leader_that_answers_and_takes_nothing_is_asked_to_step_down(clock: list[float]) -> None:
+    log = Asked()
+    for _ in range(5):
+        log.tell(Unknown(5))
+        assert log.last() == 5
+        assert not log.has_asked_for_another
+        clock[0] += 0.6
+    log.tell(Unknown(5))
+    log.last()
+    assert log.has_asked_for_another
+    # It has as long again before the next one is asked for.
+    log.verbs.clear()
+    clock[0] += 1.0
+    log.last()
+    assert not log.has_asked_for_another
+
+
+@pytest.mark.parametrize("sign", ["taken", "refused", "position", "nothing sent"])
+def test_a_leader_that_takes_anything_goes_on(clock: list[float], sign: str) -> None:
+    log = Asked()
+    for _ in range(10):
+        if sign != "nothing sent":
+            log.tell(Unknown(5))
+        log.last()
+        clock[0] += 1.5
+        if sign == "taken":
+            log.tell(Acked(5, 6))
+        elif sign == "refused":
+            log.tell(AppendRefused(5))
+        log.position += sign == "position"
+    assert not log.has_asked_for_another
