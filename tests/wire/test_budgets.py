@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from broker.client.link import Connection
 from broker.codec import sections
 from broker.codec.message import header_end
 from tests.wire.conftest import RunningBroker, StartBroker
+from tests.wire.forked import run_sluice
 from tests.wire.seeing import await_number, credit_comes, number_of, queue_of
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
@@ -57,8 +56,9 @@ def number_in(message: bytes) -> int:
 
 
 def sluice(broker: RunningBroker, *words: str) -> str:
-    command = [sys.executable, "-m", "broker.cli.main", *words, "-b", broker.url]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    done = run_sluice(*words, "-b", broker.url)
+    done.check_returncode()
+    return done.stdout
 
 
 def resident(broker: RunningBroker) -> int:
