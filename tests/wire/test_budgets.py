@@ -239,15 +239,17 @@ def test_durable_messages_that_fill_the_memory_hold_their_producers_over_a_resta
     settings, limit, cause = DURABLE_IN_MEMORY[whose]
     policies = f"policies:\n  - {{match: kept, {settings}}}\n"
     args = ("--data", str(tmp_path / "kept"), *limit)
+    # What moves from the journal to pages needn't be in memory.
+    config = "store: {journal_file_size: 32MB}\n"
     # A node's own limit counts the messages, the broker's their places as well.
     most = 4 * MB + (0 if limit else 4 * MB // 1008 * 128)
-    broker = start_broker("", policies, args)
+    broker = start_broker(config, policies, args)
     accepted = fill(broker, "kept", 20_000, 1000, durable=True)
     assert 2500 < accepted <= 4 * MB // 1008
     assert held_in_memory(broker) <= most
     broker.stop()
     for _ in range(2):
-        broker = start_broker("", policies, args)
+        broker = start_broker(config, policies, args)
         assert number_of(broker, "kept", "depth_msgs") == accepted
         assert held_in_memory(broker) <= most
         with Connection(broker.url) as connection:
@@ -256,7 +258,7 @@ def test_durable_messages_that_fill_the_memory_hold_their_producers_over_a_resta
             [answer] = json.loads(sluice(broker, "why", "kept", "--json"))
             assert answer["cause"] == cause
         broker.stop()
-    broker = start_broker("", policies, args)
+    broker = start_broker(config, policies, args)
     with Connection(broker.url) as connection:
         sender = connection.sender("kept")
         first = drained(broker, "kept", accepted // 2)
