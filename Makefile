@@ -67,19 +67,20 @@ check: lint
 check test test-clients test-packaging soak: export PYTHONDONTWRITEBYTECODE :=
 
 # Tests mostly wait for brokers they started; files run beside each other. WORKERS=0 for one after another.
+# Those on Spark share one session, so they are one process of their own, beside the others; that needs Java. The
+# pure part follows them in one process too, and takes what the others leave while they wait.
 # Those of a cell have leases to keep and run alone, at the end; they need Go, or nats-server on the path.
-# Those on Spark share one session, so they are one process of their own, beside the others; that needs Java.
 WORKERS ?= 3
 test: dev
 	@mkdir -p build; \
-	$(BIN)/python -m pytest tests/spark -m "spark and not soak" > build/test-spark.txt 2>&1 & spark=$$!; \
+	($(BIN)/python -m pytest tests/spark -m "spark and not soak" > build/test-spark.txt 2>&1; spark=$$?; \
+	SLUICE_PURE=1 $(BIN)/python -m pytest -q -m "not soak" $(PURE) > build/test-pure.txt 2>&1; pure=$$?; \
+	exit $$((spark | pure))) & beside=$$!; \
 	$(BIN)/python -m pytest tests -m "not soak and not clients and not packaging and not spark and not cluster" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder; rest=$$?; \
-	SLUICE_PURE=1 $(BIN)/python -m pytest -q -m "not soak" \
-		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PURE); pure=$$?; \
-	wait $$spark; spark=$$?; cat build/test-spark.txt; \
+	wait $$beside; beside=$$?; cat build/test-spark.txt build/test-pure.txt; \
 	$(BIN)/python -m pytest tests/cluster -m "cluster and not soak"; cluster=$$?; \
-	exit $$((rest | pure | spark | cluster))
+	exit $$((rest | beside | cluster))
 
 # Needs Node.js, Java with Maven, Go and Rust; what is missing is skipped by name.
 test-clients: dev

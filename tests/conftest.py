@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 settings.register_profile(
     "untimed",
     settings.default,
-    max_examples=examples(settings.default.max_examples),
+    max_examples=examples(100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -1,6 +1,6 @@
-"""Brokers forked from a process that has loaded their modules: imports are most of what a start costs.
+"""Brokers and commands forked from a process that has loaded their modules: imports are most of a start.
 
-Each is a process of its own as any other, with its own settings, environment, folder and standard error.
+Each is a process of its own as any other, with its own settings, environment, folder and standard streams.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import wait
 from multiprocessing.reduction import DupFd
 from pathlib import Path
@@ -36,10 +38,44 @@ def is_wanted(env: Mapping[str, str]) -> bool:
 
 def started(words: Sequence[str], env: Mapping[str, str], stderr: int) -> ForkedProcess:
     """Start `sluice WORDS` with its standard error at a file descriptor, which the caller closes."""
+    return _started(_run, [*words], {**os.environ, **env}, Path.cwd(), DupFd(stderr))
+
+
+def run_sluice(
+    *words: str,
+    env: Mapping[str, str] | None = None,
+    given: str = "",
+    timeout: float = 60,
+    warnings_are_errors: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Run `sluice WORDS` to its end, with variables beside ours and ``given`` on its standard input.
+
+    Raises subprocess.TimeoutExpired after ``timeout`` seconds; it is killed then.
+    """
+    with ExitStack() as opened:
+        streams = [opened.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+        streams[0].write(given.encode())
+        streams[0].seek(0)
+        handed = [DupFd(each.fileno()) for each in streams]
+        told = {**os.environ, **(env or {})}
+        process = _started(_command, [*words], told, Path.cwd(), handed, warnings_are_errors)
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        said = []
+        for each in streams[1:]:
+            each.seek(0)
+            said.append(each.read().decode())
+    return subprocess.CompletedProcess(["sluice", *words], status, *said)
+
+
+def _started(run: Callable[..., None], *given: Any) -> ForkedProcess:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*MODULES, API])
-    given = [*words], {**os.environ, **env}, Path.cwd(), DupFd(stderr)
-    process = context.Process(target=_run, args=given, daemon=True)
+    process = context.Process(target=run, args=given, daemon=True)
     process.start()
     return ForkedProcess(process)
 
@@ -90,16 +126,35 @@ class ForkedProcess:
 
 def _run(words: list[str], env: dict[str, str], folder: Path, stderr: Any) -> None:
     """Be `sluice WORDS`. Its journal's files are small where its settings don't say how large."""
-    # A collection would write to, and so copy, every page with objects that were there before the fork.
-    gc.freeze()
+    from broker.store import disk
+
     os.dup2(stderr.detach(), 2)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    disk.LARGEST_FILE = JOURNAL_FILE_BYTES
+    _be(words, env, folder)
+
+
+def _command(
+    words: list[str], env: dict[str, str], folder: Path, streams: list[Any], warnings_are_errors: bool
+) -> None:
+    """Be `sluice WORDS` with standard streams."""
+    for number, each in enumerate(streams):
+        os.dup2(each.detach(), number)
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    if warnings_are_errors:
+        warnings.simplefilter("error")
+    _be(words, env, folder)
+
+
+def _be(words: list[str], env: dict[str, str], folder: Path) -> None:
+    # A collection would write to, and so copy, every page with objects that were there before the fork.
+    gc.freeze()
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)
     from broker.cli.main import main
-    from broker.store import disk
 
-    disk.LARGEST_FILE = JOURNAL_FILE_BYTES
     sys.argv = ["sluice", *words]
     sys.exit(main(words))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
@@ -30,6 +29,7 @@ from broker.security.users import FEWEST, User
 from broker.security.usersfile import changing
 from tests.security.exchanges import OPEN, PASSWORD, ScramSide, a_user, frames, outcome_of, plain
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.forked import run_sluice
 from tests.wire.frames import performative
 from tests.wire.web import dial
 
@@ -149,8 +149,9 @@ def url(broker: RunningBroker, user: str = "alice", password: str = "correct%20h
 
 
 def stat_connections(broker: RunningBroker) -> str:
-    command = [*CLI, "stat", "-c", "-b", url(broker)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    done = run_sluice("stat", "-c", "-b", url(broker))
+    done.check_returncode()
+    return done.stdout
 
 
 # --- mechanisms
@@ -516,8 +517,7 @@ def test_a_file_at_fault_changes_nothing(start_broker: StartBroker, users: Path)
 def serve(tmp_path: Path, config: str, *args: str) -> subprocess.CompletedProcess[str]:
     file = tmp_path / "serve.yaml"
     file.write_text(config)
-    command = [*CLI, "serve", "--config", str(file), "--data", str(tmp_path / "d"), *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_sluice("serve", "--config", str(file), "--data", str(tmp_path / "d"), *args)
 
 
 @pytest.mark.parametrize("check", [("--check",), ()])
@@ -606,14 +606,7 @@ def test_websocket_obeys_the_same(guarded: RunningBroker) -> None:
 
 
 def cli(broker: RunningBroker, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*CLI, *words, "-b", broker.url],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=os.environ | environment,
-    )
+    return run_sluice(*words, "-b", broker.url, env=environment)
 
 
 def test_the_command_line_logs_in_and_shows_no_password(guarded: RunningBroker, tmp_path: Path) -> None:

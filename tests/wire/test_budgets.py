@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from broker.client.link import Connection
 from broker.codec import sections
 from broker.codec.message import header_end
 from tests.wire.conftest import RunningBroker, StartBroker
+from tests.wire.forked import run_sluice
 from tests.wire.seeing import await_number, credit_comes, number_of, queue_of
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
@@ -57,8 +56,9 @@ def number_in(message: bytes) -> int:
 
 
 def sluice(broker: RunningBroker, *words: str) -> str:
-    command = [sys.executable, "-m", "broker.cli.main", *words, "-b", broker.url]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    done = run_sluice(*words, "-b", broker.url)
+    done.check_returncode()
+    return done.stdout
 
 
 def resident(broker: RunningBroker) -> int:
@@ -239,15 +239,17 @@ def test_durable_messages_that_fill_the_memory_hold_their_producers_over_a_resta
     settings, limit, cause = DURABLE_IN_MEMORY[whose]
     policies = f"policies:\n  - {{match: kept, {settings}}}\n"
     args = ("--data", str(tmp_path / "kept"), *limit)
+    # What moves from the journal to pages needn't be in memory.
+    config = "store: {journal_file_size: 32MB}\n"
     # A node's own limit counts the messages, the broker's their places as well.
     most = 4 * MB + (0 if limit else 4 * MB // 1008 * 128)
-    broker = start_broker("", policies, args)
+    broker = start_broker(config, policies, args)
     accepted = fill(broker, "kept", 20_000, 1000, durable=True)
     assert 2500 < accepted <= 4 * MB // 1008
     assert held_in_memory(broker) <= most
     broker.stop()
     for _ in range(2):
-        broker = start_broker("", policies, args)
+        broker = start_broker(config, policies, args)
         assert number_of(broker, "kept", "depth_msgs") == accepted
         assert held_in_memory(broker) <= most
         with Connection(broker.url) as connection:
@@ -256,7 +258,7 @@ def test_durable_messages_that_fill_the_memory_hold_their_producers_over_a_resta
             [answer] = json.loads(sluice(broker, "why", "kept", "--json"))
             assert answer["cause"] == cause
         broker.stop()
-    broker = start_broker("", policies, args)
+    broker = start_broker(config, policies, args)
     with Connection(broker.url) as connection:
         sender = connection.sender("kept")
         first = drained(broker, "kept", accepted // 2)

@@ -19,6 +19,7 @@ from broker.client.request import Management
 from broker.codec import sections
 from broker.manage.events.schema import KINDS
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.forked import run_sluice
 from tests.wire.lines import Lines, lines
 
 __all__ = ["lines"]
@@ -147,10 +148,7 @@ def test_a_message_that_is_too_large_is_not_sent(start_broker: StartBroker) -> N
         sender.send(BODY)
         sender.flush()
         assert (sender.sent, sender.accepted) == (1, 1)
-    command = [sys.executable, "-m", "broker.cli.main", "send", "orders", "--size", "500GB"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, env=os.environ | {"SLUICE_BROKER": broker.url}
-    )
+    done = run_sluice("send", "orders", "--size", "500GB", env={"SLUICE_BROKER": broker.url})
     assert done.returncode == 1
     assert "larger than the 1 MB that the broker takes at 'orders'" in done.stderr
     assert "sent 0 to orders" in done.stdout

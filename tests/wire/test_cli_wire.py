@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -18,19 +17,14 @@ from broker.client.request import Management
 from broker.codec import sections
 from broker.errors import OperatorError
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.forked import run_sluice
 
 pytestmark = pytest.mark.wire
 
 
 def sluice(broker: RunningBroker, *words: str, status: int = 0) -> str:
     """What it prints; on stderr if it is refused."""
-    done = subprocess.run(
-        [sys.executable, "-m", "broker.cli.main", *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=os.environ | {"SLUICE_BROKER": broker.url},
-    )
+    done = run_sluice(*words, env={"SLUICE_BROKER": broker.url})
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout if status == 0 else done.stderr
 

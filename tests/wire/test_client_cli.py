@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from bench.contenders import Running
 from tests.wire.client_fixtures import bare, peer
+from tests.wire.forked import run_sluice
 
 __all__ = ["bare", "peer"]  # fixtures
 
@@ -21,14 +21,7 @@ def sluice(to: Running | str, *words: str, given: str = "") -> subprocess.Comple
     """Runs one command to its end."""
     verb, *rest = words
     url = to if isinstance(to, str) else to.url
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "broker.cli.main", verb, "-b", url, *rest],
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_sluice(verb, "-b", url, *rest, given=given, warnings_are_errors=True)
 
 
 def test_what_is_sent_is_received(bare: Running) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import urllib.error
@@ -24,6 +23,7 @@ from broker.errors import OperatorError
 from broker.manage.events.schema import event_schema
 from tests.crash.conftest import Broker
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
+from tests.wire.forked import run_sluice
 from tests.wire.terminus import Asks, connected, is_silent, selector
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
@@ -107,13 +107,7 @@ def next_event(receiver: BlockingReceiver) -> tuple[Message, Event]:
 
 
 def sluice(broker: RunningBroker, *words: str, status: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "broker.cli.main", *words],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        env=os.environ | {"SLUICE_BROKER": broker.url},
-    )
+    done = run_sluice(*words, env={"SLUICE_BROKER": broker.url})
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout if status == 0 else done.stderr
 

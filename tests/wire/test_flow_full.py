@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -20,6 +18,7 @@ from broker.client.request import Management
 from broker.codec import sections
 from broker.codec.message import header_end
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.forked import run_sluice
 from tests.wire.seeing import await_number, credit_comes, number_of, numbers_of, queue_of
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
@@ -70,8 +69,9 @@ def late_bytes(broker: RunningBroker) -> int:
 
 
 def why(broker: RunningBroker, address: str) -> list[dict[str, str]]:
-    command = [sys.executable, "-m", "broker.cli.main", "why", address, "--json", "-b", broker.url]
-    answer = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=30).stdout)
+    done = run_sluice("why", address, "--json", "-b", broker.url)
+    done.check_returncode()
+    answer = json.loads(done.stdout)
     assert isinstance(answer, list)
     return answer
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from broker.client.link import Connection, Receiver, Sender
 from broker.codec import sections
 from broker.codec.message import header_end
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.forked import run_sluice
 from tests.wire.seeing import await_number, credit_comes, number_of, queue_of
 from tests.wire.terminus import LASTING, Asks, connected, detach, flush, send, take
 
@@ -62,8 +61,9 @@ def sent_until_blocked(broker: RunningBroker, connection: Connection, sender: Se
 
 
 def sluice(broker: RunningBroker, *words: str) -> str:
-    command = [sys.executable, "-m", "broker.cli.main", *words, "-b", broker.url]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    done = run_sluice(*words, "-b", broker.url)
+    done.check_returncode()
+    return done.stdout
 
 
 def subscription_of(broker: RunningBroker, container: str = "slow") -> str:

@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ from broker.client.link import Connection
 from broker.codec import sections
 from broker.store.largefiles import LARGE
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.forked import run_sluice
 from tests.wire.seeing import await_number, number_of
 from tests.wire.streamer import Streamer
 
@@ -121,9 +120,7 @@ def idle_descriptors(broker: RunningBroker) -> int:
 
 
 def broker_number(broker: RunningBroker, name: str) -> int:
-    command = [sys.executable, "-m", "broker.cli.main", "store", "stats", "--json", "-b", broker.url]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
-    return int(json.loads(out)[name])
+    return int(json.loads(sluice(broker, "store", "stats", "--json"))[name])
 
 
 def gone(broker: RunningBroker) -> None:
@@ -413,8 +410,7 @@ def test_a_backup_has_the_files_too(start_broker: StartBroker, tmp_path: Path) -
 
 
 def check(data: Path, action: str) -> str:
-    command = [sys.executable, "-m", "broker.cli.main", "store", action, "--data", str(data)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = run_sluice("store", action, "--data", str(data))
     return done.stdout + done.stderr
 
 
@@ -439,8 +435,7 @@ def test_a_damaged_file_is_found(start_broker: StartBroker, tmp_path: Path, dama
     assert str(file) in said
     assert {"gone": "is missing", "short": "should have", "flipped": "checksum"}[damage] in said
     if damage != "flipped":
-        command = [sys.executable, "-m", "broker.cli.main", "serve", "--data", str(data)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = run_sluice("serve", "--data", str(data))
         assert done.returncode == 1
         assert str(file) in done.stderr
 
@@ -461,8 +456,9 @@ def test_a_damaged_file_ends_the_receivers_link(start_broker: StartBroker) -> No
 
 
 def sluice(broker: RunningBroker, *words: str) -> str:
-    command = [sys.executable, "-m", "broker.cli.main", *words, "-b", broker.url]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    done = run_sluice(*words, "-b", broker.url)
+    done.check_returncode()
+    return done.stdout
 
 
 def purge(broker: RunningBroker) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +15,7 @@ from broker.client.request import Management
 from broker.codec import sections
 from tests.crash.conftest import Broker
 from tests.wire.conftest import START_SECONDS, wait_until
+from tests.wire.forked import run_sluice
 
 pytestmark = [pytest.mark.wire, pytest.mark.flow]
 
@@ -38,13 +36,7 @@ def gated(tmp_path: Path) -> Iterator[Broker]:
 
 
 def sluice(broker: Broker, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "broker.cli.main", *words],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        env=os.environ | {"SLUICE_BROKER": f"amqp://127.0.0.1:{broker.port}"},
-    )
+    done = run_sluice(*words, env={"SLUICE_BROKER": f"amqp://127.0.0.1:{broker.port}"})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 
 import pytest
 from proton import Described, Endpoint, Terminus, symbol
 from proton.utils import BlockingReceiver, LinkDetached
 
 from tests.wire.conftest import RunningBroker, StartBroker, wait_until
+from tests.wire.forked import run_sluice
 from tests.wire.seeing import number_of, queue_of
 from tests.wire.terminus import Asks, close, connected, detach, flush, is_silent, selector, send, take
 
@@ -28,8 +27,9 @@ def news(start_broker: StartBroker) -> RunningBroker:
 
 def subscriptions(broker: RunningBroker) -> list[str]:
     """The names of all there are."""
-    command = [sys.executable, "-m", "broker.cli.main", "stat", "-q", "--json", "-b", broker.url]
-    answer = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=30).stdout)
+    done = run_sluice("stat", "-q", "--json", "-b", broker.url)
+    done.check_returncode()
+    answer = json.loads(done.stdout)
     return sorted(row["name"] for row in answer["queues"] if row["kind"] == "subscription")
 
 
@@ -81,8 +81,7 @@ def test_a_topic_that_is_deleted_leaves_the_pattern_its_others(news: RunningBrok
         send(first, "a")
         close(first)
         sender = connection.create_sender("news.b")
-        command = ("-m", "broker.cli.main", "config", "-b", news.url, "del", "topic", "news.a")
-        subprocess.run([sys.executable, *command], check=True, timeout=30, capture_output=True)
+        run_sluice("config", "-b", news.url, "del", "topic", "news.a").check_returncode()
         send(sender, "b")
         assert take(receiver, 2) == ["a", "b"]
 

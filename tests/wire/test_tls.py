@@ -8,7 +8,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from broker.codec import sections
 from broker.security.devcerts import authority
 from tests.needs import program
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
+from tests.wire.forked import run_sluice
 from tests.wire.frames import AMQP_HEADER, SASL_HEADER, SASL_MECHANISMS, RawPeer, transfer
 from tests.wire.seeing import good_neighbours, memory_kb, number_of
 from tests.wire.tlsworld import ByHand, Pki, connected, port_of, url_of
@@ -486,8 +486,7 @@ def test_commands_and_the_load_generator_speak_tls(secure: RunningBroker, pki: P
         ("bench", *asked, "--count", "2000", "--body", "1000", "measured"),
         ("stat", *asked, "-q"),
     ):
-        command = [sys.executable, "-m", "broker.cli.main", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = run_sluice(*words)
         assert done.returncode == 0, done.stderr
     secure.wait_for_log("user frank by EXTERNAL")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import time
 from contextlib import ExitStack, suppress
 from itertools import count
@@ -22,6 +20,7 @@ from broker.codec import sections
 from tests.wire import web
 from tests.wire.apiclient import Api
 from tests.wire.conftest import START_SECONDS, RunningBroker, StartBroker, wait_until
+from tests.wire.forked import run_sluice
 from tests.wire.frames import (
     AMQP_HEADER,
     CLOSE,
@@ -46,8 +45,8 @@ OPENED = BEGINNING + performative(OPEN, "raw", None, 65_536, 100)
 
 
 def connections(broker: RunningBroker) -> list[dict[str, object]]:
-    command = [sys.executable, "-m", "broker.cli.main", "stat", "-c", "-b", broker.url, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    done = run_sluice("stat", "-c", "-b", broker.url, "--json")
+    done.check_returncode()
     found = json.loads(done.stdout)["connections"]
     assert isinstance(found, list)
     return found
