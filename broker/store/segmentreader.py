@@ -59,15 +59,23 @@ class SegmentReader:
         found: list[StreamMessage] = []
         left = most_bytes
         need = HEAD_BYTES
-        while (left > 0 or not found) and (segment := self._find(found)) is not None:
-            data = self._read(segment, left, need)
+        while left > 0 or not found:
+            try:
+                data = self._next(left, need)
+            except (OffsetGone, DamagedStore):
+                if found:
+                    break
+                raise
+            if data is None:
+                break
             at, self._first, self.offset, taken, need, fault = decode(
                 data, 0, self._first, self.offset, left, found
             )
             self._position += at
             left -= taken
             if fault is not None and not found:
-                raise DamagedStore(segment.path, self._position, fault)
+                assert self._segment is not None
+                raise DamagedStore(self._segment.path, self._position, fault)
             if not need:
                 break
         self._drop(DROP_BYTES)
@@ -77,24 +85,21 @@ class SegmentReader:
         """Let go of what is open."""
         self._leave()
 
-    def _find(self, found: list[StreamMessage]) -> StreamSegment | None:
-        """Return the segment that has the next message, and stand at its block; None where the read ends."""
+    def _next(self, most_bytes: int, need: int) -> bytes | None:
+        """Return bytes that begin with the next message's block, ``need`` at least; None at the log's end."""
         segment = self._chain.find(self.offset)
-        if segment is None:
-            if found:
-                return None
-            raise OffsetGone(self.offset, self._chain.first_offset)
-        if self.offset >= segment.end.next_offset:
-            return None
-        if segment is not self._segment:
-            self._leave()
-            try:
-                self._enter(segment)
-            except FileNotFoundError:
-                if self.offset >= self._chain.first_offset:
-                    raise
-                return self._find(found)
-        return segment
+        try:
+            if segment is not None:
+                if self.offset >= segment.end.next_offset:
+                    return None
+                if segment is not self._segment:
+                    self._leave()
+                    self._enter(segment)
+                return self._read(segment, most_bytes, need)
+        except FileNotFoundError:
+            if self.offset >= self._chain.first_offset:
+                raise
+        raise OffsetGone(self.offset, self._chain.first_offset)
 
     def _enter(self, segment: StreamSegment) -> None:
         self._chain.touch(segment)
@@ -114,7 +119,7 @@ class SegmentReader:
         self._own_file = None
 
     def _read(self, segment: StreamSegment, most_bytes: int, need: int) -> bytes:
-        """Return what is read of a file at once; ``need`` bytes at least."""
+        """Return what is read of a file at once."""
         left = segment.end.nbytes - self._position
         if left < need:
             raise DamagedStore(segment.path, self._position, "the segment ends within a block")

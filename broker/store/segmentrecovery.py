@@ -118,9 +118,7 @@ class _Found:
             scan = _scanned(path, base, self.step)
             end, marks, fault = scan.end, scan.marks, scan.fault
         if following is not None and fault is None and end.next_offset != following:
-            fault = (
-                f"the segment ends with offset {end.next_offset}, and the next one begins with {following}"
-            )
+            fault = f"the segment ends with offset {end.next_offset}, the next one begins with {following}"
             if end.next_offset > following:
                 raise DamagedStore(path, end.nbytes, fault)
         return end, marks, fault

@@ -259,6 +259,7 @@ class SegmentLog:
         The next message's where there is none. DamagedStore, OSError.
         """
         segments = self._chain.segments
+        time_ms = max(time_ms, 0)
         for segment in segments[bisect.bisect_left(segments, time_ms, key=_latest) :]:
             self._chain.touch(segment)
             try:
