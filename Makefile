@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 # The pure rooms' own tests, which run both compiled and as plain Python. Rhythms are minutes of links' lives that
 # the walks lead through the same code, a step at a time: compiled is enough. The store is compiled only.
-PURE   := $(filter-out tests/property/test_rhythms.py tests/property/test_cache_walk.py, \
+PURE   := $(filter-out $(addprefix tests/property/test_,rhythms.py cache_walk.py segment_walk.py), \
           $(wildcard tests/property/test_*.py)) tests/unit/queues \
           tests/unit/codec/test_message.py tests/unit/config/test_thresholds.py \
           $(addprefix tests/unit/flow/test_,gate.py fairness.py ledger.py window.py)

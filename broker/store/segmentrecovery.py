@@ -35,9 +35,10 @@ class TornTail:
 
 @dataclass(slots=True)
 class RecoveredSegments:
-    """The segments in order, and what was cut off behind them."""
+    """The segments in order, up to which offset they are synced, and what was cut off behind them."""
 
     segments: list[StreamSegment] = field(default_factory=list)
+    synced: int = 0
     torn: TornTail | None = None
 
 
@@ -54,9 +55,9 @@ class _Scan:
 def recover(directory: Path, synced: int | None, step: int) -> RecoveredSegments:
     """Find the segments of a log and cut off its torn tail.
 
-    All below the offset ``synced`` must be there; without it, all that is in any segment but the last.
-    DamagedStore, with the file and the byte, where it isn't, and then nothing was changed. OSError;
-    SyncFault where it isn't known whether the cut is on disk.
+    All below the offset ``synced`` must be there; without it, all that is in any segment but the last, and
+    all that is found is synced. DamagedStore, with the file and the byte, where something isn't there, and
+    then nothing was changed. OSError; SyncFault where it isn't known whether cut and rest are on disk.
     """
     bases = bases_in(directory)
     if not bases:
@@ -72,7 +73,10 @@ def recover(directory: Path, synced: int | None, step: int) -> RecoveredSegments
         last = found.segments[-1]
         what = f"the stream ends with offset {found.next_offset}, though it was synced up to {floor}"
         raise DamagedStore(last.path, last.end.nbytes, what)
-    return RecoveredSegments(found.segments, found.cut())
+    torn = found.cut()
+    if synced is None:
+        floor = found.sync()
+    return RecoveredSegments(found.segments, floor, torn)
 
 
 class _Found:
@@ -155,6 +159,17 @@ class _Found:
         torn = TornTail(last.path, last.end.nbytes, nbytes, self.fault)
         log.warning("%s: byte %d: %s; cut off %d bytes that weren't synced", *_said(torn))
         return torn
+
+    def sync(self) -> int:
+        """Have all of it on disk, for a writer that was killed may not have; return the next offset."""
+        try:
+            for segment in self.segments:
+                os.fdatasync(segment.file().fd)
+                segment.rest()
+            sync_file(self.directory)
+        except OSError as fault:
+            raise SyncFault(f"{self.directory}: {fault.strerror}") from fault
+        return self.next_offset
 
 
 def _said(torn: TornTail) -> tuple[Path, int, str, int]:

@@ -42,9 +42,8 @@ class SegmentLog:
         self.segment_bytes = segment_bytes
         self.block_bytes = block_bytes
         self.failed = ""
-        # Names in the directory, and its own, as often as they changed and as often as a sync reached them.
+        # How often names in the directory have changed, and how many of these changes a sync has reached.
         self._names = self._synced_names = 0
-        self._is_new = not directory.exists()
         directory.mkdir(parents=True, exist_ok=True)
         found = recover(directory, synced, block_bytes)
         self.torn: TornTail | None = found.torn
@@ -52,8 +51,10 @@ class SegmentLog:
             found.segments.append(self._created(first_offset, 0))
         self._chain = SegmentChain(found.segments)
         self.nbytes = sum(each.end.nbytes for each in found.segments)
-        known = found.segments[-1].base if synced is None else synced
-        self.synced_offset = min(max(known, self.first_offset), self.next_offset)
+        self.synced_offset = min(max(found.synced, self.first_offset), self.next_offset)
+        # Nobody knows whether the directory's name, and those in it that were found, are on disk.
+        self._is_new = self.synced_offset < self.next_offset or not found.synced
+        self._names += self._is_new
         for each in found.segments:
             each.is_pinned = each.end.next_offset > self.synced_offset
         self._chain.active.is_pinned = True
@@ -74,9 +75,9 @@ class SegmentLog:
         """Open a directory of segments, or begin one with ``first_offset``.
 
         ``synced`` is what ``sync`` returned last, kept by the caller: all below must be there, and what is
-        behind it may be torn and is cut there. Without it that goes for the last segment alone. Where
-        anything else is missing or damaged, DamagedStore says in which file and where. OSError; SyncFault
-        where it isn't known whether a cut is on disk.
+        behind it may be torn and is cut there. Without it that goes for the last segment alone, and all that
+        is found is synced. Where anything else is missing or damaged, DamagedStore says in which file and
+        where. OSError; SyncFault where it isn't known whether a cut, or what was found, is on disk.
         """
         return cls(directory, synced, first_offset, segment_bytes, block_bytes)
 
@@ -209,7 +210,8 @@ class SegmentLog:
             segments = self._pinned()
             try:
                 for segment in segments:
-                    self._sync_segment(segment)
+                    if segment.end.next_offset > self.synced_offset:
+                        self._sync_segment(segment)
                 if names > self._synced_names:
                     sync_file(self.directory)
                 if self._is_new:
@@ -284,7 +286,7 @@ class SegmentLog:
         the next call, before any that comes behind it.
         """
         removed = 0
-        while len(self._chain.segments) > 1:
+        while len(self._chain.segments) > 1 and not self.failed:
             first = self._chain.segments[0]
             if not (
                 (most_bytes is not None and self.nbytes > most_bytes)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from broker.store.blocks import StreamMessage
 from broker.store.segment import path_of
 from broker.store.segmentreader import OffsetGone, SegmentReader
 from broker.store.segments import SegmentLog
@@ -96,8 +97,9 @@ class Walk:
     def reopen(self, number: int) -> None:
         self.opened(None)
         assert self.log.torn is None
-        # A start reads the last segment, and trusts those before it.
-        self.synced = max(self.synced, self.log.synced_offset)
+        # A start that isn't told what was synced syncs what it finds.
+        self.synced = self.log.synced_offset
+        assert self.synced == len(self.messages)
 
     def reopen_synced(self, number: int) -> None:
         self.opened(self.synced)
@@ -212,7 +214,7 @@ class Walk:
             reader.seek(self.first)
             return
         found = reader.read(most_bytes)
-        expected = []
+        expected: list[StreamMessage] = []
         left = most_bytes
         for n, (time_ms, text) in enumerate(self.messages[offset:]):
             if expected and (len(text) > left or left <= 0):

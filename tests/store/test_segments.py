@@ -322,6 +322,30 @@ def test_readers_and_syncs_beside_appends_and_retention(tmp_path: Path) -> None:
 # --- what a start finds
 
 
+def test_a_start_that_is_not_told_what_was_synced_syncs_all_of_it(
+    log: SegmentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fdatasync
+
+    def counted(fd: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", counted)
+    again = opened(log.directory)
+    assert synced == [str(path) for path in paths(log.directory)]
+    assert again.synced_offset == again.sync() == 300
+    again = opened(log.directory, 100)
+    synced.clear()
+    assert again.synced_offset == 100
+    assert again.sync() == 300
+    assert sorted(synced) == [str(each.path) for each in again._chain.segments if each.end.next_offset > 100]
+    synced.clear()
+    assert again.sync() == 300
+    assert synced == []
+
+
 def test_a_torn_tail_is_cut_off_and_said(log: SegmentLog, caplog: pytest.LogCaptureFixture) -> None:
     log.close()
     path = paths(log.directory)[-1]
