@@ -211,7 +211,7 @@ class SegmentLog:
             try:
                 for segment in segments:
                     if segment.end.next_offset > self.synced_offset:
-                        self._sync_segment(segment)
+                        os.fdatasync(segment.file().fd)
                 if names > self._synced_names:
                     sync_file(self.directory)
                 if self._is_new:
@@ -227,15 +227,6 @@ class SegmentLog:
     def _pinned(self) -> list[StreamSegment]:
         """Return the segments that may have anything that isn't synced: the last ones."""
         return list(takewhile(lambda each: each.is_pinned, reversed(self._chain.segments)))
-
-    def _sync_segment(self, segment: StreamSegment) -> None:
-        try:
-            file = segment.file()
-        except FileNotFoundError:
-            if segment.base < self.first_offset:
-                return
-            raise
-        os.fdatasync(file.fd)
 
     def _unpin(self, segments: list[StreamSegment]) -> None:
         """Let files be closed that are synced and aren't written any more."""
@@ -279,16 +270,17 @@ class SegmentLog:
     def retain(
         self, most_bytes: int | None = None, most_count: int | None = None, before_ms: int | None = None
     ) -> int:
-        """Remove segments from the front, and return their bytes; the one that is written stays.
+        """Remove segments from the front, and return their bytes.
 
         They go while all of them have more than ``most_bytes`` or ``most_count`` messages, and while
-        all messages of the first one came before ``before_ms``. A file that can't be removed now goes with
-        the next call, before any that comes behind it.
+        all messages of the first one came before ``before_ms``. The one that is written stays, and so do
+        those that aren't synced: a power loss may bring a file back, and then it has to be whole. A file that
+        can't be removed now goes with the next call, before any that comes behind it.
         """
         removed = 0
         while len(self._chain.segments) > 1 and not self.failed:
             first = self._chain.segments[0]
-            if not (
+            if first.end.next_offset > self.synced_offset or not (
                 (most_bytes is not None and self.nbytes > most_bytes)
                 or (most_count is not None and self.count > most_count)
                 or (before_ms is not None and first.end.latest_ms < before_ms)

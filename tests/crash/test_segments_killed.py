@@ -19,12 +19,16 @@ from broker.store.segments import SegmentLog
 from tests.crash.segmenting import BLOCK_BYTES, SEGMENT_BYTES
 from tests.store.streams import assert_whole, paths, texts, time_of
 
+# More messages than a writer gets to; where nobody listens to it any more, it ends.
+ENDLESS = 1 << 40
+
 
 class Life:
     """A writer from its start until it was killed; ``next`` and ``first`` as it said last."""
 
     def __init__(self, directory: Path, synced: int, seed: int, seconds: float) -> None:
-        command = [sys.executable, "-m", "tests.crash.segmenting", str(directory), str(synced), str(seed)]
+        arguments = [str(directory), str(synced), str(seed), str(ENDLESS)]
+        command = [sys.executable, "-m", "tests.crash.segmenting", *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert process.stdout is not None
         self.said: list[list[str]] = []
@@ -44,13 +48,14 @@ class Life:
 
 def run(directory: Path, kills: int, seed: int) -> None:
     chance = random.Random(seed)
-    synced = upto = first = torn = scribbled = 0
+    synced = upto = first = torn = scribbled = idle = 0
     for number in range(kills):
         # A start knows of all that was synced, of some of it, or of nothing.
         known = chance.choice([synced, chance.randint(min(first, synced), synced), -1])
         life = Life(directory, known, seed + number, chance.choice([0, 0.002, 0.02, 0.1]))
         assert life.opened[1] >= upto, "an append that was told is gone"
         assert life.opened[0] >= first, "what was removed came back"
+        idle += life.next <= life.opened[1]
         upto = max(life.opened[1], life.next)
         first = max(life.opened[0], life.first)
         synced = max(synced, life.synced)
@@ -79,6 +84,7 @@ def run(directory: Path, kills: int, seed: int) -> None:
     counts = f"{upto:,} messages, {synced:,} synced, {torn} torn tails, {scribbled} of them made here"
     print(f"\nseed {seed}: {kills} kills, {counts}")
     assert torn >= scribbled > 0
+    assert idle < kills / 2, f"{idle} writers were killed before they had written"
     assert first > 0, "nothing was removed"
 
 

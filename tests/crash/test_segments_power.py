@@ -46,7 +46,9 @@ class Recording:
     def live(self, number: int, seconds: float) -> None:
         """Run a writer for a while, and kill it."""
         log = self.folder / f"writes-{number}"
-        arguments = [str(self.directory), str(self.synced[-1][1]), str(number), str(MOST), "alone"]
+        arguments = [str(self.directory), str(self.synced[-1][1]), str(number), str(MOST)]
+        # In some lives syncs are under way beside appends, in others between them.
+        arguments.append("alone" if number % 2 else "beside")
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.segmenting", *arguments],
             env=os.environ | self.shim.env | {"SHIM_LOG": str(log)},

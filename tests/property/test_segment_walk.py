@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.store.blocks import StreamMessage
@@ -68,7 +68,7 @@ class Walk:
 
     def append(self, number: int) -> None:
         # A clock may be set back.
-        self.clock_ms = max(0, self.clock_ms + number % 11 - 2)
+        self.clock_ms = max(0, self.clock_ms + number % 11 - (40 if number % 7 == 0 else 2))
         texts = self.texts(number, len(self.messages))
         assert self.log.append(texts, self.clock_ms) == len(self.messages)
         self.messages += [(self.clock_ms, text) for text in texts]
@@ -164,7 +164,7 @@ class Walk:
         """``kept``: of each segment but the last the first offset of the next one, and its own size."""
         left = getattr(self.log, measure)
         for following, size in kept:
-            if left <= most:
+            if left <= most or following > self.synced:
                 break
             left -= size
             self.first = following
@@ -181,11 +181,13 @@ class Walk:
         self.retained(number * 5, "nbytes", kept)
 
     def retain_time(self, number: int) -> None:
-        before_ms = self.clock_ms - number % 50
+        before_ms = self.clock_ms - number % 50 + 20
         bases = [int(path.stem) for path in paths(self.directory)]
         # A message that was removed counts still for how late the others are.
-        while len(bases) > 1 and all(
-            time_ms < before_ms for time_ms, _ in self.messages[self.timed_from : bases[1]]
+        while (
+            len(bases) > 1
+            and bases[1] <= self.synced
+            and all(time_ms < before_ms for time_ms, _ in self.messages[self.timed_from : bases[1]])
         ):
             self.first = bases[1]
             del bases[0]
@@ -230,16 +232,44 @@ class Walk:
         expected = next((n for n in there if self.messages[n][0] >= wanted), len(self.messages))
         assert self.log.find(wanted) == expected
 
+    def finish(self) -> None:
+        """All of it, after one more start, and every time there is."""
+        self.opened(self.synced)
+        self.check()
+        reader = self.log.reader(self.first)
+        while reader.offset < len(self.messages):
+            self.compare(reader, 500)
+        there = range(self.first, len(self.messages))
+        for wanted in sorted({self.messages[n][0] + late_ms for n in there for late_ms in (0, 1)}):
+            expected = next((n for n in there if self.messages[n][0] >= wanted), len(self.messages))
+            assert self.log.find(wanted) == expected
+        self.log.close()
 
-@given(
-    st.sampled_from([60, 300, 1500]),
-    st.sampled_from([1, 100, 1000]),
-    st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 400)), max_size=40),
-)
-@example(300, 100, [("append", 11), ("tear", 5), ("find", 3), ("retain count", 0), ("read", 0)])
-def test_the_log_is_the_list(segment_bytes: int, block_bytes: int, verbs: list[tuple[str, int]]) -> None:
+
+STEPS = st.tuples(st.sampled_from(VERBS), st.integers(0, 400))
+
+
+def walked(segment_bytes: int, block_bytes: int, verbs: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as folder:
         walk = Walk(Path(folder), segment_bytes, block_bytes)
         for verb, number in verbs:
             walk.do(verb, number)
-        walk.log.close()
+        walk.finish()
+
+
+SIZES = st.sampled_from([60, 300, 1500]), st.sampled_from([1, 100, 1000])
+
+
+@given(*SIZES, st.lists(STEPS, min_size=5, max_size=40))
+@example(300, 100, [("append", 11), ("tear", 5), ("find", 3), ("retain count", 0), ("read", 0)])
+def test_the_log_is_the_list(segment_bytes: int, block_bytes: int, verbs: list[tuple[str, int]]) -> None:
+    walked(segment_bytes, block_bytes, verbs)
+
+
+@pytest.mark.soak
+@settings(max_examples=5000)
+@given(*SIZES, st.lists(STEPS, min_size=20, max_size=100))
+def test_the_log_is_the_list_for_longer(
+    segment_bytes: int, block_bytes: int, verbs: list[tuple[str, int]]
+) -> None:
+    walked(segment_bytes, block_bytes, verbs)

@@ -21,7 +21,7 @@ from tests.store.streams import assert_whole, everything, fill, flip, opened, pa
 
 @pytest.fixture
 def log(tmp_path: Path) -> SegmentLog:
-    """A log of a few hundred messages."""
+    """A log of a few hundred messages, not synced."""
     made = opened(tmp_path / "stream")
     fill(made, 300)
     assert made.segments > 5
@@ -134,17 +134,43 @@ def test_a_clock_that_was_set_back_hides_no_message(tmp_path: Path) -> None:
         expected = [n for n, time_ms in enumerate(clock * 3) if time_ms >= wanted]
         assert log.find(wanted) == (expected[0] if expected else log.next_offset)
     # Of what is left, too.
-    log.retain(most_count=6)
+    log.sync()
+    assert log.retain(most_count=6) > 0
     times = {offset: time_ms for offset, time_ms, _ in everything(log)}
     for wanted in range(0, 1010, 5):
         expected = [offset for offset, time_ms in times.items() if time_ms >= wanted]
         assert log.find(wanted) == (expected[0] if expected else log.next_offset)
 
 
+def test_a_time_is_found_though_the_clock_was_set_back_in_a_new_segment(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.append(texts(0, 1), 100)
+    log.roll()
+    for synced in (None, 1):
+        log = opened(tmp_path, synced)
+        assert log.next_offset == 1
+        assert log.find(80) == 0
+    log.append(texts(1, 1), 60)
+    assert (log.find(80), log.find(50), log.find(101)) == (0, 0, 2)
+    assert opened(tmp_path).find(80) == 0
+
+
 # --- retention
 
 
+def test_what_is_not_synced_stays(log: SegmentLog) -> None:
+    third = log._chain.segments[2].base
+    assert log.retain(most_bytes=0) == 0
+    again = opened(log.directory, third + 1)
+    again.retain(most_bytes=0)
+    assert again.first_offset == third
+    again.sync()
+    again.retain(most_bytes=0)
+    assert again.segments == 1
+
+
 def test_retention_removes_whole_segments_from_the_front(log: SegmentLog) -> None:
+    log.sync()
     files = paths(log.directory)
     second = log._chain.segments[1].base
     nbytes = log.nbytes
@@ -165,6 +191,7 @@ def test_retention_removes_whole_segments_from_the_front(log: SegmentLog) -> Non
 
 
 def test_the_segment_that_is_written_stays_and_offsets_go_on(log: SegmentLog) -> None:
+    log.sync()
     log.retain(most_bytes=0, most_count=0, before_ms=1 << 50)
     assert log.segments == 1
     assert log.count > 0
@@ -181,6 +208,7 @@ def test_the_segment_that_is_written_stays_and_offsets_go_on(log: SegmentLog) ->
 
 
 def test_a_reader_in_a_removed_segment_is_told_the_first_offset(log: SegmentLog) -> None:
+    log.sync()
     readers = [log.reader(1), log.reader(1, cold=True), log.reader(1)]
     for reader in readers[:2]:
         reader.read(50)
@@ -196,6 +224,7 @@ def test_a_reader_in_a_removed_segment_is_told_the_first_offset(log: SegmentLog)
 
 
 def test_removed_files_take_no_room_though_readers_stand_in_them(log: SegmentLog) -> None:
+    log.sync()
     readers = [log.reader(offset) for offset in range(0, 200, 10)]
     for reader in readers:
         reader.read(10)
@@ -215,6 +244,7 @@ def test_a_file_that_cannot_be_removed_goes_before_the_next_one(
             raise PermissionError(1, "Operation not permitted")
         real(self, missing_ok)
 
+    log.sync()
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", refuse)
         log.retain(most_count=200)
@@ -308,13 +338,15 @@ def test_readers_and_syncs_beside_appends_and_retention(tmp_path: Path) -> None:
     threads = [threading.Thread(target=each) for each in (read, read, sync)]
     for thread in threads:
         thread.start()
+    removed = 0
     for _ in range(400):
         fill(log, 20)
-        log.retain(most_count=200)
+        removed += log.retain(most_count=200)
     ended.set()
     for thread in threads:
         thread.join()
     assert faults == []
+    assert removed > 0
     assert log.sync() == log.next_offset == 8000
     assert log._pinned() == [log._chain.active]
 
