@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 # the walks lead through the same code, a step at a time: compiled is enough. The store is compiled only. The last
 # three walks, and tests that are left out below, reach no room that is compiled: they would be run twice alike.
 PURE   := $(filter-out $(addprefix tests/property/test_,rhythms.py cache_walk.py \
-          cell_schedules.py log_schedules.py deadlock_walk.py),$(wildcard tests/property/test_*.py)) \
+          segment_walk.py cell_schedules.py log_schedules.py deadlock_walk.py),$(wildcard tests/property/test_*.py)) \
           $(filter-out $(addprefix tests/unit/queues/test_,duplicates.py redelivery.py) \
           tests/unit/queues/selector/test_like.py,$(wildcard tests/unit/queues/test_*.py tests/unit/queues/*/test_*.py)) \
           tests/unit/codec/test_message.py $(addprefix tests/unit/flow/test_,gate.py ledger.py window.py)
