@@ -24,18 +24,21 @@ ENDLESS = 1 << 40
 
 
 class Life:
-    """A writer from its start until it was killed; ``next`` and ``first`` as it said last."""
+    """A writer from its start until it was killed, after so many lines and seconds.
 
-    def __init__(self, directory: Path, synced: int, seed: int, seconds: float) -> None:
+    ``next`` and ``first`` are as it said last.
+    """
+
+    def __init__(self, directory: Path, synced: int, seed: int, lines: int, seconds: float) -> None:
         arguments = [str(directory), str(synced), str(seed), str(ENDLESS)]
         command = [sys.executable, "-m", "tests.crash.segmenting", *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert process.stdout is not None
         self.said: list[list[str]] = []
-        line = process.stdout.readline()
+        said = [process.stdout.readline() for _ in range(lines)]
         time.sleep(seconds)
         process.kill()
-        for each in (line, *process.stdout.read().splitlines()):
+        for each in (*said, *process.stdout.read().splitlines()):
             self.said.append(each.decode().split())
         process.wait()
         process.stdout.close()
@@ -52,7 +55,8 @@ def run(directory: Path, kills: int, seed: int) -> None:
     for number in range(kills):
         # A start knows of all that was synced, of some of it, or of nothing.
         known = chance.choice([synced, chance.randint(min(first, synced), synced), -1])
-        life = Life(directory, known, seed + number, chance.choice([0, 0.002, 0.02, 0.1]))
+        lines = chance.choice([1, 2, 10, 50, 200])
+        life = Life(directory, known, seed + number, lines, chance.choice([0, 0.002, 0.01]))
         assert life.opened[1] >= upto, "an append that was told is gone"
         assert life.opened[0] >= first, "what was removed came back"
         idle += life.next <= life.opened[1]

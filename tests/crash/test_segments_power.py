@@ -24,6 +24,7 @@ from tests.crash.shim import Shim
 from tests.store.streams import assert_whole, texts, time_of
 
 LIVES = 3
+# Messages of one life.
 MOST = 40_000
 
 
@@ -46,7 +47,9 @@ class Recording:
     def live(self, number: int, seconds: float) -> None:
         """Run a writer for a while, and kill it."""
         log = self.folder / f"writes-{number}"
-        arguments = [str(self.directory), str(self.synced[-1][1]), str(number), str(MOST)]
+        log.touch()
+        known = self.synced[-1][1]
+        arguments = [str(self.directory), str(known), str(number), str(known + MOST)]
         # In some lives syncs are under way beside appends, in others between them.
         arguments.append("alone" if number % 2 else "beside")
         process = subprocess.Popen(
