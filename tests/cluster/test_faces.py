@@ -204,9 +204,10 @@ def test_a_suspended_cell_says_so_everywhere(running: Cell) -> None:
         assert sender.credit == 0
         # Another member may own the cell by now, and deliver the message.
         receiver.flow(1)
-        assert receiver.fetcher is not None
+        fetcher = receiver.fetcher
+        assert fetcher is not None
         with pytest.raises(Timeout):
-            connection.wait(lambda: receiver.fetcher.has_message, timeout=1)
+            connection.wait(lambda: bool(fetcher.has_message), timeout=1)
         [taker] = first.api("/api/v1/why/taker")["answers"]
         assert "is sent nothing: the replicated cell is suspended" in taker["sentence"]
         for port in (first.http, first.member_port):
