@@ -199,6 +199,10 @@ def test_a_killed_broker_delivers_each_message_in_its_time(tmp_path: Path, lives
             walk.check()
             if life % CHECK_EVERY == 0 or life == lives - 1:
                 walk.take_what_is_due()
+        # On a busy machine fewer kills meet a wave of messages whose time has come.
+        while walk.killed_in_waves <= lives // 4 and walk.lives < 4 * lives:
+            walk.live()
+            walk.check()
         around = walk.lives
         walk.release_crowd()
     finally:
