@@ -171,7 +171,7 @@ def _holds(condition: Callable[[], bool]) -> bool:
 class SharedBroker:
     """One broker for the tests of a module, each of which finds it without connections and nodes.
 
-    Where any are left behind and can.t be taken away, or it answers no more, the next test has a new one.
+    Where any are left behind and can't be taken away, or it answers no more, the next test has a new one.
     """
 
     def __init__(self, folder: Path, config: str = "", policies: str = "") -> None:
