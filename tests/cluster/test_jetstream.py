@@ -19,6 +19,8 @@ from tools.nats import NatsCluster, NatsServer
 
 pytestmark = [pytest.mark.cluster, pytest.mark.wire]
 WAIT_S = 60.0
+# For an answer where a test is not about its being late: three disks that are busy sync a record in seconds.
+PATIENT_S = 20.0
 WINDOW = 16
 
 
@@ -35,8 +37,8 @@ def eventually(what: Callable[[], bool], said: str) -> None:
         time.sleep(0.05)
 
 
-def opened(cluster: NatsCluster, cell: str) -> JetStreamLog:
-    log = JetStreamLog(LogServers(tuple(cluster.urls)), cell)
+def opened(cluster: NatsCluster, cell: str, timeout_s: float = PATIENT_S) -> JetStreamLog:
+    log = JetStreamLog(LogServers(tuple(cluster.urls), timeout_s), cell)
 
     def is_made() -> bool:
         log.prepare()
@@ -235,7 +237,7 @@ def drive(log: JetStreamLog, pipeline: AppendPipeline, told: list[Outcome]) -> N
 
 def under_load(cluster: NatsCluster, cell: str, fault: Callable[[NatsServer], None]) -> None:
     """Append with 16 in flight, meanwhile do something to the leader; look at what is there afterwards."""
-    log = opened(cluster, cell)
+    log = opened(cluster, cell, timeout_s=2.0)
     data = [b"%08d" % at + b"x" * 4000 for at in range(3000)]
     pipeline = AppendPipeline(epoch=1, position=0, group=0, window=WINDOW)
     told: list[Outcome] = []
@@ -293,8 +295,10 @@ def test_the_leader_stopped_under_load_loses_and_doubles_nothing(cluster: NatsCl
             eventually(each.is_ready, "a server doesn't wake")
 
 
-def test_a_lost_connection_makes_what_is_outstanding_unknown(cluster: NatsCluster, log: JetStreamLog) -> None:
+def test_a_lost_connection_makes_what_is_outstanding_unknown(cluster: NatsCluster) -> None:
+    log = opened(cluster, "lost")
     fill(log, [b"one"])
+    log.engine = replace(log.engine, timeout_s=2.0)
     served = next(each for each in cluster.servers if each.url == log.url)
     served.signal(signal.SIGSTOP)
     try:
@@ -309,6 +313,7 @@ def test_a_lost_connection_makes_what_is_outstanding_unknown(cluster: NatsCluste
     finally:
         served.signal(signal.SIGCONT)
         eventually(served.is_ready, "a server doesn't wake")
+        log.close()
 
 
 def test_without_any_server_each_call_ends_in_time() -> None:

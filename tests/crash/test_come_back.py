@@ -88,7 +88,7 @@ def settle_all(broker: Broker, books: Books) -> None:
     """Take all of them, each confirmed by the broker."""
     consumer = Consumer(books, "q", second=True, name="settling")
     consumer.connect(broker.port)
-    until([consumer], lambda: len(books.confirmed) == COUNT, what=str(books))
+    until([consumer], lambda: len(books.confirmed) == COUNT, what=books)
     consumer.drop()
 
 

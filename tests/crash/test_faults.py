@@ -60,7 +60,7 @@ def test_a_sync_that_fails_confirms_nothing_any_more(broker: Broker, tmp_path: P
     broker.start()
     consumer = Consumer(books, "q", second=False, name="c")
     consumer.connect(broker.port)
-    until([consumer], lambda: not books.lost, what=str(books))
+    until([consumer], lambda: not books.lost, what=books)
     consumer.drop()
 
 
@@ -112,7 +112,7 @@ def test_a_clock_that_is_set_expires_nothing(broker: Broker, tmp_path: Path, shi
     turn_all([producer], 1.5)
     consumer = Consumer(books, "q", second=False, name="c")
     consumer.connect(broker.port)
-    until([consumer], lambda: not books.lost, what=str(books))
+    until([consumer], lambda: not books.lost, what=books)
     consumer.drop()
     producer.drop()
 

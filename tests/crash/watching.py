@@ -15,11 +15,11 @@ from tests.crash.conftest import Broker
 from tests.crash.peers import Books, Peer, Producer, turn_all
 
 
-def until(peers: list[Peer], condition: Callable[[], bool], seconds: float = 20, what: str = "") -> None:
-    """Let the peers run until something holds."""
+def until(peers: list[Peer], condition: Callable[[], bool], seconds: float = 20, what: object = "") -> None:
+    """Let the peers run until something holds; otherwise say ``what`` as it is then."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, what
+        assert time.monotonic() < deadline, str(what)
         turn_all(peers, 0.02)
 
 
