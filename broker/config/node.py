@@ -37,6 +37,7 @@ from broker.config.node_types import (
     WhenFull,
     flow_control,
     group_key,
+    kind,
     reject_after,
     send_fail,
     when_full,
@@ -134,9 +135,25 @@ class NodeSettings:
     """
 
     kind: str = setting(
-        Word(("queue", "topic", "subscription")),
+        Word(("queue", "topic", "subscription", "stream")),
         "queue",
-        "What the node is; in a policy, `subscription` is for those of the topics it matches",
+        "What the node is; in a policy, `subscription` is for those of the topics it matches, and `stream`"
+        " is short for a queue whose queue_type is stream",
+        means=kind,
+    )
+    queue_type: str = setting(
+        Word(("classic", "stream")),
+        "classic",
+        "classic hands each message to one consumer; in a stream messages stay, and receivers read them from"
+        " any offset on, until max_size, max_count or max_age lets go of the oldest. It is decided when the"
+        " queue is made",
+        argument="x-queue-type",
+    )
+    max_age_ms: int = setting(
+        Duration(),
+        0,
+        "How long a stream keeps messages; they go in whole files, oldest first. 0 means no end",
+        argument="x-max-age",
     )
     durable: bool = setting(Flag(), False, "The node and its durable messages survive a restart")
     max_count: int = setting(Count(), 0, "Hard limit in messages; 0 means none", argument="qpid.max_count")

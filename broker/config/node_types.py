@@ -214,6 +214,13 @@ WHEN_FULL = Word(("block", "reject", "reject_after"))
 REJECT_AFTER = Duration(minimum=1)
 
 
+def kind(parsed: object) -> dict[str, Value]:
+    """Say what `kind` means: a stream is a queue of a type of its own."""
+    if parsed == "stream":
+        return {"kind": "queue", "queue_type": "stream"}
+    return {"kind": str(parsed)}
+
+
 def flow_control(parsed: object) -> dict[str, Value]:
     """Say what `flow_control` means: EMS's size is both thresholds in bytes."""
     assert isinstance(parsed, int)

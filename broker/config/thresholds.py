@@ -199,6 +199,8 @@ def _hard_limit(unit: str, given: Mapping[str, Value], defaults: BrokerDefaults)
         return _Number(explicit)
     if unit == "count":
         return _Number(0, "default (none)")
+    if given.get("queue_type") == "stream" and given.get("durable"):
+        return _Number(0, "default (none: a durable stream keeps all there is)")
     default = defaults.max_size
     stop, resume = _int(given, f"flow_stop_{unit}"), _int(given, f"flow_resume_{unit}") or 0
     wanted = 0 if stop == 0 else max(stop or 0, resume)
@@ -228,6 +230,8 @@ def _stop(unit: str, hard: int, given: Mapping[str, Value], defaults: BrokerDefa
 
 
 def _why_no_stop(unit: str, hard: int, percent: int, given: Mapping[str, Value]) -> str:
+    if given.get("queue_type") == "stream":
+        return "a stream lets go of its oldest messages"
     if given.get("overflow") == "ring":
         return "a ring queue has no thresholds by default"
     if given.get("overflow") == "page":
@@ -337,6 +341,27 @@ def _check_words(words: Mapping[str, object], given: Mapping[str, Value]) -> Non
         raise SettingError(text, "non_destructive", "kind")
     if words["last_value_key"]:
         _check_last_value(words)
+    if words["queue_type"] == "stream":
+        _check_stream(words, given)
+
+
+# What says which message goes to whom, or which one goes: in a stream all stay, in the order they came.
+_NOT_OF_STREAMS = (
+    *("priority", "message_groups", "last_value_key", "duplicate_window_count", "duplicate_window_ms"),
+    *("flow_stop_count", "flow_stop_size", "redelivery_delay_ms", "message_ttl_ms", "max_ttl_ms"),
+    *("pending_message_limit", "priority_reserve"),
+)
+
+
+def _check_stream(words: Mapping[str, object], given: Mapping[str, Value]) -> None:
+    """Refuse settings that a stream can't have."""
+    if words["kind"] != "queue":
+        raise SettingError(f"a {words['kind']} can't be a stream", "queue_type", "kind")
+    for name in _NOT_OF_STREAMS:
+        if given.get(name, getattr(_PLAIN, name)) != getattr(_PLAIN, name):
+            raise SettingError(f"a stream has no {name.removesuffix('_ms')}", name, "queue_type")
+    if given.get("overflow", "ring") != "ring":
+        raise SettingError("a stream has no overflow but ring: its oldest messages go", "overflow")
 
 
 def _check_last_value(words: Mapping[str, object]) -> None:

@@ -55,6 +55,9 @@ class Configurator:
         """Apply new settings; OperatorError where they would make another kind of node of it."""
         if settings.kind != node.kind and not node.is_subscription:
             raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {settings.kind}")
+        if (settings.queue_type == "stream") != (node.stream is not None) and not node.is_subscription:
+            was, wanted = ("a stream", "a queue") if node.stream is not None else ("a queue", "a stream")
+            raise OperatorError(f"'{node.name}' is {was} and can't become {wanted}")
         if settings.priority != UNORDERED or node.ordered:
             self._priorities.check(node, settings)
         if settings.last_value_key or node.last_values is not None:
@@ -96,7 +99,10 @@ class Configurator:
         self._topology.look_at_bridges(node)
 
     def _limit_depth(self, node: Node, settings: NodeSettings) -> None:
-        """Set the hard limits, or the memory beyond which a node pages."""
+        """Set the hard limits, or the memory beyond which a node pages; of a stream, what it keeps."""
+        if node.stream is not None:
+            node.stream.limit(settings.max_size, settings.max_count, settings.max_age_ms)
+            return
         node.hard_msgs = settings.max_count or constants.UNBOUNDED
         node.hard_bytes = settings.max_size or constants.UNBOUNDED
         node.overflow = _OVERFLOW[settings.overflow]
@@ -158,4 +164,4 @@ def _watch_duplicates(node: Node, settings: NodeSettings) -> None:
         node.duplicates = Duplicates(count, span_ms)
     else:
         node.duplicates.resize(count, span_ms)
-    node.takes_as_is = node.duplicates is None and node.last_values is None
+    node.takes_as_is = node.duplicates is None and node.last_values is None and node.stream is None

@@ -13,8 +13,9 @@ from broker import constants
 from broker.engine.depths import Depths
 from broker.engine.node import Node
 from broker.engine.turn import Turn
+from broker.errors import OperatorError
 from broker.queues.queue import Entry
-from broker.store.port import DURABLE, FAILED, FULL, LARGE, WRITING, QueueLog, Store
+from broker.store.port import DURABLE, FAILED, FULL, LARGE, WRITING, QueueLog, Store, StreamLog
 
 # Bytes handed over and not on disk yet, beyond which no more credit is granted to durable nodes: what
 # a slow disk writes in about a second. Pre-settled producers are held back by nothing else.
@@ -240,6 +241,14 @@ class Durability:
         if self.commit is None:
             return None
         log = self.commit.store.open_log(node.name, definition)
+        self.commit.watch(node)
+        return log
+
+    def open_stream(self, node: Node, definition: bytes) -> StreamLog:
+        """Return a new log for a stream. OperatorError where the store can't keep it."""
+        if self.commit is None:
+            raise OperatorError("nothing is stored without a store")
+        log = self.commit.store.open_stream(node.name, definition)
         self.commit.watch(node)
         return log
 

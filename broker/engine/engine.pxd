@@ -29,7 +29,7 @@ cdef class Engine:
     cdef public Delivery delivery
     cdef public Paging paging
     cdef public Transactions transactions
-    cdef public object topology, large, bodies, letters, parking, producers, lifecycle, configurator, actions, sampler
+    cdef public object topology, large, bodies, letters, parking, producers, lifecycle, configurator, actions, sampler, streams
     cdef public list moves
     cdef public str store_state
 

@@ -28,6 +28,7 @@ from broker.engine.producers import Producers
 from broker.engine.sampling import RateSampler
 from broker.engine.schedules import Schedules
 from broker.engine.settlement import Settlement
+from broker.engine.streams import Streams
 from broker.engine.topology import Topology
 from broker.engine.transactions import Transactions
 from broker.engine.transfer import MoveTransfer
@@ -60,6 +61,7 @@ class Engine:
         letters = self.letters = Letters(self, turn, topology.node)
         departure = Departure(turn, depths, durability, bodies, expirations)
         last_values = LastValues(turn, departure)
+        streams = self.streams = Streams(turn, depths, durability)
         schedules = self.schedules = Schedules(
             turn, changes, depths, durability, bodies, expirations, departure, large, letters, last_values
         )
@@ -78,6 +80,7 @@ class Engine:
             letters,
             schedules,
             last_values,
+            streams,
         )
         self.parking = Parking(turn, credit)
         self.producers = Producers(turn, changes)
@@ -106,6 +109,7 @@ class Engine:
             self.moves,
             schedules,
             last_values,
+            streams,
         )
         self.actions = OperatorActions(
             self, turn, changes, depths, departure, self.delivery, topology, paging, schedules

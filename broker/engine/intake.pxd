@@ -29,6 +29,7 @@ cdef class Intake:
     cdef object _large, _letters
     cdef Schedules _schedules
     cdef LastValues _last_values
+    cdef object _streams
     cdef bint _crossing
     cdef public object origin
 

@@ -18,6 +18,7 @@ from broker.engine.letters import Letters
 from broker.engine.node import Bridge, Node
 from broker.engine.priorities import is_high
 from broker.engine.schedules import Schedules
+from broker.engine.streams import Streams
 from broker.engine.transaction import Transaction
 from broker.engine.turn import Turn
 from broker.flow.producer_credit import ProducerCredit
@@ -45,6 +46,7 @@ class Intake:
         letters: Letters,
         schedules: Schedules,
         last_values: LastValues,
+        streams: Streams,
     ) -> None:
         self._turn = turn
         self._changes = changes
@@ -57,6 +59,7 @@ class Intake:
         self._letters = letters
         self._schedules = schedules
         self._last_values = last_values
+        self._streams = streams
         self._crossing = False
         self.origin: object = None
 
@@ -186,6 +189,9 @@ class Intake:
         if node.is_topic or node.subscriptions:
             return self._publish(node, data, bits)
         if not node.takes_as_is and not compared:
+            if node.stream is not None:
+                code = self._streams.put(node, data, bits)
+                return self._cross(node, data, bits, code) if node.bridges else code
             if self._is_duplicate(node, data):
                 # The first copy may be in a group that isn't on disk yet.
                 return self._durability.answer_behind(node, bits)
@@ -289,8 +295,8 @@ class Intake:
         if commit is None or not commit.store.open_records:
             self.put(node, data, 0)
             return
-        if node.last_values is not None:
-            # It may replace one that somebody can see until then.
+        if node.last_values is not None or node.stream is not None:
+            # It may replace one that somebody can see until then; a stream has no places to keep.
             commit.wait(Answer(partial(self._put_late, node, data)))
             return
         entry = node.queue.append(data, True)

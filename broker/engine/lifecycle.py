@@ -18,6 +18,7 @@ from broker.engine.letters import Letters
 from broker.engine.node import Node
 from broker.engine.schedules import Schedules
 from broker.engine.settlement import Settlement
+from broker.engine.streams import Streams
 from broker.engine.topology import Topology
 from broker.engine.transfer import BODY_LOST, MoveTransfer, Transfer
 from broker.engine.turn import Turn
@@ -45,6 +46,7 @@ class Lifecycle:
         moves: list[MoveTransfer],
         schedules: Schedules,
         last_values: LastValues,
+        streams: Streams,
     ) -> None:
         self._turn = turn
         self._changes = changes
@@ -61,6 +63,7 @@ class Lifecycle:
         self._moves = moves
         self._schedules = schedules
         self._last_values = last_values
+        self._streams = streams
 
     def create(
         self, name: str, settings: NodeSettings, definition: bytes = b"", shelf: QueueLog | None = None
@@ -71,6 +74,8 @@ class Lifecycle:
         """
         self._require_free(name)
         node = Node(name, settings.kind)
+        if settings.queue_type == "stream":
+            shelf = self._streams.open(node, settings.durable, definition, shelf)
         node.ledger.budget(self._depths.memory, self._large.most)
         self._configurator.apply(node, settings)
         if shelf is not None:
@@ -113,7 +118,7 @@ class Lifecycle:
             return
         if node.shelf is not None:
             self._durability.redefine(node.shelf, definition)
-        elif node.settings.durable:
+        elif node.settings.durable and node.stream is None:
             log = self._durability.open_log(node, definition)
             if log is not None:
                 self._set_on(node, log)
@@ -224,6 +229,7 @@ class Lifecycle:
         """Give back all that a node had."""
         self._durability.remove(node)
         self._depths.release(node)
+        self._streams.forget(node)
         self._bodies.clear(node)
         self._expirations.forget(node)
         self._schedules.forget(node)

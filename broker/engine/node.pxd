@@ -16,6 +16,7 @@ cdef class Node:
     cdef public CreditAllocator ledger
     cdef public Queue queue
     cdef public LastValueQueue last_values
+    cdef public object stream
     cdef public list consumers, subscriptions, topics, browsers, bridges, bridge_sources
     cdef public object filter, not_from, awaiting
     cdef public object settings

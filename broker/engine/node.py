@@ -22,6 +22,7 @@ from broker.queues.last_value import LastValueQueue
 from broker.queues.queue import Entry, Filter, Queue
 from broker.queues.redelivery import RedeliveryDelay
 from broker.queues.schedule import Schedule
+from broker.queues.stream import StreamQueue
 from broker.store.port import QueueLog
 
 # The settings of a node that was never given any: nothing is limited, and no dead letter goes anywhere.
@@ -115,7 +116,8 @@ class Node:
     Delivery: ``redelivery`` says how long a message waits after a failed delivery, None for not at all.
 
     Arrival: ``takes_as_is`` where no message that comes is compared with others: there is no window of
-    duplicates, and ``last_values`` is None; else that is the queue, which keeps one a key. ``letters`` is the
+    duplicates, and ``last_values`` is None; else that is the queue, which keeps one a key. ``stream`` is the
+    queue where messages stay in it, None for all others. ``letters`` is the
     way its dead letters take, once there was one. ``awaiting`` has the settlements that a topic's channels
     hold back, None for a node without any.
 
@@ -168,6 +170,7 @@ class Node:
         self.letters: DeadLetters | None = None
         self.takes_as_is = True
         self.last_values: LastValueQueue | None = None
+        self.stream: StreamQueue | None = None
         self.limits_ttl = False
         self.expire_ns = 0
         self.used_ns = 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from broker.codec.grouping import shown
 from broker.engine.engine import Engine
 from broker.engine.grouping import groups_of
+from broker.engine.node import Node
 from broker.errors import NotFoundError, OperatorError
 from broker.manage.browsing import BROWSE_BYTES, Browsing
 from broker.manage.grouped import GroupView, view_of
@@ -31,6 +32,7 @@ class QueuedMessages:
         With ``dry_run`` they are only counted.
         """
         node = self._nodes.find(name)
+        _check_takes_leave(node)
         holders = [node, *(each for each in node.subscriptions if each.is_subscription)]
         if dry_run:
             return sum(waiting_msgs(each) + delayed_msgs(each) for each in holders)
@@ -47,6 +49,7 @@ class QueuedMessages:
         there = (
             self._engine.topology.nodes.get(target) if dry_run else self._nodes.destination(target, user=user)
         )
+        _check_takes_leave(here)
         if here is there:
             raise OperatorError(f"'{source}' is both source and target")
         if here.is_topic:
@@ -121,3 +124,9 @@ class QueuedMessages:
             delivery_count=delayed.delivery_count,
             message=delayed.data,
         )
+
+
+def _check_takes_leave(node: Node) -> None:
+    """OperatorError where messages leave by retention alone."""
+    if node.stream is not None:
+        raise OperatorError(f"'{node.name}' is a stream: its messages go by max_size, max_count and max_age")

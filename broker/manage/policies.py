@@ -135,6 +135,8 @@ class Policies:
         if effective.settings.kind != node.kind:
             kind = effective.settings.kind
             raise OperatorError(f"'{node.name}' is a {node.kind} and can't become a {kind}")
+        if effective.settings.queue_type != type_of(node):
+            raise OperatorError(f"queue_type: '{node.name}' is {type_of(node)} and stays so")
         if (
             (effective.settings.message_groups != "none" or node.queue.order is not None)
             and is_regrouped(node, effective.settings)
@@ -162,7 +164,8 @@ class Policies:
     def standing(self, node: Node, parents: Parents | None = None, terms: Terms | None = None) -> Effective:
         """Return the settings of a node that stays, without those that contradict others."""
         parents = parents_of(node) if parents is None else parents
-        return self.tolerated(node.name, node.kind, node.arguments, _capability(node), parents, terms)
+        found = self.tolerated(node.name, node.kind, node.arguments, _capability(node), parents, terms)
+        return of_type(found, node.name, type_of(node))
 
     # --- subscriptions
 
@@ -364,6 +367,23 @@ class Policies:
         for node in list(self._engine.topology.nodes.values()):
             if not is_reserved(node.name) and not node.deleted:
                 yield node
+
+
+def type_of(node: Node) -> str:
+    """Return the queue_type that a node was made with."""
+    return "classic" if node.stream is None else "stream"
+
+
+def of_type(effective: Effective, name: str, queue_type: str) -> Effective:
+    """Return settings with the queue_type that a node has, whatever is said of it."""
+    if effective.settings.queue_type == queue_type:
+        return effective
+    return replace(
+        effective,
+        settings=replace(effective.settings, queue_type=queue_type),
+        origins=effective.origins | {"queue_type": "what it was made as"},
+        faults=(*effective.faults, f"queue_type: '{name}' is {queue_type} and stays so"),
+    )
 
 
 def definition(effective: Effective, arguments: Mapping[str, object], maker: str) -> bytes:

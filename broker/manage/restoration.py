@@ -18,9 +18,9 @@ from broker.errors import OperatorError
 from broker.manage.definitions import Definition
 from broker.manage.nodes import Nodes
 from broker.manage.operators import Operators
-from broker.manage.policies import Policies
+from broker.manage.policies import Policies, of_type
 from broker.manage.subscriptions import SubscriptionKey
-from broker.store.port import QueueLog
+from broker.store.port import QueueLog, StreamLog
 
 log = logging.getLogger("sluice.store")
 
@@ -42,6 +42,7 @@ class Restoration:
         nodes = self._engine.topology.nodes
         parents = {each: nodes[each].arguments for each in topics if each in nodes}
         effective = self._policies.tolerated(name, known.kind, arguments, known.capability, parents)
+        effective = of_type(effective, name, "stream" if isinstance(shelf, StreamLog) else "classic")
         node = self._nodes.add(name, arguments, effective, shelf, known.maker)
         _tell_faults(name, (*unknown, *effective.faults))
         return node

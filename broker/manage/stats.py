@@ -220,6 +220,18 @@ def _stuck_groups(node: Node, now_ns: int) -> int:
     return 0 if groups is None else groups.stuck_groups
 
 
+def _stream_msgs(node: Node, now_ns: int) -> int:
+    return 0 if node.stream is None else node.stream.count
+
+
+def _first_offset(node: Node, now_ns: int) -> int:
+    return 0 if node.stream is None else node.stream.first_offset
+
+
+def _next_offset(node: Node, now_ns: int) -> int:
+    return 0 if node.stream is None else node.stream.next_offset
+
+
 def _last_values(node: Node, now_ns: int) -> int:
     return 0 if node.last_values is None else len(node.last_values.newest)
 
@@ -338,6 +350,9 @@ STATS: tuple[Stat, ...] = (
         "Ready messages that were passed over: they wait for the consumer of their group",
     ),
     _grouped(_last_values, "last_values", "last_values", "Keys that have a value"),
+    _grouped(_stream_msgs, "stream_msgs", "stream_messages", "Messages that a stream has"),
+    _grouped(_first_offset, "first_offset", "stream_first_offset", "Offset of a stream's first message"),
+    _grouped(_next_offset, "next_offset", "stream_next_offset", "Offset of a stream's next message"),
     # Rates are for people: Prometheus makes its own of the counters.
     _own("rate_in", "rate_in"),
     _read("rate_out", _rate_out, "rate_out"),

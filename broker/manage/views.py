@@ -108,6 +108,9 @@ class QueueView:
     stuck_groups: int = 0
     group_stuck_msgs: int = 0
     last_values: int = 0
+    stream_msgs: int = 0
+    first_offset: int = 0
+    next_offset: int = 0
     # Of a topic: its own subscription that holds the most messages; a bound queue isn't everybody's to see.
     deepest: str | None = None
     # Of a queue that delivers by priority: the messages that wait of each of the ten, 0 first.

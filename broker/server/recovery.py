@@ -29,7 +29,7 @@ from broker.manage.definitions import Definition
 from broker.manage.model import Model
 from broker.manage.operators import HOLDS
 from broker.manage.subscriptions import SubscriptionKey, is_subscription
-from broker.store.disk import DiskStore, RecoveredQueueLog
+from broker.store.disk import DiskStore, RecoveredQueueLog, RecoveredStream
 from broker.store.logs import DiskQueueLog
 from broker.store.pager import Elsewhere
 from broker.store.pages import StoredPage, messages_of
@@ -81,7 +81,7 @@ class RecoveredDefinition:
     ``fault`` is why it can't be restored. ``larges`` are the notes of its large messages.
     """
 
-    def __init__(self, found: RecoveredQueueLog) -> None:
+    def __init__(self, found: RecoveredQueueLog | RecoveredStream) -> None:
         self.found = found
         self.name = found.name
         self.kind = "unknown"
@@ -103,7 +103,7 @@ class RecoveredDefinition:
 
     def has(self, seq: int) -> bool:
         """Whether this message is on the shelf."""
-        return self.found.shelf.holder(seq) is not None
+        return isinstance(self.found, RecoveredQueueLog) and self.found.shelf.holder(seq) is not None
 
     def _read(self) -> None:
         if self.name.startswith(LOG_NAME):
@@ -127,7 +127,10 @@ class Recovery:
         self._notes = store.recovered.notes
         # Of several of one name the first that was made is served.
         self._said = sorted(
-            map(RecoveredDefinition, store.recovered.shelves),
+            [
+                *map(RecoveredDefinition, store.recovered.shelves),
+                *map(RecoveredDefinition, store.recovered.streams),
+            ],
             key=lambda each: (each.rank, each.found.shelf.id),
         )
         # More than one bears a name where an earlier version let a queue have a subscription's.
@@ -189,6 +192,9 @@ class Recovery:
 
     def _serve(self, said: RecoveredDefinition, topics: Sequence[str]) -> None:
         found = said.found
+        if isinstance(found, RecoveredStream):
+            self._served[said.name] = self._make(said, topics)
+            return
         maybe_delivered_upto = _suspect(self._notes.get(SENT + said.name, b""), found.last_seq)
         node = self._make(said, topics)
         node.maybe_delivered_upto = maybe_delivered_upto
@@ -221,6 +227,7 @@ class Recovery:
 
     def _serve_delayed(self, said: RecoveredDefinition) -> None:
         found = said.found
+        assert isinstance(found, RecoveredQueueLog), "a stream delays nothing"
         node = self._served.get(said.owner)
         if node is None:
             raise OperatorError(f"they are of '{said.owner}', which is not served")
@@ -283,8 +290,7 @@ class Recovery:
 
     def _set_aside(self, said: RecoveredDefinition, fault: Exception) -> None:
         found, name = said.found, said.owner or said.name
-        msgs = sum(part.count if isinstance(part, StoredPage) else len(part) for part in found.parts)
-        view = AsideView(said.kind, name, msgs, _size_of(found), _reason(fault))
+        view = AsideView(said.kind, name, *_size_of(found), _reason(fault))
         # They are held before the node lets go of them.
         bodies = [self._body(key, value) for key, value in said.larges]
         self._model.aside.add(view, found.shelf, self._notes_of(said), bodies)
@@ -294,7 +300,7 @@ class Recovery:
         log.error(
             "the %s '%s' can't be restored and is set aside with its %d messages: %s; it is kept, and not"
             " served, until a start can restore it or 'sluice store discard %s' removes it",
-            *("node" if said.kind == "unknown" else said.kind, name, msgs, view.reason, name),
+            *("node" if said.kind == "unknown" else said.kind, name, view.depth_msgs, view.reason, name),
         )
         log.debug("why '%s' was set aside", name, exc_info=fault)
 
@@ -370,9 +376,13 @@ class Recovery:
         )
 
 
-def _size_of(found: RecoveredQueueLog) -> int:
-    """What its messages have, in bytes."""
-    return sum(
+def _size_of(found: RecoveredQueueLog | RecoveredStream) -> tuple[int, int]:
+    """How many messages it has, and what these have, in bytes."""
+    if isinstance(found, RecoveredStream):
+        log_ = found.shelf
+        return log_.next_offset - log_.first_offset, log_.nbytes
+    msgs = sum(part.count if isinstance(part, StoredPage) else len(part) for part in found.parts)
+    return msgs, sum(
         part.nbytes if isinstance(part, StoredPage) else sum(len(message[-1]) for message in part)
         for part in found.parts
     )

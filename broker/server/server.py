@@ -170,7 +170,7 @@ class Server:
         self.engine.limit(self.budgets.memory_bytes, self.budgets.store_bytes, self.budgets.temp_bytes)
         # Set up before the reactor is there to post to; it answers once that runs.
         self.pager = Pager(settings.data, lambda task: self.reactor.post(task))
-        self.engine.paging.pager = self.pager
+        self.engine.paging.pager = self.engine.streams.pager = self.pager
         kept = self.store.large_numbers()
         make_files = LargeFiles if cell is None else cell.large_files
         self.large = make_files(settings.data, lambda task: self.reactor.post(task), kept)

@@ -19,6 +19,8 @@ from broker.store.logs import Extent
 from broker.store.pagefile import PageFile
 from broker.store.records import DamagedRecord, read
 from broker.store.replay import Progress, Replayed, replay
+from broker.store.streamlogs import check as check_streams
+from broker.store.streamlogs import is_stream, messages_in, unmarked
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ def check(path: Path, progress: Progress | None = None) -> Report:
         rows = [page for shelf in found.shelves.values() for page in shelf.pages]
         for large in larges_of(found.notes, path):
             verify(large)
+        check_streams(path, [shelf.row for shelf in found.shelves.values()])
         for done, row in enumerate(rows):
             try:
                 read(pages.read(row.place))
@@ -133,9 +136,10 @@ def _report(
     shelves = []
     for shelf in found.shelves.values():
         in_pages = sum(_live(page, shelf.gone) for page in shelf.pages)
-        shelves.append(
-            QueueLogReport(shelf.row.name, in_pages + len(shelf.messages), in_pages, len(shelf.pages))
-        )
+        messages = in_pages + len(shelf.messages)
+        if is_stream(shelf.row.name):
+            messages = messages_in(path, shelf)
+        shelves.append(QueueLogReport(unmarked(shelf.row.name), messages, in_pages, len(shelf.pages)))
     return Report(
         clean=found.clean,
         shelves=tuple(shelves),

@@ -22,6 +22,7 @@ from broker.store.journal import group_at
 from broker.store.logs import DiskQueueLog, Extent, live_records
 from broker.store.pagefile import BlobPlace, PageFile
 from broker.store.records import Buffer
+from broker.store.streamlogs import StreamLogs
 
 # A page's records, so that with its head it fills whole blocks.
 PAGE_BYTES = (1 << 16) - 64
@@ -79,7 +80,9 @@ def _take_page(taken: Taken, shelf: DiskQueueLog, extent: Extent) -> None:
     taken.pages.append(PageRow(shelf.id, *row, updates))
 
 
-def write(taken: Taken, files: JournalFiles, pages: PageFile, directory: Directory) -> None:
+def write(
+    taken: Taken, files: JournalFiles, pages: PageFile, directory: Directory, streams: StreamLogs
+) -> None:
     """Make it so.
 
     Where ``is_lack_of_room`` says so of the exception, nothing has happened and it may be tried again.
@@ -93,6 +96,7 @@ def write(taken: Taken, files: JournalFiles, pages: PageFile, directory: Directo
                 _Copy(taken, files, pages).run(number)
         if taken.written:
             _sync(pages)
+        streams.sync(taken.shelves)
         directory.write(
             CheckpointChange(
                 taken.meta,

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -36,9 +36,11 @@ from broker.store.maintenance import MaintenanceThread
 from broker.store.pagefile import PageFile
 from broker.store.pager import empty_runs
 from broker.store.pages import StoredPage
-from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, WRITING, QueueLog
+from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, WRITING, QueueLog, StreamLog
 from broker.store.records import DEFINE, NOTE, REMOVE
 from broker.store.replay import Found, Message, Progress, Replayed, is_unwritten, name_and, replay
+from broker.store.streamlog import DiskStreamLog
+from broker.store.streamlogs import StreamLogs, is_stream, unmarked
 from broker.units import format_size
 
 log = logging.getLogger("sluice.store")
@@ -69,13 +71,15 @@ Opened = TypeVar("Opened")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What the keeper has done: a file prepared, a checkpoint, or (neither) looked after the reserve.
+    """What the keeper has done: a file prepared, a checkpoint, messages appended to ``streams``, or (none of
+    these) looked after the reserve.
 
     ``fault`` is why it could not.
     """
 
     prepared: int = 0
     taken: Taken | None = None
+    streams: bool = False
     fault: Exception | None = None
 
 
@@ -94,12 +98,22 @@ class RecoveredQueueLog:
 
 
 @dataclass(frozen=True, slots=True)
+class RecoveredStream:
+    """A stream, with its log at work again."""
+
+    shelf: DiskStreamLog
+    name: str
+    definition: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Recovered:
     """What survived; ``clean`` if the last broker had stopped in order."""
 
     clean: bool
     notes: dict[str, bytes]
     shelves: list[RecoveredQueueLog]
+    streams: list[RecoveredStream] = field(default_factory=list)
 
 
 class DiskStore(Shelves):
@@ -119,6 +133,7 @@ class DiskStore(Shelves):
         self._taken: Taken | None = None
         # Notes of large messages as they were, by the group that changes them, until that is synced.
         self._unsynced_larges: deque[tuple[int, str, bytes]] = deque()
+        self._streams = StreamLogs(path)
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
         self._opened = contextlib.ExitStack()
@@ -167,8 +182,10 @@ class DiskStore(Shelves):
         self.pages.kept_bytes = self._reserve_bytes = self._fitting_reserve()
         rows = [*(page for each in found.shelves.values() for page in each.pages), *found.gone_pages]
         self.pages.claim([page.place for page in rows])
+        self._opened.callback(self._streams.close)
         self._adopt(found)
         self._begin(found)
+        self._streams.discard_strangers()
         self._join_or_leave_cell()
 
     def _check_bodies(self, notes: dict[str, bytes]) -> None:
@@ -190,18 +207,31 @@ class DiskStore(Shelves):
         self.record(DEFINE, shelf.id, 0, name_and(name, definition))
         return shelf
 
+    def open_stream(self, name: str, definition: bytes) -> StreamLog:
+        try:
+            stream = self._streams.create(self, self._next_shelf, name, definition)
+        except OSError as fault:
+            raise OperatorError(f"{self.path}: no stream can be begun: {_said(fault)}") from fault
+        self._next_shelf += 1
+        self.record(DEFINE, stream.id, 0, name_and(stream.name, definition))
+        return stream
+
     def redefine(self, shelf: QueueLog, definition: bytes) -> None:
-        assert isinstance(shelf, DiskQueueLog)
+        assert isinstance(shelf, DiskQueueLog | DiskStreamLog)
         if shelf.definition != definition:
             shelf.definition = definition
             shelf.changed = True
             self.record(DEFINE, shelf.id, 0, name_and(shelf.name, definition))
 
     def remove(self, shelf: QueueLog) -> None:
-        assert isinstance(shelf, DiskQueueLog)
-        shelf.removed = True
-        del self._shelves[shelf.id]
-        self._gone.append(shelf)
+        assert isinstance(shelf, DiskQueueLog | DiskStreamLog)
+        if isinstance(shelf, DiskStreamLog):
+            self._streams.forget(shelf)
+            self._gone_ids.append(shelf.id)
+        else:
+            shelf.removed = True
+            del self._shelves[shelf.id]
+            self._gone.append(shelf)
         self.record(REMOVE, shelf.id, 0, b"")
 
     def note(self, key: str, value: bytes) -> None:
@@ -219,6 +249,7 @@ class DiskStore(Shelves):
         if self.state != FAILED:
             self._take_note()
         if self.state != FAILED:
+            self._append_to_streams()
             if self._taken is not None and self._taken.group <= self.written:
                 taken, self._taken = self._taken, None
                 self._keeper.ask(lambda: self._make(taken))
@@ -230,7 +261,7 @@ class DiskStore(Shelves):
         self.synced = self.written = self.journal.written
         while self._unsynced_larges and self._unsynced_larges[0][0] <= self.written:
             self._unsynced_larges.popleft()
-        self.behind_bytes = self.journal.pending_bytes
+        self.behind_bytes = self.journal.pending_bytes + self._streams.behind_bytes
         self.syncs = self.journal.writes
         self.sync_ns = self.journal.sync_ns
         self.groups_written = self.journal.groups
@@ -250,7 +281,9 @@ class DiskStore(Shelves):
         if self.state != FAILED and self.written == self.group - 1:
             try:
                 self._sync_journal()
-                write(self._take(range(0), self.group - 1), self.files, self.pages, self.directory)
+                self._streams.hand_over(self.written)
+                taken = self._take(range(0), self.group - 1)
+                write(taken, self.files, self.pages, self.directory, self._streams)
             except (OSError, lmdb.Error, SyncFault) as fault:
                 log.error("%s: can't note that the broker stops in order: %s", self.path, _said(fault))
         self._opened.close()
@@ -274,8 +307,9 @@ class DiskStore(Shelves):
             "journal_file_bytes": self.file_bytes,
             "page_bytes": self.pages.size_bytes,
             "page_bytes_used": self.pages.used_bytes,
+            "stream_bytes": self._streams.nbytes(),
             **self.directory.stats(),
-            "messages": sum(shelf.live() for shelf in self._shelves.values()),
+            "messages": sum(shelf.live() for shelf in self._shelves.values()) + self._streams.count(),
             "writes": journal.writes,
             "groups": journal.groups,
             "written_bytes": journal.written_bytes,
@@ -339,8 +373,14 @@ class DiskStore(Shelves):
         self._notes = found.notes
         self._changed_notes = dict(found.changed_notes)
         self._next_shelf = found.next_shelf
-        recovered = [self._shelf(each) for each in found.shelves.values()]
-        self.recovered = Recovered(found.clean, {k: v for k, v in found.notes.items() if v}, recovered)
+        every = found.shelves.values()
+        recovered = [self._shelf(each) for each in every if not is_stream(each.row.name)]
+        streams = [self._stream(each) for each in every if is_stream(each.row.name)]
+        notes = {k: v for k, v in found.notes.items() if v}
+        self.recovered = Recovered(found.clean, notes, recovered, streams)
+
+    def _stream(self, found: Found) -> RecoveredStream:
+        return RecoveredStream(self._streams.recover(self, found), unmarked(found.row.name), found.definition)
 
     def _shelf(self, found: Found) -> RecoveredQueueLog:
         row = found.row
@@ -410,6 +450,9 @@ class DiskStore(Shelves):
         self._no_room = lacking
         self._crowded = ""
         self._unreserved = ""
+        # Why messages of streams can't be appended to their segments.
+        self._unappended = ""
+        self._appending = False
         # The last checkpoint had no room for what it was to move.
         self._modest = False
         self._restocking = False
@@ -487,6 +530,9 @@ class DiskStore(Shelves):
         if is_full:
             self._order_file()
             self._restock()
+        if is_full or self._streams.limits_age():
+            # There may be room by now, or something old.
+            self._ask_to_append()
         dirty = self.touched or self._gone or self._gone_ids or self._changed_notes or self._gone_pages
         if self._busy:
             return
@@ -579,6 +625,28 @@ class DiskStore(Shelves):
             # Nothing is under way that would ring the bell.
             os.eventfd_write(self.bell, 1)
 
+    def _append_to_streams(self) -> None:
+        """Have what the journal has appended to streams."""
+        if self._streams.hand_over(self.written):
+            self._ask_to_append()
+
+    def _ask_to_append(self) -> None:
+        if not self._appending:
+            self._appending = True
+            self._streams.ask(self._append, self.bell)
+
+    def _append(self) -> None:
+        """On the streams' thread."""
+        if self._halted:
+            return
+        try:
+            self._streams.append()
+        except Exception as fault:  # noqa: BLE001 - whatever it is, the owner judges it
+            self._halted |= not is_lack_of_room(fault)
+            self._done.append(Done(streams=True, fault=fault))
+        else:
+            self._done.append(Done(streams=True))
+
     def _movable(self) -> range:
         """The closed files a checkpoint may give up: all of them, or on a full disk one after the other.
 
@@ -608,6 +676,7 @@ class DiskStore(Shelves):
                 if extent.place is not None
             ]
         take(self._shelves.values(), taken)
+        self._streams.take(taken.shelves)
         taken.gone_pages += self._gone_pages
         taken.gone_shelves = self._gone_ids + [shelf.id for shelf in self._gone]
         taken.notes, self._changed_notes = self._changed_notes, {}
@@ -622,7 +691,7 @@ class DiskStore(Shelves):
         try:
             # The directory will say what the journal said until then.
             self._sync_journal()
-            write(taken, self.files, self.pages, self.directory)
+            write(taken, self.files, self.pages, self.directory, self._streams)
         except Exception as fault:  # noqa: BLE001 - whatever it is, the owner judges it
             self._halted |= not is_lack_of_room(fault)
             self._done.append(Done(taken=taken, fault=fault))
@@ -631,6 +700,7 @@ class DiskStore(Shelves):
             self.journal.retire(number)
             self.files.retire(number)
         self._done.append(Done(taken=taken))
+        self._streams.discard(taken.gone_shelves)
         self._reserve()
 
     def _sync_journal(self) -> None:
@@ -679,6 +749,9 @@ class DiskStore(Shelves):
             self._no_room = lacking
             if not lacking:
                 self._prepared = done.prepared
+        elif done.streams:
+            self._appending = False
+            self._unappended = lacking
         else:
             self._restocking = False
             self._unreserved = lacking
@@ -697,6 +770,7 @@ class DiskStore(Shelves):
         """It could not be written: all it was to say is still to be said."""
         self._changed_notes = taken.notes | self._changed_notes
         self._gone_ids += taken.gone_shelves
+        self._streams.put_back(taken.shelves)
         for row in taken.shelves:
             if row.id in self._shelves:
                 self._shelves[row.id].changed = True
@@ -719,7 +793,7 @@ class DiskStore(Shelves):
         if self.state == FAILED:
             return
         full = os.strerror(self.journal.full) if self.journal.full else ""
-        lacking = full or self._no_room or self._crowded or self._unreserved
+        lacking = full or self._no_room or self._crowded or self._unreserved or self._unappended
         if lacking and not self._shown_full:
             log.error("%s: no room: %s; durable nodes grant no credit until there is", self.path, lacking)
         elif not lacking and self._shown_full:
@@ -754,6 +828,7 @@ class DiskStore(Shelves):
             begun.mkdir(mode=0o700, parents=True)
             self.directory.copy(begun / DIRECTORY)
             self.pages.copy(begun / PAGES)
+            self._streams.copy(begun)
             for number in range(self.directory.meta().oldest, current + 1):
                 # Of the file that is written what is on disk; an old one is whole.
                 self.files.copy(number, begun, offset if offset and number == current else None)
@@ -774,7 +849,7 @@ class DiskStore(Shelves):
             raise OperatorError(f"{target} exists already")
         place = next(each for each in target.absolute().parents if each.exists())
         paths = [self.path / DIRECTORY, self.pages.path, *(each.path for each in larges)]
-        needed = self.files.nbytes() + sum(path.stat().st_size for path in paths)
+        needed = self.files.nbytes() + self._streams.nbytes() + sum(path.stat().st_size for path in paths)
         free = shutil.disk_usage(place).free
         if free < needed + ROOM_LEFT:
             raise OperatorError(
@@ -785,6 +860,7 @@ class DiskStore(Shelves):
     def _stop_threads(self) -> None:
         """Everything sealed is written, everything the keeper was asked for is done."""
         self.journal.stop()
+        self._streams.stop()
         self._keeper.stop()
         for writer in self._writers:
             writer.join()

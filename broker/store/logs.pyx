@@ -10,14 +10,14 @@ from libc.string cimport memcpy, memset
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from broker.store.records cimport HEAD_BYTES, Buffer, Head, chained, next_record
-from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, REMOVE, UPDATE, DamagedRecord
+from broker.store.records import FORGET, MESSAGE, STREAM, UPDATE, DamagedRecord
 from broker.store.port cimport QueueLog, Store
 from broker.store.port import DURABLE, REDELIVERED, SPARED
 from broker.store.journal cimport Journal
 from broker.store.journal import group_bytes
 
 cdef int RECORD_MESSAGE = MESSAGE, RECORD_FORGET = FORGET, RECORD_UPDATE = UPDATE
-cdef int FIRST_KIND = MESSAGE, LAST_KIND = NOTE
+cdef int FIRST_KIND = MESSAGE, LAST_KIND = STREAM
 cdef int GIVEN_BACK = DURABLE | REDELIVERED
 cdef int GIVEN_BACK_SPARED = GIVEN_BACK | SPARED
 

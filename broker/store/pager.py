@@ -75,6 +75,10 @@ class Pager:
         """Read a run for who can wait."""
         self._ask(_WRITE, lambda: self._answer(lambda: self._load(place), done))
 
+    def run(self, job: Callable[[], object], done: Done) -> None:
+        """Read something else for who can wait; the answer is what the job returns."""
+        self._ask(_WRITE, lambda: self._answer(job, done))
+
     def free(self, place: object) -> None:
         """The run is not needed any more; reading it may have been asked for before, not after."""
         if isinstance(place, BlobPlace):

@@ -5,6 +5,9 @@ cdef class QueueLog:
     cpdef object update(self, long seq, long delivery_count, bint spared=*)
     cpdef object forget(self, long seq, long nbytes)
 
+cdef class StreamLog(QueueLog):
+    pass
+
 cdef class Store:
     cdef public long group, synced, open_records, behind_bytes, stored_bytes, syncs, sync_ns
     cdef public long groups_written, written_bytes

@@ -8,6 +8,9 @@ The reactor's thread calls everything here, and nothing here waits for a disk.
 from __future__ import annotations
 
 import struct
+from typing import Protocol
+
+from broker.errors import OperatorError
 
 # The key of the note that a large message's body is in a file: file number, message number, node.
 LARGE_NOTE = "large/"
@@ -28,6 +31,15 @@ FULL = "full"  # no room: nothing is confirmed until there is; it goes on by its
 FAILED = "failed"  # a write or a sync failed: nothing is confirmed any more until a restart
 
 
+class OffsetGone(Exception):  # noqa: N818 - it says what is, not that something went wrong
+    """The message of that offset was removed; ``first_offset`` is the first one there is."""
+
+    def __init__(self, offset: int, first_offset: int) -> None:
+        super().__init__(f"offset {offset} was removed, the first one there is {first_offset}")
+        self.offset = offset
+        self.first_offset = first_offset
+
+
 class QueueLog:
     """One node's place in a store. Sequence numbers rise, and each is appended at most once."""
 
@@ -41,6 +53,53 @@ class QueueLog:
 
     def forget(self, seq: int, nbytes: int) -> None:
         """A kept message, of so many bytes, is done with."""
+        raise NotImplementedError
+
+
+class StreamReader(Protocol):
+    """Reads a stream's messages in order; ``offset`` is the next one's. One thread at a time."""
+
+    offset: int
+
+    def read(self, most_bytes: int) -> list[tuple[int, int, bytes]]: ...
+
+    def seek(self, offset: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class StreamLog(QueueLog):
+    """One stream's place in a store: a message's number is its offset and one, its expiry when it came.
+
+    What was appended can be read some time after it is on disk: all below ``next_offset``. ``first_offset``
+    is the first one there is, ``nbytes`` what they take. These, ``reader`` and ``find`` are for any thread.
+    """
+
+    @property
+    def first_offset(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def next_offset(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def nbytes(self) -> int:
+        raise NotImplementedError
+
+    def limit(self, most_bytes: int, most_count: int, age_ms: int) -> None:
+        """Keep so much from now on, 0 for all: more than that goes from the front, in whole segments."""
+        raise NotImplementedError
+
+    def reader(self, offset: int) -> StreamReader:
+        """Return one that begins at an offset. Its ``read`` raises OffsetGone, DamagedStore, OSError."""
+        raise NotImplementedError
+
+    def find(self, time_ms: int) -> int:
+        """Return the offset of the first message that came then (ms since the epoch) or later.
+
+        The next message's where there is none. DamagedStore, OSError.
+        """
         raise NotImplementedError
 
 
@@ -74,6 +133,10 @@ class Store:
     def open_log(self, name: str, definition: bytes) -> QueueLog:
         """A new, empty shelf under a name that no other bears."""
         raise NotImplementedError
+
+    def open_stream(self, name: str, definition: bytes) -> StreamLog:
+        """A new, empty stream; OperatorError where the store keeps none."""
+        raise OperatorError("streams need a data directory of their own: this store keeps none")
 
     def redefine(self, shelf: QueueLog, definition: bytes) -> None:
         """Replace what was said of a shelf."""

@@ -6,6 +6,7 @@ UPDATE: int
 DEFINE: int
 REMOVE: int
 NOTE: int
+STREAM: int
 
 Record = tuple[int, int, int, int, int, int, bytes]
 

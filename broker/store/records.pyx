@@ -19,6 +19,8 @@ UPDATE = 3
 DEFINE = 4
 REMOVE = 5
 NOTE = 6
+# A message of a stream: its sequence number is its offset and one, its expiry the time at which it came.
+STREAM = 7
 
 
 class DamagedRecord(OperatorError):

@@ -20,7 +20,7 @@ from broker.store.directory import Directory, Meta, PageRow, QueueLogRow
 from broker.store.faults import DamagedStore
 from broker.store.files import BLOCK_BYTES, JournalFiles
 from broker.store.journal import GroupFound, group_at
-from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, REMOVE, UPDATE, Record, read
+from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, REMOVE, STREAM, UPDATE, Record, read
 
 # The first bytes of a group's head.
 MAGIC = b"SLUICEGR"
@@ -34,7 +34,7 @@ class Found:
     """One shelf as replay found it.
 
     ``messages``: by number, (file, flags, delivery count, expiry, data); ``gone``: by number, the size
-    of what left a page.
+    of what left a page. Of a stream, ``messages`` have the times at which they came for expiries.
     """
 
     row: QueueLogRow
@@ -172,7 +172,7 @@ def _apply(state: Replayed, file: int, records: list[Record]) -> None:
 
 def _message(found: Found, file: int, record: Record) -> None:
     kind, _, seq, flags, count, expires_ms, payload = record
-    if kind == MESSAGE:
+    if kind in (MESSAGE, STREAM):
         found.messages[seq] = (file, flags, count, expires_ms, payload)
         found.last_seq = max(found.last_seq, seq)
         found.changed = True

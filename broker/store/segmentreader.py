@@ -6,6 +6,7 @@ import os
 
 from broker.store.blocks import HEAD_BYTES, StreamMessage, decode
 from broker.store.faults import DamagedStore
+from broker.store.port import OffsetGone
 from broker.store.segment import SegmentFile, StreamSegment
 from broker.store.segmentchain import SegmentChain
 
@@ -15,15 +16,6 @@ CHUNK_BYTES = 1 << 20
 SLACK_BYTES = 4096
 # A reader that leaves nothing behind in the page cache drops so much at a time.
 DROP_BYTES = 4 << 20
-
-
-class OffsetGone(Exception):  # noqa: N818 - it says what is, not that something went wrong
-    """The message of that offset was removed; ``first_offset`` is the first one there is."""
-
-    def __init__(self, offset: int, first_offset: int) -> None:
-        super().__init__(f"offset {offset} was removed, the first one there is {first_offset}")
-        self.offset = offset
-        self.first_offset = first_offset
 
 
 class SegmentReader:

@@ -21,6 +21,7 @@ from broker.store.segment import SegmentEnd, SegmentFile, StreamSegment, bases_i
 log = logging.getLogger("sluice.store")
 
 SCAN_BYTES = 1 << 20
+BLOCK_STEP = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,26 @@ def recover(directory: Path, synced: int | None, step: int) -> RecoveredSegments
     if synced is None:
         floor = found.sync()
     return RecoveredSegments(found.segments, floor, torn)
+
+
+def check(directory: Path, synced: int) -> int:
+    """Read every block of a log, change nothing, and return the next offset.
+
+    DamagedStore where something below the offset ``synced`` isn't there. What is behind it may be torn.
+    """
+    bases = bases_in(directory) if directory.exists() else []
+    following = bases[0] if bases else 0
+    path, nbytes, fault = directory, 0, "the stream has no file" if synced and not bases else ""
+    for base in bases:
+        if fault or base != following:
+            break
+        scan = _scanned(path_of(directory, base), base, BLOCK_STEP)
+        path, nbytes, fault = path_of(directory, base), scan.end.nbytes, scan.fault or ""
+        following = scan.end.next_offset
+    if following < synced:
+        what = fault or f"the stream ends with offset {following}, though it was synced up to {synced}"
+        raise DamagedStore(path, nbytes, what)
+    return following
 
 
 class _Found:

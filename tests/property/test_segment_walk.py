@@ -12,8 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.store.blocks import StreamMessage
+from broker.store.port import OffsetGone
 from broker.store.segment import path_of
-from broker.store.segmentreader import OffsetGone, SegmentReader
+from broker.store.segmentreader import SegmentReader
 from broker.store.segments import SegmentLog
 from tests.store.streams import paths
 

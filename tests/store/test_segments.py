@@ -13,8 +13,9 @@ from broker.errors import OperatorError
 from broker.store import segmentchain
 from broker.store.blocks import StreamMessage, encode
 from broker.store.faults import DamagedStore
+from broker.store.port import OffsetGone
 from broker.store.records import crc32c
-from broker.store.segmentreader import DROP_BYTES, OffsetGone
+from broker.store.segmentreader import DROP_BYTES
 from broker.store.segments import BLOCK_BYTES, SEGMENT_BYTES, SegmentLog, remove
 from tests.store.streams import assert_whole, everything, fill, flip, opened, paths, text_of, texts, time_of
 

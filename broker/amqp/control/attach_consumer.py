@@ -22,7 +22,7 @@ from broker.amqp.control.termini import KeptTermini
 from broker.amqp.links.connection import ConnectionIO as Wire
 from broker.amqp.links.consumer import ConsumerLink
 from broker.amqp.links.consumer_settings import fit
-from broker.amqp.links.filters import Filters, without_no_local
+from broker.amqp.links.filters import NO_LOCAL, OFFSET_SPEC, Filters, without
 from broker.amqp.links.filters import read as read_filters
 from broker.amqp.loop.client_quotas import OverLimitError
 from broker.amqp.management import ADDRESS as MANAGEMENT
@@ -36,6 +36,7 @@ from broker.manage.names import is_own
 from broker.manage.subscriptions import Subscription, SubscriptionKey, Subscriptions
 from broker.queues.filters import compiled
 from broker.queues.queue import Reader
+from broker.queues.stream import NEXT, StreamCursor
 from broker.security.acl import Action
 
 # The link property by which a client limits how long its link may hold a message.
@@ -134,7 +135,7 @@ class ConsumerAttach:
             raise PeerError("amqp:resource-locked", f"'{node.name}' is exclusive and has a consumer")
         if filters.no_local:
             # Nobody knows any more who sent what is in a queue.
-            filters = without_no_local(filters)
+            filters = without(filters, NO_LOCAL)
         # As the peer wrote it: some clients compare.
         self._open(link, node, node.name if source.dynamic else source.address or "", filters)
         if not source.dynamic:
@@ -248,6 +249,10 @@ class ConsumerAttach:
         consumer.priority = priority
         if browses or wanted is not None:
             consumer.reader = Reader(consumer, wanted, browses)
+        if node.stream is not None and consumer.reader is not None:
+            consumer.reader.run = StreamCursor(*(filters.start or (NEXT, 0)))
+        elif filters.start is not None:
+            filters = without(filters, OFFSET_SPEC)
         self._describe(link, node, address, filters, on_topic)
         self._answer(link, consumer, on_topic)
         consumer.shares = consumer.window.shared is not None
@@ -315,7 +320,9 @@ class ConsumerAttach:
 
 def _browses(source: Terminus, node: Node) -> bool:
     """Return whether a receiver takes nothing: it asks for copies, or its queue gives nothing else."""
-    return source.distribution_mode == Terminus.DIST_MODE_COPY or node.settings.non_destructive
+    if node.stream is not None or node.settings.non_destructive:
+        return True
+    return bool(source.distribution_mode == Terminus.DIST_MODE_COPY)
 
 
 def _asked_timeout_ms(link: Link) -> int:

@@ -100,6 +100,9 @@ class ProducerAttach:
             node = self._names.node_of(target, Action.SEND)
         self._names.check_takes_messages(node.name)
         limit = min(self._limits.max_message_size, node.settings.max_message_size)
+        if node.stream is not None:
+            # A body in a file of its own has no place among a stream's messages.
+            limit = min(limit, self._engine.large.most)
         handle = handle_of(link)
         stated = lowest_sent(link)
         producer = ProducerLink(self._wire, handle, self._engine, link.name, limit)

@@ -195,6 +195,11 @@ cdef class ConsumerLink(OutgoingLink):
         self.streamed = None
         self.connection.streams.remove(self)
 
+    def unreadable(self, reason):
+        """What it is to be sent next can't be read from disk."""
+        if not self.dead:
+            self.connection.owner.detach(self, "amqp:internal-error", f"the next message can't be read: {reason}")
+
     # --- the peer's word
 
     cdef object on_flow(self):

@@ -6,15 +6,23 @@ in the map. What isn't known is left out of the answer, which so says that it is
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from proton import Data, Described
+from proton import Data, Described, timestamp
 
 from broker.amqp.control.decoding import first_of
 from broker.errors import PeerError
+from broker.queues.stream import FIRST, LAST, NEXT, OFFSET, TIME
 
 NO_LOCAL = "apache.org:no-local-filter:list"
+# Where a reader of a stream begins; RabbitMQ's.
+OFFSET_SPEC = "rabbitmq:stream-offset-spec"
+_STARTS = {"first": FIRST, "last": LAST, "next": NEXT}
+# A time that was so long ago; in seconds.
+_AGO = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 
 # Registered in Apache's domain 0x468C.
 _BY_CODE = {
@@ -28,15 +36,20 @@ _BY_NAME = {
     # As some clients write it.
     "apache.org:no-local-filter": NO_LOCAL,
     "apache.org:selector-filter": "apache.org:selector-filter:string",
+    OFFSET_SPEC: OFFSET_SPEC,
 }
 
 
 @dataclass(slots=True)
 class Filters:
-    """``texts`` are descriptors and texts of filters on a message, ``applied`` what the answer says."""
+    """``texts`` are descriptors and texts of filters on a message, ``applied`` what the answer says.
+
+    ``start`` is where a reader of a stream begins, as ``StreamCursor`` has it; None for nothing said.
+    """
 
     texts: tuple[tuple[str, str], ...] = ()
     no_local: bool = False
+    start: tuple[int, int] | None = None
     applied: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -49,6 +62,8 @@ def read(data: Data) -> Filters:
             continue
         if kind == NO_LOCAL:
             found.no_local = True
+        elif kind == OFFSET_SPEC:
+            found.start = _start(value.value if isinstance(value, Described) else value)
         else:
             text = value.value if isinstance(value, Described) else value
             if not isinstance(text, str):
@@ -58,10 +73,27 @@ def read(data: Data) -> Filters:
     return found
 
 
-def without_no_local(filters: Filters) -> Filters:
-    """The same filters, no-local not applied."""
-    applied = {key: value for key, value in filters.applied.items() if _kind(key, value) != NO_LOCAL}
-    return Filters(filters.texts, False, applied)
+def without(filters: Filters, kind: str) -> Filters:
+    """The same filters, NO_LOCAL or OFFSET_SPEC not applied."""
+    applied = {key: value for key, value in filters.applied.items() if _kind(key, value) != kind}
+    start = None if kind == OFFSET_SPEC else filters.start
+    return Filters(filters.texts, filters.no_local and kind != NO_LOCAL, start, applied)
+
+
+def _start(value: object) -> tuple[int, int]:
+    """Where a reader begins: `first`, `last`, `next`, an offset, a timestamp, or a span ago such as `10m`."""
+    if isinstance(value, timestamp):
+        return TIME, int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return OFFSET, int(value)
+    if isinstance(value, str):
+        if value in _STARTS:
+            return _STARTS[value], 0
+        span = re.fullmatch(r"([0-9]{1,9})([YMDhms])", value, re.ASCII)
+        if span:
+            return TIME, int((time.time() - int(span[1]) * _AGO[span[2]]) * 1000)
+    text = "first, last, next, an offset, a timestamp or a span such as 10m"
+    raise PeerError("amqp:invalid-field", f"filter '{OFFSET_SPEC}' has to be {text}")
 
 
 def _given(data: Data) -> dict[Any, Any]:

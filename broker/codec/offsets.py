@@ -1,0 +1,23 @@
+"""A stream's messages say at which offset they are, in two message annotations (AMQP 1.0 §3.2.3)."""
+
+from __future__ import annotations
+
+from broker.codec.encoding import symbol
+from broker.codec.message import annotations_of, merged_maps, with_annotations
+
+OFFSET = "x-opt-sluice-offset"
+# RabbitMQ's word for it.
+STREAM_OFFSET = "x-stream-offset"
+
+_OWN, _OTHER = symbol(OFFSET.encode()), symbol(STREAM_OFFSET.encode())
+# A map of four, whose size and number stand in a byte each; both values are ulongs.
+_HEAD = bytes((0xC1, 1 + len(_OWN) + len(_OTHER) + 18, 4)) + _OWN + b"\x80"
+_MIDDLE = _OTHER + b"\x80"
+
+
+def with_offset(data: bytes, offset: int) -> bytes:
+    """Return the message with its offset; what its sender called so is replaced."""
+    encoded = offset.to_bytes(8, "big")
+    added = _HEAD + encoded + _MIDDLE + encoded
+    present = annotations_of(data)
+    return with_annotations(data, merged_maps(present, added) if present else added)

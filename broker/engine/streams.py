@@ -1,0 +1,138 @@
+"""Streams: what comes is appended, and what readers want is read from disk for them.
+
+Nothing here waits for a disk: the pager's thread reads, and its answers come in a later turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from broker import constants
+from broker.engine.depths import Depths
+from broker.engine.durability import Durability
+from broker.engine.node import Node
+from broker.engine.turn import Turn
+from broker.errors import OperatorError
+from broker.queues.queue import Reader
+from broker.queues.stream import StreamCursor, StreamQueue
+from broker.store.port import OffsetGone, QueueLog, StreamLog
+
+log = logging.getLogger("sluice.store")
+
+# What is read from disk for one reader at a time.
+LOAD_BYTES = 1 << 18
+# What is kept on disk is counted anew after so many messages: retention lets go of some meanwhile.
+RECOUNT = 1024
+
+
+class StreamPager(Protocol):
+    """Who reads from disk (``store.pager.Pager``)."""
+
+    def run(self, job: Callable[[], object], done: Callable[[object], None]) -> None: ...
+
+
+class Streams:
+    """Begins streams, appends to them and reads from disk; ``pager`` reads, None without a data directory."""
+
+    def __init__(self, turn: Turn, depths: Depths, durability: Durability) -> None:
+        self._turn = turn
+        self._depths = depths
+        self._durability = durability
+        self.pager: StreamPager | None = None
+
+    def open(self, node: Node, durable: bool, definition: bytes, shelf: QueueLog | None) -> StreamLog | None:
+        """Make a stream of a node, of what its shelf has or of nothing; return its log, None without one.
+
+        OperatorError where the store can't keep it.
+        """
+        found = shelf
+        if found is None and durable and self._durability.is_on():
+            found = self._durability.open_stream(node, definition)
+        if found is not None and not isinstance(found, StreamLog):
+            raise OperatorError(f"'{node.name}' has messages of a queue, and can't become a stream")
+        next_offset = 0 if found is None else found.next_offset
+
+        def ask(reader: Reader) -> None:
+            self._load(node, reader)
+
+        node.queue = node.stream = StreamQueue(found, next_offset, ask)
+        if found is not None:
+            self._depths.count_kept(node, node.stream.count, found.nbytes)
+        return found
+
+    def put(self, node: Node, data: bytes, bits: int) -> int:
+        """Append a message; ACCEPTED, STORING (not on disk yet), or REFUSED where its body is in a file."""
+        stream = node.stream
+        assert stream is not None, "it is a stream"
+        if bits >> constants.LARGE_SHIFT:
+            node.refused += 1
+            return constants.REFUSED
+        keep = node.shelf is not None
+        now_ms = self._turn.wall_ms()
+        entry = stream.arrive(data, now_ms, keep)
+        node.received += 1
+        node.received_bytes += len(data)
+        self._depths.memory.depth_bytes += stream.take_memory()
+        if not keep:
+            self._turn.mark_dirty(node)
+            return constants.ACCEPTED
+        self._durability.keep(node, entry, now_ms)
+        if stream.next_offset % RECOUNT == 0:
+            self._recount(node, stream)
+        return constants.STORING if bits & constants.IS_DURABLE else constants.ACCEPTED
+
+    def forget(self, node: Node) -> None:
+        """Give back the memory of a stream that is gone."""
+        if node.stream is not None:
+            node.stream.clear()
+            self._depths.memory.depth_bytes += node.stream.take_memory()
+
+    def _recount(self, node: Node, stream: StreamQueue) -> None:
+        assert isinstance(node.shelf, StreamLog), "it is durable"
+        nbytes = node.shelf.nbytes + stream.unappended_bytes()
+        self._depths.count_kept(node, stream.count - node.stored_msgs, nbytes - node.kept_bytes)
+
+    def _load(self, node: Node, reader: Reader) -> None:
+        """Have what a reader wants next read from disk."""
+        stream, source, pager, cursor = node.stream, node.shelf, self.pager, reader.run
+        if stream is None or not isinstance(source, StreamLog) or pager is None:
+            return
+        offset = stream.wanted_offset(reader)
+        cursor.loading = True
+
+        def read() -> object:
+            if cursor.seeks:
+                return source.find(cursor.value)
+            if cursor.disk is None:
+                cursor.disk = source.reader(offset)
+            elif cursor.disk.offset != offset:
+                cursor.disk.seek(offset)
+            try:
+                return cursor.disk.read(LOAD_BYTES)
+            except OffsetGone as gone:
+                return gone
+
+        pager.run(read, lambda answer: self._loaded(node, reader, cursor, answer))
+
+    def _loaded(self, node: Node, reader: Reader, cursor: StreamCursor, answer: object) -> None:
+        cursor.loading = False
+        if cursor.closed:
+            if cursor.disk is not None:
+                cursor.disk.close()
+            return
+        if isinstance(answer, OffsetGone):
+            reader.passed = max(reader.passed, answer.first_offset)
+        elif isinstance(answer, Exception):
+            log.error("stream '%s': offset %d can't be read: %s", node.name, reader.passed, answer)
+            unreadable = getattr(reader.owner, "unreadable", None)
+            if unreadable is not None:
+                unreadable(str(answer))
+            return
+        elif isinstance(answer, int):
+            cursor.seeks = False
+            reader.passed = answer
+        elif isinstance(answer, list):
+            cursor.loaded.extend(answer)
+        self._turn.mark_dirty(node)

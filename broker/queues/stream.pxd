@@ -1,0 +1,43 @@
+cimport cython
+
+from broker cimport constants
+from broker.queues.queue cimport Entry, Queue, Reader
+
+@cython.final
+cdef class StreamCursor:
+    cdef public int start
+    cdef public long value
+    cdef public object loaded, disk
+    cdef public bint loading, closed, seeks
+
+cdef class StreamQueue(Queue):
+    cdef public object source, ask
+    cdef public long next_offset, visible, tail_first, tail_bytes
+    cdef long _counted, _start, _most_bytes, _most_count, _age_ms
+    cdef list _tail, _times
+
+    @cython.locals(offset=long, entry=Entry)
+    cpdef Entry arrive(self, bytes data, long time_ms, bint stored)
+    cpdef object stored(self, long upto)
+    @cython.locals(appended=long)
+    cpdef object trim(self)
+    cpdef long take_memory(self) except? -1
+    @cython.locals(cursor=StreamCursor)
+    cpdef object open_reader(self, Reader reader)
+    cpdef object close_reader(self, Reader reader)
+    @cython.locals(entry=Entry)
+    cpdef Entry look(self, Reader reader)
+    cpdef bint has_more(self, Reader reader) except -1
+    cpdef object clear(self)
+    @cython.locals(cursor=StreamCursor, offset=long)
+    cdef Entry _at(self, Reader reader)
+    @cython.locals(cursor=StreamCursor, found=long, data=bytes)
+    cdef Entry _loaded(self, Reader reader, long offset)
+    cpdef long wanted_offset(self, Reader reader) except -1
+    cdef object _ask(self, Reader reader)
+    @cython.locals(at=long)
+    cdef long _begin(self, StreamCursor cursor) except -1
+    cdef object _retain(self, long now_ms)
+    @cython.locals(entry=Entry)
+    cdef object _drop_first(self)
+    cdef object _tidy(self)

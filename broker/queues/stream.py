@@ -1,0 +1,275 @@
+"""A stream: messages stay in the order they came, and each reader looks at them from an offset on.
+
+Those that came last are in memory, the tail; with a log (``StreamSource``) the others are on disk, and are
+read for one reader at a time. Offsets begin at 0; an entry's number is its offset and one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from broker import constants
+from broker.codec.offsets import with_offset
+from broker.queues.queue import Entry, Queue, Reader
+
+# Messages of the tail that are on disk, too, leave memory beyond so many bytes.
+TAIL_BYTES = 1 << 21
+# How many messages a reader looks at before others have their turn.
+SCAN = 256
+# A reader from disk asks for more once it has fewer.
+LOW = 512
+
+FIRST, LAST, NEXT, OFFSET, TIME = range(5)
+
+
+class StreamSource(Protocol):
+    """What of a stream can be read from disk (``store.port.StreamLog``)."""
+
+    @property
+    def first_offset(self) -> int: ...
+
+    @property
+    def next_offset(self) -> int: ...
+
+    def limit(self, most_bytes: int, most_count: int, age_ms: int) -> None: ...
+
+
+class StreamCursor:
+    """Where a reader of a stream begins, and what was read from disk for it.
+
+    ``start`` is FIRST, LAST (message), NEXT, or OFFSET or TIME (ms since the epoch) with a ``value``.
+    ``loaded`` has messages in order as (offset, time, bytes); ``loading`` while more was asked for; ``disk``
+    is whoever reads them. ``closed``: nobody wants them any more. ``seeks``: TIME has yet to be looked up.
+    """
+
+    def __init__(self, start: int = NEXT, value: int = 0) -> None:
+        self.start = start
+        self.value = value
+        self.loaded: deque[tuple[int, int, bytes]] = deque()
+        self.loading = False
+        self.closed = False
+        self.seeks = False
+        self.disk: Any = None
+
+
+class StreamQueue(Queue):
+    """A queue whose messages nobody takes: it has readers, and no consumer but them.
+
+    All below ``visible`` may be read: it is on disk, or will never be. ``ask(reader)`` has what a reader
+    wants next read from disk. ``gap`` is true, so that links with credit look for what a disk may have.
+    """
+
+    def __init__(self, source: StreamSource | None, next_offset: int, ask: Callable[[Reader], None]) -> None:
+        Queue.__init__(self)
+        self.gap = True
+        self.source = source
+        self.ask = ask
+        self.next_offset = self.visible = self.tail_first = next_offset
+        self.next_seq = next_offset + 1
+        self.tail_bytes = 0
+        self._counted = 0
+        # The entries of the tail begin at ``_start``; what is before it is None.
+        self._tail: list[Entry | None] = []
+        self._times: list[int] = []
+        self._start = 0
+        self._most_bytes = self._most_count = self._age_ms = 0
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first message there is; the next one's where there is none."""
+        return self.tail_first if self.source is None else min(self.source.first_offset, self.next_offset)
+
+    @property
+    def count(self) -> int:
+        """How many messages there are."""
+        return self.next_offset - self.first_offset
+
+    def limit(self, most_bytes: int, most_count: int, age_ms: int) -> None:
+        """Keep so many bytes, so many messages, so long; 0 is no limit."""
+        self._most_bytes, self._most_count, self._age_ms = most_bytes, most_count, age_ms
+        if self.source is not None:
+            self.source.limit(most_bytes, most_count, age_ms)
+
+    def arrive(self, data: bytes, time_ms: int, stored: bool) -> Entry:
+        """A message at the end; readers see it at once, or where it is to be ``stored`` once it is."""
+        offset = self.next_offset
+        entry = Entry(with_offset(data, offset), offset + 1)
+        self.next_offset = offset + 1
+        self.next_seq = offset + 2
+        self._tail.append(entry)
+        self._times.append(time_ms)
+        self.tail_bytes += len(entry.data) + constants.HELD_BYTES
+        if not stored:
+            self.visible = self.next_offset
+            if self.source is None:
+                self._retain(time_ms)
+        return entry
+
+    def stored(self, upto: int) -> None:
+        """Every message up to this number is on disk."""
+        self.visible = max(self.visible, upto)
+        self.trim()
+
+    def trim(self) -> None:
+        """Let go of what the tail needn't have in memory."""
+        if self.source is None:
+            return
+        appended = min(self.source.next_offset, self.visible)
+        while self.tail_bytes > TAIL_BYTES and self.tail_first < appended:
+            self._drop_first()
+        self._tidy()
+
+    def take_memory(self) -> int:
+        """Return by how many bytes the tail has grown since the last call; less than 0 where it shrank."""
+        grown = self.tail_bytes - self._counted
+        self._counted = self.tail_bytes
+        return grown
+
+    def unappended_bytes(self) -> int:
+        """Return the bytes of messages that the source doesn't have yet."""
+        if self.source is None:
+            return 0
+        first = self._start + max(self.source.next_offset - self.tail_first, 0)
+        return sum(len(entry.data) for entry in self._tail[first:] if entry is not None)
+
+    # --- readers
+
+    def open_reader(self, reader: Reader) -> None:
+        """It begins where its cursor says; beyond the end it waits for that offset."""
+        cursor = reader.run
+        if cursor is None:
+            cursor = reader.run = StreamCursor(FIRST)
+        reader.position = None
+        reader.passed = self._begin(cursor)
+        self.readers.append(reader)
+
+    def close_reader(self, reader: Reader) -> None:
+        """It looks no more."""
+        if reader in self.readers:
+            self.readers.remove(reader)
+        if reader.run is not None:
+            reader.run.closed = True
+            reader.run = None
+
+    def look(self, reader: Reader) -> Entry | None:
+        """The next message that it wants; None at the end, or while it is read from disk (``waits``)."""
+        reader.unfinished = False
+        reader.waits = False
+        wanted = reader.wanted
+        for _ in range(SCAN):
+            entry = self._at(reader)
+            if entry is None:
+                return None
+            reader.passed = entry.seq
+            if wanted is None or wanted.matches(entry.data):
+                return entry
+        reader.unfinished = True
+        return None
+
+    def has_more(self, reader: Reader) -> bool:
+        """Whether there is something to look at."""
+        return reader.passed < self.visible or (reader.run is not None and reader.run.seeks)
+
+    def clear(self) -> None:
+        """Forget every message: the stream is gone."""
+        self._tail, self._times, self._start = [], [], 0
+        self.tail_first = self.visible = self.next_offset
+        self.tail_bytes = 0
+        for reader in self.readers:
+            if reader.run is not None:
+                reader.run.loaded.clear()
+
+    def __iter__(self) -> Iterator[Entry]:
+        """The messages in memory."""
+        for entry in self._tail[self._start :]:
+            if entry is not None:
+                yield entry
+
+    def _at(self, reader: Reader) -> Entry | None:
+        """The message that it stands before."""
+        cursor = reader.run
+        if cursor is None:
+            return None
+        if cursor.seeks:
+            self._ask(reader)
+            return None
+        offset = reader.passed
+        if offset >= self.visible:
+            return None
+        if offset >= self.tail_first:
+            if cursor.loaded:
+                cursor.loaded.clear()
+            return self._tail[self._start + offset - self.tail_first]
+        return self._loaded(reader, offset)
+
+    def _loaded(self, reader: Reader, offset: int) -> Entry | None:
+        cursor = reader.run
+        loaded = cursor.loaded
+        if self.source is None:
+            # Retention was faster than the reader.
+            reader.passed = self.tail_first
+            return self._at(reader)
+        while loaded and loaded[0][0] < offset:
+            loaded.popleft()
+        if not loaded:
+            self._ask(reader)
+            return None
+        found, _, data = loaded.popleft()
+        if len(loaded) < LOW and not cursor.loading and self.wanted_offset(reader) < self.tail_first:
+            self.ask(reader)
+        return Entry(data, found + 1)
+
+    def wanted_offset(self, reader: Reader) -> int:
+        """The offset from which on a reader needs messages that it hasn't."""
+        loaded = reader.run.loaded
+        return int(loaded[len(loaded) - 1][0]) + 1 if loaded else reader.passed
+
+    def _ask(self, reader: Reader) -> None:
+        reader.waits = True
+        if not reader.run.loading:
+            self.ask(reader)
+
+    def _begin(self, cursor: StreamCursor) -> int:
+        if cursor.start == NEXT:
+            return self.next_offset
+        if cursor.start == LAST:
+            return max(self.next_offset - 1, self.first_offset)
+        if cursor.start == OFFSET:
+            return max(cursor.value, self.first_offset)
+        if cursor.start == FIRST:
+            return self.first_offset
+        times = self._times
+        if self.source is None or (len(times) > self._start and times[self._start] < cursor.value):
+            at = bisect_left(times, cursor.value, self._start)
+            return self.tail_first + at - self._start
+        cursor.seeks = True
+        return self.first_offset
+
+    # --- the tail
+
+    def _retain(self, now_ms: int) -> None:
+        """Without a disk: let go of what is more, or older, than is kept; the newest stays."""
+        while self.next_offset - self.tail_first > 1 and (
+            (self._most_bytes and self.tail_bytes > self._most_bytes)
+            or (self._most_count and self.next_offset - self.tail_first > self._most_count)
+            or (self._age_ms and self._times[self._start] < now_ms - self._age_ms)
+        ):
+            self._drop_first()
+        self._tidy()
+
+    def _drop_first(self) -> None:
+        entry = self._tail[self._start]
+        self._tail[self._start] = None
+        self._start += 1
+        self.tail_first += 1
+        if entry is not None:
+            self.tail_bytes -= len(entry.data) + constants.HELD_BYTES
+
+    def _tidy(self) -> None:
+        if self._start > 1024 and self._start * 2 > len(self._tail):
+            del self._tail[: self._start]
+            del self._times[: self._start]
+            self._start = 0

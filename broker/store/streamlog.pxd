@@ -1,0 +1,16 @@
+from broker.store.logs cimport Shelves
+from broker.store.port cimport StreamLog
+
+cdef class StreamBatch:
+    cdef readonly long group, first, time_ms
+    cdef readonly list messages
+
+cdef class DiskStreamLog(StreamLog):
+    cdef readonly long id
+    cdef readonly str name
+    cdef public bytes definition
+    cdef readonly Shelves store
+    cdef public long last_seq
+    cdef public bint changed
+    cdef public object segments, arrived, ready, kept
+    cdef StreamBatch latest

@@ -1,0 +1,32 @@
+from collections import deque
+
+from broker.store.logs import Shelves
+from broker.store.port import StreamLog
+from broker.store.segments import SegmentLog
+
+class StreamBatch:
+    group: int
+    first: int
+    time_ms: int
+    messages: list[bytes]
+
+class DiskStreamLog(StreamLog):
+    id: int
+    name: str
+    definition: bytes
+    store: Shelves
+    last_seq: int
+    changed: bool
+    segments: SegmentLog
+    arrived: deque[StreamBatch]
+    ready: deque[StreamBatch]
+    kept: tuple[int | None, int | None, int | None]
+    def __init__(
+        self,
+        store: Shelves,
+        id: int,  # noqa: A002
+        name: str,
+        definition: bytes,
+        last_seq: int,
+        segments: SegmentLog,
+    ) -> None: ...

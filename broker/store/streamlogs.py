@@ -1,0 +1,256 @@
+"""The streams of a data directory: each has a directory of segments, which follows the journal.
+
+A message is durable by its record in the journal. It is appended to the segments without a sync once that
+record is on disk; before a checkpoint gives up journal files the segments are synced. A stream's row says how
+many messages it had at the checkpoint: so many are in its segments after a crash, whatever it was, and the
+journal has the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from pathlib import Path
+
+from broker.store import segmentrecovery
+from broker.store.directory import QueueLogRow
+from broker.store.faults import DamagedStore, is_lack_of_room
+from broker.store.files import sync_file
+from broker.store.logs import Shelves
+from broker.store.maintenance import MaintenanceThread
+from broker.store.replay import Found
+from broker.store.segment import bases_in
+from broker.store.segments import SegmentLog, remove
+from broker.store.streamlog import DiskStreamLog, StreamBatch
+
+log = logging.getLogger("sluice.store")
+
+STREAMS = "streams"
+# Before the name in a stream's row and its definition: no name of a node begins with this character.
+_MARK = "\x1fstream/"
+
+
+def unmarked(name: str) -> str:
+    """Return the name of a log's node as it is called, a stream's or another's."""
+    return name.removeprefix(_MARK)
+
+
+def is_stream(name: str) -> bool:
+    """Return whether a name in the journal or the directory is a stream's."""
+    return name.startswith(_MARK)
+
+
+class StreamLogs:
+    """The streams of one store.
+
+    The owner's thread makes and forgets streams and calls ``hand_over``. A thread of their own appends, so
+    that a checkpoint holds up nobody; ``sync``, ``discard`` and ``copy`` are for the one that makes them.
+    ``behind_bytes`` are in the journal and not appended yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / STREAMS
+        self._logs: dict[int, DiskStreamLog] = {}
+        self._thread: MaintenanceThread | None = None
+        self._lock = threading.Lock()
+        # Each is written by one thread at a time: the owner's, and who appends.
+        self._handed_bytes = self._appended_bytes = 0
+
+    def directory_of(self, number: int) -> Path:
+        """Return the directory of a stream's segments."""
+        return self.path / f"{number:d}"
+
+    @property
+    def behind_bytes(self) -> int:
+        return self._handed_bytes - self._appended_bytes
+
+    # --- the owner's thread
+
+    def recover(self, store: Shelves, found: Found) -> DiskStreamLog:
+        """Open a stream as a replay found it, and append what its segments lack. DamagedStore, OSError."""
+        row = found.row
+        stream = self._opened(store, row.id, row.name, found.definition, row.last_seq)
+        segments = stream.segments
+        if segments.torn is not None:
+            log.info("%s: %s; the journal has the rest", segments.torn.file, segments.torn.reason)
+        arrived = sorted((seq, time_ms, data) for seq, (_, _, _, time_ms, data) in found.messages.items())
+        for time_ms, batch in groupby(arrived, key=lambda each: each[1]):
+            messages = list(batch)
+            segments.append_from(messages[0][0] - 1, [data for _, _, data in messages], time_ms)
+        stream.last_seq = max(segments.next_offset, row.last_seq, found.last_seq)
+        if segments.next_offset != stream.last_seq:
+            what = f"message {segments.next_offset} of {stream.last_seq} is missing"
+            raise DamagedStore(segments.directory, 0, what)
+        stream.changed = found.changed
+        return stream
+
+    def create(self, store: Shelves, number: int, name: str, definition: bytes) -> DiskStreamLog:
+        """Begin an empty stream for a node. OSError."""
+        # What an earlier life of the broker had begun under this number was never confirmed.
+        remove(self.directory_of(number))
+        return self._opened(store, number, _MARK + name, definition, 0)
+
+    def forget(self, stream: DiskStreamLog) -> None:
+        """Append to a stream no more; its directory stays until ``discard``."""
+        self._logs.pop(stream.id, None)
+        with self._lock:
+            self._appended_bytes += sum(map(_size, stream.ready))
+            stream.ready.clear()
+
+    def hand_over(self, written: int) -> bool:
+        """Let the maintenance thread have what is in the journal up to a group; true if that is anything."""
+        found = False
+        for stream in self._logs.values():
+            arrived = stream.arrived
+            while arrived and arrived[0].group <= written:
+                batch = arrived.popleft()
+                self._handed_bytes += _size(batch)
+                stream.ready.append(batch)
+            found = found or bool(stream.ready)
+        return found
+
+    def ask(self, job: Callable[[], None], bell: int) -> None:
+        """Have a job done on the streams' thread, and the bell rung afterwards."""
+        if self._thread is None:
+            self._thread = MaintenanceThread("sluice-streams", "streams", bell)
+        self._thread.ask(job)
+
+    def stop(self) -> None:
+        """Finish what was asked for."""
+        if self._thread is not None:
+            self._thread.stop()
+            self._thread = None
+
+    def limits_age(self) -> bool:
+        """Return whether messages of any stream go because they are old."""
+        return any(stream.kept[2] is not None for stream in self._logs.values())
+
+    def close(self) -> None:
+        """Let go of every file."""
+        for stream in self._logs.values():
+            stream.segments.close()
+
+    def take(self, rows: list[QueueLogRow]) -> None:
+        """Add the rows of streams that have changed since the last time."""
+        for stream in self._logs.values():
+            if stream.changed:
+                stream.changed = False
+                rows.append(QueueLogRow(stream.id, stream.name, stream.definition, stream.last_seq))
+
+    def put_back(self, rows: Iterable[QueueLogRow]) -> None:
+        """Rows that were taken could not be written."""
+        for row in rows:
+            if row.id in self._logs:
+                self._logs[row.id].changed = True
+
+    def count(self) -> int:
+        """Return how many messages there are, those in the journal alone included."""
+        return sum(stream.last_seq - stream.first_offset for stream in self._logs.values())
+
+    def discard_strangers(self) -> None:
+        """At a start: remove directories of streams that are no more."""
+        names = {str(number) for number in self._logs}
+        for each in self.path.iterdir() if self.path.exists() else ():
+            if each.name not in names:
+                shutil.rmtree(each, ignore_errors=True)
+
+    # --- other threads
+
+    def append(self) -> None:
+        """Append what was handed over, then let go of what retention doesn't keep.
+
+        What has no room stays to be appended: OSError (``is_lack_of_room``), once all streams had their turn.
+        SyncFault, DamagedStore where nothing may be appended any more.
+        """
+        lacking: OSError | None = None
+        for stream in list(self._logs.values()):
+            with self._lock:
+                try:
+                    self._append_to(stream)
+                except OSError as fault:
+                    if not is_lack_of_room(fault):
+                        raise
+                    lacking = fault
+                self._retain(stream)
+        if lacking is not None:
+            raise lacking
+
+    def sync(self, rows: Iterable[QueueLogRow]) -> None:
+        """Have on disk all that these rows are to say. SyncFault; OSError where not all could be appended."""
+        self.append()
+        wanted = {row.id: row.last_seq for row in rows}
+        for stream in list(self._logs.values()):
+            if stream.segments.sync() < wanted.get(stream.id, 0):
+                what = f"message {stream.segments.next_offset} of {wanted[stream.id]} was not appended"
+                raise DamagedStore(stream.segments.directory, 0, what)
+
+    def discard(self, numbers: Iterable[int]) -> None:
+        """Remove the segments of streams that the directory doesn't have any more."""
+        for number in numbers:
+            try:
+                remove(self.directory_of(number))
+            except OSError as fault:
+                log.warning("%s: can't be removed yet: %s", self.directory_of(number), fault.strerror)
+
+    def copy(self, target: Path) -> None:
+        """Copy all segments into a directory; the caller copies what of the journal they are behind."""
+        for stream in list(self._logs.values()):
+            into = target / STREAMS / str(stream.id)
+            into.mkdir(parents=True)
+            for path in sorted(stream.segments.directory.iterdir()):
+                shutil.copyfile(path, into / path.name)
+                sync_file(into / path.name)
+
+    def nbytes(self) -> int:
+        """Return what all segments take."""
+        return sum(stream.segments.nbytes for stream in list(self._logs.values()))
+
+    # --- inside
+
+    def _opened(
+        self, store: Shelves, number: int, name: str, definition: bytes, synced: int
+    ) -> DiskStreamLog:
+        self.path.mkdir(exist_ok=True)
+        segments = SegmentLog.open(self.directory_of(number), synced=synced)
+        stream = DiskStreamLog(store, number, name, definition, synced, segments)
+        self._logs[number] = stream
+        return stream
+
+    def _append_to(self, stream: DiskStreamLog) -> None:
+        while stream.ready:
+            batch = stream.ready[0]
+            stream.segments.append_from(batch.first, batch.messages, batch.time_ms)
+            self._appended_bytes += _size(batch)
+            stream.ready.popleft()
+
+    def _retain(self, stream: DiskStreamLog) -> None:
+        most_bytes, most_count, age_ms = stream.kept
+        if most_bytes is most_count is age_ms is None:
+            return
+        before_ms = None if age_ms is None else time.time_ns() // 1_000_000 - age_ms
+        stream.segments.retain(most_bytes, most_count, before_ms)
+
+
+def _size(batch: StreamBatch) -> int:
+    return sum(map(len, batch.messages))
+
+
+def messages_in(path: Path, found: Found) -> int:
+    """Return how many messages a stream of a data directory has, those in the journal alone included."""
+    directory = path / STREAMS / str(found.row.id)
+    bases = bases_in(directory) if directory.exists() else []
+    return found.last_seq - (bases[0] if bases else 0)
+
+
+def check(path: Path, rows: Iterable[QueueLogRow]) -> None:
+    """Read every message of the streams of a data directory that no broker has; nothing is changed.
+
+    DamagedStore where one isn't what was written, or isn't there.
+    """
+    for row in rows:
+        if is_stream(row.name):
+            segmentrecovery.check(path / STREAMS / str(row.id), row.last_seq)

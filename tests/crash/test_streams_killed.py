@@ -1,0 +1,93 @@
+"""A broker with a stream is killed again and again: no hole, no offset twice, nothing accepted is lost."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+from proton import Delivery, Described, Message, symbol, ulong
+
+from tests.crash.conftest import Broker
+from tests.crash.peers import Books, Id, Peer, Producer, turn_all
+from tests.crash.watching import until
+
+CONFIG = "store: {journal_file_size: 1MB}\n"
+POLICIES = "policies:\n  - {match: 's', kind: stream, durable: true}\n"
+SPEC = symbol("rabbitmq:stream-offset-spec")
+OFFSET = symbol("x-opt-sluice-offset")
+
+_numbers = count(1)
+
+
+class StreamReader(Peer):
+    """Reads from an offset on; ``seen`` has the id at each offset, over all lives of the broker."""
+
+    def __init__(self, books: Books, seen: dict[int, Id], start: int) -> None:
+        super().__init__(books, "s")
+        self.seen = seen
+        self.start = self.next = start
+
+    def attach(self, session: Any) -> Any:
+        link = session.receiver(f"reader{next(_numbers)}")
+        link.source.address = self.address
+        link.source.filter.put_dict({SPEC: Described(SPEC, ulong(self.start))})
+        link.flow(500)
+        return link
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        if not delivery.readable or delivery.partial:
+            return
+        message = Message()
+        message.decode(self.link.recv(delivery.pending) or b"")
+        self.link.advance()
+        producer, number, _ = str(message.body).split(":")
+        assert message.annotations is not None
+        offset, id_ = int(message.annotations[OFFSET]), (int(producer), int(number))
+        assert offset == self.next, "a hole, or an offset again"
+        assert self.seen.setdefault(offset, id_) == id_, "an offset has another message than it had"
+        self.next += 1
+        delivery.update(Delivery.ACCEPTED)
+        delivery.settle()
+        self.link.flow(1)
+
+
+def has_accepted(books: Books, msgs: int) -> bool:
+    return len(books.accepted) > msgs
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.soak)])
+def test_no_offset_is_used_twice(crashing: Broker, kills: int) -> None:
+    broker = Broker(crashing.folder, POLICIES, CONFIG)
+    books = Books()
+    seen: dict[int, Id] = {}
+    chance = random.Random(kills)
+    for life in range(kills):
+        broker.start()
+        producers = [Producer(books, "s", 2 * life + at, filler=chance.choice((10, 800))) for at in range(2)]
+        readers = [StreamReader(books, seen, chance.choice((0, len(seen) // 2, len(seen)))) for _ in range(2)]
+        for peer in (*producers, *readers):
+            peer.connect(broker.port)
+        enough = len(books.accepted) + chance.choice((50, 500, 3000))
+        until([*producers, *readers], partial(has_accepted, books, enough), 60, what=books)
+        broker.kill()
+        for peer in (*producers, *readers):
+            peer.drop()
+    broker.start()
+    last = StreamReader(books, seen, 0)
+    last.connect(broker.port)
+    until([last], lambda: books.accepted <= set(seen.values()), 60, what=books)
+    turn_all([last], 0.5)
+    assert last.next == len(seen)
+    assert len(set(seen.values())) == len(seen), "a message stands twice"
+    assert broker.stop() == 0
+    last.drop()
+    broker.start()
+    again = StreamReader(books, seen, 0)
+    again.connect(broker.port)
+    until([again], lambda: again.next == len(seen), 60)
+    again.drop()
+    broker.kill()

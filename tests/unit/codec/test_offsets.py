@@ -1,0 +1,36 @@
+"""A message that tells its offset."""
+
+from __future__ import annotations
+
+import pytest
+from proton import Message, symbol, ulong
+
+from broker.codec import message as codec
+from broker.codec.offsets import OFFSET, STREAM_OFFSET, with_offset
+
+
+def decoded(data: bytes) -> Message:
+    found = Message()
+    found.decode(data)
+    return found
+
+
+@pytest.mark.parametrize("offset", [0, 1, 255, 1 << 32, (1 << 63) - 1])
+@pytest.mark.parametrize("annotations", [None, {}, {symbol("x-opt-mine"): "kept"}])
+def test_a_message_tells_its_offset_and_keeps_the_rest(
+    offset: int, annotations: dict[symbol, str] | None
+) -> None:
+    sent = Message(body="text", durable=True, id=7, properties={"a": 1}, annotations=annotations)
+    data = with_offset(bytes(sent.encode()), offset)
+    assert codec.scan(data) >= 0
+    found = decoded(data)
+    assert found.annotations == {**(annotations or {}), symbol(OFFSET): offset, symbol(STREAM_OFFSET): offset}
+    assert isinstance(found.annotations[symbol(OFFSET)], ulong)
+    assert (found.body, found.durable, found.id) == ("text", True, 7)
+    assert found.properties == {"a": 1}
+
+
+def test_a_senders_word_for_its_offset_is_replaced() -> None:
+    sent = Message(body=b"x", annotations={symbol(OFFSET): "mine", symbol(STREAM_OFFSET): ulong(9)})
+    found = decoded(with_offset(bytes(sent.encode()), 3))
+    assert found.annotations == {symbol(OFFSET): 3, symbol(STREAM_OFFSET): 3}
