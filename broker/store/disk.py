@@ -539,7 +539,7 @@ class DiskStore(Shelves):
         if is_full and not dirty and not self._movable():
             # One that moves nothing has nothing to free: there may be room by now for one that does.
             self._modest = False
-        if dirty or (is_full and self._movable()):
+        if dirty or (is_full and (self._movable() or self._streams.has_changed())):
             self.begin_checkpoint()
 
     def _order_file(self) -> None:

@@ -141,6 +141,10 @@ class StreamLogs:
                 stream.changed = False
                 rows.append(QueueLogRow(stream.id, stream.name, stream.definition, stream.last_seq))
 
+    def has_changed(self) -> bool:
+        """Return whether any stream has more than its row says."""
+        return any(stream.changed for stream in self._logs.values())
+
     def put_back(self, rows: Iterable[QueueLogRow]) -> None:
         """Rows that were taken could not be written."""
         for row in rows:
@@ -180,13 +184,17 @@ class StreamLogs:
             raise lacking
 
     def sync(self, rows: Iterable[QueueLogRow]) -> None:
-        """Have on disk all that these rows are to say. SyncFault; OSError where not all could be appended."""
+        """Have on disk all that these rows are to say, and let go of what retention doesn't keep, which has
+        to be synced. SyncFault; OSError where not all could be appended.
+        """
         self.append()
         wanted = {row.id: row.last_seq for row in rows}
         for stream in list(self._logs.values()):
             if stream.segments.sync() < wanted.get(stream.id, 0):
                 what = f"message {stream.segments.next_offset} of {wanted[stream.id]} was not appended"
                 raise DamagedStore(stream.segments.directory, 0, what)
+            with self._lock:
+                self._retain(stream)
 
     def discard(self, numbers: Iterable[int]) -> None:
         """Remove the segments of streams that the directory doesn't have any more."""
