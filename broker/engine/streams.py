@@ -104,7 +104,8 @@ class Streams:
 
         def read() -> object:
             if cursor.seeks:
-                return source.find(cursor.value)
+                upto = source.next_offset
+                return source.find(cursor.value), upto
             if cursor.disk is None:
                 cursor.disk = source.reader(offset)
             elif cursor.disk.offset != offset:
@@ -130,9 +131,9 @@ class Streams:
             if unreadable is not None:
                 unreadable(str(answer))
             return
-        elif isinstance(answer, int):
-            cursor.seeks = False
-            reader.passed = answer
+        elif isinstance(answer, tuple):
+            assert node.stream is not None, "it is a stream"
+            node.stream.found(reader, *answer)
         elif isinstance(answer, list):
             cursor.loaded.extend(answer)
         self._turn.mark_dirty(node)

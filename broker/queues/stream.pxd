@@ -27,6 +27,8 @@ cdef class StreamQueue(Queue):
     cpdef object close_reader(self, Reader reader)
     @cython.locals(entry=Entry)
     cpdef Entry look(self, Reader reader)
+    @cython.locals(cursor=StreamCursor, at=long)
+    cpdef object found(self, Reader reader, long offset, long upto)
     cpdef bint has_more(self, Reader reader) except -1
     cpdef object clear(self)
     @cython.locals(cursor=StreamCursor, offset=long)

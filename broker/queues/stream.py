@@ -169,6 +169,22 @@ class StreamQueue(Queue):
         reader.unfinished = True
         return None
 
+    def found(self, reader: Reader, offset: int, upto: int) -> None:
+        """The log, as far as ``upto``, has an offset as the first of the reader's time, or none but the next.
+
+        What it didn't have yet is looked through in memory, or in the log once more.
+        """
+        cursor = reader.run
+        if cursor is None:
+            return
+        if offset >= self.tail_first:
+            at = bisect_left(self._times, cursor.value, self._start + offset - self.tail_first)
+            offset = self.tail_first + at - self._start
+        elif offset >= upto:
+            return
+        cursor.seeks = False
+        reader.passed = offset
+
     def has_more(self, reader: Reader) -> bool:
         """Whether there is something to look at."""
         return reader.passed < self.visible or (reader.run is not None and reader.run.seeks)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from proton import Message, ProtonException
+from proton import Message, ProtonException, Timeout
 from proton.reactor import DurableSubscription
 from proton.utils import BlockingConnection, BlockingSender
 
@@ -89,7 +89,13 @@ def killed(made: Cell) -> Killed:
     container = half.run()
     holder = BlockingConnection(f"amqp://127.0.0.1:{standby.amqp}")
     receiver = holder.create_receiver("orders", credit=5)
-    delivered = [str(receiver.receive(timeout=30).body) for _ in range(5)]
+    try:
+        delivered = [str(receiver.receive(timeout=30).body) for _ in range(5)]
+    except Timeout as late:
+        states = [
+            each.api(f"/api/v1/{what}") for each in made.members for what in ("cluster", "queues/orders")
+        ]
+        raise AssertionError(f"nothing is delivered: {states}\n{made.logs()}") from late
     owner.kill()
     after = made.wait_for_owner(other_than=owner)
     end_at_once(holder)

@@ -294,10 +294,11 @@ class Cell:
         try:
             wait_until(self._is_level, "all members")
         except AssertionError as fault:
-            raise AssertionError(f"{fault}\n{self._logs()}") from None
+            raise AssertionError(f"{fault}\n{self.logs()}") from None
         return self.wait_for_owner()
 
-    def _logs(self) -> str:
+    def logs(self) -> str:
+        """What each member has said last."""
         return "\n".join(f"--- {each.name}\n{each.said[-2000:]}" for each in self.members)
 
     def _is_level(self) -> bool:
@@ -334,7 +335,7 @@ class Cell:
         try:
             wait_until(found, "an owner", seconds)
         except AssertionError:
-            raise AssertionError(f"no owner:\n{self._logs()}") from None
+            raise AssertionError(f"no owner:\n{self.logs()}") from None
         owner = self.owner
         assert owner is not None
         return owner

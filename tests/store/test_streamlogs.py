@@ -37,9 +37,7 @@ class World:
 
     def open(self) -> None:
         self.store = DiskStore.open(self.path, file_bytes=FILE_BYTES)
-        self.streams: dict[str, StreamLog] = {
-            each.name: each.shelf for each in self.store.recovered.streams
-        }
+        self.streams: dict[str, StreamLog] = {each.name: each.shelf for each in self.store.recovered.streams}
 
     def create(self, name: str) -> None:
         self.streams[name] = self.store.open_stream(name, b"{}")
