@@ -5,7 +5,6 @@ Nothing here waits for a disk: the pager's thread reads, and its answers come in
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -18,8 +17,6 @@ from broker.errors import OperatorError
 from broker.queues.queue import Reader
 from broker.queues.stream import StreamCursor, StreamQueue
 from broker.store.port import OffsetGone, QueueLog, StreamLog
-
-log = logging.getLogger("sluice.store")
 
 # What is read from disk for one reader at a time.
 LOAD_BYTES = 1 << 18
@@ -83,6 +80,10 @@ class Streams:
             self._recount(node, stream)
         return constants.STORING if bits & constants.IS_DURABLE else constants.ACCEPTED
 
+    def begin(self, reader: Reader, start: str, value: int) -> None:
+        """Say where a reader begins, before it is shown anything (``StreamCursor``)."""
+        reader.run = StreamCursor(start, value)
+
     def forget(self, node: Node) -> None:
         """Give back the memory of a stream that is gone."""
         if node.stream is not None:
@@ -126,7 +127,6 @@ class Streams:
         if isinstance(answer, OffsetGone):
             reader.passed = max(reader.passed, answer.first_offset)
         elif isinstance(answer, Exception):
-            log.error("stream '%s': offset %d can't be read: %s", node.name, reader.passed, answer)
             unreadable = getattr(reader.owner, "unreadable", None)
             if unreadable is not None:
                 unreadable(str(answer))

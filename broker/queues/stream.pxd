@@ -5,7 +5,7 @@ from broker.queues.queue cimport Entry, Queue, Reader
 
 @cython.final
 cdef class StreamCursor:
-    cdef public int start
+    cdef public str start
     cdef public long value
     cdef public object loaded, disk
     cdef public bint loading, closed, seeks

@@ -22,7 +22,8 @@ SCAN = 256
 # A reader from disk asks for more once it has fewer.
 LOW = 512
 
-FIRST, LAST, NEXT, OFFSET, TIME = range(5)
+# Where a reader begins.
+FIRST, LAST, NEXT, OFFSET, TIME = "first", "last", "next", "offset", "time"
 
 
 class StreamSource(Protocol):
@@ -45,7 +46,7 @@ class StreamCursor:
     is whoever reads them. ``closed``: nobody wants them any more. ``seeks``: TIME has yet to be looked up.
     """
 
-    def __init__(self, start: int = NEXT, value: int = 0) -> None:
+    def __init__(self, start: str = NEXT, value: int = 0) -> None:
         self.start = start
         self.value = value
         self.loaded: deque[tuple[int, int, bytes]] = deque()

@@ -620,6 +620,9 @@ class DiskStore(Shelves):
             self.on_checkpoint()
         self.seal()
         self._busy = True
+        if self._taken is not None:
+            # One that isn't begun yet: this one says all that it was to say.
+            self._put_back(self._taken)
         self._taken = self._take(self._movable(), 0)
         if self._taken.group <= self.journal.written:
             # Nothing is under way that would ring the bell.

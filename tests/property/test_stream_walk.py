@@ -64,7 +64,7 @@ class Walk:
     def retain(self, part: int) -> None:
         self.source.first_offset += (self.source.next_offset - self.source.first_offset) * part // 4
 
-    def open(self, start: int, value: int) -> None:
+    def open(self, start: str, value: int) -> None:
         reader = Reader(object(), None, True)
         reader.run = StreamCursor(start, value)
         self.queue.open_reader(reader)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -164,7 +165,7 @@ def test_a_stream_that_is_removed_leaves_nothing(tmp_path: Path) -> None:
     world.store.remove(world.streams.pop("a"))
     del world.sent["a"]
     world.sync()
-    world.until(lambda: len(os.listdir(tmp_path / STREAMS)) == 1)
+    world.until(lambda: len(list((tmp_path / STREAMS).iterdir())) == 1)
     world.again(abandon=True)
     assert list(world.streams) == ["b"]
     world.check()
@@ -183,7 +184,7 @@ def test_a_stream_that_was_removed_before_a_crash_is_not_there_again(tmp_path: P
     world.store.abandon()
     world.open()
     assert world.streams == {}
-    assert os.listdir(tmp_path / STREAMS) == []
+    assert list((tmp_path / STREAMS).iterdir()) == []
     world.store.close()
 
 
@@ -203,8 +204,7 @@ def test_retention_takes_whole_segments_and_readers_hear_of_it(tmp_path: Path) -
     world.until(lambda: stream.first_offset > 4000)
     assert 300 < stream.next_offset - stream.first_offset <= 1000
     with pytest.raises(OffsetGone) as told:
-        while behind.read(1 << 20):
-            pass
+        behind.read(1 << 20)
     assert told.value.first_offset == stream.first_offset
     first = stream.first_offset
     assert world.read("a", first) == world.sent["a"][first:]
@@ -368,7 +368,7 @@ STEPS = st.lists(
 @given(STEPS)
 @settings(max_examples=40, deadline=None)
 def test_a_walk_of_puts_checkpoints_stops_and_kills(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[object, ...]]
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]]
 ) -> None:
     world = World(tmp_path_factory.mktemp("walk"))
     for name in "ab":
@@ -376,18 +376,17 @@ def test_a_walk_of_puts_checkpoints_stops_and_kills(
     world.sync()
     for step, *given_ in steps:
         if step == "put":
-            name, count, size = given_
-            world.put(str(name), int(str(count)), int(str(size)))
+            world.put(*given_)
         elif step == "sync":
             world.sync()
         elif step == "checkpoint":
             world.checkpoint()
         elif step == "again":
             world.sync()
-            world.again(bool(given_[0]))
+            world.again(*given_)
             world.check()
         else:
-            name = str(given_[0])
+            (name,) = given_
             world.store.remove(world.streams.pop(name))
             world.create(name)
     world.sync()

@@ -36,7 +36,6 @@ from broker.manage.names import is_own
 from broker.manage.subscriptions import Subscription, SubscriptionKey, Subscriptions
 from broker.queues.filters import compiled
 from broker.queues.queue import Reader
-from broker.queues.stream import NEXT, StreamCursor
 from broker.security.acl import Action
 
 # The link property by which a client limits how long its link may hold a message.
@@ -250,7 +249,7 @@ class ConsumerAttach:
         if browses or wanted is not None:
             consumer.reader = Reader(consumer, wanted, browses)
         if node.stream is not None and consumer.reader is not None:
-            consumer.reader.run = StreamCursor(*(filters.start or (NEXT, 0)))
+            self._engine.streams.begin(consumer.reader, *(filters.start or ("next", 0)))
         elif filters.start is not None:
             filters = without(filters, OFFSET_SPEC)
         self._describe(link, node, address, filters, on_topic)

@@ -15,12 +15,10 @@ from proton import Data, Described, timestamp
 
 from broker.amqp.control.decoding import first_of
 from broker.errors import PeerError
-from broker.queues.stream import FIRST, LAST, NEXT, OFFSET, TIME
 
 NO_LOCAL = "apache.org:no-local-filter:list"
 # Where a reader of a stream begins; RabbitMQ's.
 OFFSET_SPEC = "rabbitmq:stream-offset-spec"
-_STARTS = {"first": FIRST, "last": LAST, "next": NEXT}
 # A time that was so long ago; in seconds.
 _AGO = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 
@@ -44,12 +42,13 @@ _BY_NAME = {
 class Filters:
     """``texts`` are descriptors and texts of filters on a message, ``applied`` what the answer says.
 
-    ``start`` is where a reader of a stream begins, as ``StreamCursor`` has it; None for nothing said.
+    ``start`` is where a reader of a stream begins: `first`, `last`, `next`, or `offset` or `time` (ms since
+    the epoch) with a number; None for nothing said.
     """
 
     texts: tuple[tuple[str, str], ...] = ()
     no_local: bool = False
-    start: tuple[int, int] | None = None
+    start: tuple[str, int] | None = None
     applied: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -80,18 +79,18 @@ def without(filters: Filters, kind: str) -> Filters:
     return Filters(filters.texts, filters.no_local and kind != NO_LOCAL, start, applied)
 
 
-def _start(value: object) -> tuple[int, int]:
+def _start(value: object) -> tuple[str, int]:
     """Where a reader begins: `first`, `last`, `next`, an offset, a timestamp, or a span ago such as `10m`."""
     if isinstance(value, timestamp):
-        return TIME, int(value)
+        return "time", int(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return OFFSET, int(value)
+        return "offset", int(value)
     if isinstance(value, str):
-        if value in _STARTS:
-            return _STARTS[value], 0
+        if value in ("first", "last", "next"):
+            return str(value), 0
         span = re.fullmatch(r"([0-9]{1,9})([YMDhms])", value, re.ASCII)
         if span:
-            return TIME, int((time.time() - int(span[1]) * _AGO[span[2]]) * 1000)
+            return "time", int((time.time() - int(span[1]) * _AGO[span[2]]) * 1000)
     text = "first, last, next, an offset, a timestamp or a span such as 10m"
     raise PeerError("amqp:invalid-field", f"filter '{OFFSET_SPEC}' has to be {text}")
 

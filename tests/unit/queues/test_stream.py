@@ -46,7 +46,7 @@ class World:
         self.source.next_offset = self.queue.visible
         self.queue.trim()
 
-    def reader(self, start: int, value: int = 0) -> Reader:
+    def reader(self, start: str, value: int = 0) -> Reader:
         found = Reader(object(), None, True)
         found.run = StreamCursor(start, value)
         self.queue.open_reader(found)

@@ -76,7 +76,7 @@ def test_a_source_without_a_map_has_no_filters(value: object) -> None:
     ],
 )
 @pytest.mark.parametrize("described", [True, False])
-def test_a_stream_s_reader_says_where_it_begins(value: Any, start: tuple[int, int], described: bool) -> None:
+def test_a_stream_s_reader_says_where_it_begins(value: Any, start: tuple[str, int], described: bool) -> None:
     key = symbol(OFFSET_SPEC)
     found = read(data({key: Described(key, value) if described else value}))
     assert (found.start, len(found.applied)) == (start, 1)
