@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from broker.errors import OperatorError
 from broker.store.cell import APPLIED, position
-from broker.store.disk import opened, silence
+from broker.store.disk import opened
 from broker.store.faults import SyncFault
 from broker.store.largefiles import BodyNotes, LargeFile
 from broker.store.port import FAILED, FULL, LARGE_NOTE
@@ -128,13 +128,6 @@ class ReplicatedStore(PrefixStore):
                 self._gone_bodies.append((self.group, gone))
         super().note(key, value)
 
-    def attend(self) -> int:
-        # What is acknowledged after this rings the bell again.
-        silence(self.bell)
-        if self.state != FAILED:
-            self._take_acknowledged()
-        return super().attend()
-
     def close(self) -> None:
         """Let go of every file. Nothing is sealed: what isn't acknowledged now is not in the directory, and
         only where all is, its stop counts as one in order.
@@ -244,6 +237,8 @@ class ReplicatedStore(PrefixStore):
             self._acked_ns += now_ns - group.sealed_ns
 
     def _take_note(self) -> None:
+        # The bell is silent by now: what is acknowledged from here on rings it again.
+        self._take_acknowledged()
         super()._take_note()
         self.synced = self._acknowledged
         self.behind_bytes += self._held_bytes

@@ -328,6 +328,9 @@ def rounds(made: Cell, fault: str, count: int, seed: int) -> Iterator[Result]:
         result.owners = len(epochs)
         check(result, made)
         wait_until(lambda: all(each.epoch_owned or each.is_standby for each in made.members), "all members")
+        if fault == "full-disk":
+            # One machine at a time: a server that has just come back has yet to fetch what it lacks.
+            wait_until(made.has_whole_log, "all of the log on all servers")
         yield result
 
 

@@ -363,19 +363,39 @@ class Cell:
 
     def leader(self) -> int:
         """Which server leads the stream."""
-        for server in self.log.servers:
-            if not server.pid:
-                continue
-            url = f"http://127.0.0.1:{server.ports.monitor}/jsz?streams=1&config=1"
-            with suppress(OSError, ValueError, KeyError):
-                with urllib.request.urlopen(url, timeout=2) as answer:
-                    found = json.loads(answer.read())
-                for account in found.get("account_details", ()):
-                    for stream in account.get("stream_detail", ()):
-                        if stream["name"] == f"SLUICE_{self.name}":
-                            names = [each.name for each in self.log.servers]
-                            return names.index(stream["cluster"]["leader"])
+        names = [each.name for each in self.log.servers]
+        for at in range(len(names)):
+            leader = self._clusters(at).get(f"SLUICE_{self.name}", {}).get("leader")
+            if leader in names:
+                return names.index(leader)
         return 0
+
+    def has_whole_log(self) -> bool:
+        """Whether every server has all of the log and of the bodies, as their leaders see it."""
+        names = [each.name for each in self.log.servers]
+        for stream in (f"SLUICE_{self.name}", f"SLUICE_{self.name}_BODIES"):
+            seen = [self._clusters(at).get(stream, {}) for at in range(len(names))]
+            led = [each for at, each in enumerate(seen) if each.get("leader") == names[at]]
+            replicas = led[0].get("replicas", ()) if len(led) == 1 else ()
+            if [each["current"] and not each.get("offline") for each in replicas] != [True] * (
+                len(names) - 1
+            ):
+                return False
+        return True
+
+    def _clusters(self, at: int) -> dict[str, dict[str, Any]]:
+        """What a server says of each stream's replicas; empty where it says nothing."""
+        server = self.log.servers[at]
+        url = f"http://127.0.0.1:{server.ports.monitor}/jsz?streams=1&config=1"
+        if not server.pid:
+            return {}
+        with suppress(OSError, ValueError, KeyError):
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                accounts = json.loads(answer.read()).get("account_details", ())
+            return {
+                each["name"]: each["cluster"] for one in accounts for each in one.get("stream_detail", ())
+            }
+        return {}
 
 
 @contextmanager

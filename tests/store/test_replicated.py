@@ -71,6 +71,42 @@ def test_nothing_is_durable_before_the_log_says_so(tmp_path: Path) -> None:
     assert [each[0] for each in shelves[1][3]] == [1, 2]
 
 
+class HastyLog(LateLog):
+    """It acknowledges what it has in the very moment after somebody has asked it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store: ReplicatedStore | None = None
+        self._acked = 0
+
+    @property
+    def acked_group(self) -> int:
+        told = self._acked
+        if self.store is not None and self.last > told:
+            self._acked = self.last
+            self.store.ring()
+        return told
+
+    @acked_group.setter
+    def acked_group(self, group: int) -> None:
+        self._acked = group
+
+
+def test_what_is_acknowledged_while_the_bell_is_answered_rings_it_again(tmp_path: Path) -> None:
+    log = HastyLog()
+    store = owned(tmp_path, log)
+    log.store = store
+    for _ in range(5):
+        store.open_log(f"q{store.group}", b"{}")
+        store.seal()
+        store.attend()
+        # Nobody asks for anything: the bell alone has it looked at.
+        while store.synced < store.group - 1:
+            assert select.select([store.bell], [], [], 5)[0], "an acknowledgement is passed over"
+            store.attend()
+    store.close()
+
+
 def test_another_thread_may_raise_what_is_acknowledged(tmp_path: Path) -> None:
     log = LateLog()
     store = owned(tmp_path, log)
