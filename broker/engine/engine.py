@@ -212,6 +212,8 @@ class Engine:
         """Page where memory gets short, open and close budgets, and wake nodes that wait for one."""
         if self.paging.nodes:
             self.paging.make_room()
+        if self.streams.nodes:
+            self.streams.make_room()
         self.depths.look_at_budgets()
         if self.credit.is_waited_for():
             self.credit.look_at_budgets(self.topology.nodes.values())

@@ -22,6 +22,9 @@ from broker.store.port import OffsetGone, QueueLog, StreamLog
 LOAD_BYTES = 1 << 18
 # What is kept on disk is counted anew after so many messages: retention lets go of some meanwhile.
 RECOUNT = 1024
+# Memory that the broker may hold before streams let go of what is on disk, and how long until they do again.
+ROOM_PERCENT = 70
+ROOM_PAUSE_NS = 10_000_000
 
 
 class StreamPager(Protocol):
@@ -31,13 +34,18 @@ class StreamPager(Protocol):
 
 
 class Streams:
-    """Begins streams, appends to them and reads from disk; ``pager`` reads, None without a data directory."""
+    """Begins streams, appends to them and reads from disk; ``pager`` reads, None without a data directory.
+
+    ``nodes`` are those that are streams.
+    """
 
     def __init__(self, turn: Turn, depths: Depths, durability: Durability) -> None:
         self._turn = turn
         self._depths = depths
         self._durability = durability
         self.pager: StreamPager | None = None
+        self.nodes: set[Node] = set()
+        self._pause_ns = 0
 
     def open(self, node: Node, durable: bool, definition: bytes, shelf: QueueLog | None) -> StreamLog | None:
         """Make a stream of a node, of what its shelf has or of nothing; return its log, None without one.
@@ -55,6 +63,7 @@ class Streams:
             self._load(node, reader)
 
         node.queue = node.stream = StreamQueue(found, next_offset, ask)
+        self.nodes.add(node)
         if found is not None:
             self._depths.count_kept(node, node.stream.count, found.nbytes)
         return found
@@ -80,12 +89,26 @@ class Streams:
             self._recount(node, stream)
         return constants.STORING if bits & constants.IS_DURABLE else constants.ACCEPTED
 
+    def make_room(self) -> None:
+        """Where the broker holds much in memory: let go of all that can be read from disk."""
+        memory = self._depths.memory
+        if memory.stop_bytes == 0 or self._turn.now_ns < self._pause_ns:
+            return
+        if memory.depth_bytes <= memory.stop_bytes * ROOM_PERCENT // 100:
+            return
+        for node in self.nodes:
+            if node.stream is not None:
+                node.stream.trim(0)
+                memory.depth_bytes += node.stream.take_memory()
+        self._pause_ns = self._turn.now_ns + ROOM_PAUSE_NS
+
     def begin(self, reader: Reader, start: str, value: int) -> None:
         """Say where a reader begins, before it is shown anything (``StreamCursor``)."""
         reader.run = StreamCursor(start, value)
 
     def forget(self, node: Node) -> None:
         """Give back the memory of a stream that is gone."""
+        self.nodes.discard(node)
         if node.stream is not None:
             node.stream.clear()
             self._depths.memory.depth_bytes += node.stream.take_memory()

@@ -20,7 +20,7 @@ cdef class StreamQueue(Queue):
     cpdef Entry arrive(self, bytes data, long time_ms, bint stored)
     cpdef object stored(self, long upto)
     @cython.locals(appended=long)
-    cpdef object trim(self)
+    cpdef object trim(self, long most_bytes)
     cpdef long take_memory(self) except? -1
     @cython.locals(cursor=StreamCursor)
     cpdef object open_reader(self, Reader reader)

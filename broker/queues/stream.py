@@ -112,14 +112,14 @@ class StreamQueue(Queue):
     def stored(self, upto: int) -> None:
         """Every message up to this number is on disk."""
         self.visible = max(self.visible, upto)
-        self.trim()
+        self.trim(TAIL_BYTES)
 
-    def trim(self) -> None:
-        """Let go of what the tail needn't have in memory."""
+    def trim(self, most_bytes: int) -> None:
+        """Let go of what is in the log as well, down to so many bytes."""
         if self.source is None:
             return
         appended = min(self.source.next_offset, self.visible)
-        while self.tail_bytes > TAIL_BYTES and self.tail_first < appended:
+        while self.tail_bytes > most_bytes and self.tail_first < appended:
             self._drop_first()
         self._tidy()
 

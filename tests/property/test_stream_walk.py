@@ -59,7 +59,7 @@ class Walk:
 
     def append(self, part: int) -> None:
         self.source.next_offset += (self.stored - self.source.next_offset) * part // 4
-        self.queue.trim()
+        self.queue.trim(TAIL_BYTES)
 
     def retain(self, part: int) -> None:
         self.source.first_offset += (self.source.next_offset - self.source.first_offset) * part // 4

@@ -44,7 +44,7 @@ class World:
         """The log has all that is stored."""
         assert self.source is not None
         self.source.next_offset = self.queue.visible
-        self.queue.trim()
+        self.queue.trim(stream.TAIL_BYTES)
 
     def reader(self, start: str, value: int = 0) -> Reader:
         found = Reader(object(), None, True)
