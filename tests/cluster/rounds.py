@@ -35,6 +35,7 @@ POLICIES = f"""policies:
     flow_resume_count: {STOP // 2}
 """
 RECOVERY_S = 60.0
+WHOLE_S = 20.0
 UNDER_WAY_S = 0.1
 # A client whose broker says nothing for so long looks for another one.
 HEARTBEAT_S = 3.0
@@ -330,8 +331,22 @@ def rounds(made: Cell, fault: str, count: int, seed: int) -> Iterator[Result]:
         wait_until(lambda: all(each.epoch_owned or each.is_standby for each in made.members), "all members")
         if fault == "full-disk":
             # One machine at a time: a server that has just come back has yet to fetch what it lacks.
-            wait_until(made.has_whole_log, "all of the log on all servers")
+            make_whole(made)
         yield result
+
+
+def make_whole(made: Cell) -> None:
+    """Wait until every server has the whole log; one that doesn't get there is set up anew (docs/cluster.md)."""
+    try:
+        wait_until(made.has_whole_log, "all of the log on all servers", WHOLE_S)
+    except AssertionError:
+        for at in made.lagging() or ():
+            server = made.log.servers[at]
+            print(f"{server.name} doesn't catch up: it is set up anew", file=sys.stderr, flush=True)
+            server.kill()
+            shutil.rmtree(server.folder / "data")
+            server.start()
+        wait_until(made.has_whole_log, "all of the log on all servers")
 
 
 def deepest(made: Cell) -> int:

@@ -372,16 +372,24 @@ class Cell:
 
     def has_whole_log(self) -> bool:
         """Whether every server has all of the log and of the bodies, as their leaders see it."""
+        return self.lagging() == set()
+
+    def lagging(self) -> set[int] | None:
+        """Which servers don't have all of it; None while a stream has no leader that says so."""
         names = [each.name for each in self.log.servers]
+        found: set[int] = set()
         for stream in (f"SLUICE_{self.name}", f"SLUICE_{self.name}_BODIES"):
             seen = [self._clusters(at).get(stream, {}) for at in range(len(names))]
             led = [each for at, each in enumerate(seen) if each.get("leader") == names[at]]
-            replicas = led[0].get("replicas", ()) if len(led) == 1 else ()
-            if [each["current"] and not each.get("offline") for each in replicas] != [True] * (
-                len(names) - 1
-            ):
-                return False
-        return True
+            if len(led) != 1:
+                return None
+            sound = {
+                each["name"]
+                for each in led[0].get("replicas", ())
+                if each["current"] and not each.get("offline")
+            }
+            found |= {at for at, name in enumerate(names) if name not in sound | {led[0]["leader"]}}
+        return found
 
     def _clusters(self, at: int) -> dict[str, dict[str, Any]]:
         """What a server says of each stream's replicas; empty where it says nothing."""
