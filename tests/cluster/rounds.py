@@ -336,7 +336,7 @@ def rounds(made: Cell, fault: str, count: int, seed: int) -> Iterator[Result]:
 
 
 def make_whole(made: Cell) -> None:
-    """Wait until every server has the whole log; one that doesn't get there is set up anew (docs/cluster.md)."""
+    """Wait until every server has the whole log; set one up anew that doesn't (docs/cluster.md)."""
     try:
         wait_until(made.has_whole_log, "all of the log on all servers", WHOLE_S)
     except AssertionError:

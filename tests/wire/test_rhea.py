@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from broker.client.request import Management
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.seeing import await_number, number_of
 
@@ -51,6 +52,16 @@ class Rhea:
 @pytest.fixture
 def rhea(node: str, broker: RunningBroker) -> Rhea:
     return Rhea(node, broker)
+
+
+@pytest.mark.parametrize(("start", "first"), [("first", 0), ("1234", 1234), ("last", 2999), ("1h", 0)])
+def test_a_stream_is_read_from_any_offset(rhea: Rhea, broker: RunningBroker, start: str, first: int) -> None:
+    with Management(broker.url) as management:
+        management.call("CREATE", "org.sluice.queue", "flights", {"x-queue-type": "stream", "durable": True})
+    assert rhea.run("send", "flights", 3000) == {"accepted": 3000}
+    for _ in range(2):
+        found = rhea.run("read", "flights", 3000 - first, start)
+        assert found == {"offsets": list(range(first, 3000))}
 
 
 def test_send_and_receive_in_order(rhea: Rhea, broker: RunningBroker) -> None:

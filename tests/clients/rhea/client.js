@@ -99,6 +99,20 @@ const VERBS = {
     });
   },
 
+  // Reads `count` messages of a stream from a start on, and tells their offsets.
+  read(container, connection) {
+    const start = process.argv[6];
+    const value = /^\d+$/.test(start) ? rhea.types.wrap_ulong(Number(start)) : start;
+    const spec = 'rabbitmq:stream-offset-spec';
+    const offsets = [];
+    const filter = { [spec]: rhea.types.wrap_described(value, spec) };
+    connection.open_receiver({ source: { address, filter } });
+    container.on('message', (context) => {
+      offsets.push(context.message.message_annotations['x-opt-sluice-offset']);
+      if (offsets.length === count) finish(connection, { offsets });
+    });
+  },
+
   // A rejection's reason, as the sender hears it.
   refused(container, connection) {
     connection.open_sender(address);
