@@ -210,8 +210,14 @@ class StreamLogs:
             into = target / STREAMS / str(stream.id)
             into.mkdir(parents=True)
             for path in sorted(stream.segments.directory.iterdir()):
-                shutil.copyfile(path, into / path.name)
-                sync_file(into / path.name)
+                try:
+                    shutil.copyfile(path, into / path.name)
+                except FileNotFoundError:
+                    # Retention has let go of it meanwhile, and of all before it.
+                    for earlier in into.iterdir():
+                        earlier.unlink()
+                else:
+                    sync_file(into / path.name)
 
     def nbytes(self) -> int:
         """Return what all segments take."""

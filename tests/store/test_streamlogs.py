@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -324,6 +325,45 @@ def test_a_backup_has_the_streams(tmp_path: Path) -> None:
     other.sync()
     other.appended()
     other.check()
+    other.store.close()
+
+
+def test_retention_during_a_backup_leaves_no_hole_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "data")
+    world.create("a")
+    world.streams["a"].segments.segment_bytes = 1 << 14  # type: ignore[attr-defined]
+    world.put("a", 2000)
+    world.sync()
+    world.appended()
+    world.checkpoint()
+    segments = sorted((tmp_path / "data" / STREAMS / "1").iterdir())
+    assert len(segments) > 4
+    whole = shutil.copyfile
+
+    def copyfile(source: Path, target: Path) -> None:
+        whole(source, target)
+        if source == segments[0]:
+            world.streams["a"].limit(0, 1000, 0)
+            world.store._streams.append()
+
+    monkeypatch.setattr(shutil, "copyfile", copyfile)
+    told: list[Exception | None] = []
+    done = threading.Event()
+
+    def tell(fault: Exception | None) -> None:
+        told.append(fault)
+        done.set()
+
+    world.store.backup(tmp_path / "backup", tell)
+    assert done.wait(30)
+    assert told == [None]
+    world.store.close()
+    other = World(tmp_path / "backup")
+    first = other.streams["a"].first_offset
+    assert first > 500
+    assert other.read("a", first) == world.sent["a"][first:]
     other.store.close()
 
 
