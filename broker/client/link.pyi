@@ -44,6 +44,7 @@ class Connection:
         kind: str | None = None,
         durable: bool = False,
         manual: bool = False,
+        start: str | int | None = None,
     ) -> Receiver: ...
     def wait(
         self, ready: Callable[[], object], timeout_s: float | None = None, what: str = "the broker"

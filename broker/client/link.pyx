@@ -26,6 +26,7 @@ from broker.client.errors import MessageTooLargeError, RefusedError
 from broker.client.tls import lost as tls_lost
 from broker.client.tls import secured
 from broker.client.url import parse
+from broker.codec.offsets import offset_filter
 from broker.security.tlsstream import TlsError
 
 cdef object C = cproton_ffi.lib
@@ -130,17 +131,19 @@ cdef class Connection:
         return link
 
     def receiver(self, str address, *, int credit=1000, limit=None, timeout_s=None, str name=None, str kind=None,
-                 bint durable=False, bint manual=False):
+                 bint durable=False, bint manual=False, start=None):
         """Attaches a receiver to ``address``; None makes a dynamic node, named in ``Receiver.address``.
 
         ``limit`` is the most messages it will ever ask for. A ``durable`` one comes back to its subscription
         by ``name``. A ``manual`` one asks for nothing by itself: ``grant``, ``hand_over`` and ``settle`` are
-        for whoever passes messages on.
+        for whoever passes messages on. ``start`` is where a reader of a stream begins, an offset or a word such
+        as `first`.
         """
         cdef Receiver link = Receiver.__new__(Receiver)
         link.kind = kind
         link.durable = durable
         link.manual = manual
+        link.filters = b"" if start is None else offset_filter(start)
         link.credit = max(credit, 1)
         link.unasked = -1 if limit is None else limit
         link.held = deque()
@@ -555,9 +558,13 @@ cdef class Receiver(Link):
     cdef readonly int credit
     cdef readonly uint64_t received
     cdef bint manual
+    cdef bytes filters
 
     cdef dress(self):
         wire.pn_link_set_snd_settle_mode(self.link, SND_MIXED)
+        if self.filters:
+            wire.pn_data_decode(wire.pn_terminus_filter(wire.pn_link_source(self.link)),
+                                PyBytes_AS_STRING(self.filters), PyBytes_GET_SIZE(self.filters))
 
     cdef on_attach(self):
         Link.on_attach(self)

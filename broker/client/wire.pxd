@@ -64,6 +64,7 @@ cdef extern from *:
     extern void pn_transport_set_idle_timeout(void *, uint32_t);
     extern int pn_terminus_set_durability(void *, int), pn_terminus_set_expiry_policy(void *, int);
     extern void *pn_terminus_capabilities(void *); extern int pn_data_put_symbol(void *, pn_bytes_t);
+    extern void *pn_terminus_filter(void *); extern ssize_t pn_data_decode(void *, const char *, size_t);
     extern void *pn_disposition_data(void *); extern void pn_data_rewind(void *), pn_data_clear(void *);
     extern bool pn_data_next(void *), pn_data_enter(void *), pn_data_exit(void *);
     extern pn_bytes_t pn_data_get_binary(void *);
@@ -168,6 +169,8 @@ cdef extern from *:
     int pn_terminus_set_durability(void *, int) nogil
     int pn_terminus_set_expiry_policy(void *, int) nogil
     void *pn_terminus_capabilities(void *) nogil
+    void *pn_terminus_filter(void *) nogil
+    ssize_t pn_data_decode(void *, const char *, size_t) nogil
     int pn_data_put_symbol(void *, pn_bytes_t) nogil
     void *pn_disposition_data(void *) nogil
     void pn_data_rewind(void *) nogil

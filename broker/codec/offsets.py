@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from broker.codec.encoding import symbol
+from broker.codec.encoding import MAP32, compound, symbol, text
 from broker.codec.message import annotations_of, merged_maps, with_annotations
 
 OFFSET = "x-opt-sluice-offset"
 # RabbitMQ's word for it.
 STREAM_OFFSET = "x-stream-offset"
+# The filter by which a reader says where it begins; RabbitMQ's.
+OFFSET_SPEC = "rabbitmq:stream-offset-spec"
 
 _OWN, _OTHER = symbol(OFFSET.encode()), symbol(STREAM_OFFSET.encode())
 # A map of four, whose size and number stand in a byte each; both values are ulongs.
@@ -21,3 +23,10 @@ def with_offset(data: bytes, offset: int) -> bytes:
     added = _HEAD + encoded + _MIDDLE + encoded
     present = annotations_of(data)
     return with_annotations(data, merged_maps(present, added) if present else added)
+
+
+def offset_filter(start: str | int) -> bytes:
+    """Return the encoded filters of a source whose reader begins at an offset, or as a word says."""
+    value = text(start) if isinstance(start, str) else b"\x80" + start.to_bytes(8, "big")
+    name = symbol(OFFSET_SPEC.encode())
+    return compound(MAP32, [name, b"\x00" + name + value], 2)

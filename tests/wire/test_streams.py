@@ -14,6 +14,7 @@ from proton import Described, Message, symbol, timestamp, ulong
 from proton.reactor import Filter, ReceiverOption
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached, SendException
 
+from broker.cli.main import main
 from broker.client.request import Management
 from broker.errors import OperatorError
 from tests.wire.conftest import RunningBroker, StartBroker
@@ -289,3 +290,15 @@ def test_a_stream_stays_one_whatever_a_policy_says(start_broker: StartBroker) ->
     assert "is stream and stays so" in again.log
     with connected(again) as client:
         assert offsets(reader(client, "flights", "first"), 5) == list(range(5))
+
+
+def test_the_command_line_reads_from_any_offset(
+    start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        fill(client, "flights", 20, size=0)
+    for start, first in (("first", 0), ("7", 7), ("last", 19), ("1h", 0)):
+        words = ["receive", "flights", "-b", broker.url, "--offset", start, "--timeout", "1s"]
+        assert main([*words, "--count", str(20 - first)]) == 0
+        assert capsys.readouterr().out.split() == [f"{number}:" for number in range(first, 20)]

@@ -22,10 +22,11 @@ from broker.amqp.control.termini import KeptTermini
 from broker.amqp.links.connection import ConnectionIO as Wire
 from broker.amqp.links.consumer import ConsumerLink
 from broker.amqp.links.consumer_settings import fit
-from broker.amqp.links.filters import NO_LOCAL, OFFSET_SPEC, Filters, without
+from broker.amqp.links.filters import NO_LOCAL, Filters, without
 from broker.amqp.links.filters import read as read_filters
 from broker.amqp.loop.client_quotas import OverLimitError
 from broker.amqp.management import ADDRESS as MANAGEMENT
+from broker.codec.offsets import OFFSET_SPEC
 from broker.config.fields import Duration
 from broker.config.patterns import is_pattern
 from broker.engine.engine import Engine

@@ -14,11 +14,10 @@ from typing import Any
 from proton import Data, Described, timestamp
 
 from broker.amqp.control.decoding import first_of
+from broker.codec.offsets import OFFSET_SPEC
 from broker.errors import PeerError
 
 NO_LOCAL = "apache.org:no-local-filter:list"
-# Where a reader of a stream begins; RabbitMQ's.
-OFFSET_SPEC = "rabbitmq:stream-offset-spec"
 # A time that was so long ago; in seconds.
 _AGO = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 

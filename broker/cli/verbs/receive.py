@@ -27,6 +27,7 @@ EXAMPLES = (
     ("sluice receive orders --count 10 --timeout 5s", "ten messages; status 1 if fewer came"),
     ("sluice receive orders --json --timeout 1s", "all there are, with their properties"),
     ("sluice receive orders --rate 500 --no-output --timeout 1s", "a slow consumer"),
+    ("sluice receive flights --offset first --timeout 1s", "all that a stream has; it stays there"),
 )
 
 
@@ -42,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=arguments.duration, metavar="DURATION", help="stop when idle so long"
     )
+    said = "where to begin in a stream: an offset, first, last, next (the default), or a span ago such as 10m"
+    parser.add_argument("--offset", type=_start, metavar="START", help=said)
     parser.add_argument("--no-output", action="store_true", help="count only")
     arguments.add_json(parser)
 
@@ -53,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
     with Connection(args.broker) as connection:
         with nodes.asking(args) as management:
             node = nodes.at(management, args.address)
-            receiver = connection.receiver(args.address, credit=args.credit, limit=args.count)
+            receiver = connection.receiver(
+                args.address, credit=args.credit, limit=args.count, start=args.offset
+            )
             nodes.tell_created(management, "receive", node)
         tally = ReceiveProgress(time.monotonic())
         try:
@@ -92,6 +97,10 @@ def _receive(
             if not args.no_output:
                 sys.stdout.writelines(_line(message, as_json=args.json) for message in messages)
                 sys.stdout.flush()
+
+
+def _start(text: str) -> str | int:
+    return int(text) if text.isascii() and text.isdigit() else text
 
 
 def _most(args: argparse.Namespace, taken: int) -> int:

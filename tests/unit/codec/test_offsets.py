@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from proton import Message, symbol, ulong
+from proton import Data, Described, Message, symbol, ulong
 
 from broker.codec import message as codec
-from broker.codec.offsets import OFFSET, STREAM_OFFSET, with_offset
+from broker.codec.offsets import OFFSET, OFFSET_SPEC, STREAM_OFFSET, offset_filter, with_offset
 
 
 def decoded(data: bytes) -> Message:
@@ -34,3 +34,13 @@ def test_a_senders_word_for_its_offset_is_replaced() -> None:
     sent = Message(body=b"x", annotations={symbol(OFFSET): "mine", symbol(STREAM_OFFSET): ulong(9)})
     found = decoded(with_offset(bytes(sent.encode()), 3))
     assert found.annotations == {symbol(OFFSET): 3, symbol(STREAM_OFFSET): 3}
+
+
+@pytest.mark.parametrize("start", ["first", "10m", 0, 1 << 40])
+def test_a_filter_says_where_a_reader_begins(start: str | int) -> None:
+    made = Data()
+    made.decode(offset_filter(start))
+    made.rewind()
+    made.next()
+    key = symbol(OFFSET_SPEC)
+    assert made.get_object() == {key: Described(key, start)}

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from proton import Data, Described, symbol, timestamp, ulong
 
-from broker.amqp.links.filters import NO_LOCAL, OFFSET_SPEC, read, without
+from broker.amqp.links.filters import NO_LOCAL, read, without
+from broker.codec.offsets import OFFSET_SPEC
 from broker.errors import PeerError
 from broker.queues.stream import FIRST, LAST, NEXT, OFFSET, TIME
 
