@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import struct
+
 from broker.codec.encoding import MAP32, compound, symbol, text
-from broker.codec.message import annotations_of, merged_maps, with_annotations
+from broker.codec.message import (
+    after_descriptor,
+    annotations_of,
+    merged_maps,
+    section_code,
+    skip_value,
+    with_annotations,
+)
 
 OFFSET = "x-opt-sluice-offset"
 # RabbitMQ's word for it.
@@ -15,14 +24,27 @@ _OWN, _OTHER = symbol(OFFSET.encode()), symbol(STREAM_OFFSET.encode())
 # A map of four, whose size and number stand in a byte each; both values are ulongs.
 _HEAD = bytes((0xC1, 1 + len(_OWN) + len(_OTHER) + 18, 4)) + _OWN + b"\x80"
 _MIDDLE = _OTHER + b"\x80"
+_SECTION = b"\x00\x53\x72"
+# As a C number where it is compiled.
+ANNOTATIONS = 0x72
 
 
 def with_offset(data: bytes, offset: int) -> bytes:
     """Return the message with its offset; what its sender called so is replaced."""
-    encoded = offset.to_bytes(8, "big")
+    encoded = struct.pack(">q", offset)
     added = _HEAD + encoded + _MIDDLE + encoded
-    present = annotations_of(data)
-    return with_annotations(data, merged_maps(present, added) if present else added)
+    at = following = 0
+    end = len(data)
+    code = -1
+    while following >= 0 and at < end:
+        code = section_code(data, at)
+        if code < 0 or code >= ANNOTATIONS:
+            break
+        following = skip_value(data, after_descriptor(data, at), end)
+        at = following if following >= 0 else at
+    if code == ANNOTATIONS:
+        return with_annotations(data, merged_maps(annotations_of(data), added))
+    return data[:at] + _SECTION + added + data[at:]
 
 
 def offset_filter(start: str | int) -> bytes:

@@ -11,6 +11,7 @@ from broker.engine.node cimport Node
 from broker.engine.paging cimport Paging
 from broker.engine.schedules cimport Schedules
 from broker.engine.settlement cimport Settlement
+from broker.engine.streams cimport Streams
 from broker.engine.transactions cimport Transactions
 from broker.engine.turn cimport Turn
 from broker.flow.allocator cimport CreditAllocator
@@ -29,7 +30,8 @@ cdef class Engine:
     cdef public Delivery delivery
     cdef public Paging paging
     cdef public Transactions transactions
-    cdef public object topology, large, bodies, letters, parking, producers, lifecycle, configurator, actions, sampler, streams
+    cdef public object topology, large, bodies, letters, parking, producers, lifecycle, configurator, actions, sampler
+    cdef public Streams streams
     cdef public list moves
     cdef public str store_state
 

@@ -10,6 +10,7 @@ from broker.engine.last_values cimport LastValues
 from broker.engine.node cimport Node
 from broker.engine.transaction cimport Transaction
 from broker.engine.schedules cimport Schedules
+from broker.engine.streams cimport Streams
 from broker.engine.turn cimport Turn
 from broker.flow.gate cimport Gate
 from broker.flow.allocator cimport CreditAllocator
@@ -29,7 +30,7 @@ cdef class Intake:
     cdef object _large, _letters
     cdef Schedules _schedules
     cdef LastValues _last_values
-    cdef object _streams
+    cdef Streams _streams
     cdef bint _crossing
     cdef public object origin
 

@@ -1,6 +1,7 @@
 cimport cython
 
 from broker cimport constants
+from broker.codec.offsets cimport with_offset
 from broker.queues.queue cimport Entry, Queue, Reader
 
 @cython.final
