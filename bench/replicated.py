@@ -33,8 +33,8 @@ from broker.errors import SluiceError
 
 ROUNDS = 3
 SINGLE, REPLICATED = "sluice", "replicated"
-SMALL, LARGE, PACED = "durable.one", "durable.kib", "durable.rate"
-QUEUES = ("warm", SMALL, LARGE, PACED)
+SMALL, LARGE, PACED, SHARED = "durable.one", "durable.kib", "durable.rate", "durable.four"
+QUEUES = ("warm", SMALL, LARGE, PACED, SHARED)
 PEERS: dict[str, Peer] = {"rabbitmq": RabbitCluster(QUEUES), "artemis": ArtemisPair()}
 OURS: dict[str, Peer] = {SINGLE: Ours(), REPLICATED: OurCell()}
 KIB = 1024
@@ -44,6 +44,7 @@ A_MESSAGE = frozenset({"net", "among", "log_disk"})
 ROWS = {
     "rate": "durable 100 B, msg/s",
     "kib": "durable 1 KiB, msg/s",
+    "four": "durable 100 B, four producers and consumers, msg/s",
     "p50_us": f"accepted after, p50 at {RATE:,}/s, µs",
     "p99_us": f"accepted after, p99 at {RATE:,}/s, µs",
     "cpu_us": "100 B, CPU µs/msg, the broker clients talk to",
@@ -117,6 +118,7 @@ class Target:
 TARGETS = (
     Target("replicated ÷ single, 100 B: at least 0.25", "rate", REPLICATED, SINGLE, least=0.25),
     Target("replicated, 100 B: at least 90,000 msg/s", "rate", REPLICATED, least=90_000),
+    Target("replicated, 100 B, four producers: at least 90,000 msg/s", "four", REPLICATED, least=90_000),
     Target("replicated ÷ single, 1 KiB: at least 0.12", "kib", REPLICATED, SINGLE, least=0.12),
     Target("replicated ÷ RabbitMQ, 100 B: at least 3", "rate", REPLICATED, "rabbitmq", least=3),
     Target("replicated ÷ Artemis, 100 B: at least 1.5", "rate", REPLICATED, "artemis", least=1.5),
@@ -188,6 +190,8 @@ def measured(contender: Contender, pace: Pace) -> Figures:
     warmed(contender.subject, pace)
     figures = full(contender, pace, SMALL, 100, "")
     figures |= full(contender, pace, LARGE, KIB, "kib_")
+    four = load(contender.subject, pace, SHARED, durable=True, senders=4, receivers=4)
+    figures["four"] = number(four["out_s"])
     times = load(contender.subject, pace, PACED, durable=True, rate=RATE)["ack_us"]
     assert isinstance(times, dict)
     return figures | {"p50_us": times["p50"], "p99_us": times["p99"]}
