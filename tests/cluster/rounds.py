@@ -385,8 +385,10 @@ def check(result: Result, made: Cell) -> None:
 
 
 def logs(made: Cell) -> str:
-    """The end of what each member has written."""
-    return "\n".join(f"--- {each.name}\n{each.log[-6000:]}" for each in made.members)
+    """The end of what each member, and each server of the log, has written."""
+    members = [f"--- {each.name}\n{each.log[-6000:]}" for each in made.members]
+    texts = [(each.name, (each.folder / "log").read_text(errors="replace")) for each in made.log.servers]
+    return "\n".join([*members, *(f"--- {name}\n{text[-8000:]}" for name, text in texts)])
 
 
 def client_rounds(made: Cell, client: str, count: int) -> str:

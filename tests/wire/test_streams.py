@@ -175,27 +175,28 @@ def test_each_reader_has_its_own_credit(start_broker: StartBroker) -> None:
         assert offsets(slow, 197) == list(range(3, 200))
 
 
+def end(broker: RunningBroker, how: str) -> None:
+    if how == "killed":
+        broker.signal(signal.SIGKILL)
+        broker.process.wait(20)
+    broker.stop()
+
+
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_offsets_and_messages_survive(start_broker: StartBroker, how: str) -> None:
     broker = start_broker(policies=POLICIES)
     data = ("--data", str(broker.config_file.parent / "data"))
-    with suppress(Exception), connected(broker) as client:
+    with connected(broker) as client:
         fill(client, "flights", 300)
-        if how == "killed":
-            broker.signal(signal.SIGKILL)
-            broker.process.wait(20)
-    broker.stop()
+    end(broker, how)
     for life in range(1, 4):
         again = start_broker("", POLICIES, data)
         assert number_of(again, "flights", "next_offset") == 300 * life
-        with suppress(Exception), connected(again) as client:
+        with connected(again) as client:
             receiver = reader(client, "flights", "first")
             assert offsets(receiver, 300 * life) == list(range(300 * life))
             fill(client, "flights", 300)
-            if how == "killed":
-                again.signal(signal.SIGKILL)
-                again.process.wait(20)
-        again.stop()
+        end(again, how)
 
 
 def test_old_messages_are_read_from_disk_and_go_by_retention(start_broker: StartBroker) -> None:
