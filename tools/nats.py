@@ -95,7 +95,7 @@ class NatsServer:
         )
         self._config.write_text(
             f'server_name: "{name}"\nlisten: "127.0.0.1:{ports.client}"\nhttp: "127.0.0.1:{ports.monitor}"\n'
-            f'jetstream {{ store_dir: "{self.folder / "data"}", sync_interval: {sync} }}\n'
+            f'jetstream {{ store_dir: "{self.folder / "data"}", max_file_store: 100GB, sync_interval: {sync} }}\n'
             f"{cluster}"
         )
 
