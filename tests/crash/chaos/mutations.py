@@ -84,8 +84,8 @@ GOES_ON = (
     Edit(
         DISK,
         "        silence(self.bell)\n        if self.state != FAILED:\n            self._take_note()\n"
-        "        if self.state != FAILED:\n            if self._taken",
-        "        silence(self.bell)\n        self._take_note()\n        if True:\n            if self._taken",
+        "        if self.state != FAILED:\n            self._append_to_streams()\n",
+        "        silence(self.bell)\n        self._take_note()\n        if True:\n            self._append_to_streams()\n",
     ),
     Edit(DISK, "        while self._done and self.state != FAILED:\n", "        while self._done:\n"),
     Edit(
@@ -120,8 +120,8 @@ GOES_ON = (
 NOT_MADE = (
     Edit(
         DISK,
-        "            write(taken, self.files, self.pages, self.directory)\n        except Exception",
-        "            write(taken, self.files, self.pages, self.directory)\n"
+        "            write(taken, self.files, self.pages, self.directory, self._streams)\n        except Exception",
+        "            write(taken, self.files, self.pages, self.directory, self._streams)\n"
         "            for number in taken.files:\n"
         "                self.journal.retire(number)\n"
         "                self.files.retire(number)\n"
