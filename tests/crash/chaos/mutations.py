@@ -85,7 +85,8 @@ GOES_ON = (
         DISK,
         "        silence(self.bell)\n        if self.state != FAILED:\n            self._take_note()\n"
         "        if self.state != FAILED:\n            self._append_to_streams()\n",
-        "        silence(self.bell)\n        self._take_note()\n        if True:\n            self._append_to_streams()\n",
+        "        silence(self.bell)\n        self._take_note()\n"
+        "        if True:\n            self._append_to_streams()\n",
     ),
     Edit(DISK, "        while self._done and self.state != FAILED:\n", "        while self._done:\n"),
     Edit(
@@ -120,7 +121,8 @@ GOES_ON = (
 NOT_MADE = (
     Edit(
         DISK,
-        "            write(taken, self.files, self.pages, self.directory, self._streams)\n        except Exception",
+        "            write(taken, self.files, self.pages, self.directory, self._streams)\n"
+        "        except Exception",
         "            write(taken, self.files, self.pages, self.directory, self._streams)\n"
         "            for number in taken.files:\n"
         "                self.journal.retire(number)\n"
