@@ -296,7 +296,7 @@ class Intake:
             self.put(node, data, 0)
             return
         if node.last_values is not None or node.stream is not None:
-            # It may replace one that somebody can see until then; a stream has no places to keep.
+            # It may replace one that somebody can see until then; a stream's log takes offsets in order.
             commit.wait(Answer(partial(self._put_late, node, data)))
             return
         entry = node.queue.append(data, True)

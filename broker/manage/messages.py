@@ -32,7 +32,7 @@ class QueuedMessages:
         With ``dry_run`` they are only counted.
         """
         node = self._nodes.find(name)
-        _check_takes_leave(node)
+        _check_not_stream(node)
         holders = [node, *(each for each in node.subscriptions if each.is_subscription)]
         if dry_run:
             return sum(waiting_msgs(each) + delayed_msgs(each) for each in holders)
@@ -49,7 +49,7 @@ class QueuedMessages:
         there = (
             self._engine.topology.nodes.get(target) if dry_run else self._nodes.destination(target, user=user)
         )
-        _check_takes_leave(here)
+        _check_not_stream(here)
         if here is there:
             raise OperatorError(f"'{source}' is both source and target")
         if here.is_topic:
@@ -126,7 +126,7 @@ class QueuedMessages:
         )
 
 
-def _check_takes_leave(node: Node) -> None:
-    """OperatorError where messages leave by retention alone."""
+def _check_not_stream(node: Node) -> None:
+    """OperatorError where an operator can't take messages out: those of a stream go by retention alone."""
     if node.stream is not None:
         raise OperatorError(f"'{node.name}' is a stream: its messages go by max_size, max_count and max_age")

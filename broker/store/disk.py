@@ -630,7 +630,8 @@ class DiskStore(Shelves):
 
     def _append_to_streams(self) -> None:
         """Have what the journal has appended to streams."""
-        if self._streams.hand_over(self.written):
+        # Each attempt rings the bell: where there is no room, ``maintain`` tries again, once a second.
+        if self._streams.hand_over(self.written) and not self._unappended:
             self._ask_to_append()
 
     def _ask_to_append(self) -> None:

@@ -241,7 +241,11 @@ def test_messages_wait_in_memory_while_the_segments_have_no_room(
     is_full = threading.Event()
     is_full.set()
 
+    tries = 0
+
     def append_from(self: SegmentLog, offset: int, messages: list[bytes], time_ms: int) -> int:
+        nonlocal tries
+        tries += 1
         if is_full.is_set():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return whole(self, offset, messages, time_ms)
@@ -259,6 +263,15 @@ def test_messages_wait_in_memory_while_the_segments_have_no_room(
         time.sleep(0.002)
     assert world.store.checkpoints == 0
     assert world.streams["a"].next_offset == 0
+    # A full disk isn't tried again and again: the bell is silent until somebody has a look once a second.
+    for _ in range(20):
+        select.select([world.store.bell], [], [], 0.01)
+        world.store.attend()
+    before = tries
+    for _ in range(100):
+        select.select([world.store.bell], [], [], 0.001)
+        world.store.attend()
+    assert tries == before
     is_full.clear()
     world.until(lambda: world.store.state == WRITING)
     world.appended()
