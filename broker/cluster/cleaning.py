@@ -23,9 +23,8 @@ from broker.units import MB
 log = logging.getLogger("sluice.cluster")
 
 LOOK_S = 10.0
-# The log may take so many times what is live, and this besides.
+# The log may take so many times what is live, and `log_size` besides.
 LIVE_TIMES = 2
-LEAST_BYTES = 256 * MB
 # Pieces of a snapshot that wait to be appended.
 MOST_WAITING = 16
 WAIT_S = 60.0
@@ -46,7 +45,7 @@ class LogCleaner:
         directory: Path,
         live_bytes: Callable[[], int],
         backup: Backup,
-        least_bytes: int = LEAST_BYTES,
+        log_size: int,
     ) -> None:
         self.snapshots = 0
         self.log_bytes = 0
@@ -55,7 +54,7 @@ class LogCleaner:
         self._target = directory.with_name(f"{directory.name}.snapshot")
         self._live_bytes = live_bytes
         self._backup = backup
-        self._least_bytes = least_bytes
+        self._log_size = log_size
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sluice-log-cleaner", daemon=True)
 
@@ -85,7 +84,7 @@ class LogCleaner:
         while not self._stopped.wait(LOOK_S):
             try:
                 self.log_bytes = self._log.nbytes()
-                if self.log_bytes > LIVE_TIMES * self._live_bytes() + self._least_bytes and self.clean():
+                if self.log_bytes > LIVE_TIMES * self._live_bytes() + self._log_size and self.clean():
                     log.info("the log was %d MB long and is trimmed", self.log_bytes // MB)
             except LogUnavailable as fault:
                 log.info("the log can't be trimmed now: %s", fault)

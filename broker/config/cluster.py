@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from broker.config.fields import Count, Duration, NonEmptyText, PathType, Schema, Several, row
+from broker.config.fields import Count, Duration, NonEmptyText, PathType, Schema, Several, Size, row
 from broker.config.listeners import AddressType, ListenAddress, ListenerType, is_loopback
 from broker.config.sources import SetValue
 from broker.errors import OperatorError, Problem
-from broker.units import format_duration, show
+from broker.units import MB, format_duration, show
 
 ENGINE_PORT = 4222
 REPLICAS = (1, 3, 5)
+# Each trimming appends what is live anew.
+SMALLEST_LOG = 16 * MB
 # A secret of fewer bytes can be guessed from one header that somebody has seen.
 FEWEST_SECRET_BYTES = 16
 
@@ -176,6 +178,12 @@ class Cluster:
         "The servers' monitoring, where a member sees whether they sync each record, and warns if not",
     )
     replicas: int = row(ReplicasType(), 3, "On how many servers of the engine the log is kept")
+    log_size: int = row(
+        Size(SMALLEST_LOG),
+        256 * MB,
+        "The owner trims the log once it is longer than twice what is live and this; its disks need more than"
+        " that, for what comes meanwhile",
+    )
     ttl_ms: int = row(
         Duration(500, 600_000), 3000, "The owner is given up when the log has been silent for so long"
     )

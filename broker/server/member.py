@@ -338,6 +338,7 @@ class Member:
             self.settings.data,
             server.live_bytes,
             server.copy_for_snapshot,
+            cluster.log_size,
         )
         server.container.failover = FailoverServers(self._failover_addresses())
         opened = server.start()

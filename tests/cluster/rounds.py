@@ -239,6 +239,8 @@ FAULTS: dict[str, Fault] = {
     "full-disk": full_disk,
     "power-cut": power_cut,
 }
+# The log is trimmed within a few rounds, and has room on the disks of 256 MB that some faults need.
+LOG_SIZE = "  log_size: 32MB\n"
 # These need disks of their own for each machine.
 OF_DISKS = {"full-disk", "power-cut"}
 # How long a fault goes on once messages are accepted again: an owner has room in files it made before.
@@ -445,7 +447,7 @@ def main() -> int:
     for fault in chosen:
         with (
             tempfile.TemporaryDirectory() as folder,
-            cell(Path(folder), policies=POLICIES, own_disks=fault in OF_DISKS) as made,
+            cell(Path(folder), extra=LOG_SIZE, policies=POLICIES, own_disks=fault in OF_DISKS) as made,
         ):
             made.start()
             for result in rounds(made, fault, args.rounds, args.seed):

@@ -34,7 +34,7 @@ class Cleaning:
         self.log = MemoryLog(engine)
         self.lock = threading.Lock()
         self.cleaner = LogCleaner(
-            self.log, self.owner.writer, folder / "a", lambda: 100, self.backup, least_bytes=1000
+            self.log, self.owner.writer, folder / "a", lambda: 100, self.backup, log_size=1000
         )
         self._stopping = False
         self._loop = threading.Thread(target=self._attend)
@@ -121,7 +121,7 @@ def test_a_copy_that_fails_trims_nothing_and_leaves_nothing(cleaning: Cleaning, 
         target.mkdir()
         done(OSError("no room"))
 
-    cleaner = LogCleaner(cleaning.log, cleaning.owner.writer, tmp_path / "a", lambda: 0, failing)
+    cleaner = LogCleaner(cleaning.log, cleaning.owner.writer, tmp_path / "a", lambda: 0, failing, 0)
     with pytest.raises(OperatorError, match="can't be copied: no room"):
         cleaner.clean()
     assert cleaning.engine.trimmed == 0
@@ -139,6 +139,7 @@ def test_an_engine_that_does_not_answer_keeps_the_log(cleaning: Cleaning) -> Non
         cleaning.owner.store.path,
         lambda: 0,
         cleaning.backup,
+        0,
     )
     with pytest.raises(LogUnavailable):
         cleaner.clean()

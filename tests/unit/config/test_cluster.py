@@ -52,6 +52,7 @@ def test_all_of_it(tmp_path: Path) -> None:
   ttl: 4s
   margin: 600ms
   mark: 1s
+  log_size: 1GB
   rank: 2
   listen: 0.0.0.0:5680
   advertise: 10.0.0.1:5681
@@ -64,6 +65,7 @@ def test_all_of_it(tmp_path: Path) -> None:
     assert found.engine == (EngineUrl("10.0.0.1", 4222), EngineUrl("::1", 4333, secure=True))
     assert str(found.engine[1]) == "tls://[::1]:4333"
     assert (found.ttl_ms, found.margin_ms, found.mark_ms) == (4000, 600, 1000)
+    assert found.log_size == 1 << 30
     assert found.listen == ListenAddress("0.0.0.0", 5680)
     assert found.advertised == ListenAddress("10.0.0.1", 5681)
     assert found.addresses == ("amqp://a.example.org:5672", "amqps://a.example.org:5671")
@@ -74,6 +76,7 @@ def test_defaults(tmp_path: Path) -> None:
     found = loaded(tmp_path, f"cluster: {{{ENGINE}}}\n").cluster
     assert (found.cell, found.replicas, found.rank) == ("main", 3, 0)
     assert found.name
+    assert found.log_size == 256 << 20
     assert found.advertised == found.listen == ListenAddress("127.0.0.1", 5680)
 
 
