@@ -1,8 +1,11 @@
-"""The plain path beside another version of this broker: ``python -m bench.versions TREE [--rounds 14]``.
+"""This broker beside another version of it: ``python -m bench.versions TREE [--load durable]``.
 
 TREE is a checkout of the other version, compiled in place. Both brokers run at once, each round loads one
 after the other with the other version's load generator, and medians are compared, so that what drifts on a
-shared machine drifts for both. ``--set SLUICE_NAME=VALUE`` is for this version's broker alone: with TREE this
+shared machine drifts for both. Where a process lies in memory is worth some percent for its whole life, so
+both are started ``--starts`` times, and neither is always the first. ``--load four`` has four producers and
+consumers on as many connections, ``durable`` durable messages, ``paging`` a queue that holds 5,000 messages
+and 64 KB in memory. ``--set SLUICE_NAME=VALUE`` is for this version's broker alone: with TREE this
 very checkout, that is what a setting costs (``--set SLUICE_SECURITY_ACL=bench/acl.yaml .``).
 
 With ``--recovery MESSAGES`` the times of both versions' starts are compared instead, each after a kill with
@@ -20,13 +23,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).parent.parent
 NOTHING = "policies: []\n"
 DURABLE = "policies:\n  - {match: q, durable: true}\n"
+PAGING = "policies:\n  - {match: q, overflow: page, memory_limit: 64KB}\n"
+FOUR = ("--senders", "4", "--receivers", "4")
+# By the word for a load: policies, and options of `sluice bench`.
+LOADS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "plain": (NOTHING, ()),
+    "four": (NOTHING, FOUR),
+    "durable": (DURABLE, ("--durable",)),
+    "paging": (PAGING, ()),
+}
 
 
 def started(
@@ -51,9 +63,9 @@ def started(
     raise SystemExit(f"the broker of {tree} did not start")
 
 
-def loaded(tree: Path, url: str, seconds: float) -> tuple[float, float]:
+def loaded(tree: Path, url: str, seconds: float, options: Sequence[str] = ()) -> tuple[float, float]:
     """Messages a second, and the broker's processor time a message in microseconds."""
-    words = ("bench", "-b", url, "plain", "--seconds", str(seconds), "--warmup", "0.5", "--json")
+    words = ("bench", "-b", url, "q", *options, "--seconds", str(seconds), "--warmup", "0.5", "--json")
     done = subprocess.run(
         [*_sluice(), *words],
         cwd=tree,
@@ -117,7 +129,11 @@ def main() -> None:
     """Print both versions' medians and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tree", type=Path, help="a compiled checkout of the other version")
-    parser.add_argument("--rounds", type=int, default=14)
+    parser.add_argument("--load", choices=LOADS, default="plain")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument(
+        "--starts", type=int, default=4, help="of both brokers, in which rounds are shared out"
+    )
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--set", action="append", default=[], metavar="SLUICE_NAME=VALUE")
     parser.add_argument(
@@ -129,22 +145,38 @@ def main() -> None:
         compare_recovery(other, args.recovery, args.rounds)
         return
     settings = dict(each.split("=", 1) for each in args.set)
-    with tempfile.TemporaryDirectory() as folder:
-        brokers = [
-            started(other, Path(folder, "other"), {}),
-            started(HERE, Path(folder, "here"), settings),
-        ]
-        try:
-            rounds = [[loaded(other, url, args.seconds) for _, url in brokers] for _ in range(args.rounds)]
-        finally:
-            for process, _ in brokers:
-                process.terminate()
-            for process, _ in brokers:
-                process.wait(20)
-    rates = [median(each[which][0] for each in rounds) for which in (0, 1)]
-    costs = [median(each[which][1] for each in rounds) for which in (0, 1)]
-    print(f"other {rates[0]:,.0f} msg/s, {costs[0]:.3f} us; here {rates[1]:,.0f} msg/s, {costs[1]:.3f} us")
+    rounds: list[dict[str, tuple[float, float]]] = []
+    for start in range(args.starts):
+        rounds += of_one_start(other, settings, args.load, args.seconds, args.rounds // args.starts, start)
+    rates = [median(each[which][0] for each in rounds) for which in ("other", "here")]
+    costs = [median(each[which][1] for each in rounds) for which in ("other", "here")]
+    shown = [f"{rate:,.0f} msg/s, {cost:.3f} us" for rate, cost in zip(rates, costs, strict=True)]
+    print(f"{args.load}: other {shown[0]}; here {shown[1]}")
     print(f"here of other: rate {rates[1] / rates[0]:.3f}, processor time {costs[1] / costs[0]:.3f}")
+
+
+def of_one_start(
+    other: Path, settings: Mapping[str, str], load: str, seconds: float, rounds: int, start: int
+) -> list[dict[str, tuple[float, float]]]:
+    """Rates and costs of both brokers, started once, by ``other`` and ``here`` in each round."""
+    policies, options = LOADS[load]
+    trees = {"other": (other, {}), "here": (HERE, settings)}
+    order = ["other", "here"] if start % 2 == 0 else ["here", "other"]
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        brokers = {
+            which: started(trees[which][0], Path(folder, which), trees[which][1], policies) for which in order
+        }
+        try:
+            for number in range(rounds):
+                turns = order if number % 2 == 0 else order[::-1]
+                found.append({which: loaded(other, brokers[which][1], seconds, options) for which in turns})
+        finally:
+            for process, _ in brokers.values():
+                process.terminate()
+            for process, _ in brokers.values():
+                process.wait(20)
+    return found
 
 
 if __name__ == "__main__":

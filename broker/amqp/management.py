@@ -214,6 +214,8 @@ class ManagementNode:
             "cancel": self._cancel,
             "groups": self._groups,
             "reset-group": self._reset_group,
+            "readers": self._readers,
+            "forget-reader": self._forget_reader,
             "discard": self._discard,
             "backup": self._backup,
             "backup-done": self._backup_done,
@@ -462,6 +464,15 @@ class ManagementNode:
     def _reset_group(self, request: Request) -> Answer:
         free = request.model.messages.reset_group(request.text("name"), request.text("group"))
         return OK, {"free": free}
+
+    def _readers(self, request: Request) -> Answer:
+        given = request.number("offset", 0), min(request.number("count", 100), MOST_ROWS)
+        found = request.model.readers.listed(request.text("name"), *given)
+        return OK, {"readers": [asdict(each) for each in found]}
+
+    def _forget_reader(self, request: Request) -> Answer:
+        request.model.readers.forget(request.text("name"), request.text("reader"))
+        return OK, {}
 
     def _move(self, request: Request) -> Answer:
         dry_run = request.flag("dry_run")

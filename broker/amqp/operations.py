@@ -45,6 +45,8 @@ OPERATIONS: dict[str, Operations] = {
         "cancel": ["name", "number"],
         "groups": ["name", "offset", "count"],
         "reset-group": ["name", "group"],
+        "readers": ["name", "offset", "count"],
+        "forget-reader": ["name", "reader"],
         "discard": ["name"],
         "backup": ["target"],
         "backup-done": [],

@@ -37,6 +37,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "move": ("broker.cli.verbs.move", "move messages from one queue to another"),
     "purge": ("broker.cli.verbs.purge", "drop a queue's messages"),
     "groups": ("broker.cli.verbs.groups", "show the message groups of a queue, or free one"),
+    "readers": ("broker.cli.verbs.readers", "show the named readers of a stream, or forget one"),
     "log-level": ("broker.cli.verbs.loglevel", "show and change from which level on the broker logs"),
     "trace": ("broker.cli.verbs.trace", "log the frames of one connection for a while"),
     "cluster": ("broker.cli.verbs.cluster", "show a replicated cell, or have another member own it"),

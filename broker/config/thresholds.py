@@ -348,7 +348,7 @@ def _check_words(words: Mapping[str, object], given: Mapping[str, Value]) -> Non
 # What says which message goes to whom, or which one goes: in a stream all stay, in the order they came.
 _NOT_OF_STREAMS = (
     *("priority", "message_groups", "last_value_key", "duplicate_window_count", "duplicate_window_ms"),
-    *("flow_stop_count", "flow_stop_size", "redelivery_delay_ms", "message_ttl_ms", "max_ttl_ms"),
+    *("flow_stop_size", "redelivery_delay_ms", "message_ttl_ms", "max_ttl_ms"),
     *("pending_message_limit", "priority_reserve"),
 )
 

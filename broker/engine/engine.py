@@ -25,6 +25,7 @@ from broker.engine.lifecycle import Lifecycle
 from broker.engine.paging import Paging
 from broker.engine.parking import Parking
 from broker.engine.producers import Producers
+from broker.engine.reader_commits import ReaderCommits
 from broker.engine.sampling import RateSampler
 from broker.engine.schedules import Schedules
 from broker.engine.settlement import Settlement
@@ -61,7 +62,7 @@ class Engine:
         letters = self.letters = Letters(self, turn, topology.node)
         departure = Departure(turn, depths, durability, bodies, expirations)
         last_values = LastValues(turn, departure)
-        streams = self.streams = Streams(turn, depths, durability)
+        streams = self.streams = Streams(turn, depths, durability, ReaderCommits(turn, changes, durability))
         schedules = self.schedules = Schedules(
             turn, changes, depths, durability, bodies, expirations, departure, large, letters, last_values
         )
@@ -213,6 +214,7 @@ class Engine:
         if self.paging.nodes:
             self.paging.make_room()
         if self.streams.nodes:
+            self.streams.commits.commit()
             self.streams.make_room()
         self.depths.look_at_budgets()
         if self.credit.is_waited_for():

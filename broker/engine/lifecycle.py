@@ -228,8 +228,8 @@ class Lifecycle:
     def _clear(self, node: Node) -> None:
         """Give back all that a node had."""
         self._durability.remove(node)
-        self._depths.release(node)
         self._streams.forget(node)
+        self._depths.release(node)
         self._bodies.clear(node)
         self._expirations.forget(node)
         self._schedules.forget(node)

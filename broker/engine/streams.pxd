@@ -4,6 +4,7 @@ from broker cimport constants
 from broker.engine.depths cimport Depths
 from broker.engine.durability cimport Durability
 from broker.engine.node cimport Node
+from broker.engine.reader_commits cimport ReaderCommits
 from broker.engine.turn cimport Turn
 from broker.queues.queue cimport Entry
 from broker.queues.stream cimport StreamQueue
@@ -14,6 +15,7 @@ cdef class Streams:
     cdef Depths _depths
     cdef Durability _durability
     cdef public object pager
+    cdef public ReaderCommits commits
     cdef public set nodes
     cdef long _pause_ns
 

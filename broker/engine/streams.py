@@ -12,6 +12,7 @@ from broker import constants
 from broker.engine.depths import Depths
 from broker.engine.durability import Durability
 from broker.engine.node import Node
+from broker.engine.reader_commits import ReaderCommits
 from broker.engine.turn import Turn
 from broker.errors import OperatorError
 from broker.queues.queue import Reader
@@ -36,13 +37,14 @@ class StreamPager(Protocol):
 class Streams:
     """Begins streams, appends to them and reads from disk; ``pager`` reads, None without a data directory.
 
-    ``nodes`` are those that are streams.
+    ``nodes`` are those that are streams, ``commits`` keeps how far their named readers have come.
     """
 
-    def __init__(self, turn: Turn, depths: Depths, durability: Durability) -> None:
+    def __init__(self, turn: Turn, depths: Depths, durability: Durability, commits: ReaderCommits) -> None:
         self._turn = turn
         self._depths = depths
         self._durability = durability
+        self.commits = commits
         self.pager: StreamPager | None = None
         self.nodes: set[Node] = set()
         self._pause_ns = 0
@@ -81,6 +83,8 @@ class Streams:
         node.received += 1
         node.received_bytes += len(data)
         self._depths.memory.depth_bytes += stream.take_memory()
+        if stream.named.by_name:
+            self.commits.arrived(node)
         if not keep:
             self._turn.mark_dirty(node)
             return constants.ACCEPTED
@@ -109,6 +113,7 @@ class Streams:
     def forget(self, node: Node) -> None:
         """Give back the memory of a stream that is gone."""
         self.nodes.discard(node)
+        self.commits.forget(node)
         if node.stream is not None:
             node.stream.clear()
             self._depths.memory.depth_bytes += node.stream.take_memory()

@@ -21,6 +21,7 @@ cdef class Gate:
     cpdef bint enter(self, long size, long now_ns)
     cpdef bint leave(self, long size, long now_ns)
     cpdef bint look(self, long now_ns)
+    cpdef bint measure(self, long msgs, long now_ns)
     cpdef void promise(self, long msgs, long size)
     cpdef void promise_urgent(self, long msgs, long size)
     cpdef void park(self, long size)

@@ -131,6 +131,15 @@ class Gate:
             self.peak_bytes = self.depth_bytes
         return self._reconsider(now_ns)
 
+    def measure(self, msgs: int, now_ns: int) -> bool:
+        """Take its depth in messages as counted elsewhere (a stream's slowest reader); true if its state
+        changed.
+        """
+        self.depth_msgs = msgs
+        if msgs > self.peak_msgs:
+            self.peak_msgs = msgs
+        return self._reconsider(now_ns)
+
     def promise(self, msgs: int, size: int) -> None:
         """Reserve room for ``msgs`` credits of ``size`` bytes in all; negative numbers give it back."""
         self.promised_msgs += msgs

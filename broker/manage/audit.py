@@ -159,6 +159,9 @@ def _of_queue(node: Node) -> Iterator[str]:
     spooled = 0 if node.spool is None else node.spool.count
     delayed = 0 if node.schedule is None else node.schedule.count
     there = queue.ready + queue.acquired + queue.behind + queue.aside + queue.pending + spooled + delayed
+    if node.stream is not None:
+        slowest = node.stream.named.slowest
+        there = max(node.stream.next_offset - slowest, 0) if slowest >= 0 else 0
     if there != node.gate.depth_msgs:
         yield f"depth {node.gate.depth_msgs}, and {there} messages are there"
     if min(queue.ready, queue.acquired, queue.behind, queue.aside, queue.pending, node.gate.depth_bytes) < 0:

@@ -34,6 +34,7 @@ class AuthorizedModel:
         self.nodes = self._guarded("nodes", model.nodes)
         self.bridges = self._guarded("bridges", model.bridges)
         self.messages = self._guarded("messages", model.messages)
+        self.readers = self._guarded("readers", model.readers)
         self.operators = self._guarded("operators", model.operators)
         self.policies = self._guarded("policies", model.policies)
         self.policy_reader = self._guarded("policy_reader", model.policy_reader)

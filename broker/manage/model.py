@@ -25,6 +25,7 @@ from broker.manage.policies import Policies
 from broker.manage.policy_reader import PolicyReader
 from broker.manage.process import Process
 from broker.manage.queries import Queries
+from broker.manage.readers import StreamReaders
 from broker.manage.restoration import Restoration
 from broker.manage.totals import Totals
 from broker.manage.tracing import Tracing
@@ -67,6 +68,7 @@ class Model:
         self.aside = self.nodes.aside
         self.restoration = Restoration(engine, self.policies, self.nodes, self.operators)
         self.messages = QueuedMessages(engine, self.nodes)
+        self.readers = StreamReaders(engine, self.nodes)
         self.explanations = Explanations(engine, self.policies, self.nodes, self.holds)
         self.diagnostics = Diagnostics(engine, self.nodes, links, self.holds, self.cluster)
         self.queries = Queries(

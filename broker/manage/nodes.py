@@ -16,7 +16,7 @@ from broker.config.synonyms import ARGUMENTS, from_arguments
 from broker.config.thresholds import resolve
 from broker.engine.engine import Engine
 from broker.engine.node import Node
-from broker.errors import ConflictError, NotFoundError, OperatorError
+from broker.errors import ConflictError, NotFoundError, OperatorError, SluiceError
 from broker.manage.access import TEMPORARY
 from broker.manage.aside import Aside
 from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
@@ -89,6 +89,16 @@ class Nodes:
     def is_taken(self, name: str) -> bool:
         """Return whether a queue, a topic or a subscription has that name, or had when it was set aside."""
         return self._engine.topology.has(name) or self.aside.has(name)
+
+    def is_stream(self, name: str) -> bool:
+        """Return whether a name is a stream's, or would be if somebody used it."""
+        node = self._engine.topology.nodes.get(name)
+        if node is not None:
+            return node.stream is not None
+        try:
+            return self._of_new(name, "").settings.queue_type == "stream"
+        except SluiceError:
+            return False
 
     def resolve(
         self,

@@ -226,6 +226,10 @@ VERBS: Mapping[str, Mapping[str, Verb]] = {
         "groups": Verb(_at_node(Action.MANAGE_READ)),
         "reset_group": Verb(_at_node(Action.MANAGE_WRITE)),
     },
+    "readers": {
+        "listed": Verb(_at_node(Action.MANAGE_READ)),
+        "forget": Verb(_at_node(Action.MANAGE_WRITE)),
+    },
     "operators": {
         "hold": Verb(_hold),
         "holds": Verb(SEE),

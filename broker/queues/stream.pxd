@@ -2,6 +2,7 @@ cimport cython
 
 from broker cimport constants
 from broker.codec.offsets cimport with_offset
+from broker.queues.named_readers cimport NamedReaders
 from broker.queues.queue cimport Entry, Queue, Reader
 
 @cython.final
@@ -13,10 +14,12 @@ cdef class StreamCursor:
 
 cdef class StreamQueue(Queue):
     cdef public object source, ask
+    cdef public NamedReaders named
     cdef public long next_offset, visible, tail_first, tail_bytes
-    cdef long _counted, _start, _most_bytes, _most_count, _age_ms
+    cdef long _counted, _start, _held_from, _most_bytes, _most_count, _age_ms
     cdef list _tail, _times
 
+    cpdef object hold(self, long offset)
     @cython.locals(offset=long, entry=Entry)
     cpdef Entry arrive(self, bytes data, long time_ms, bint stored)
     cpdef object stored(self, long upto)
@@ -40,6 +43,7 @@ cdef class StreamQueue(Queue):
     cdef object _ask(self, Reader reader)
     @cython.locals(at=long)
     cdef long _begin(self, StreamCursor cursor) except -1
+    @cython.locals(held_from=long)
     cdef object _retain(self, long now_ms)
     @cython.locals(entry=Entry)
     cdef object _drop_first(self)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from broker import constants
 from broker.codec.offsets import with_offset
+from broker.queues.named_readers import NamedReaders
 from broker.queues.queue import Entry, Queue, Reader
 
 # Messages of the tail that are on disk, too, leave memory beyond so many bytes.
@@ -36,6 +37,8 @@ class StreamSource(Protocol):
     def next_offset(self) -> int: ...
 
     def limit(self, most_bytes: int, most_count: int, age_ms: int) -> None: ...
+
+    def hold(self, offset: int) -> None: ...
 
 
 class StreamCursor:
@@ -61,6 +64,7 @@ class StreamQueue(Queue):
 
     All below ``visible`` may be read: it is on disk, or will never be. ``ask(reader)`` has what a reader
     wants next read from disk. ``gap`` is true, so that links with credit look for what a disk may have.
+    ``named`` are the readers whose place is kept.
     """
 
     def __init__(self, source: StreamSource | None, next_offset: int, ask: Callable[[Reader], None]) -> None:
@@ -71,6 +75,8 @@ class StreamQueue(Queue):
         self.next_offset = self.visible = self.tail_first = next_offset
         self.next_seq = next_offset + 1
         self.tail_bytes = 0
+        self.named = NamedReaders()
+        self._held_from = -1
         self._counted = 0
         # The entries of the tail begin at ``_start``; what is before it is None.
         self._tail: list[Entry | None] = []
@@ -93,6 +99,13 @@ class StreamQueue(Queue):
         self._most_bytes, self._most_count, self._age_ms = most_bytes, most_count, age_ms
         if self.source is not None:
             self.source.limit(most_bytes, most_count, age_ms)
+
+    def hold(self, offset: int) -> None:
+        """Keep everything from an offset on, whatever the limits say; -1 holds nothing."""
+        if offset != self._held_from:
+            self._held_from = offset
+            if self.source is not None:
+                self.source.hold(offset)
 
     def arrive(self, data: bytes, time_ms: int, stored: bool) -> Entry:
         """A message at the end; readers see it at once, or where it is to be ``stored`` once it is."""
@@ -269,10 +282,15 @@ class StreamQueue(Queue):
 
     def _retain(self, now_ms: int) -> None:
         """Without a disk: let go of what is more, or older, than is kept; the newest stays."""
-        while self.next_offset - self.tail_first > 1 and (
-            (self._most_bytes and self.tail_bytes > self._most_bytes)
-            or (self._most_count and self.next_offset - self.tail_first > self._most_count)
-            or (self._age_ms and self._times[self._start] < now_ms - self._age_ms)
+        held_from = self._held_from if self._held_from >= 0 else self.next_offset
+        while (
+            self.tail_first < held_from
+            and self.next_offset - self.tail_first > 1
+            and (
+                (self._most_bytes and self.tail_bytes > self._most_bytes)
+                or (self._most_count and self.next_offset - self.tail_first > self._most_count)
+                or (self._age_ms and self._times[self._start] < now_ms - self._age_ms)
+            )
         ):
             self._drop_first()
         self._tidy()

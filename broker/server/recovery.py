@@ -19,6 +19,7 @@ from broker.engine.durability import SEEN, SENT, SENT_ANY
 from broker.engine.engine import Engine
 from broker.engine.large import Body, note_key, note_value, noted
 from broker.engine.node import Node
+from broker.engine.reader_commits import READER, reader_of
 from broker.engine.schedules import LOG_NAME, log_definition, owner_of
 from broker.engine.spool import Message, Run
 from broker.errors import OperatorError, SluiceError
@@ -166,6 +167,8 @@ class Recovery:
             self._model.restoration.keep_notes()
         for key in [key for key in self._notes if key.startswith(BRIDGE_NOTE)]:
             self._take_bridge(key)
+        for key in [key for key in self._notes if key.startswith(READER)]:
+            self._take_reader(key)
         for key in self._stale:
             self._engine.durability.note(key, b"")
         if self._messages:
@@ -367,6 +370,20 @@ class Recovery:
             self._model.bridges.restore(self._notes[key])
         except Exception as fault:  # noqa: BLE001 - it may hold anything
             self._unread(key, key.removeprefix(BRIDGE_NOTE), "bridge", fault)
+
+    def _take_reader(self, key: str) -> None:
+        """Restore the place of a stream's named reader; that of a stream which is set aside stays noted."""
+        stream, name = reader_of(key)
+        node = self._served.get(stream)
+        if node is not None and node.stream is not None:
+            try:
+                offset = int(self._notes[key])
+            except ValueError as fault:
+                self._unread(key, f"{stream}::{name}", "reader", fault)
+            else:
+                self._engine.streams.commits.restore(node, name, offset)
+        elif not self._bearers[stream]:
+            self._stale.append(key)
 
     def _unread(self, key: str, name: str, kind: str, fault: Exception) -> None:
         self._model.aside.add(AsideView(kind, name, 0, 0, _reason(fault)), None, [key])

@@ -91,6 +91,10 @@ class StreamLog(QueueLog):
         """Keep so much from now on, 0 for all: more than that goes from the front, in whole segments."""
         raise NotImplementedError
 
+    def hold(self, offset: int) -> None:
+        """Keep everything from an offset on, whatever the limits say; -1 holds nothing."""
+        raise NotImplementedError
+
     def reader(self, offset: int) -> StreamReader:
         """Return one that begins at an offset. Its ``read`` raises OffsetGone, DamagedStore, OSError."""
         raise NotImplementedError

@@ -268,18 +268,25 @@ class SegmentLog:
     # --- retention
 
     def retain(
-        self, most_bytes: int | None = None, most_count: int | None = None, before_ms: int | None = None
+        self,
+        most_bytes: int | None = None,
+        most_count: int | None = None,
+        before_ms: int | None = None,
+        held_from: int | None = None,
     ) -> int:
         """Remove segments from the front, and return their bytes.
 
         They go while all of them have more than ``most_bytes`` or ``most_count`` messages, and while
-        all messages of the first one came before ``before_ms``. The one that is written stays, and so do
+        all messages of the first one came before ``before_ms``; nothing from the offset ``held_from`` on
+        goes. The one that is written stays, and so do
         those that aren't synced: a power loss may bring a file back, and then it has to be whole. A file that
         can't be removed now goes with the next call, before any that comes behind it.
         """
         removed = 0
         while len(self._chain.segments) > 1 and not self.failed:
             first = self._chain.segments[0]
+            if held_from is not None and first.end.next_offset > held_from:
+                break
             if first.end.next_offset > self.synced_offset or not (
                 (most_bytes is not None and self.nbytes > most_bytes)
                 or (most_count is not None and self.count > most_count)

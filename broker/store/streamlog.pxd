@@ -12,5 +12,5 @@ cdef class DiskStreamLog(StreamLog):
     cdef readonly Shelves store
     cdef public long last_seq
     cdef public bint changed
-    cdef public object segments, arrived, ready, kept
+    cdef public object segments, arrived, ready, kept, held_from
     cdef StreamBatch latest

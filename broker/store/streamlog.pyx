@@ -29,7 +29,8 @@ cdef class DiskStreamLog(StreamLog):
     """One stream's messages on disk. A message's sequence number is its offset and one.
 
     ``arrived`` has the batches whose groups aren't in the journal yet, ``ready`` those that are and that the
-    streams' thread appends to the segments. ``kept`` is what retention leaves: bytes, messages, milliseconds, each None for all.
+    streams' thread appends to the segments. ``kept`` is what retention leaves: bytes, messages, milliseconds,
+    each None for all; from the offset ``held_from`` on nothing goes, None for no such offset.
     """
 
     def __init__(self, Shelves store, long id, str name, bytes definition, long last_seq, object segments):
@@ -42,6 +43,7 @@ cdef class DiskStreamLog(StreamLog):
         self.arrived = deque()
         self.ready = deque()
         self.kept = (None, None, None)
+        self.held_from = None
         self.changed = True
 
     cpdef object append(self, long seq, long flags, long delivery_count, long expires_ms, bytes data):
@@ -82,6 +84,9 @@ cdef class DiskStreamLog(StreamLog):
         self.kept = (most_bytes or None, most_count or None, age_ms or None)
         size = (most_bytes or SEGMENTS_IN_LIMIT * LARGEST_SEGMENT) // SEGMENTS_IN_LIMIT
         self.segments.segment_bytes = min(max(size, SMALLEST_SEGMENT), LARGEST_SEGMENT)
+
+    def hold(self, offset):
+        self.held_from = None if offset < 0 else offset
 
     def reader(self, offset):
         return self.segments.reader(offset, cold=True)

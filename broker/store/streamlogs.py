@@ -246,7 +246,7 @@ class StreamLogs:
         if most_bytes is most_count is age_ms is None:
             return
         before_ms = None if age_ms is None else time.time_ns() // 1_000_000 - age_ms
-        stream.segments.retain(most_bytes, most_count, before_ms)
+        stream.segments.retain(most_bytes, most_count, before_ms, stream.held_from)
 
 
 def _size(batch: StreamBatch) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from proton import Delivery, Described, Message, symbol, ulong
 
+from broker.client.request import Management
 from tests.crash.conftest import Broker
 from tests.crash.peers import Books, Id, Peer, Producer, turn_all
 from tests.crash.watching import until
@@ -52,6 +53,86 @@ class StreamReader(Peer):
         delivery.update(Delivery.ACCEPTED)
         delivery.settle()
         self.link.flow(1)
+
+
+class NamedReader(StreamReader):
+    """Reads as `s::billing`, and settles only some of what it gets; ``dealt`` is what it settled in order."""
+
+    def __init__(self, books: Books, seen: dict[int, Id], chance: random.Random) -> None:
+        super().__init__(books, seen, 0)
+        self.chance = chance
+        self.dealt = 0
+        self.begun_at = -1
+
+    def attach(self, session: Any) -> Any:
+        link = session.receiver("billing")
+        link.source.address = "s::billing"
+        link.source.filter.put_dict({SPEC: Described(SPEC, "first")})
+        link.flow(500)
+        self.begun_at = -1
+        return link
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        if not delivery.readable or delivery.partial:
+            return
+        message = Message()
+        message.decode(self.link.recv(delivery.pending) or b"")
+        self.link.advance()
+        assert message.annotations is not None
+        offset = int(message.annotations[OFFSET])
+        if self.begun_at < 0:
+            self.begun_at = self.next = offset
+            assert offset <= self.dealt, "what it has not dealt with was passed over"
+            self.keeps = self.chance.choice((0, 1, 5))
+        assert offset == self.next, "a hole, or an offset again"
+        self.next += 1
+        if offset % 1000 < self.keeps:
+            # It holds this one, and with it all behind it, until the broker ends.
+            return
+        delivery.update(Delivery.ACCEPTED)
+        delivery.settle()
+        if offset == self.dealt:
+            self.dealt += 1
+        self.link.flow(1)
+
+
+def committed(broker: Broker) -> int:
+    """The offset that the broker says to be committed; -1 where the reader isn't known."""
+    with Management(f"amqp://127.0.0.1:{broker.port}") as management:
+        found = management.call("readers", name="s").body["readers"]
+    return int(found[0]["committed_offset"]) if found else -1
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.soak)])
+def test_a_committed_offset_never_goes_back(crashing: Broker, kills: int) -> None:
+    broker = Broker(crashing.folder, POLICIES, CONFIG)
+    books = Books()
+    chance = random.Random(kills)
+    reader = NamedReader(books, {}, chance)
+    told = -1
+    for life in range(kills):
+        broker.start()
+        if life:
+            assert told <= committed(broker) <= reader.dealt
+        producer = Producer(books, "s", life, filler=100)
+        for peer in (producer, reader):
+            peer.connect(broker.port)
+        enough = reader.next + chance.choice((10, 300, 2000))
+        until([producer, reader], partial(has_read, reader, enough), 60, what=books)
+        told = committed(broker)
+        assert told <= reader.dealt
+        turn_all([producer, reader], chance.choice((0.0, 0.05)))
+        broker.kill()
+        for peer in (producer, reader):
+            peer.drop()
+    broker.start()
+    assert told <= committed(broker) <= reader.dealt
+    broker.kill()
+
+
+def has_read(reader: StreamReader, upto: int) -> bool:
+    return reader.next >= upto
 
 
 def has_accepted(books: Books, msgs: int) -> bool:

@@ -1,7 +1,8 @@
 """Addresses as clients write them: which node they mean, of which kind, in which virtual host.
 
 Addresses that worked with other brokers work: `queue://orders` and `topic://news` (ActiveMQ), `/orders`.
-A node of a virtual host has the host's name in front of its own, `shop/orders`.
+A node of a virtual host has the host's name in front of its own, `shop/orders`. `flights::billing` is the
+reader `billing` of the stream `flights`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ CAPABILITIES = {
     "temporary-queue": "queue",
     "temporary-topic": "topic",
 }
+READER_MARK = "::"
 SHARED = "shared"
 GLOBAL = "global"
 

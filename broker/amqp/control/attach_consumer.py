@@ -111,7 +111,8 @@ class ConsumerAttach:
 
     def _attach_to_source(self, link: Link, source: Terminus) -> None:
         filters = read_filters(source.filter)
-        name = self._names.name_of(source.address or "")
+        stream, reader = ("", "") if source.dynamic else self._names.reader_of(source.address or "")
+        name = self._names.name_of(stream)
         if not source.dynamic and is_pattern(name):
             self._names.check_host(name)
             self._permissions.require(Action.RECEIVE, name)
@@ -122,7 +123,7 @@ class ConsumerAttach:
         if source.dynamic:
             node = self._names.dynamic_node(link, source)
         else:
-            node = self._names.node_of(source, reading)
+            node = self._names.node_of(source, reading, stream)
         self._names.check_receives(node)
         if node.is_topic:
             if copies and not is_own(name):  # a subscription is no queue to look into
@@ -133,13 +134,23 @@ class ConsumerAttach:
             isinstance(each, ConsumerLink) for each in node.consumers
         ):
             raise PeerError("amqp:resource-locked", f"'{node.name}' is exclusive and has a consumer")
+        if reader:
+            self._check_reader(node, reader)
         if filters.no_local:
             # Nobody knows any more who sent what is in a queue.
             filters = without(filters, NO_LOCAL)
         # As the peer wrote it: some clients compare.
-        self._open(link, node, node.name if source.dynamic else source.address or "", filters)
+        self._open(link, node, node.name if source.dynamic else source.address or "", filters, reader=reader)
         if not source.dynamic:
             self._permissions.hold(handle_of(link), reading, place)
+
+    def _check_reader(self, node: Node, reader: str) -> None:
+        try:
+            self._engine.streams.commits.check(node, reader)
+        except ConflictError as fault:
+            raise PeerError("amqp:resource-locked", str(fault)) from fault
+        except LimitError as fault:
+            raise PeerError("amqp:resource-limit-exceeded", str(fault)) from fault
 
     # --- subscriptions
 
@@ -237,9 +248,19 @@ class ConsumerAttach:
     # --- the link itself
 
     def _open(
-        self, link: Link, node: Node, address: str, filters: Filters, *, on_topic: bool = False
+        self,
+        link: Link,
+        node: Node,
+        address: str,
+        filters: Filters,
+        *,
+        on_topic: bool = False,
+        reader: str = "",
     ) -> None:
-        """Begin to send from a node, or its subscription, that the client calls by this address."""
+        """Begin to send from a node, or its subscription, that the client calls by this address.
+
+        ``reader`` is the name of the reader for which the link reads a stream, if it has one.
+        """
         source = link.remote_source
         browses = not on_topic and _browses(source, node)
         # A subscription has its filter already; the messages in it fit.
@@ -250,7 +271,7 @@ class ConsumerAttach:
         if browses or wanted is not None:
             consumer.reader = Reader(consumer, wanted, browses)
         if node.stream is not None and consumer.reader is not None:
-            self._engine.streams.begin(consumer.reader, *(filters.start or ("next", 0)))
+            filters = self._begin_reading(consumer, filters, reader)
         elif filters.start is not None:
             filters = without(filters, OFFSET_SPEC)
         self._describe(link, node, address, filters, on_topic)
@@ -259,8 +280,23 @@ class ConsumerAttach:
         if browses:
             consumer.browses = True
             self._engine.delivery.add_browser(node, consumer)
+            if reader and consumer.named is None:
+                self._engine.streams.commits.begin(node, reader, consumer, consumer.reader.passed)
         else:
             self._engine.delivery.add_consumer(node, consumer)
+
+    def _begin_reading(self, consumer: ConsumerLink, filters: Filters, reader: str) -> Filters:
+        """Say where a link begins in a stream: where its filter says, or where its reader has been.
+
+        Return the filters that hold.
+        """
+        start = filters.start or ("next", 0)
+        known = self._engine.streams.commits.join(consumer.node, reader, consumer) if reader else None
+        if known is not None:
+            start = ("offset", known.committed)
+            filters = without(filters, OFFSET_SPEC)
+        self._engine.streams.begin(consumer.reader, *start)
+        return filters
 
     def _consumer(self, link: Link, node: Node) -> ConsumerLink:
         handle = handle_of(link)

@@ -8,7 +8,7 @@ from functools import partial
 from proton import Link, Terminus
 
 from broker.amqp.control import node_properties
-from broker.amqp.control.addresses import inside, is_foreign, kind_of, outside, parsed
+from broker.amqp.control.addresses import READER_MARK, inside, is_foreign, kind_of, outside, parsed
 from broker.amqp.control.client import ClientDetails
 from broker.amqp.control.decoding import capabilities_of
 from broker.amqp.control.handles import handle_of
@@ -21,7 +21,7 @@ from broker.amqp.loop.client_quotas import OverLimitError
 from broker.engine.node import Node
 from broker.errors import ConflictError, LimitError, NotFoundError, OperatorError, PeerError
 from broker.manage.model import Model
-from broker.manage.names import is_own
+from broker.manage.names import check_name, is_own
 from broker.security.acl import Action
 
 
@@ -53,9 +53,9 @@ class AddressResolver:
 
     # --- nodes of an address
 
-    def node_of(self, terminus: Terminus, action: Action) -> Node:
-        """Return the node of a link's address, made by policy if need be."""
-        address = parsed(terminus.address or "")
+    def node_of(self, terminus: Terminus, action: Action, of: str = "") -> Node:
+        """Return the node of a link's address, or of the one it stands for, made by policy if need be."""
+        address = parsed(of or terminus.address or "")
         name = inside(self._client.host, address.name)
         self.check_host(name)
         self._permissions.require_node(action, name)
@@ -91,6 +91,19 @@ class AddressResolver:
             raise PeerError("amqp:precondition-failed", str(fault)) from fault
         except OperatorError as fault:
             raise PeerError("amqp:not-found", str(fault)) from fault
+
+    def reader_of(self, address: str) -> tuple[str, str]:
+        """Return the address of a stream and the name of its reader, for `stream::reader`; the address itself
+        and an empty name for all others, and where a node bears the whole name.
+        """
+        stream, mark, reader = address.rpartition(READER_MARK)
+        nodes = self._model.nodes
+        if not mark or nodes.is_taken(self.name_of(address)) or not nodes.is_stream(self.name_of(stream)):
+            return address, ""
+        try:
+            return stream, check_name(reader)
+        except OperatorError as fault:
+            raise PeerError("amqp:invalid-field", f"the reader's name in '{address}': {fault}") from fault
 
     def name_of(self, address: str) -> str:
         """Return the name, in the broker, of the node that the client calls so."""

@@ -42,6 +42,9 @@ cdef class ConsumerLink(OutgoingLink):
     cdef AwaitingSync unwritten
     # Outcomes that wait for their transactions, of deliveries that are unsettled, and those deliveries, by slot.
     cdef dict provisional, pending_discharge
+    # The reader of a stream that it reads for, and whether it has had outcomes since the last commit.
+    cdef public object named
+    cdef public bint has_moved
     # Its outcomes come in transactions: what has none was never its receiver's.
     cdef bint transacted
 
@@ -52,6 +55,7 @@ cdef class ConsumerLink(OutgoingLink):
     cdef object end_stream(self)
     cdef object drop_stream(self)
     cdef object leave_slot(self, long number)
+    cdef object note_moved(self)
     cdef bint is_provisional(self, void *delivery, Entry entry, long number, uint64_t state) except -1
     cdef Retirement retire(self, Transaction transaction, void *delivery, Entry entry)
     cdef object confirm(self, void *delivery)

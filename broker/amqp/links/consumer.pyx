@@ -128,6 +128,8 @@ cdef class ConsumerLink(OutgoingLink):
             pn_delivery_settle(delivery)
             if not self.browses:
                 self.engine.settlement.acknowledge(self.node, entry)
+            elif self.named is not None:
+                self.note_moved()
 
     cdef object count_sent(self):
         """Count a message that is on its way."""
@@ -252,8 +254,10 @@ cdef class ConsumerLink(OutgoingLink):
                 return
         self.leave_slot(number)
         if self.browses:
-            # It took nothing: no word on a copy changes anything.
+            # It took nothing: no word on a copy changes anything, but that a named reader has come further.
             self.free_slot(delivery, number)
+            if self.named is not None:
+                self.note_moved()
             self.connection.mark_dirty()
             self.engine.turn.mark_dirty(self.node)
             return
@@ -289,6 +293,19 @@ cdef class ConsumerLink(OutgoingLink):
             self.pace.settled(self.engine.turn.now_ns)
         if self.connection.shared is not None:
             self.connection.await_turn()
+
+    # --- a named reader's place
+
+    cdef object note_moved(self):
+        """Have what it has dealt with committed at the end of the turn."""
+        if not self.has_moved:
+            self.has_moved = True
+            self.engine.streams.commits.moved.append(self)
+
+    def dealt_offset(self):
+        """The offset of a stream before which its peer has dealt with everything."""
+        cdef Entry first = self.first_unsettled()
+        return self.reader.passed if first is None else first.seq - 1
 
     # --- transactions
 
@@ -605,6 +622,8 @@ cdef class ConsumerLink(OutgoingLink):
         if self.has_unsent(self.session):
             self.connection.note_leak()
         self.dead = True
+        if self.named is not None:
+            self.engine.streams.commits.leave(self)
         first = None if self.engine.delivery.winding_down or self.transacted else self.first_unsettled()
         if self.outflow is not None:
             if self.presettled and not self.browses:

@@ -177,6 +177,40 @@ def reset_group(context: Context, name: Name, body: GroupReset) -> Response:
     return answer({"free": context.ask(lambda model: model.messages.reset_group(name, body.group))})
 
 
+class Reader(TypedDict):
+    """A named reader of a stream; `link` is the id of the link that reads for it, empty for none."""
+
+    reader: str
+    committed_offset: int
+    lag_msgs: int
+    link: str
+
+
+class Readers(TypedDict):
+    """Those that are furthest behind first."""
+
+    readers: list[Reader]
+
+
+@router.get("/queues/{name}/readers", response_model=Readers)
+def readers(
+    context: Context,
+    name: Name,
+    offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
+    count: Annotated[int, Query(ge=1, le=MOST_GROUPS)] = 100,
+) -> Response:
+    """The named readers of a stream."""
+    found = context.ask(lambda model: model.readers.listed(name, offset, count))
+    return answer({"readers": [asdict(each) for each in found]})
+
+
+@router.delete("/queues/{name}/readers/{reader}", status_code=204)
+def forget_reader(context: Context, name: Name, reader: Name) -> Response:
+    """Forget one for which no link reads; producers wait for it no more."""
+    context.ask(lambda model: model.readers.forget(name, reader))
+    return Response(status_code=204)
+
+
 @router.post("/queues/{name}/move", response_model=Moved)
 def move(context: Context, name: Name, body: Move) -> Response:
     """Move the oldest to another queue, as that has room."""

@@ -117,9 +117,21 @@ def _closed(node: Node, gate: Gate, around: WhyContext) -> Reason:
             OPERATOR, f"{name} is stopped by {causes}", frees, found[0] if found else GateCause(OPERATOR)
         )
     eta_s = around.forecasts.of_node(node)
-    text = f"{name} is stopped by {causes}" + (_standstill(node) if eta_s is None else "")
+    text = f"{name} is stopped by {causes}" + (_standstill(node) if eta_s is None else "") + _slowest(node)
     bar = max(thresholds, key=lambda bar: bar.excess / max(bar.stop, 1))
     return Reason(bar.setting, text, _below(thresholds), bar, eta_s, around.forecasts.error_of(gate))
+
+
+def _slowest(node: Node) -> str:
+    """Say which reader of a stream holds its producers up."""
+    if node.stream is None:
+        return ""
+    readers = node.stream.named.by_name.values()
+    slowest = min(readers, key=lambda each: each.stored, default=None)
+    if slowest is None:
+        return ""
+    absent = "" if slowest.link is not None else ", for which no link reads"
+    return f": reader '{slowest.name}' is the furthest behind{absent}"
 
 
 def _bar_text(bar: GateCause, held_by: str) -> str:
@@ -139,6 +151,8 @@ def _below(thresholds: Iterable[GateCause]) -> str:
 
 
 def _standstill(node: Node) -> str:
+    if node.stream is not None:
+        return ""
     return ", nothing leaves it" + ("" if node.consumers else " and it has no consumer")
 
 

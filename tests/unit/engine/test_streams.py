@@ -52,6 +52,7 @@ class Log(StreamLog):
         self.first = self.appended = 0
         self.fault: Exception | None = None
         self.kept = (0, 0, 0)
+        self.held_from = -1
 
     @property
     def first_offset(self) -> int:
@@ -70,6 +71,9 @@ class Log(StreamLog):
 
     def limit(self, most_bytes: int, most_count: int, age_ms: int) -> None:
         self.kept = (most_bytes, most_count, age_ms)
+
+    def hold(self, offset: int) -> None:
+        self.held_from = offset
 
     def reader(self, offset: int) -> LogReader:
         return LogReader(self, offset)
@@ -347,7 +351,7 @@ def test_a_producer_has_credit_however_much_there_is(world: World) -> None:
         {"message_groups": "sticky"},
         {"last_value_key": "share"},
         {"duplicate_window": 10},
-        {"flow_stop_count": 10},
+        {"flow_stop_size": 10_000},
         {"message_ttl": "1s"},
         {"overflow": "page"},
         {"kind": "topic", "queue_type": "stream"},

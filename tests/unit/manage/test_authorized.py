@@ -315,6 +315,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "cancel": {"body": {"name": "b.one", "number": 1}},
     "groups": {"body": {"name": "b.one"}},
     "reset-group": {"body": {"name": "b.one", "group": "a"}},
+    "readers": {"body": {"name": "b.one"}},
+    "forget-reader": {"body": {"name": "b.one", "reader": "a"}},
     "discard": {"body": {"name": "b.one"}},
     "backup": {"body": {"target": "there"}},
     "apply": {"body": {"text": "policies: []"}},

@@ -1,0 +1,175 @@
+"""Named readers of streams: what they have dealt with is committed once a turn, and kept across restarts.
+
+A stream's gate goes by the slowest: its depth is what that one lacks, so `flow_stop_count` holds producers, by
+credit, instead of letting retention outrun a reader.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from broker.engine.changes import Changes
+from broker.engine.durability import Answer, Durability
+from broker.engine.node import Node
+from broker.engine.turn import Turn
+from broker.errors import ConflictError, LimitError, NotFoundError
+from broker.queues.named_readers import MOST_READERS, NamedReader, NamedReaders
+
+# Before a stream's name and a reader's in the key of a note; neither has the character between them.
+READER = "reader/"
+_BETWEEN = "\x1f"
+
+
+def reader_key(stream: str, name: str) -> str:
+    """Return the key under which a reader's offset is noted."""
+    return f"{READER}{stream}{_BETWEEN}{name}"
+
+
+def reader_of(key: str) -> tuple[str, str]:
+    """Return the stream and the reader of such a key."""
+    stream, _, name = key.removeprefix(READER).partition(_BETWEEN)
+    return stream, name
+
+
+class ReadingLink(Protocol):
+    """A link that reads for a named reader (``amqp.links.consumer``); ``has_moved`` since the last commit."""
+
+    node: Node
+    named: NamedReader | None
+    has_moved: bool
+
+    def dealt_offset(self) -> int: ...
+
+
+class ReaderCommits:
+    """Commits what named readers have dealt with; ``moved`` are the links that have told outcomes since."""
+
+    def __init__(self, turn: Turn, changes: Changes, durability: Durability) -> None:
+        self._turn = turn
+        self._changes = changes
+        self._durability = durability
+        self.moved: list[ReadingLink] = []
+
+    # --- links
+
+    def check(self, node: Node, name: str) -> None:
+        """Raise ConflictError while a link reads for a reader, LimitError where a new one is too many."""
+        readers = _readers(node).by_name
+        found = readers.get(name)
+        if found is None and len(readers) >= MOST_READERS:
+            raise LimitError(f"'{node.name}' has {MOST_READERS:,} named readers, the most there may be")
+        if found is not None and found.link is not None:
+            raise ConflictError(f"reader '{name}' of '{node.name}' has a link already")
+
+    def join(self, node: Node, name: str, link: ReadingLink) -> NamedReader | None:
+        """Let a link read for a reader, after ``check``; None for a new one, which ``begin`` makes."""
+        found = _readers(node).by_name.get(name)
+        if found is not None:
+            found.link, link.named = link, found
+        return found
+
+    def begin(self, node: Node, name: str, link: ReadingLink, offset: int) -> None:
+        """Make a reader that begins at an offset, for a link."""
+        found = self.restore(node, name, offset)
+        found.link, link.named = link, found
+        self._note(node, found)
+
+    def leave(self, link: ReadingLink) -> None:
+        """A link is at its end: what it has dealt with counts, what it holds comes again."""
+        named = link.named
+        if named is None:
+            return
+        self._commit(link)
+        named.link = None
+        link.named = None
+
+    # --- turns
+
+    def commit(self) -> None:
+        """Commit what links have dealt with since the last turn."""
+        moved, self.moved = self.moved, []
+        for link in moved:
+            link.has_moved = False
+            self._commit(link)
+
+    def arrived(self, node: Node) -> None:
+        """A message more is at the end of a stream that has named readers."""
+        self._measure(node)
+
+    # --- operators and restarts
+
+    def restore(self, node: Node, name: str, offset: int) -> NamedReader:
+        """Add a reader as a restart finds it, or a new one."""
+        found = _readers(node).add(name, offset)
+        self.follow(node)
+        return found
+
+    def remove(self, node: Node, name: str) -> None:
+        """Forget a reader that nobody reads for. Raises NotFoundError, ConflictError."""
+        named = _readers(node)
+        found = named.by_name.get(name)
+        if found is None:
+            raise NotFoundError(f"'{node.name}' has no reader '{name}'")
+        if found.link is not None:
+            raise ConflictError(f"reader '{name}' of '{node.name}' has a link")
+        named.remove(name)
+        self._durability.note(reader_key(node.name, name), b"")
+        self.follow(node)
+
+    def forget(self, node: Node) -> None:
+        """Forget the readers of a stream that is gone."""
+        if node.stream is None:
+            return
+        for name in node.stream.named.by_name:
+            self._durability.note(reader_key(node.name, name), b"")
+        node.stream.named = NamedReaders()
+        node.gate.depth_msgs = 0
+
+    def follow(self, node: Node) -> None:
+        """Take new settings, another reader, or none any more into account."""
+        if self._measure(node):
+            # A reader that begins far behind may leave less room than is promised.
+            self._changes.overpromise(node)
+
+    # --- inside
+
+    def _commit(self, link: ReadingLink) -> None:
+        named, node = link.named, link.node
+        if named is None or node.deleted:
+            return
+        offset = link.dealt_offset()
+        if _readers(node).commit(named, offset):
+            self._note(node, named)
+
+    def _note(self, node: Node, named: NamedReader) -> None:
+        offset = named.committed
+        if node.shelf is None or not self._durability.is_on():
+            self._stored(node, named, offset)
+            return
+        self._durability.note(reader_key(node.name, named.name), b"%d" % offset)
+        self._durability.wait(Answer(partial(self._stored, node, named, offset)))
+
+    def _stored(self, node: Node, named: NamedReader, offset: int) -> None:
+        if not node.deleted and _readers(node).store(named, offset):
+            self._measure(node)
+            self._turn.mark_dirty(node)
+
+    def _measure(self, node: Node) -> bool:
+        """Count what the slowest reader lacks; true if that has grown."""
+        stream = node.stream
+        if stream is None:
+            return False
+        slowest = stream.named.slowest
+        # A reader may begin at an offset that isn't there yet.
+        lag = max(stream.next_offset - slowest, 0) if slowest >= 0 else 0
+        before = node.gate.depth_msgs
+        stream.hold(slowest if node.settings.flow_stop_count else -1)
+        if lag != before and node.gate.measure(lag, self._turn.now_ns):
+            self._changes.gate_changed(node)
+        return lag > before
+
+
+def _readers(node: Node) -> NamedReaders:
+    assert node.stream is not None, "only streams have named readers"
+    return node.stream.named

@@ -1,0 +1,236 @@
+"""Named readers in the engine: what is committed when, and producers that wait for the slowest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from proton import Message
+
+from broker import constants
+from broker.codec import message
+from broker.constants import HELD_BYTES
+from broker.engine.node import Node
+from broker.engine.reader_commits import reader_key, reader_of
+from broker.errors import ConflictError, LimitError, NotFoundError
+from broker.manage.audit import audit
+from broker.queues.named_readers import MOST_READERS, NamedReader
+from broker.queues.queue import Reader
+from tests.unit.engine.parts_world import Link, Window
+from tests.unit.engine.test_streams import World
+
+
+class Reading(Window):
+    """A link that reads for a name, as the wire's do; ``settle`` tells outcomes of the first messages."""
+
+    def __init__(self, world: World, node: Node, name: str, start: str = "first") -> None:
+        Window.__init__(self, 1 << 30)
+        self.world, self.node = world, node
+        self.named: NamedReader | None = None
+        self.has_moved = False
+        self.reader = Reader(self, None, True)
+        commits = world.engine.streams.commits
+        commits.check(node, name)
+        known = commits.join(node, name, self)
+        world.engine.streams.begin(
+            self.reader, *((start, 0) if known is None else ("offset", known.committed))
+        )
+        world.engine.delivery.add_browser(node, self)
+        if known is None:
+            commits.begin(node, name, self, self.reader.passed)
+
+    @property
+    def offsets(self) -> list[int]:
+        return [each.seq - 1 for each in self.got]
+
+    def settle(self, count: int) -> None:
+        del self.got[:count]
+        if not self.has_moved:
+            self.has_moved = True
+            self.world.engine.streams.commits.moved.append(self)
+
+    def dealt_offset(self) -> int:
+        return self.got[0].seq - 1 if self.got else self.reader.passed
+
+    def leave(self) -> None:
+        self.world.engine.streams.commits.leave(self)
+        self.world.engine.delivery.remove_browser(self.node, self)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def filled(world: World, msgs: int = 10, **given: object) -> Node:
+    node = world.stream(**given)
+    for _ in range(msgs):
+        world.put(node)
+    world.settle()
+    return node
+
+
+def test_a_key_names_the_stream_and_the_reader() -> None:
+    assert reader_of(reader_key("a/b", "c/d")) == ("a/b", "c/d")
+
+
+def test_a_reader_comes_back_where_it_was(world: World) -> None:
+    node = filled(world)
+    reading = Reading(world, node, "billing")
+    world.settle()
+    assert reading.offsets == list(range(10))
+    reading.settle(4)
+    world.settle()
+    assert reading.named is not None
+    assert (reading.named.committed, reading.named.stored) == (4, 4)
+    reading.settle(1)
+    reading.leave()
+    again = Reading(world, node, "billing", "next")
+    world.turn()
+    assert again.offsets == list(range(5, 10)), "what it held comes again, what it settled doesn't"
+
+
+def test_what_is_committed_counts_once_it_is_on_disk(world: World) -> None:
+    node = filled(world)
+    reading = Reading(world, node, "billing")
+    world.settle()
+    assert node.gate.depth_msgs == 10
+    reading.settle(3)
+    world.turn()
+    assert reading.named is not None
+    assert (reading.named.committed, reading.named.stored) == (3, 0)
+    assert node.gate.depth_msgs == 10
+    world.settle()
+    assert (reading.named.stored, node.gate.depth_msgs) == (3, 7)
+    assert audit(world.engine).breaches == ()
+
+
+def test_without_a_store_it_counts_at_once() -> None:
+    world = World()
+    node = world.create("flights", kind="stream", max_count=100)
+    for _ in range(5):
+        world.put(node)
+    reading = Reading(world, node, "billing")
+    world.turn()
+    reading.settle(2)
+    world.turn()
+    assert reading.named is not None
+    assert (reading.named.stored, node.gate.depth_msgs) == (2, 3)
+
+
+def test_producers_wait_for_the_slowest_reader_and_no_credit_overshoots(world: World) -> None:
+    node = filled(world, 0, flow_stop_count=10, flow_resume_count=5)
+    link = Link()
+    account = world.engine.producers.open(node, link, True)
+    slow, fast = Reading(world, node, "slow"), Reading(world, node, "fast")
+    world.settle()
+    data = bytes(Message(body="x").encode())
+    sent = 0
+    for _ in range(200):
+        while link.credit > 0:
+            link.credit -= 1
+            code = world.engine.intake.arrive(node, account, data, message.scan(data), False)
+            assert code == constants.ACCEPTED
+            sent += 1
+        assert node.gate.depth_msgs <= 10
+        world.settle()
+        fast.settle(len(fast.got))
+        slow.settle(1)
+        world.settle()
+        assert audit(world.engine).breaches == ()
+    # One a round is dealt with, and the threshold besides.
+    assert 190 <= sent <= 210
+
+
+def test_a_reader_that_begins_far_behind_takes_credit_back(world: World) -> None:
+    node = filled(world, 50, flow_stop_count=20)
+    link = Link()
+    world.engine.producers.open(node, link, True)
+    world.turn()
+    assert link.credit == 20
+    reading = Reading(world, node, "billing")
+    world.settle()
+    assert (link.credit, node.gate.closed, node.gate.depth_msgs) == (0, True, 50)
+    reading.settle(50)
+    world.settle()
+    assert link.credit == 20
+
+
+def test_one_link_reads_for_a_name(world: World) -> None:
+    node = filled(world)
+    Reading(world, node, "billing")
+    with pytest.raises(ConflictError, match="has a link already"):
+        Reading(world, node, "billing")
+    with pytest.raises(ConflictError, match="has a link"):
+        world.engine.streams.commits.remove(node, "billing")
+
+
+def test_a_reader_is_forgotten_and_producers_go_on(world: World) -> None:
+    node = filled(world, 30, flow_stop_count=20)
+    link = Link()
+    world.engine.producers.open(node, link, True)
+    reading = Reading(world, node, "billing")
+    world.settle()
+    assert link.credit == 0
+    reading.leave()
+    world.engine.streams.commits.remove(node, "billing")
+    world.settle()
+    assert (link.credit, node.gate.depth_msgs) == (20, 0)
+    assert reader_key("flights", "billing") not in world.store.notes
+    with pytest.raises(NotFoundError):
+        world.engine.streams.commits.remove(node, "billing")
+
+
+def test_there_may_be_so_many(world: World) -> None:
+    node = filled(world, 1)
+    for number in range(MOST_READERS):
+        world.engine.streams.commits.restore(node, str(number), 0)
+    with pytest.raises(LimitError):
+        world.engine.streams.commits.check(node, "one more")
+    world.engine.streams.commits.check(node, "7")
+
+
+def test_a_stream_that_is_deleted_forgets_them(world: World) -> None:
+    node = filled(world)
+    Reading(world, node, "billing")
+    world.settle()
+    assert world.store.notes[reader_key("flights", "billing")] == b"0"
+    memory = world.engine.depths.memory
+    world.engine.lifecycle.delete("flights")
+    world.settle()
+    assert reader_key("flights", "billing") not in world.store.notes
+    assert (memory.depth_msgs, memory.depth_bytes) == (0, 0)
+
+
+def test_retention_keeps_what_a_reader_lacks_where_producers_wait_for_it(world: World) -> None:
+    kept = {"max_size": 5 * (HELD_BYTES + 60)}
+    node = world.create("flights", kind="stream", flow_stop_count=20, **kept)
+    reading = Reading(world, node, "billing")
+    for _ in range(12):
+        world.put(node)
+    world.turn()
+    assert node.stream is not None
+    assert node.stream.first_offset == 0
+    reading.settle(9)
+    world.turn()
+    world.put(node)
+    assert 4 < node.stream.first_offset <= 9
+    # Without the threshold retention is faster than a reader that doesn't settle.
+    free = world.create("free", kind="stream", **kept)
+    Reading(world, free, "billing")
+    for _ in range(12):
+        world.put(free)
+    assert free.stream is not None
+    assert free.stream.first_offset > 4
+
+
+def test_the_log_is_told_from_where_on_nothing_goes(world: World) -> None:
+    node = filled(world, 10, flow_stop_count=20)
+    assert world.streams_store.log.held_from == -1
+    reading = Reading(world, node, "billing")
+    world.settle()
+    reading.settle(6)
+    world.settle()
+    assert world.streams_store.log.held_from == 6
+    world.engine.configurator.change(node, replace(node.settings, flow_stop_count=0, flow_resume_count=0))
+    assert world.streams_store.log.held_from == -1

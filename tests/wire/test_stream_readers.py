@@ -1,0 +1,218 @@
+"""Named readers of a stream, with Proton's clients: they come back where they were, and producers wait."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from proton import Described, Message, Timeout, symbol
+from proton.reactor import Filter
+from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
+
+from broker.cli.main import main
+from broker.client.request import Management
+from broker.errors import OperatorError
+from tests.wire.apiclient import Api
+from tests.wire.conftest import RunningBroker, StartBroker
+from tests.wire.seeing import await_number, number_of
+
+pytestmark = pytest.mark.wire
+
+STOP = 50
+POLICIES = f"""\
+policies:
+  - match: "flights"
+    kind: stream
+    durable: true
+  - match: "held"
+    kind: stream
+    durable: true
+    flow_stop_count: {STOP}
+    flow_resume_count: {STOP // 2}
+"""
+OFFSET = symbol("x-opt-sluice-offset")
+SPEC = symbol("rabbitmq:stream-offset-spec")
+
+
+@contextmanager
+def connected(broker: RunningBroker) -> Iterator[BlockingConnection]:
+    made = BlockingConnection(broker.url, timeout=30)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def reader(
+    client: BlockingConnection, address: str, start: str = "first", credit: int = 10
+) -> BlockingReceiver:
+    return client.create_receiver(
+        address,
+        credit=credit,
+        options=Filter({SPEC: Described(SPEC, start)}),
+        name=f"{address}-{time.time_ns()}",
+    )
+
+
+def offsets(receiver: BlockingReceiver, msgs: int, *, settle: bool = True) -> list[int]:
+    found = []
+    for _ in range(msgs):
+        message = receiver.receive(timeout=30)
+        assert message.annotations is not None
+        found.append(int(message.annotations[OFFSET]))
+        if settle:
+            receiver.accept()
+    # The client says what it has settled once it waits for something.
+    with suppress(Timeout):
+        receiver.connection.wait(lambda: False, timeout=0.05)
+    return found
+
+
+def fill(client: BlockingConnection, address: str, msgs: int) -> None:
+    sender = client.create_sender(address)
+    for number in range(msgs):
+        sender.send(Message(body=str(number), durable=True))
+    sender.close()  # type: ignore[no-untyped-call]
+
+
+def committed(broker: RunningBroker, address: str) -> dict[str, tuple[int, int]]:
+    """The offset and the lag of each reader."""
+    with Management(broker.url) as management:
+        found = management.call("readers", name=address).body["readers"]
+    return {each["reader"]: (each["committed_offset"], each["lag_msgs"]) for each in found}
+
+
+def await_committed(broker: RunningBroker, address: str, wanted: dict[str, tuple[int, int]]) -> None:
+    deadline = time.monotonic() + 20
+    while (found := committed(broker, address)) != wanted:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+
+
+def test_a_reader_goes_on_where_it_was_on_another_connection(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        fill(client, "flights", 30)
+        first = reader(client, "flights::billing")
+        assert offsets(first, 12) == list(range(12))
+        await_committed(broker, "flights", {"billing": (12, 18)})
+        # Another name has a place of its own, and no name none.
+        assert offsets(reader(client, "flights::audit"), 3) == [0, 1, 2]
+        assert offsets(reader(client, "flights"), 3) == [0, 1, 2]
+    with connected(broker) as client:
+        # What it held unsettled comes again; the filter only says where a new reader begins.
+        again = reader(client, "flights::billing", "next")
+        applied = again.link.remote_source.filter
+        applied.rewind()
+        assert applied.next() is None, "the answer says that the filter isn't applied"
+        assert offsets(again, 18) == list(range(12, 30))
+
+
+def test_what_is_not_settled_comes_again(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        fill(client, "flights", 10)
+        first = reader(client, "flights::billing")
+        assert offsets(first, 4) == [0, 1, 2, 3]
+        offsets(first, 3, settle=False)
+    with connected(broker) as client:
+        assert offsets(reader(client, "flights::billing"), 6) == list(range(4, 10))
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_its_place_survives_the_broker(start_broker: StartBroker, how: str) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        fill(client, "held", 40)
+        assert offsets(reader(client, "held::billing"), 15) == list(range(15))
+        await_committed(broker, "held", {"billing": (15, 25)})
+    if how == "killed":
+        broker.signal(signal.SIGKILL)
+        broker.process.wait(20)
+    broker.stop()
+    again = start_broker("", POLICIES, ("--data", str(broker.config_file.parent / "data")))
+    assert committed(again, "held") == {"billing": (15, 25)}
+    assert number_of(again, "held", "depth_msgs") == 25
+    with connected(again) as client:
+        assert offsets(reader(client, "held::billing"), 25) == list(range(15, 40))
+
+
+def test_producers_wait_for_the_slowest_reader_and_why_names_it(
+    start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client, connected(broker) as other:
+        slow, fast = reader(other, "held::slow"), reader(other, "held::fast")
+        sender = client.create_sender("held")
+        sent = 0
+        deadline = time.monotonic() + 30
+        while sender.link.credit > 0 or sent < STOP:
+            assert time.monotonic() < deadline
+            sender.send(Message(body=str(sent), durable=True))
+            sent += 1
+            assert sent <= STOP, "credit overshoots"
+        assert offsets(fast, STOP) == list(range(STOP))
+        await_number(broker, "held", "flow_stopped", True)
+        assert main(["why", "-b", broker.url, "held"]) == 0
+        told = capsys.readouterr().out
+        assert "reader 'slow' is the furthest behind" in told, told
+        assert offsets(slow, 30) == list(range(30))
+        await_number(broker, "held", "flow_stopped", False)
+        for number in range(30):
+            sender.send(Message(body=str(number), durable=True), timeout=30)
+        assert number_of(broker, "held", "peak_msgs") == STOP
+
+
+def test_operators_see_readers_and_forget_one(
+    start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = start_broker(policies=POLICIES)
+    api = Api(broker)
+    with connected(broker) as client:
+        fill(client, "held", 20)
+        held = reader(client, "held::billing")
+        assert offsets(held, 5) == [0, 1, 2, 3, 4]
+        await_committed(broker, "held", {"billing": (5, 15)})
+        found = api.get("/queues/held/readers")["readers"]
+        assert [(each["reader"], each["lag_msgs"], bool(each["link"])) for each in found] == [
+            ("billing", 15, True)
+        ]
+        assert main(["readers", "-b", broker.url, "held"]) == 0
+        assert "billing: offset 5, 15 behind, link" in capsys.readouterr().out
+        assert main(["readers", "-b", broker.url, "held", "--forget", "billing"]) == 1
+        assert "has a link" in capsys.readouterr().err
+    await_number(broker, "held", "consumers", 0)
+    deadline = time.monotonic() + 10
+    while main(["readers", "-b", broker.url, "held", "--forget", "billing"]) != 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    capsys.readouterr()
+    assert main(["readers", "-b", broker.url, "held", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert number_of(broker, "held", "depth_msgs") == 0
+
+
+def test_a_name_is_one_link_s_at_a_time(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        fill(client, "flights", 1)
+        reader(client, "flights::billing")
+        with pytest.raises(LinkDetached, match="resource-locked"):
+            reader(client, "flights::billing")
+
+
+def test_only_streams_have_readers(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client, Management(broker.url) as management:
+        # Elsewhere it is a name like others, as it was before there were streams.
+        fill(client, "orders::billing", 2)
+        receiver = client.create_receiver("orders::billing", credit=2)
+        assert [receiver.receive(timeout=10).body for _ in range(2)] == ["0", "1"]
+        with pytest.raises(OperatorError, match="is no stream"):
+            management.call("readers", name="orders::billing")
+        with pytest.raises(LinkDetached, match="control characters"):
+            reader(client, "flights::bill\x1fing")
