@@ -45,6 +45,8 @@ from broker.config.node_types import (
 from broker.errors import OperatorError
 from broker.units import MB, format_size, show
 
+# Each is a node, and is looked at for every message.
+MOST_PARTITIONS = 256
 # Defaults of the broker's own: the hard limit in bytes, and the thresholds in percent of a hard limit.
 MAX_SIZE = 100 * MB
 STOP_PERCENT, RESUME_PERCENT = 80, 70
@@ -154,6 +156,13 @@ class NodeSettings:
         0,
         "How long a stream keeps messages; they go in whole files, oldest first. 0 means no end",
         argument="x-max-age",
+    )
+    partitions: int = setting(
+        Count(0, MOST_PARTITIONS),
+        0,
+        "Into how many streams, NAME/0 and so on, a stream is split: a topic of its own name shares messages"
+        " out to them by their group-id. 0 is one stream that isn't split. Decided when the node is made",
+        argument="x-partitions",
     )
     durable: bool = setting(Flag(), False, "The node and its durable messages survive a restart")
     max_count: int = setting(Count(), 0, "Hard limit in messages; 0 means none", argument="qpid.max_count")

@@ -252,11 +252,15 @@ def _from_arguments(arguments: Mapping[str, object]) -> list[Setting]:
     return [Setting(name, item.value, ARGUMENT) for name, item in given.items()]
 
 
+# What a node is itself: what takes from it may be something else.
+_NOT_OF_PARTS = frozenset({"kind", "queue_type", "partitions"})
+
+
 def _by_topic(settings: Iterable[Setting], topic: str) -> list[Setting]:
     return [
         Setting(setting.name, setting.value, f"{setting.origin} (by topic {topic})")
         for setting in settings
-        if setting.name != "kind"
+        if setting.name not in _NOT_OF_PARTS
     ]
 
 

@@ -96,6 +96,9 @@ def complete(given: Mapping[str, Value], defaults: BrokerDefaults) -> Completed:
     words = {name: given.get(name, getattr(_PLAIN, name)) for name in plain}
     words |= {"overflow": overflow, "dead_letter_address": letters}
     _check_words(words, given)
+    if words["partitions"]:
+        # Senders know a topic, which shares out among streams of their own.
+        words |= {"kind": "topic", "queue_type": "classic"}
     strict = words["byte_reservation"] == "strict" and numbers["flow_control"].value
     if strict:
         numbers["max_message_size"] = _reservable(
@@ -343,6 +346,11 @@ def _check_words(words: Mapping[str, object], given: Mapping[str, Value]) -> Non
         _check_last_value(words)
     if words["queue_type"] == "stream":
         _check_stream(words, given)
+    if words["partitions"] and words["kind"] != "topic" and words["queue_type"] != "stream":
+        raise SettingError("only a stream has partitions", "partitions", "queue_type")
+    if words["partitions"] and words["expire_after_ms"]:
+        text = "a stream with partitions doesn't go when it is idle: each of them may have messages"
+        raise SettingError(text, "expire_after_ms", "partitions")
 
 
 # What says which message goes to whom, or which one goes: in a stream all stay, in the order they came.

@@ -58,6 +58,9 @@ class Configurator:
         if (settings.queue_type == "stream") != (node.stream is not None) and not node.is_subscription:
             was, wanted = ("a stream", "a queue") if node.stream is not None else ("a queue", "a stream")
             raise OperatorError(f"'{node.name}' is {was} and can't become {wanted}")
+        if settings.partitions != node.settings.partitions:
+            was = f"{node.settings.partitions or 'no'} partitions"
+            raise OperatorError(f"'{node.name}' has {was} and keeps them: groups would change their places")
         if settings.priority != UNORDERED or node.ordered:
             self._priorities.check(node, settings)
         if settings.last_value_key or node.last_values is not None:

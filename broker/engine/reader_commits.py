@@ -1,7 +1,7 @@
-"""Named readers of streams: what they have dealt with is committed once a turn, and kept across restarts.
+"""Named readers of streams: what they have dealt with is committed once a turn and outlives restarts.
 
-A stream's gate goes by the slowest: its depth is what that one lacks, so `flow_stop_count` holds producers, by
-credit, instead of letting retention outrun a reader.
+A stream's gate goes by the slowest: its depth is what that one lacks, so `flow_stop_count` holds producers,
+by credit, instead of letting retention outrun a reader.
 """
 
 from __future__ import annotations

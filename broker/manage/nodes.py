@@ -7,7 +7,7 @@ know of that (bridges, subscriptions, bindings, limits of users, links) is told 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from broker.config.node import NodeSettings
 from broker.config.patterns import is_pattern
@@ -22,6 +22,7 @@ from broker.manage.aside import Aside
 from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
 from broker.manage.bridges import DefinedBridges
 from broker.manage.names import check_name, is_own, is_reserved
+from broker.manage.partitions import partition_name, partitions_of, share_out, topic_of
 from broker.manage.policies import NO_PARENTS, NOTHING, Parents, Policies, definition
 from broker.manage.subscriptions import Subscriptions
 from broker.manage.totals import Totals
@@ -91,14 +92,15 @@ class Nodes:
         return self._engine.topology.has(name) or self.aside.has(name)
 
     def is_stream(self, name: str) -> bool:
-        """Return whether a name is a stream's, or would be if somebody used it."""
+        """Return whether a name is a stream's, partitioned or not, or would be if somebody used it."""
         node = self._engine.topology.nodes.get(name)
         if node is not None:
-            return node.stream is not None
+            return node.stream is not None or node.settings.partitions > 0
         try:
-            return self._of_new(name, "").settings.queue_type == "stream"
+            settings = self._of_new(name, "").settings
         except SluiceError:
             return False
+        return settings.queue_type == "stream" or settings.partitions > 0
 
     def resolve(
         self,
@@ -184,8 +186,13 @@ class Nodes:
         user: str = "",
     ) -> Node:
         """Make a node with settings that were worked out, and tell everybody; with a shelf it is restored."""
+        parts: list[str] = []
         if shelf is None:
-            self.ownership.check(user)
+            parts = self._parts_of(name, effective)
+            self.ownership.check(user, made=1 + len(parts))
+            if parts:
+                # What is on disk counts, whatever a policy says after a restart.
+                arguments = {**arguments, "partitions": effective.settings.partitions}
         node = self._engine.lifecycle.create(
             name, effective.settings, definition(effective, arguments, user), shelf
         )
@@ -198,7 +205,32 @@ class Nodes:
         self.bridges.node_made(node)
         self._policies.letters_moved(NOTHING, arguments)
         self.on_create(node)
+        if parts:
+            self._add_partitions(node, parts, user)
         return node
+
+    def _parts_of(self, name: str, effective: Effective) -> list[str]:
+        """Return the names of the streams that a new node needs, none without partitions.
+
+        ConflictError where one is taken.
+        """
+        names = [partition_name(name, at) for at in range(effective.settings.partitions)]
+        for each in names:
+            _check_new(each)
+            self._check_free(each)
+        return names
+
+    def _add_partitions(self, topic: Node, names: Sequence[str], user: str) -> None:
+        arguments: dict[str, object] = {"queue_type": "stream", "partitions": 0}
+        parents = {topic.name: topic.arguments}
+        try:
+            for name in names:
+                effective = self._policies.at(name, arguments, "queue", parents)
+                self.bindings.bind(topic, self.add(name, dict(arguments), effective, user=user))
+        except SluiceError:
+            self.delete(topic.name, anyway=True)
+            raise
+        share_out(topic)
 
     def update(self, name: str, arguments: Mapping[str, object]) -> Node:
         """Change settings at runtime; None takes an argument back, so that the policy's holds again."""
@@ -254,6 +286,7 @@ class Nodes:
     def unbind(self, source: str, target: str) -> None:
         """End a binding: the queue takes no more messages, and loses the settings it had from the topic."""
         topic, queue = self._engine.topology.node(source), self._engine.topology.node(target)
+        _check_whole(queue)
         parents = {name: given for name, given in parents_of(queue).items() if name != source}
         effective = self._policies.followed(queue, parents)
         self.bindings.unbind(topic, queue)
@@ -270,7 +303,10 @@ class Nodes:
         check_not_own(name, "deleted")
         node = self.find(name)
         if not anyway:
+            _check_whole(node)
             self._check_heirs(node, None)
+        for part in partitions_of(node):
+            self.delete(part.name, anyway=True)
         gone = [*(each for each in node.subscriptions if each.is_subscription), node]
         for each in gone:
             self._totals.retire(each)
@@ -388,3 +424,10 @@ def _changed_arguments(node: Node, arguments: Mapping[str, object]) -> dict[str,
         if explicit.pop(ARGUMENTS.get(key, key), None) is None:
             raise OperatorError(f"'{node.name}' has no argument {key!r} to take back")
     return explicit
+
+
+def _check_whole(node: Node) -> None:
+    """OperatorError where a topic would lose one of its partitions."""
+    topic = topic_of(node)
+    if topic is not None:
+        raise OperatorError(f"'{node.name}' is a partition of '{topic.name}', and stays as long as that")

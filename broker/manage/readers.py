@@ -31,7 +31,7 @@ class StreamReaders:
         self._nodes = nodes
 
     def listed(self, name: str, offset: int = 0, count: int = 100) -> list[ReaderView]:
-        """Return the named readers of a stream, those that are furthest behind first. Raises OperatorError."""
+        """Return the named readers of a stream, the furthest behind first. Raises OperatorError."""
         node = self._stream(name)
         stream = node.stream
         assert stream is not None, "it is a stream"

@@ -18,6 +18,7 @@ from broker.errors import OperatorError
 from broker.manage.definitions import Definition
 from broker.manage.nodes import Nodes
 from broker.manage.operators import Operators
+from broker.manage.partitions import restore as restore_partitions
 from broker.manage.policies import Policies, of_type
 from broker.manage.subscriptions import SubscriptionKey
 from broker.store.port import QueueLog, StreamLog
@@ -73,6 +74,7 @@ class Restoration:
     def bindings(self, noted: Mapping[str, Sequence[str]]) -> None:
         """Bind queues as they were; ``noted`` has by queue its topics."""
         self._nodes.bindings.restore(noted, self._nodes.aside.has)
+        restore_partitions(self._engine, self._nodes.aside.box)
 
     def keep_notes(self) -> None:
         """Note the holds and the bindings there are: they were read from elsewhere."""

@@ -276,11 +276,11 @@ class SegmentLog:
     ) -> int:
         """Remove segments from the front, and return their bytes.
 
-        They go while all of them have more than ``most_bytes`` or ``most_count`` messages, and while
-        all messages of the first one came before ``before_ms``; nothing from the offset ``held_from`` on
-        goes. The one that is written stays, and so do
-        those that aren't synced: a power loss may bring a file back, and then it has to be whole. A file that
-        can't be removed now goes with the next call, before any that comes behind it.
+        They go while all of them have more than ``most_bytes`` or ``most_count`` messages, and while all
+        messages of the first one came before ``before_ms``; nothing from the offset ``held_from`` on goes.
+        The one that is written stays, and so do those that aren't synced: a power loss may bring a file
+        back, and then it has to be whole. A file that can't be removed now goes with the next call, before
+        any that comes behind it.
         """
         removed = 0
         while len(self._chain.segments) > 1 and not self.failed:

@@ -21,6 +21,7 @@ class DiskStreamLog(StreamLog):
     arrived: deque[StreamBatch]
     ready: deque[StreamBatch]
     kept: tuple[int | None, int | None, int | None]
+    held_from: int | None
     def __init__(
         self,
         store: Shelves,

@@ -99,7 +99,8 @@ class NamedReader(StreamReader):
 def committed(broker: Broker) -> int:
     """The offset that the broker says to be committed; -1 where the reader isn't known."""
     with Management(f"amqp://127.0.0.1:{broker.port}") as management:
-        found = management.call("readers", name="s").body["readers"]
+        body: Any = management.call("readers", name="s").body
+    found = body["readers"]
     return int(found[0]["committed_offset"]) if found else -1
 
 

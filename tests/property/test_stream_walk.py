@@ -25,6 +25,9 @@ class Source:
     def limit(self, most_bytes: int, most_count: int, age_ms: int) -> None:
         pass
 
+    def hold(self, offset: int) -> None:
+        pass
+
 
 class Walk:
     """The model: every message with its time, who reads from where, what each has got."""

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 from proton import Described, Message, Timeout, symbol
@@ -82,7 +83,8 @@ def fill(client: BlockingConnection, address: str, msgs: int) -> None:
 def committed(broker: RunningBroker, address: str) -> dict[str, tuple[int, int]]:
     """The offset and the lag of each reader."""
     with Management(broker.url) as management:
-        found = management.call("readers", name=address).body["readers"]
+        body: Any = management.call("readers", name=address).body
+    found = body["readers"]
     return {each["reader"]: (each["committed_offset"], each["lag_msgs"]) for each in found}
 
 

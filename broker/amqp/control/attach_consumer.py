@@ -125,6 +125,9 @@ class ConsumerAttach:
         else:
             node = self._names.node_of(source, reading, stream)
         self._names.check_receives(node)
+        if node.is_topic and reader:
+            text = f"'{node.name}' has partitions, and a reader reads one: '{node.name}/0::{reader}'"
+            raise PeerError("amqp:invalid-field", text)
         if node.is_topic:
             if copies and not is_own(name):  # a subscription is no queue to look into
                 self._permissions.require(Action.RECEIVE, name)
@@ -270,8 +273,9 @@ class ConsumerAttach:
         consumer.priority = priority
         if browses or wanted is not None:
             consumer.reader = Reader(consumer, wanted, browses)
-        if node.stream is not None and consumer.reader is not None:
-            filters = self._begin_reading(consumer, filters, reader)
+        reads = consumer.reader
+        if node.stream is not None and reads is not None:
+            filters = self._begin_reading(consumer, reads, filters, reader)
         elif filters.start is not None:
             filters = without(filters, OFFSET_SPEC)
         self._describe(link, node, address, filters, on_topic)
@@ -280,12 +284,12 @@ class ConsumerAttach:
         if browses:
             consumer.browses = True
             self._engine.delivery.add_browser(node, consumer)
-            if reader and consumer.named is None:
-                self._engine.streams.commits.begin(node, reader, consumer, consumer.reader.passed)
+            if reader and reads is not None and consumer.named is None:
+                self._engine.streams.commits.begin(node, reader, consumer, reads.passed)
         else:
             self._engine.delivery.add_consumer(node, consumer)
 
-    def _begin_reading(self, consumer: ConsumerLink, filters: Filters, reader: str) -> Filters:
+    def _begin_reading(self, consumer: ConsumerLink, reads: Reader, filters: Filters, reader: str) -> Filters:
         """Say where a link begins in a stream: where its filter says, or where its reader has been.
 
         Return the filters that hold.
@@ -295,7 +299,7 @@ class ConsumerAttach:
         if known is not None:
             start = ("offset", known.committed)
             filters = without(filters, OFFSET_SPEC)
-        self._engine.streams.begin(consumer.reader, *start)
+        self._engine.streams.begin(reads, *start)
         return filters
 
     def _consumer(self, link: Link, node: Node) -> ConsumerLink:

@@ -5,6 +5,7 @@ from broker.engine.node import Node
 from broker.flow.adaptive import Adaptive
 from broker.flow.slow import SlowWatch
 from broker.flow.window import Window
+from broker.queues.named_readers import NamedReader
 
 class ConsumerLink(OutgoingLink):
     connection: ConnectionIO
@@ -29,6 +30,8 @@ class ConsumerLink(OutgoingLink):
     asked_timeout_ns: int
     timed_out: int
     channel: int
+    named: NamedReader | None
+    has_moved: bool
     def __init__(
         self,
         connection: ConnectionIO,
@@ -45,6 +48,7 @@ class ConsumerLink(OutgoingLink):
     def delivery_count(self) -> int: ...
     def link_credit(self) -> int: ...
     def drains(self) -> bool: ...
+    def dealt_offset(self) -> int: ...
     def unsent_bytes(self) -> int: ...
     def is_choked(self) -> bool: ...
     def is_streaming(self) -> bool: ...

@@ -28,7 +28,7 @@ class Reading(Window):
         self.world, self.node = world, node
         self.named: NamedReader | None = None
         self.has_moved = False
-        self.reader = Reader(self, None, True)
+        reads = self.reader = Reader(self, None, True)
         commits = world.engine.streams.commits
         commits.check(node, name)
         known = commits.join(node, name, self)
@@ -37,7 +37,7 @@ class Reading(Window):
         )
         world.engine.delivery.add_browser(node, self)
         if known is None:
-            commits.begin(node, name, self, self.reader.passed)
+            commits.begin(node, name, self, reads.passed)
 
     @property
     def offsets(self) -> list[int]:
@@ -50,6 +50,7 @@ class Reading(Window):
             self.world.engine.streams.commits.moved.append(self)
 
     def dealt_offset(self) -> int:
+        assert self.reader is not None
         return self.got[0].seq - 1 if self.got else self.reader.passed
 
     def leave(self) -> None:

@@ -21,6 +21,9 @@ class Source:
     def limit(self, most_bytes: int, most_count: int, age_ms: int) -> None:
         self.kept = (most_bytes, most_count, age_ms)
 
+    def hold(self, offset: int) -> None:
+        pass
+
 
 class World:
     """A stream with a log, and the readers that have asked it."""

@@ -1,0 +1,187 @@
+"""Streams with partitions, with Proton's clients: where a message goes, order, restarts and credit."""
+
+from __future__ import annotations
+
+import signal
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from proton import Described, Message, symbol
+from proton.reactor import Filter
+from proton.utils import BlockingConnection, LinkDetached
+
+from broker.client.request import Management
+from broker.errors import OperatorError
+from tests.wire.conftest import RunningBroker, StartBroker
+from tests.wire.seeing import await_number, number_of
+
+pytestmark = pytest.mark.wire
+
+PARTITIONS = 4
+STOP = 20
+POLICIES = f"""\
+policies:
+  - match: "flights"
+    kind: stream
+    partitions: {PARTITIONS}
+    durable: true
+    max_age: 24h
+  - match: "held"
+    kind: stream
+    partitions: 2
+    durable: true
+    flow_stop_count: {STOP}
+    flow_resume_count: {STOP // 2}
+"""
+SPEC = symbol("rabbitmq:stream-offset-spec")
+OFFSET = symbol("x-opt-sluice-offset")
+CARRIERS = [f"carrier{number}" for number in range(20)]
+
+
+@contextmanager
+def connected(broker: RunningBroker) -> Iterator[BlockingConnection]:
+    made = BlockingConnection(broker.url, timeout=30)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def fill(client: BlockingConnection, address: str, msgs: int, first: int = 0) -> None:
+    sender = client.create_sender(address)
+    for number in range(first, first + msgs):
+        group = CARRIERS[number % len(CARRIERS)]
+        sender.send(Message(body=number, durable=True, group_id=group))
+    sender.close()  # type: ignore[no-untyped-call]
+
+
+def read(client: BlockingConnection, broker: RunningBroker, address: str) -> list[tuple[int, str, int]]:
+    """The offset, the group and the body of each message that there is."""
+    options = Filter({SPEC: Described(SPEC, "first")})
+    receiver = client.create_receiver(address, credit=100, options=options, name=f"{address} reader")
+    found = []
+    for _ in range(int(number_of(broker, address, "stream_msgs"))):
+        message = receiver.receive(timeout=30)
+        assert message.annotations is not None
+        found.append((int(message.annotations[OFFSET]), str(message.group_id), int(message.body)))
+        receiver.accept()
+    receiver.close()  # type: ignore[no-untyped-call]
+    return found
+
+
+def partition(group: str, partitions: int = PARTITIONS) -> int:
+    return zlib.crc32(group.encode()) % partitions
+
+
+def check(client: BlockingConnection, broker: RunningBroker, msgs: int) -> None:
+    """Each message stands once, in its group's partition, in its group's order."""
+    bodies: list[int] = []
+    for at in range(PARTITIONS):
+        found = read(client, broker, f"flights/{at}")
+        assert [offset for offset, _, _ in found] == list(range(len(found)))
+        assert {partition(group) for _, group, _ in found} <= {at}
+        for group in CARRIERS:
+            of_group = [body for _, each, body in found if each == group]
+            assert of_group == sorted(of_group)
+        bodies += [body for _, _, body in found]
+    assert sorted(bodies) == list(range(msgs))
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_group_stays_in_its_partition_over_restarts(start_broker: StartBroker, how: str) -> None:
+    broker = start_broker(policies=POLICIES)
+    data = ("--data", str(broker.config_file.parent / "data"))
+    with connected(broker) as client:
+        fill(client, "flights", 200)
+        check(client, broker, 200)
+    for life in range(1, 3):
+        if how == "killed":
+            broker.signal(signal.SIGKILL)
+            broker.process.wait(20)
+        broker.stop()
+        # What is on disk counts, whatever a policy says.
+        broker = start_broker("", POLICIES.replace(f"partitions: {PARTITIONS}", "partitions: 3"), data)
+        with connected(broker) as client:
+            fill(client, "flights", 200, 200 * life)
+            check(client, broker, 200 * (life + 1))
+
+
+def test_messages_without_a_group_are_spread(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        sender = client.create_sender("flights")
+        for number in range(200):
+            sender.send(Message(body=number, durable=True))
+    counts = [int(number_of(broker, f"flights/{at}", "stream_msgs")) for at in range(PARTITIONS)]
+    assert sum(counts) == 200
+    assert min(counts) > 20
+
+
+def test_settings_come_from_the_topic(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        client.create_sender("flights")
+        assert number_of(broker, "flights/3", "max_age_ms") == number_of(broker, "flights", "max_age_ms")
+        assert number_of(broker, "flights/3", "durable") is True
+        # A subscription is no stream, and gets what comes.
+        live = client.create_receiver("flights", credit=10)
+        fill(client, "flights", 5)
+        assert [live.receive(timeout=10).body for _ in range(5)] == list(range(5))
+
+
+def test_producers_wait_for_the_slowest_reader_of_any_partition(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client, connected(broker) as other:
+        sender = client.create_sender("held")
+        options = Filter({SPEC: Described(SPEC, "first")})
+        readers = [
+            other.create_receiver(f"held/{at}::billing", credit=10, options=options) for at in range(2)
+        ]
+        group = next(each for each in CARRIERS if partition(each, 2) == 1)
+        sent = 0
+        while sender.link.credit > 0 or sent < STOP:
+            sender.send(Message(body=sent, durable=True, group_id=group), timeout=30)
+            sent += 1
+            assert sent <= STOP, "credit overshoots"
+        await_number(broker, "held/1", "flow_stopped", True)
+        for number in range(STOP):
+            assert readers[1].receive(timeout=30).body == number
+            readers[1].accept()
+        for number in range(STOP // 2):
+            sender.send(Message(body=number, durable=True, group_id=group), timeout=30)
+
+
+def test_a_partition_stays_as_long_as_the_stream_and_goes_with_it(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client, Management(broker.url) as management:
+        fill(client, "flights", 10)
+        with pytest.raises(OperatorError, match="is a partition of 'flights'"):
+            management.call("DELETE", "org.sluice.queue", "flights/1")
+        with pytest.raises(OperatorError, match="is a partition of 'flights'"):
+            management.call("DELETE", "org.sluice.binding", "flights/flights%2F1")
+        with pytest.raises(OperatorError, match="has 4 partitions"):
+            management.call("UPDATE", "org.sluice.topic", "flights", body={"partitions": 8})
+        with pytest.raises(LinkDetached, match="a reader reads one"):
+            client.create_receiver("flights::billing")
+        management.call("DELETE", "org.sluice.topic", "flights")
+        with pytest.raises(OperatorError, match="flights/1"):
+            management.call("READ", "org.sluice.queue", "flights/1")
+
+
+def test_what_has_no_partitions_is_refused(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with Management(broker.url) as management:
+        wrong: list[dict[str, object]] = [
+            {"partitions": 4},
+            {"queue_type": "stream", "partitions": 4, "expire_after": "1m"},
+        ]
+        for number, attributes in enumerate(wrong):
+            with pytest.raises(OperatorError, match="partitions"):
+                management.call("CREATE", "org.sluice.queue", f"wrong{number}", body=attributes)
+        management.call("CREATE", "org.sluice.queue", "taken/1")
+        with pytest.raises(OperatorError, match="'taken/1' exists already"):
+            management.call("CREATE", "org.sluice.topic", "taken", body={"partitions": 2})
+        with pytest.raises(OperatorError, match="taken"):
+            management.call("READ", "org.sluice.queue", "taken/0")
