@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
-from proton import Described, Message, symbol
+from proton import Described, Message, Timeout, symbol
 from proton.reactor import Filter
 from proton.utils import BlockingConnection, LinkDetached
 
@@ -122,8 +122,8 @@ def test_messages_without_a_group_are_spread(start_broker: StartBroker) -> None:
 def test_settings_come_from_the_topic(start_broker: StartBroker) -> None:
     broker = start_broker(policies=POLICIES)
     with connected(broker) as client:
-        client.create_sender("flights")
-        assert number_of(broker, "flights/3", "max_age_ms") == number_of(broker, "flights", "max_age_ms")
+        client.create_sender("flights").close()  # type: ignore[no-untyped-call]
+        assert number_of(broker, "flights/3", "max_age_ms") == 24 * 3600 * 1000
         assert number_of(broker, "flights/3", "durable") is True
         # A subscription is no stream, and gets what comes.
         live = client.create_receiver("flights", credit=10)
@@ -149,6 +149,9 @@ def test_producers_wait_for_the_slowest_reader_of_any_partition(start_broker: St
         for number in range(STOP):
             assert readers[1].receive(timeout=30).body == number
             readers[1].accept()
+        # The client says what it has settled once it waits for something.
+        with suppress(Timeout):
+            other.wait(lambda: False, timeout=0.05)
         for number in range(STOP // 2):
             sender.send(Message(body=number, durable=True, group_id=group), timeout=30)
 

@@ -144,7 +144,8 @@ def test_every_setting_can_stand_in_a_file() -> None:
                   engine_tls_ca: ca,
                   engine_monitors: ["http://10.0.0.1:8222"], replicas: 5, ttl: 5s, margin: 1s, mark: 1s,
                   rank: 1,
-                  listen: "10.0.0.1:1", advertise: "10.0.0.1:2", secret_file: s, addresses: ["amqp://m:1"]}
+                  listen: "10.0.0.1:1", advertise: "10.0.0.1:2", secret_file: s, addresses: ["amqp://m:1"],
+                  log_size: 1GB}
         """
     )
     assert settings.events == Events(False, Path("/var/log/flow.jsonl"), MB, 0, 5000)
