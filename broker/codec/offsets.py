@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 from broker.codec.encoding import MAP32, compound, symbol, text
 from broker.codec.message import (
     after_descriptor,
@@ -24,15 +22,14 @@ _OWN, _OTHER = symbol(OFFSET.encode()), symbol(STREAM_OFFSET.encode())
 # A map of four, whose size and number stand in a byte each; both values are ulongs.
 _HEAD = bytes((0xC1, 1 + len(_OWN) + len(_OTHER) + 18, 4)) + _OWN + b"\x80"
 _MIDDLE = _OTHER + b"\x80"
-_SECTION = b"\x00\x53\x72"
+_SECTION_HEAD = b"\x00\x53\x72" + _HEAD
 # As a C number where it is compiled.
 ANNOTATIONS = 0x72
 
 
 def with_offset(data: bytes, offset: int) -> bytes:
     """Return the message with its offset; what its sender called so is replaced."""
-    encoded = struct.pack(">q", offset)
-    added = _HEAD + encoded + _MIDDLE + encoded
+    encoded = offset.to_bytes(8, "big")
     at = following = 0
     end = len(data)
     code = -1
@@ -43,8 +40,9 @@ def with_offset(data: bytes, offset: int) -> bytes:
         following = skip_value(data, after_descriptor(data, at), end)
         at = following if following >= 0 else at
     if code == ANNOTATIONS:
+        added = b"".join((_HEAD, encoded, _MIDDLE, encoded))
         return with_annotations(data, merged_maps(annotations_of(data), added))
-    return data[:at] + _SECTION + added + data[at:]
+    return b"".join((data[:at], _SECTION_HEAD, encoded, _MIDDLE, encoded, data[at:]))
 
 
 def offset_filter(start: str | int) -> bytes:

@@ -120,8 +120,7 @@ class Streams:
 
     def _recount(self, node: Node, stream: StreamQueue) -> None:
         assert isinstance(node.shelf, StreamLog), "it is durable"
-        nbytes = node.shelf.nbytes + stream.unappended_bytes()
-        self._depths.count_kept(node, stream.count - node.stored_msgs, nbytes - node.kept_bytes)
+        self._depths.count_kept(node, stream.count - node.stored_msgs, node.shelf.nbytes - node.kept_bytes)
 
     def _load(self, node: Node, reader: Reader) -> None:
         """Have what a reader wants next read from disk."""

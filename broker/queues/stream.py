@@ -142,13 +142,6 @@ class StreamQueue(Queue):
         self._counted = self.tail_bytes
         return grown
 
-    def unappended_bytes(self) -> int:
-        """Return the bytes of messages that the source doesn't have yet."""
-        if self.source is None:
-            return 0
-        first = self._start + max(self.source.next_offset - self.tail_first, 0)
-        return sum(len(entry.data) for entry in self._tail[first:] if entry is not None)
-
     # --- readers
 
     def open_reader(self, reader: Reader) -> None:

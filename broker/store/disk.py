@@ -530,8 +530,8 @@ class DiskStore(Shelves):
         if is_full:
             self._order_file()
             self._restock()
-        if is_full or self._streams.limits_age():
-            # There may be room by now, or something old.
+        if is_full or self._streams.needs_turn():
+            # There may be room by now, something old, or little that waits to be appended.
             self._ask_to_append()
         dirty = self.touched or self._gone or self._gone_ids or self._changed_notes or self._gone_pages
         if self._busy:

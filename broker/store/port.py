@@ -72,7 +72,8 @@ class StreamLog(QueueLog):
     """One stream's place in a store: a message's number is its offset and one, its expiry when it came.
 
     What was appended can be read some time after it is on disk: all below ``next_offset``. ``first_offset``
-    is the first one there is, ``nbytes`` what they take. These, ``reader`` and ``find`` are for any thread.
+    is the first one there is, ``nbytes`` what they take, with those that were not appended yet. These,
+    ``reader`` and ``find`` are for any thread.
     """
 
     @property

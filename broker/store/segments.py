@@ -128,7 +128,7 @@ class SegmentLog:
             active = self._chain.active
             what = f"messages with offsets from {self.next_offset} to {offset - 1} are missing"
             raise DamagedStore(active.path, active.end.nbytes, what)
-        self.append(messages[-missing:], time_ms)
+        self.append(messages if missing == len(messages) else messages[-missing:], time_ms)
         return missing
 
     def roll(self) -> None:

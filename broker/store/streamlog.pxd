@@ -2,7 +2,7 @@ from broker.store.logs cimport Shelves
 from broker.store.port cimport StreamLog
 
 cdef class StreamBatch:
-    cdef readonly long group, first, time_ms
+    cdef readonly long group, first, time_ms, nbytes
     cdef readonly list messages
 
 cdef class DiskStreamLog(StreamLog):
@@ -13,4 +13,6 @@ cdef class DiskStreamLog(StreamLog):
     cdef public long last_seq
     cdef public bint changed
     cdef public object segments, arrived, ready, kept, held_from
+    cdef list arriving
+    cdef public long arrived_bytes, appended_bytes
     cdef StreamBatch latest

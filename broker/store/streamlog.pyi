@@ -8,6 +8,7 @@ class StreamBatch:
     group: int
     first: int
     time_ms: int
+    nbytes: int
     messages: list[bytes]
 
 class DiskStreamLog(StreamLog):
@@ -22,6 +23,8 @@ class DiskStreamLog(StreamLog):
     ready: deque[StreamBatch]
     kept: tuple[int | None, int | None, int | None]
     held_from: int | None
+    arrived_bytes: int
+    appended_bytes: int
     def __init__(
         self,
         store: Shelves,
@@ -30,4 +33,5 @@ class DiskStreamLog(StreamLog):
         definition: bytes,
         last_seq: int,
         segments: SegmentLog,
+        arriving: list[DiskStreamLog],
     ) -> None: ...

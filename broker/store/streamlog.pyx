@@ -23,23 +23,29 @@ cdef class StreamBatch:
         self.first = first
         self.time_ms = time_ms
         self.messages = []
+        self.nbytes = 0
 
 
 cdef class DiskStreamLog(StreamLog):
     """One stream's messages on disk. A message's sequence number is its offset and one.
 
     ``arrived`` has the batches whose groups aren't in the journal yet, ``ready`` those that are and that the
-    streams' thread appends to the segments. ``kept`` is what retention leaves: bytes, messages, milliseconds,
+    streams' thread appends to the segments; ``arriving`` has the streams that have any of the former.
+    ``arrived_bytes`` counts what has come, ``appended_bytes`` what of it the segments have. ``kept`` is what retention leaves: bytes, messages, milliseconds,
     each None for all; from the offset ``held_from`` on nothing goes, None for no such offset.
     """
 
-    def __init__(self, Shelves store, long id, str name, bytes definition, long last_seq, object segments):
+    def __init__(self, Shelves store, long id, str name, bytes definition, long last_seq, object segments,
+                 list arriving):
         self.store = store
         self.id = id
         self.name = name
         self.definition = definition
         self.last_seq = last_seq
         self.segments = segments
+        self.arriving = arriving
+        self.arrived_bytes = 0
+        self.appended_bytes = 0
         self.arrived = deque()
         self.ready = deque()
         self.kept = (None, None, None)
@@ -53,8 +59,12 @@ cdef class DiskStreamLog(StreamLog):
         if batch is None or batch.time_ms != expires_ms or batch.group != self.store.group:
             batch = StreamBatch(self.store.group, seq - 1, expires_ms)
             self.latest = batch
+            if not self.arrived:
+                self.arriving.append(self)
             self.arrived.append(batch)
         batch.messages.append(data)
+        batch.nbytes += PyBytes_GET_SIZE(data)
+        self.arrived_bytes += PyBytes_GET_SIZE(data)
         self.last_seq = seq
         self.changed = True
         self.store.buffer.add(RECORD_STREAM, self.id, seq, 0, 0, expires_ms, data)
@@ -78,7 +88,7 @@ cdef class DiskStreamLog(StreamLog):
 
     @property
     def nbytes(self):
-        return self.segments.nbytes
+        return self.segments.nbytes + self.arrived_bytes - self.appended_bytes
 
     def limit(self, most_bytes, most_count, age_ms):
         self.kept = (most_bytes or None, most_count or None, age_ms or None)

@@ -12,6 +12,7 @@ import logging
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
@@ -25,11 +26,15 @@ from broker.store.maintenance import MaintenanceThread
 from broker.store.replay import Found
 from broker.store.segment import bases_in
 from broker.store.segments import SegmentLog, remove
-from broker.store.streamlog import DiskStreamLog, StreamBatch
+from broker.store.streamlog import DiskStreamLog
 
 log = logging.getLogger("sluice.store")
 
 STREAMS = "streams"
+# Appending is worth a turn of a thread once so much waits for it; less waits for ``DiskStore.maintain``.
+APPEND_BYTES = 1 << 18
+# How often streams that nothing comes to are looked at for what is old.
+RETAIN_S = 0.5
 # Before the name in a stream's row and its definition: no name of a node begins with this character.
 _MARK = "\x1fstream/"
 
@@ -55,6 +60,10 @@ class StreamLogs:
     def __init__(self, path: Path) -> None:
         self.path = path / STREAMS
         self._logs: dict[int, DiskStreamLog] = {}
+        # Those with messages that aren't in the journal yet, and those with some that can be appended.
+        self._arriving: list[DiskStreamLog] = []
+        self._to_append: deque[DiskStreamLog] = deque()
+        self._retained_at = 0.0
         self._thread: MaintenanceThread | None = None
         self._lock = threading.Lock()
         # Each is written by one thread at a time: the owner's, and who appends.
@@ -97,21 +106,25 @@ class StreamLogs:
     def forget(self, stream: DiskStreamLog) -> None:
         """Append to a stream no more; its directory stays until ``discard``."""
         self._logs.pop(stream.id, None)
+        if stream in self._arriving:
+            self._arriving.remove(stream)
         with self._lock:
-            self._appended_bytes += sum(map(_size, stream.ready))
+            self._appended_bytes += sum(batch.nbytes for batch in stream.ready)
             stream.ready.clear()
 
     def hand_over(self, written: int) -> bool:
-        """Let the maintenance thread have what is in the journal up to a group; true if that is anything."""
-        found = False
-        for stream in self._logs.values():
+        """Let the streams' thread have what is in the journal up to a group; true if it is worth a turn."""
+        for stream in list(self._arriving):
             arrived = stream.arrived
-            while arrived and arrived[0].group <= written:
-                batch = arrived.popleft()
-                self._handed_bytes += _size(batch)
-                stream.ready.append(batch)
-            found = found or bool(stream.ready)
-        return found
+            if arrived and arrived[0].group <= written:
+                while arrived and arrived[0].group <= written:
+                    batch = arrived.popleft()
+                    self._handed_bytes += batch.nbytes
+                    stream.ready.append(batch)
+                self._to_append.append(stream)
+            if not arrived:
+                self._arriving.remove(stream)
+        return self.behind_bytes >= APPEND_BYTES
 
     def ask(self, job: Callable[[], None], bell: int) -> None:
         """Have a job done on the streams' thread, and the bell rung afterwards."""
@@ -125,9 +138,9 @@ class StreamLogs:
             self._thread.stop()
             self._thread = None
 
-    def limits_age(self) -> bool:
-        """Return whether messages of any stream go because they are old."""
-        return any(stream.kept[2] is not None for stream in self._logs.values())
+    def needs_turn(self) -> bool:
+        """Return whether something waits to be appended, or may go because it is old."""
+        return bool(self._to_append) or any(stream.kept[2] is not None for stream in self._logs.values())
 
     def close(self) -> None:
         """Let go of every file."""
@@ -171,7 +184,9 @@ class StreamLogs:
         SyncFault, DamagedStore where nothing may be appended any more.
         """
         lacking: OSError | None = None
-        for stream in list(self._logs.values()):
+        again: list[DiskStreamLog] = []
+        while self._to_append:
+            stream = self._to_append.popleft()
             with self._lock:
                 try:
                     self._append_to(stream)
@@ -179,9 +194,20 @@ class StreamLogs:
                     if not is_lack_of_room(fault):
                         raise
                     lacking = fault
+                    again.append(stream)
                 self._retain(stream)
+        self._to_append.extend(again)
+        if time.monotonic() - self._retained_at >= RETAIN_S:
+            self.retain()
         if lacking is not None:
             raise lacking
+
+    def retain(self) -> None:
+        """Let go of what retention doesn't keep."""
+        for stream in list(self._logs.values()):
+            with self._lock:
+                self._retain(stream)
+        self._retained_at = time.monotonic()
 
     def sync(self, rows: Iterable[QueueLogRow]) -> None:
         """Have on disk all that these rows are to say, and let go of what retention doesn't keep, which has
@@ -190,6 +216,9 @@ class StreamLogs:
         self.append()
         wanted = {row.id: row.last_seq for row in rows}
         for stream in list(self._logs.values()):
+            with self._lock:
+                # The streams' thread may have taken it, and not begun.
+                self._append_to(stream)
             if stream.segments.sync() < wanted.get(stream.id, 0):
                 what = f"message {stream.segments.next_offset} of {wanted[stream.id]} was not appended"
                 raise DamagedStore(stream.segments.directory, 0, what)
@@ -230,7 +259,7 @@ class StreamLogs:
     ) -> DiskStreamLog:
         self.path.mkdir(exist_ok=True)
         segments = SegmentLog.open(self.directory_of(number), synced=synced)
-        stream = DiskStreamLog(store, number, name, definition, synced, segments)
+        stream = DiskStreamLog(store, number, name, definition, synced, segments, self._arriving)
         self._logs[number] = stream
         return stream
 
@@ -238,7 +267,8 @@ class StreamLogs:
         while stream.ready:
             batch = stream.ready[0]
             stream.segments.append_from(batch.first, batch.messages, batch.time_ms)
-            self._appended_bytes += _size(batch)
+            self._appended_bytes += batch.nbytes
+            stream.appended_bytes += batch.nbytes
             stream.ready.popleft()
 
     def _retain(self, stream: DiskStreamLog) -> None:
@@ -247,10 +277,6 @@ class StreamLogs:
             return
         before_ms = None if age_ms is None else time.time_ns() // 1_000_000 - age_ms
         stream.segments.retain(most_bytes, most_count, before_ms, stream.held_from)
-
-
-def _size(batch: StreamBatch) -> int:
-    return sum(map(len, batch.messages))
 
 
 def messages_in(path: Path, found: Found) -> int:

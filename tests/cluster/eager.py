@@ -13,7 +13,8 @@ from broker.cluster.cleaning import LogCleaner
 
 def eager(*given: Any) -> LogCleaner:
     """The cleaner of a cell, with a log of 64 KB."""
-    return LogCleaner(*given[:-1], 64 << 10)
+    engine, writer, directory, live_bytes, backup, _ = given
+    return LogCleaner(engine, writer, directory, live_bytes, backup, 64 << 10)
 
 
 if __name__ == "__main__":

@@ -359,7 +359,7 @@ def test_retention_during_a_backup_leaves_no_hole_in_it(
         whole(source, target)
         if source == segments[0]:
             world.streams["a"].limit(0, 1000, 0)
-            world.store._streams.append()
+            world.store._streams.retain()
 
     monkeypatch.setattr(shutil, "copyfile", copyfile)
     told: list[Exception | None] = []

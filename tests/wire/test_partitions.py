@@ -65,7 +65,7 @@ def read(client: BlockingConnection, broker: RunningBroker, address: str) -> lis
     for _ in range(int(number_of(broker, address, "stream_msgs"))):
         message = receiver.receive(timeout=30)
         assert message.annotations is not None
-        found.append((int(message.annotations[OFFSET]), str(message.group_id), int(message.body)))
+        found.append((int(message.annotations[OFFSET]), str(message.group_id), int(str(message.body))))
         receiver.accept()
     receiver.close()  # type: ignore[no-untyped-call]
     return found
