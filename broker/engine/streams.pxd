@@ -17,6 +17,7 @@ cdef class Streams:
     cdef public object pager
     cdef public ReaderCommits commits
     cdef public set nodes
+    cdef set _loading
     cdef long _pause_ns
 
     @cython.locals(stream=StreamQueue, keep=bint, now_ms=long, entry=Entry)

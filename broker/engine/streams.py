@@ -5,6 +5,7 @@ Nothing here waits for a disk: the pager's thread reads, and its answers come in
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -19,8 +20,12 @@ from broker.queues.queue import Reader
 from broker.queues.stream import StreamCursor, StreamQueue
 from broker.store.port import OffsetGone, QueueLog, StreamLog
 
+log = logging.getLogger("sluice.store")
+
 # What is read from disk for one reader at a time.
 LOAD_BYTES = 1 << 18
+# The same where the broker holds much in memory.
+SHORT_BYTES = 1 << 14
 # What is kept on disk is counted anew after so many messages: retention lets go of some meanwhile.
 RECOUNT = 1024
 # Memory that the broker may hold before streams let go of what is on disk, and how long until they do again.
@@ -47,6 +52,8 @@ class Streams:
         self.commits = commits
         self.pager: StreamPager | None = None
         self.nodes: set[Node] = set()
+        # Those whose readers have had something read from disk.
+        self._loading: set[Node] = set()
         self._pause_ns = 0
 
     def open(self, node: Node, durable: bool, definition: bytes, shelf: QueueLog | None) -> StreamLog | None:
@@ -96,6 +103,8 @@ class Streams:
     def make_room(self) -> None:
         """Where the broker holds much in memory: let go of all that can be read from disk."""
         memory = self._depths.memory
+        if self._loading:
+            self._count_loaded()
         if memory.stop_bytes == 0 or self._turn.now_ns < self._pause_ns:
             return
         if memory.depth_bytes <= memory.stop_bytes * ROOM_PERCENT // 100:
@@ -106,6 +115,15 @@ class Streams:
                 memory.depth_bytes += node.stream.take_memory()
         self._pause_ns = self._turn.now_ns + ROOM_PAUSE_NS
 
+    def _count_loaded(self) -> None:
+        """Count what readers still have of what was read for them."""
+        for node in list(self._loading):
+            stream = node.stream
+            if stream is not None:
+                self._depths.memory.depth_bytes += stream.take_memory()
+            if stream is None or stream.loaded_bytes == 0:
+                self._loading.discard(node)
+
     def begin(self, reader: Reader, start: str, value: int) -> None:
         """Say where a reader begins, before it is shown anything (``StreamCursor``)."""
         reader.run = StreamCursor(start, value)
@@ -113,6 +131,7 @@ class Streams:
     def forget(self, node: Node) -> None:
         """Give back the memory of a stream that is gone."""
         self.nodes.discard(node)
+        self._loading.discard(node)
         self.commits.forget(node)
         if node.stream is not None:
             node.stream.clear()
@@ -129,6 +148,9 @@ class Streams:
             return
         offset = stream.wanted_offset(reader)
         cursor.loading = True
+        memory = self._depths.memory
+        is_short = memory.stop_bytes > 0 and memory.depth_bytes > memory.stop_bytes * ROOM_PERCENT // 100
+        most_bytes = SHORT_BYTES if is_short else LOAD_BYTES
 
         def read() -> object:
             if cursor.seeks:
@@ -139,7 +161,7 @@ class Streams:
             elif cursor.disk.offset != offset:
                 cursor.disk.seek(offset)
             try:
-                return cursor.disk.read(LOAD_BYTES)
+                return cursor.disk.read(most_bytes)
             except OffsetGone as gone:
                 return gone
 
@@ -154,13 +176,17 @@ class Streams:
         if isinstance(answer, OffsetGone):
             reader.passed = max(reader.passed, answer.first_offset)
         elif isinstance(answer, Exception):
+            log.error("'%s': a reader at offset %d can't go on: %s", node.name, reader.passed, answer)
             unreadable = getattr(reader.owner, "unreadable", None)
             if unreadable is not None:
-                unreadable(str(answer))
+                # Where its files are is nothing for a client.
+                unreadable("the stream can't be read from disk, as the broker's log says")
             return
         elif isinstance(answer, tuple):
             assert node.stream is not None, "it is a stream"
             node.stream.found(reader, *answer)
         elif isinstance(answer, list):
-            cursor.loaded.extend(answer)
+            assert node.stream is not None, "it is a stream"
+            node.stream.load(reader, answer)
+            self._loading.add(node)
         self._turn.mark_dirty(node)

@@ -15,7 +15,7 @@ cdef class StreamCursor:
 cdef class StreamQueue(Queue):
     cdef public object source, ask
     cdef public NamedReaders named
-    cdef public long next_offset, visible, tail_first, tail_bytes
+    cdef public long next_offset, visible, tail_first, tail_bytes, loaded_bytes
     cdef long _counted, _start, _held_from, _most_bytes, _most_count, _age_ms
     cdef list _tail, _times
 
@@ -25,6 +25,7 @@ cdef class StreamQueue(Queue):
     cpdef object stored(self, long upto)
     @cython.locals(appended=long)
     cpdef object trim(self, long most_bytes)
+    @cython.locals(held=long, grown=long)
     cpdef long take_memory(self) except? -1
     @cython.locals(cursor=StreamCursor)
     cpdef object open_reader(self, Reader reader)
@@ -39,6 +40,10 @@ cdef class StreamQueue(Queue):
     cdef Entry _at(self, Reader reader)
     @cython.locals(cursor=StreamCursor, found=long, data=bytes)
     cdef Entry _loaded(self, Reader reader, long offset)
+    @cython.locals(data=bytes)
+    cpdef object load(self, Reader reader, list messages)
+    @cython.locals(data=bytes)
+    cdef object _drop_loaded(self, StreamCursor cursor)
     cpdef long wanted_offset(self, Reader reader) except -1
     cdef object _ask(self, Reader reader)
     @cython.locals(at=long)

@@ -74,7 +74,7 @@ class StreamQueue(Queue):
         self.ask = ask
         self.next_offset = self.visible = self.tail_first = next_offset
         self.next_seq = next_offset + 1
-        self.tail_bytes = 0
+        self.tail_bytes = self.loaded_bytes = 0
         self.named = NamedReaders()
         self._held_from = -1
         self._counted = 0
@@ -137,9 +137,10 @@ class StreamQueue(Queue):
         self._tidy()
 
     def take_memory(self) -> int:
-        """Return by how many bytes the tail has grown since the last call; less than 0 where it shrank."""
-        grown = self.tail_bytes - self._counted
-        self._counted = self.tail_bytes
+        """Return by how many bytes memory has grown since the last call; less than 0 where it shrank."""
+        held = self.tail_bytes + self.loaded_bytes
+        grown = held - self._counted
+        self._counted = held
         return grown
 
     # --- readers
@@ -159,6 +160,7 @@ class StreamQueue(Queue):
             self.readers.remove(reader)
         if reader.run is not None:
             reader.run.closed = True
+            self._drop_loaded(reader.run)
             reader.run = None
 
     def look(self, reader: Reader) -> Entry | None:
@@ -175,6 +177,14 @@ class StreamQueue(Queue):
                 return entry
         reader.unfinished = True
         return None
+
+    def load(self, reader: Reader, messages: list[tuple[int, int, bytes]]) -> None:
+        """Take what was read from disk for a reader: (offset, time, bytes) of each, in order."""
+        cursor = reader.run
+        if cursor is not None:
+            cursor.loaded.extend(messages)
+            for _, _, data in messages:
+                self.loaded_bytes += len(data) + constants.HELD_BYTES
 
     def found(self, reader: Reader, offset: int, upto: int) -> None:
         """The log, as far as ``upto``, has an offset as the first of the reader's time, or none but the next.
@@ -203,7 +213,7 @@ class StreamQueue(Queue):
         self.tail_bytes = 0
         for reader in self.readers:
             if reader.run is not None:
-                reader.run.loaded.clear()
+                self._drop_loaded(reader.run)
 
     def __iter__(self) -> Iterator[Entry]:
         """The messages in memory."""
@@ -224,7 +234,7 @@ class StreamQueue(Queue):
             return None
         if offset >= self.tail_first:
             if cursor.loaded:
-                cursor.loaded.clear()
+                self._drop_loaded(cursor)
             return self._tail[self._start + offset - self.tail_first]
         return self._loaded(reader, offset)
 
@@ -235,15 +245,23 @@ class StreamQueue(Queue):
             # Retention was faster than the reader.
             reader.passed = self.tail_first
             return self._at(reader)
-        while loaded and loaded[0][0] < offset:
-            loaded.popleft()
-        if not loaded:
+        found = -1
+        while loaded and found < offset:
+            found, _, data = loaded.popleft()
+            self.loaded_bytes -= len(data) + constants.HELD_BYTES
+        if found < offset:
             self._ask(reader)
             return None
-        found, _, data = loaded.popleft()
+        # What it wants next is behind this one.
+        reader.passed = found + 1
         if len(loaded) < LOW and not cursor.loading and self.wanted_offset(reader) < self.tail_first:
             self.ask(reader)
         return Entry(data, found + 1)
+
+    def _drop_loaded(self, cursor: StreamCursor) -> None:
+        for _, _, data in cursor.loaded:
+            self.loaded_bytes -= len(data) + constants.HELD_BYTES
+        cursor.loaded.clear()
 
     def wanted_offset(self, reader: Reader) -> int:
         """The offset from which on a reader needs messages that it hasn't."""

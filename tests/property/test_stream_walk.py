@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.constants import HELD_BYTES
 from broker.queues import stream
 from broker.queues.queue import Reader
 from broker.queues.stream import FIRST, LAST, NEXT, OFFSET, TIME, StreamCursor, StreamQueue
@@ -128,7 +129,7 @@ class Walk:
             reader.passed = max(reader.passed, self.source.first_offset)
             return
         last = min(first + count, self.source.next_offset)
-        cursor.loaded.extend((each, self.times[each], self.sent[each]) for each in range(first, last))
+        self.queue.load(reader, [(each, self.times[each], self.sent[each]) for each in range(first, last)])
 
     def close(self, at: int) -> None:
         if self.readers:
@@ -143,6 +144,8 @@ class Walk:
             len(data) + 64 for data in self.sent[min(self.source.next_offset, self.queue.visible) :]
         )
         assert self.queue.tail_bytes <= TAIL_BYTES + 2 * unappended + 400
+        loaded = [data for reader in self.readers for _, _, data in reader.run.loaded]
+        assert self.queue.loaded_bytes == sum(len(data) + HELD_BYTES for data in loaded)
 
     def finish(self) -> None:
         """Everybody gets all there is, once the disk has answered."""

@@ -239,6 +239,29 @@ def test_where_memory_is_short_the_tail_leaves_it(world: World) -> None:
     assert reader.offsets == list(range(150))
 
 
+def test_what_was_read_from_disk_is_counted_in_memory(world: World) -> None:
+    node = world.stream()
+    for _ in range(100):
+        world.put(node, "x" * 1000)
+    world.settle()
+    world.append()
+    assert node.stream is not None
+    node.stream.trim(0)
+    world.engine.limit(1_000_000, 0)
+    memory = world.engine.depths.memory
+    reader = world.watch(node)
+    reader.most = 10
+    world.work()
+    world.turn()
+    assert memory.depth_bytes == node.stream.loaded_bytes > 90 * 1000
+    reader.most = 1 << 30
+    world.engine.turn.mark_dirty(node)
+    world.work()
+    world.turn()
+    assert reader.offsets == list(range(100))
+    assert memory.depth_bytes == 0
+
+
 def test_an_offset_that_is_gone_begins_with_what_there_is(world: World) -> None:
     node = world.stream()
     for _ in range(10):
@@ -254,7 +277,9 @@ def test_an_offset_that_is_gone_begins_with_what_there_is(world: World) -> None:
     assert reader.offsets == list(range(4, 10))
 
 
-def test_a_disk_that_cannot_be_read_is_told_the_reader(world: World) -> None:
+def test_a_disk_that_cannot_be_read_is_told_the_reader(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     node = world.stream()
     for _ in range(10):
         world.put(node)
@@ -265,7 +290,8 @@ def test_a_disk_that_cannot_be_read_is_told_the_reader(world: World) -> None:
     world.streams_store.log.fault = OSError(5, "Input/output error")
     reader = world.watch(node)
     world.work()
-    assert reader.faults == ["[Errno 5] Input/output error"]
+    assert reader.faults == ["the stream can't be read from disk, as the broker's log says"]
+    assert "Input/output error" in caplog.text
     assert reader.offsets == []
 
 

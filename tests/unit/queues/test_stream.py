@@ -65,7 +65,7 @@ class World:
         """The disk has read so many messages for it."""
         self.asked.remove(reader)
         first = self.queue.wanted_offset(reader)
-        reader.run.loaded.extend((at, 0, self.sent[at]) for at in range(first, first + count))
+        self.queue.load(reader, [(at, 0, self.sent[at]) for at in range(first, first + count)])
 
 
 def offset_of(entry: Entry) -> int:
