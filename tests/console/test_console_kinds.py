@@ -160,6 +160,30 @@ def test_messages_by_priority_and_the_reserve(look: Open, api: Api, live: Runnin
         expect(levels.first).to_have_text(re.compile(r"^\s*9\s*0\s*$"))
 
 
+def test_a_stream_and_its_named_readers(look: Open, api: Api, live: RunningBroker) -> None:
+    api("/queues", {"name": "kept", "arguments": {"queue_type": "stream", "flow_stop_count": 100}})
+    with Connection(live.url) as connection:
+        sender = connection.sender("kept")
+        for _ in range(7):
+            sender.send(bytes(Message(body="x").encode()), 30)
+        sender.flush(30)
+        receiver = connection.receiver("kept::billing", credit=3, limit=3, start="first")
+        taken = 0
+        while taken < 3:
+            taken += len(receiver.take(3 - taken, 30))
+        page = look().node("queue", "kept")
+        section = panel(page, "Stream")
+        expect(section).to_contain_text("7 messages, offsets 0 to 6.")
+        expect(section).to_contain_text("once the slowest named reader is 100 behind")
+        billing = section.locator("tbody tr", has_text="billing")
+        expect(billing).to_contain_text("reading")
+        expect(page.get_by_role("button", name="Purge…")).to_have_count(0)
+    expect(billing).to_contain_text("no link")
+    billing.get_by_role("button", name="Forget…").click()
+    confirm(page, "Forget")
+    expect(section).to_contain_text("No named readers.")
+
+
 def test_message_groups_and_their_owners(look: Open, api: Api, live: RunningBroker) -> None:
     api("/queues", {"name": "grouped", "arguments": {"message_groups": "sticky"}})
     with Connection(live.url) as connection:

@@ -93,6 +93,19 @@ export async function resetGroup(name, group) {
   });
 }
 
+export async function forgetReader(name, reader) {
+  return form("Forget a reader", {
+    content: h("p", {}, `Producers of ${name} wait for ${reader} no more, and whoever reads as ${reader} again begins anew.`),
+    action: "Forget",
+    danger: true,
+    act: async () => {
+      await remove(`${nodePath("queue", name)}/readers/${encodeURIComponent(reader)}`);
+      note(`Reader ${reader} is forgotten`);
+      return true;
+    },
+  });
+}
+
 export async function move(name) {
   const target = h("input", { type: "text", required: true, autocomplete: "off", spellcheck: "false" });
   const most = h("input", { type: "number", min: "0", placeholder: "all" });

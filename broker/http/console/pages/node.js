@@ -15,6 +15,7 @@ import { groups } from "./groups.js";
 import { messages } from "./messages.js";
 import { explained } from "./policies.js";
 import { priorities } from "./priorities.js";
+import { stream } from "./stream.js";
 import { thresholds } from "./thresholds.js";
 
 const MOST_LINKS = 50;
@@ -80,10 +81,12 @@ class View {
     const { kind, name } = this;
     // A subscription goes by its topic.
     const place = this.node.topic || name;
+    // A stream's messages go by retention alone.
+    const keeps = this.node.queue_type === "stream";
     const actions = [
       kind !== "subscription" && this.held,
-      kind !== "topic" && guarded(button("Move…", async () => (await move(name)) && this.refresh(signal)), "move", place),
-      guarded(button("Purge…", async () => (await purge(name)) && this.refresh(signal)), "purge", place),
+      kind !== "topic" && !keeps && guarded(button("Move…", async () => (await move(name)) && this.refresh(signal)), "move", place),
+      !keeps && guarded(button("Purge…", async () => (await purge(name)) && this.refresh(signal)), "purge", place),
       guarded(button("Delete…", () => this.remove(), "danger-quiet"), "delete", place),
     ];
     this.kinds = this.panels(place, signal);
@@ -113,6 +116,7 @@ class View {
         ["Delayed messages", (node) => node.delayed_msgs > 0, delayed(name, place, signal)],
         ["Priorities", (node) => node.priority_msgs || node.priority_reserve > 0, priorities()],
         ["Message groups", (node) => node.message_groups !== "none", groups(name, place, signal)],
+        ["Stream", (node) => node.queue_type === "stream", stream(name, place, signal)],
       );
     }
     return made.map(([title, applies, part]) => ({ applies, part, panel: section(title, part.element) }));
