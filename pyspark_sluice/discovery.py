@@ -1,10 +1,12 @@
 """What an address is: a queue, a stream, or a stream of several partitions. Decided here alone.
 
-1. ``sourceType`` and ``partitions`` are taken at their word.
-2. Otherwise the broker is asked for the node's attributes, and has made it before if it wasn't there: by its
-   policies it may be a stream. A node with ``partitions`` whose first part is a stream is a stream of so many
-   parts; one whose ``queue_type`` is ``stream`` is a stream.
-3. Anything else is a queue: a node of a broker that doesn't tell, a topic.
+1. ``sourceType`` is taken at its word. ``partitions``, and options of where reading begins or ends, say that
+   it is a stream.
+2. Otherwise the broker is asked for the node's attributes, and makes it first if it isn't there: by its
+   policies it may be a stream. One whose ``queue_type`` is ``stream`` is one.
+3. Where the options don't have a stream's number of ``partitions``, the node's attribute counts, as long as
+   the first part is a stream.
+4. Anything else is a queue: a node of a broker that doesn't tell, a topic.
 """
 
 from __future__ import annotations
@@ -37,7 +39,14 @@ def told(options: Options) -> Source | None:
     """The type of the source as far as the options say it; None if the broker has to be asked."""
     if options.source_type == "queue" or options.subscription is not None:
         return "queue"
-    return "stream" if options.source_type == "stream" or options.partitions is not None else None
+    of_stream = (
+        options.partitions,
+        options.starting_offsets,
+        options.starting_timestamp,
+        options.ending_offsets,
+    )
+    is_stream = options.source_type == "stream" or any(each is not None for each in of_stream)
+    return "stream" if is_stream else None
 
 
 def find(options: Options, ask: Ask, make: Callable[[str], None] | None = None) -> Node:

@@ -30,7 +30,7 @@ class Range(NamedTuple):
     anew: bool = False
 
     @property
-    def count(self) -> int:
+    def msgs(self) -> int:
         """How many offsets these are."""
         return self.end - self.start
 
@@ -70,7 +70,7 @@ class Ahead(NamedTuple):
     """What a stream has for a query: how far a batch may read, and how many messages that is."""
 
     end: dict[int, int]
-    count: int
+    msgs: int
 
 
 def ahead(start: Offsets, extents: Mapping[int, Extent], target: Offsets | None = None) -> Ahead:
@@ -130,20 +130,20 @@ def split(ranges: list[Range], least: int) -> list[Range]:
     one offset at most.
     """
     parts = dict.fromkeys(ranges, 1)
-    longest = [(-each.count, at, each) for at, each in enumerate(ranges) if each.count > 1]
+    longest = [(float(-each.msgs), at, each) for at, each in enumerate(ranges) if each.msgs > 1]
     heapq.heapify(longest)
     for _ in range(least - len(ranges)):
         if not longest:
             break
         _, at, each = heapq.heappop(longest)
         parts[each] += 1
-        if parts[each] < each.count:
-            heapq.heappush(longest, (-each.count / parts[each], at, each))
+        if parts[each] < each.msgs:
+            heapq.heappush(longest, (-each.msgs / parts[each], at, each))
     return [piece for each in ranges for piece in _cut(each, parts[each])]
 
 
 def _cut(whole: Range, parts: int) -> list[Range]:
-    edges = [whole.start + whole.count * at // parts for at in range(parts + 1)]
+    edges = [whole.start + whole.msgs * at // parts for at in range(parts + 1)]
     return [Range(whole.partition, *pair, whole.anew) for pair in pairwise(edges)]
 
 

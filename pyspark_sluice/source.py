@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from . import incoming
 from .batch import BrowseReader
 from .discovery import Node, find, told
-from .errors import AmqpError
+from .errors import AmqpError, OptionError
 from .management import Attributes
 from .offsets import StreamOffsets
 from .options import Options, check_source
@@ -48,10 +48,14 @@ def find_with(
 def schema_of(options: Options, given: Mapping[str, str]) -> StructType:
     """The columns where the reader names none: those of a queue, too, where no broker answers yet."""
     kind = told(options)
-    if kind is None:
+    if kind is not None:
+        check_source(given, kind, options.address)
+    else:
         broker = StreamOffsets(options, once=True)
         try:
             kind = find_with(broker, options, given, makes=False).type
+        except OptionError:
+            raise
         except AmqpError:
             kind = "queue"
         finally:

@@ -102,11 +102,11 @@ def test_batches_one_after_the_other_read_every_offset_once(found: dict[int, Ext
 def test_parts_have_the_same_offsets_in_the_same_order(found: dict[int, Extent], least: int) -> None:
     ranges = [Range(each, *extent) for each, extent in found.items() if extent.next > extent.first]
     parts = split(ranges, least)
-    total = sum(each.count for each in ranges)
+    total = sum(each.msgs for each in ranges)
     assert offsets(parts) == offsets(ranges)
     assert len(parts) == max(len(ranges), min(least, total))
     for each in ranges:
-        sizes = [part.count for part in parts if part.partition == each.partition]
+        sizes = [part.msgs for part in parts if part.partition == each.partition]
         assert max(sizes) - min(sizes) <= 1
 
 
