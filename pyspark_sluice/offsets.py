@@ -58,6 +58,11 @@ def offset_of(message: bytes) -> int | None:
     return None
 
 
+def encoded_offset(offset: int) -> bytes:
+    """The annotation as the broker writes it."""
+    return _KEY + b"\x80" + offset.to_bytes(8, "big")
+
+
 def extent_of(attributes: Attributes | None) -> Extent | None:
     """Where a stream begins and ends; None for what is no stream, or isn't shown to us."""
     if attributes is None or attributes.get("queue_type") != "stream":

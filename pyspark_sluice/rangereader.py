@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 
 import cproton
@@ -31,7 +32,7 @@ from .engine import Handle
 from .errors import AmqpError, DataLossError, RefusedError
 from .filters import count_applied, put_filters
 from .management import QUEUE, Reads
-from .offsets import extent_of, missing, offset_of
+from .offsets import encoded_offset, extent_of, missing, offset_of
 from .options import Options
 from .ranges import Range, shown
 from .receiver import UNKNOWN, Sizes
@@ -88,9 +89,12 @@ class RangeReceiver(Connection):
         # The offset that comes next.
         self.next = found.wanted.start
         self._changed = threading.Condition()
-        self._messages: list[bytes] = []
-        self._offsets: list[int] = []
-        self._bytes = 0
+        # What came and wasn't taken, with its offsets: appended to on one thread, taken from on the other.
+        self._messages: deque[bytes] = deque()
+        self._offsets: deque[int] = deque()
+        self._came_bytes = self._taken_bytes = 0
+        # Where the last message had its offset.
+        self._offset_at = 0
         self._ended = False
         self._sizes = Sizes()
         self._link: Handle = None
@@ -107,6 +111,7 @@ class RangeReceiver(Connection):
         # The range is read, and the broker was asked whether a hole is one of retention's.
         self._checks_hole = False
         self._has_warned = False
+        self._has_moved = False
         self._moved_at = self._progress_at = time.monotonic()
         self._links = 0
         self._room = ffi.new("char[]", 1 << 16)
@@ -120,10 +125,16 @@ class RangeReceiver(Connection):
             self._changed.wait_for(lambda: self._is_enough(rows, size))
             if self.failure is not None:
                 raise self.failure
-            count = self._count(rows, size)
-            messages, self._messages = self._messages[:count], self._messages[count:]
-            offsets, self._offsets = self._offsets[:count], self._offsets[count:]
-            self._bytes -= sum(map(len, messages))
+        messages: list[bytes] = []
+        total, ready = 0, len(self._offsets)
+        # What is longer than all of it goes alone.
+        while len(messages) < min(rows, ready):
+            if messages and total + len(self._messages[0]) > size:
+                break
+            messages.append(self._messages.popleft())
+            total += len(messages[-1])
+        offsets = [self._offsets.popleft() for _ in messages]
+        self._taken_bytes += total
         self.post(self._grant)
         return messages, offsets
 
@@ -132,16 +143,7 @@ class RangeReceiver(Connection):
             return True
         # Without credit nothing more comes until some is taken.
         stalls = bool(self._messages) and (self._link is None or self._got >= self._granted)
-        return len(self._messages) >= rows or self._bytes >= size or stalls
-
-    def _count(self, rows: int, size: int) -> int:
-        """How many of those that came are taken: one at least."""
-        total = 0
-        for at, message in enumerate(self._messages):
-            if at == rows or (at and total + len(message) > size):
-                return at
-            total += len(message)
-        return len(self._messages)
+        return len(self._messages) >= rows or self._came_bytes - self._taken_bytes >= size or stalls
 
     # --- the connection's thread
 
@@ -214,6 +216,9 @@ class RangeReceiver(Connection):
             self._changed.notify()
 
     def on_turn(self) -> float | None:
+        if self._has_moved:
+            self._has_moved = False
+            self._moved_at = self._progress_at = time.monotonic()
         if self._is_read() or self._link is None or self._asks or self._got >= self._granted:
             return None
         due = self._moved_at + SILENCE_S
@@ -235,15 +240,20 @@ class RangeReceiver(Connection):
         message = ffi.unpack(self._room, got) if got > 0 else b""
         self._got += 1
         self._sizes.count(size)
-        offset = self._offset_of(message)
-        if offset is None or not self._follows(offset):
-            return
-        with self._changed:
-            self._messages.append(message)
-            self._offsets.append(offset)
-            self._bytes += got
-            self.next = offset + 1
-            if len(self._messages) >= ROWS or self._bytes >= BYTES or self._got >= self._granted:
+        self._has_moved = True
+        offset = self.next
+        if not message.startswith(encoded_offset(offset), self._offset_at):
+            found = self._offset_of(message)
+            if found is None or not self._follows(found):
+                return
+            offset = found
+        self._messages.append(message)
+        self._offsets.append(offset)
+        self._came_bytes += got
+        self.next = offset + 1
+        held_bytes = self._came_bytes - self._taken_bytes
+        if len(self._messages) >= ROWS or held_bytes >= BYTES or self._got >= self._granted:
+            with self._changed:
                 self._changed.notify()
         if self.next == self.wanted.end:
             self._end()
@@ -259,11 +269,12 @@ class RangeReceiver(Connection):
             found = None
         if found is None:
             self.fail(AmqpError(f"a message of '{self.address}' doesn't say at which offset it is"))
+        else:
+            self._offset_at = max(message.find(encoded_offset(found)), 0)
         return found
 
     def _follows(self, offset: int) -> bool:
         """Whether a message is the next of the range; a hole before it is dealt with."""
-        self._moved_at = self._progress_at = time.monotonic()
         if offset < self.next:
             self.fail(AmqpError(f"'{self.address}' sent offset {offset} behind {self.next - 1}"))
             return False
