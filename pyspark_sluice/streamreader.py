@@ -183,7 +183,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end_of_batch(self, start: dict[int, int], limit: ReadLimit) -> dict[int, int]:
         """Where a batch from ``start`` ends; ``start`` where there is none to be made yet."""
-        extents = extents_of(self._asked(), self.streams, PATIENCE_S)
+        # To a run that ends with what is there, no news would be the end.
+        patience_s = PATIENCE_S if self._target is None else None
+        extents = extents_of(self._asked(), self.streams, patience_s)
         if extents is None:
             return start
         self._check(start, extents)
