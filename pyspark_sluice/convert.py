@@ -52,7 +52,7 @@ def text(value: Any) -> bytes | None:
     if value is None:
         return None
     if type(value) is int:
-        # As JSON has it, for a fifth of the time: a stream's messages have two of them (bench/sparksource.py).
+        # As JSON has it, for a fifth of the time: a stream's messages have two (bench/sparksource.py).
         return b"%d" % value
     if isinstance(value, bytes):
         return value.hex().encode()
