@@ -37,6 +37,10 @@ POLICIES = """policies:
     flow_stop_count: 100
   - match: "durable.#"
     durable: true
+  - match: "stream.#"
+    kind: stream
+    durable: true
+    max_size: 4GB
   - match: "paged"
     overflow: page
     memory_limit: 256MB

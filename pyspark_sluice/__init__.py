@@ -1,4 +1,4 @@
-"""AMQP 1.0 queues as a sink and a source of PySpark.
+"""AMQP 1.0 queues and streams as sinks and sources of PySpark.
 
 An ordinary AMQP client on Qpid Proton: nothing here imports anything else of the broker, so that a zip of
 this folder is all that executors need (``--py-files``). Spark finds ``DefaultSource`` by itself where the
@@ -19,26 +19,27 @@ if TYPE_CHECKING:
 
 
 class AmqpDataSource(DataSource):
-    """``format("amqp")``. Nothing is connected by any of these: they only check what was asked for."""
+    """``format("amqp")``. Only ``schema`` connects, where the options don't say whether the address is a
+    queue or a stream; the others check what was asked for."""
 
     @classmethod
     def name(cls) -> str:
         return "amqp"
 
     def schema(self) -> StructType:
-        from .decode import SCHEMA
+        from .source import schema_of
 
-        return SCHEMA
+        return schema_of(parse(self.options, "source"), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from .batch import BrowseReader
+        from .source import TableReader
 
-        return BrowseReader(parse(self.options, "source"), schema)
+        return TableReader(parse(self.options, "source"), self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-        from .stream import QueueReader
+        from .source import SourceReader
 
-        return QueueReader(parse(self.options, "source"), schema)
+        return SourceReader(parse(self.options, "source"), self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from .writer import BatchWriter
@@ -49,6 +50,14 @@ class AmqpDataSource(DataSource):
         from .writer import StreamWriter
 
         return StreamWriter(parse(self.options, "sink"), schema)
+
+
+class SluiceDataSource(AmqpDataSource):
+    """The same by its other name, ``format("sluice")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sluice"
 
 
 class DefaultSource(AmqpDataSource):

@@ -6,7 +6,7 @@ over. Measured by ``make bench-spark``: it is the executors' whole cost of a row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,16 @@ from pyspark.sql.types import (
 )
 
 from . import convert
-from .incoming import ANNOTATIONS, APPLICATION_PROPERTIES, BODY, COLUMNS, HEADER, PROPERTIES, default_schema
+from .incoming import (
+    ANNOTATIONS,
+    APPLICATION_PROPERTIES,
+    BODY,
+    COLUMNS,
+    HEADER,
+    PLACE,
+    PROPERTIES,
+    default_schema,
+)
 from .unpack import MalformedError, read, skip
 
 DATA, SEQUENCE, VALUE, FOOTER = 0x75, 0x76, 0x77, 0x78
@@ -39,6 +48,8 @@ NAMES = {
 
 # What a source has where its reader names no schema.
 SCHEMA = default_schema()
+# Of columns that come from no message.
+NOTHING: Mapping[str, pa.Array] = {}
 
 # One column while it is filled: a value for each row, and what makes one of what was read.
 Pick = tuple[list[Any], convert.Convert]
@@ -55,8 +66,13 @@ class Decoder:
         self.arrow = to_arrow_schema(schema, timezone="UTC")
         self.lenient = lenient
 
-    def batch(self, buffer: bytes, sizes: Sequence[int]) -> pa.RecordBatch:
-        """The messages in ``buffer``, as long as ``sizes`` says, as one record batch."""
+    def batch(
+        self, buffer: bytes, sizes: Sequence[int], beside: Mapping[str, pa.Array] = NOTHING
+    ) -> pa.RecordBatch:
+        """The messages in ``buffer``, as long as ``sizes`` says, as one record batch.
+
+        ``beside`` has the columns of ``incoming.PLACE``, for those of them that the schema has.
+        """
         filling = Filling(self.schema, len(sizes))
         at = 0
         for row, size in enumerate(sizes):
@@ -69,7 +85,10 @@ class Decoder:
                     raise MalformedError(f"message {row} of {len(sizes)} can't be read: {error}") from error
                 filling.clear(row)
             at = end
-        arrays = [_array(field, filling.columns[field.name]) for field in self.arrow]
+        arrays = [
+            beside[field.name] if field.name in PLACE else _array(field, filling.columns[field.name])
+            for field in self.arrow
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
 
@@ -83,6 +102,8 @@ class Filling:
         self.maps: dict[int, Pick] = {}
         self.body: list[bytes | None] | None = None
         for field in schema.fields:
+            if field.name in PLACE:
+                continue
             column = COLUMNS[field.name]
             filled: list[Any] = [column.default] * rows
             self.columns[field.name] = filled
@@ -105,7 +126,7 @@ class Filling:
                 code = buffer[at + 2]
                 at += 3
             else:
-                code, at = _descriptor(buffer, at)
+                code, at = descriptor(buffer, at)
             if lists.get(code):
                 at = _fields(buffer, at, lists[code], row)
             elif code in maps:
@@ -144,8 +165,8 @@ def _converter(wanted: Any) -> convert.Convert:
     return convert.converter(wanted)
 
 
-def _descriptor(buffer: bytes, at: int) -> tuple[int, int]:
-    """A section's code where it is not written in the usual three bytes."""
+def descriptor(buffer: bytes, at: int) -> tuple[int, int]:
+    """A section's code and the offset behind its descriptor, where that isn't the usual three bytes."""
     if buffer[at] != 0:
         raise MalformedError(f"no section at byte {at}")
     found, at = read(buffer, at + 1)

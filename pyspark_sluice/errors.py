@@ -39,5 +39,9 @@ class CreditTimeoutError(AmqpError):
     """The broker granted no credit for longer than ``creditTimeout``."""
 
 
+class DataLossError(AmqpError):
+    """Offsets that were to be read are gone from their stream; the text names partition and offsets."""
+
+
 class EncodeError(AmqpError, ValueError):
     """A row that can't be a message; the text names the column."""

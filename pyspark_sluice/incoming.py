@@ -79,23 +79,40 @@ COLUMNS: dict[str, Column] = {
 }
 DEFAULT = tuple(COLUMNS)[:16]
 
+# What a message of a stream has beside these, from its place and not from its bytes.
+PLACE: dict[str, tuple[DataType, str]] = {
+    "offset": (NUMBER, "of a stream: its offset"),
+    "partition": (IntegerType(), "of a stream: the number of its partition"),
+}
 
-def default_schema() -> StructType:
+
+def default_schema(*, stream: bool = False) -> StructType:
     """What a source has where its reader names no schema."""
     schema = StructType()
     for name in DEFAULT:
         schema.add(name, COLUMNS[name].type)
+    if stream:
+        for name, (type_, _) in PLACE.items():
+            schema.add(name, type_)
     return schema
 
 
-def check(schema: StructType) -> None:
+def check(schema: StructType, *, stream: bool = False) -> None:
     """Raises ValueError for every column there is not, and every type that one can't be read as."""
     faults = []
     for field in schema.fields:
         column = COLUMNS.get(field.name)
-        if column is None:
-            near = get_close_matches(field.name, COLUMNS, 1)
-            hint = f" (did you mean '{near[0]}'?)" if near else f"; there are {', '.join(COLUMNS)}"
+        if field.name in PLACE:
+            wanted = PLACE[field.name][0]
+            if not stream:
+                faults.append(f"column '{field.name}' is of streams only")
+            elif field.dataType != wanted:
+                kind = field.dataType.simpleString()
+                faults.append(f"column '{field.name}' can't be {kind}: it is {wanted.simpleString()}")
+        elif column is None:
+            known = (*COLUMNS, *PLACE) if stream else tuple(COLUMNS)
+            near = get_close_matches(field.name, known, 1)
+            hint = f" (did you mean '{near[0]}'?)" if near else f"; there are {', '.join(known)}"
             faults.append(f"unknown column '{field.name}'{hint}")
         elif not _readable(column, field.dataType):
             faults.append(
@@ -139,4 +156,7 @@ def table() -> str:
             kind = "MAP of STRING to STRING, BINARY, BOOLEAN, a number or VARIANT"
         more = "" if name in DEFAULT else "; only in a schema of one's own"
         lines.append(f"| `{name}` | {kind} | {column.doc}{more} |")
+    lines += [
+        f"| `{name}` | {type_.simpleString().upper()} | {doc} |" for name, (type_, doc) in PLACE.items()
+    ]
     return "\n".join(lines) + "\n"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol
 from urllib.parse import urlsplit
 
 PORTS = {"amqp": 5672, "amqps": 5671}
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_NUMBERS = {"earliest": -2, "latest": -1}
 _SIZES = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 
 
@@ -140,6 +143,60 @@ class Size:
         if found is None or int(found[1]) == 0:
             raise ValueError("must be a size such as 65536 or 10 MB")
         return int(found[1]) * _SIZES[found[2] or ""]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """One of a few words for all partitions of a stream, or an offset for each as JSON.
+
+    An offset of -2 stands for `earliest`, -1 for `latest`, as for Spark's Kafka source.
+    """
+
+    words: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        return f'{", ".join(f"`{word}`" for word in self.words)}, or JSON as `{{"0": 17, "1": -1}}`'
+
+    def read(self, text: str) -> str | tuple[tuple[int, int], ...]:
+        """The word, or pairs of a partition and its offset, in the partitions' order."""
+        word = text.strip().lower()
+        if word in self.words:
+            return word
+        try:
+            given = json.loads(text)
+            pairs = [(int(partition), offset) for partition, offset in given.items()]
+        except (ValueError, AttributeError):
+            pairs = []
+        least = min(_NUMBERS[each] for each in self.words)
+        if not pairs or not all(type(offset) is int and offset >= least for _, offset in pairs):
+            least_words = ", ".join(f"{_NUMBERS[each]} for {each}" for each in self.words)
+            raise ValueError(
+                f"must be {' or '.join(self.words)}, or an offset for each partition such as"
+                f' {{"0": 17, "1": 4}} ({least_words})'
+            )
+        return tuple(sorted(pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time, as milliseconds since the epoch or as ISO 8601; without a zone it is UTC."""
+
+    label: str = "milliseconds since 1970, or a time as `2026-11-26T06:30:00Z`"
+
+    def read(self, text: str) -> int:
+        """Milliseconds since the epoch."""
+        if re.fullmatch(r"\d{1,15}", text.strip()):
+            return int(text)
+        try:
+            found = datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise ValueError(
+                "must be milliseconds since 1970, or a time such as 2026-11-26T06:30:00Z"
+            ) from None
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=UTC)
+        return round(found.timestamp() * 1000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,19 +15,43 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .errors import LoginError, OptionError
-from .kinds import Broker, Choice, Count, Duration, Flag, Kind, Size, Text, Urls, Words
+from .kinds import (
+    Broker,
+    Choice,
+    Count,
+    Duration,
+    Flag,
+    Kind,
+    Moment,
+    PartitionOffsets,
+    Size,
+    Text,
+    Urls,
+    Words,
+)
 
 End = Literal["sink", "source"]
+# What a source reads.
+Source = Literal["queue", "stream"]
 MECHANISMS = ("EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN", "ANONYMOUS")
 # Spark's own, which it passes on with ours.
 _OF_SPARK = frozenset({"checkpointlocation", "queryname", "outputmode"})
 _BOTH: tuple[End, End] = ("sink", "source")
 
 
-def option(kind: Kind, doc: str, default: Any = MISSING, *, ends: tuple[End, ...] = _BOTH) -> Any:
+def option(
+    kind: Kind,
+    doc: str,
+    default: Any = MISSING,
+    *,
+    ends: tuple[End, ...] = _BOTH,
+    of: Source | None = None,
+) -> Any:
     """A row of the table. ``default`` is the text that stands for it in the documentation, read by ``kind``;
-    None means that the option may be absent, nothing that it has to be there."""
-    meta = {"kind": kind, "doc": doc, "ends": ends, "default": default}
+    None means that the option may be absent, nothing that it has to be there. ``of``: it means something for
+    a source of that type only."""
+    ends = ends if of is None else ("source",)
+    meta = {"kind": kind, "doc": doc, "ends": ends, "default": default, "of": of}
     if default is MISSING:
         return field(metadata=meta)
     return field(default=None if default is None else kind.read(default), metadata=meta)
@@ -113,46 +137,102 @@ class Options:
         ends=("sink",),
     )
 
-    mode: str = option(
-        Choice(("queue",)), "what is read: a queue, whose messages are consumed", "queue", ends=("source",)
-    )
-    selector: str | None = option(
-        Text(), "a JMS selector: only messages that match are taken", None, ends=("source",)
-    )
-    subscription: str | None = option(
-        Text(),
-        "of a topic: the name of a durable subscription, which keeps what is published between two runs."
-        " Without it a stream reads what is published while it runs",
+    source_type: str | None = option(
+        Choice(("queue", "stream")),
+        "what is read: a queue, whose messages are consumed, or a stream, whose messages stay. Without it the"
+        " broker is asked what the address is",
         None,
         ends=("source",),
     )
-    links: int = option(
-        Count(1, 255),
-        "the most links a queue is read over, opened one after the other as micro-batches need them: each"
-        " holds as many messages as the broker's `consumer_flow_limit` says, by default 1000",
-        "64",
-        ends=("source",),
-    )
-    max_rows_per_trigger: int = option(
-        Count(),
-        "the most rows of a micro-batch, and the link credit granted for it",
-        "10000",
-        ends=("source",),
-    )
-    max_bytes_per_trigger: int = option(
-        Size(),
-        "the bytes at which a micro-batch is closed: the driver holds one until it is settled",
-        "64 MB",
-        ends=("source",),
-    )
-    rows_per_partition: int = option(
-        Count(), "the most rows of one task of a micro-batch", "5000", ends=("source",)
+    selector: str | None = option(
+        Text(), "a JMS selector: only messages that match are taken", None, ends=("source",)
     )
     on_malformed: str = option(
         Choice(("fail", "null")),
         "a message that can't be read fails the query, or is a row of nulls",
         "fail",
         ends=("source",),
+    )
+
+    subscription: str | None = option(
+        Text(),
+        "of a topic: the name of a durable subscription, which keeps what is published between two runs."
+        " Without it a stream reads what is published while it runs",
+        None,
+        of="queue",
+    )
+    links: int = option(
+        Count(1, 255),
+        "the most links a queue is read over, opened one after the other as micro-batches need them: each"
+        " holds as many messages as the broker's `consumer_flow_limit` says, by default 1000",
+        "64",
+        of="queue",
+    )
+    max_rows_per_trigger: int = option(
+        Count(), "the most rows of a micro-batch, and the link credit granted for it", "10000", of="queue"
+    )
+    max_bytes_per_trigger: int = option(
+        Size(),
+        "the bytes at which a micro-batch is closed: the driver holds one until it is settled",
+        "64 MB",
+        of="queue",
+    )
+    rows_per_partition: int = option(
+        Count(), "the most rows of one task of a micro-batch", "5000", of="queue"
+    )
+
+    partitions: int | None = option(
+        Count(1, 10_000),
+        "the stream's parts are `ADDRESS/0` and so on, so many. Without it the broker is asked; a stream"
+        " without parts is partition 0",
+        None,
+        of="stream",
+    )
+    starting_offsets: str | tuple[tuple[int, int], ...] | None = option(
+        PartitionOffsets(("earliest", "latest")),
+        "where a new query, or a table, begins (-2: earliest, -1: latest). By default `latest` for a query"
+        " and `earliest` for a table",
+        None,
+        of="stream",
+    )
+    starting_timestamp: int | None = option(
+        Moment(),
+        "begins with the first message that came then or later, with the next one if there is none yet",
+        None,
+        of="stream",
+    )
+    ending_offsets: str | tuple[tuple[int, int], ...] | None = option(
+        PartitionOffsets(("latest",)),
+        "of a table: the offset behind the last row of each partition, by default `latest`",
+        None,
+        of="stream",
+    )
+    max_offsets_per_trigger: int | None = option(
+        Count(),
+        "the most offsets of a micro-batch, shared out by what the partitions have. Without it a micro-batch"
+        " has all there is",
+        None,
+        of="stream",
+    )
+    min_offsets_per_trigger: int | None = option(
+        Count(), "a micro-batch waits until there are so many, or for `maxTriggerDelay`", None, of="stream"
+    )
+    max_trigger_delay: float = option(
+        Duration(), "the longest that `minOffsetsPerTrigger` holds a micro-batch back", "15 m", of="stream"
+    )
+    min_partitions: int | None = option(
+        Count(),
+        "cuts the offsets of a micro-batch, or table, into so many tasks at least. By default a partition is"
+        " one task",
+        None,
+        of="stream",
+    )
+    fail_on_data_loss: bool = option(
+        Flag(),
+        "offsets that retention has removed before they were read fail the query; `false` passes over them"
+        " with a warning",
+        "true",
+        of="stream",
     )
 
     def password(self) -> str | None:
@@ -217,6 +297,19 @@ def parse(given: Mapping[str, str], end: End) -> Options:
     raise OptionError("; ".join(wrong))
 
 
+def check_source(given: Mapping[str, str], source: Source, address: str | None) -> None:
+    """Raises OptionError for every option of the other type of source."""
+    rows = {option_name(each.name).lower(): each for each in fields(Options)}
+    wrong = [
+        f"{option_name(row.name)} is an option of a {row.metadata['of']}, and '{address}' is read as a"
+        f" {source}"
+        for name in given
+        if (row := rows.get(name.lower())) is not None and row.metadata["of"] not in (None, source)
+    ]
+    if wrong:
+        raise OptionError("; ".join(wrong))
+
+
 def _named(wrong: list[str], name: str) -> bool:
     return any(each.startswith(f"{option_name(name)} ") for each in wrong)
 
@@ -245,6 +338,11 @@ def _contradictions(found: Options, end: End) -> list[str]:
         wrong.append("subscription is of a topic, not of a queue")
     if found.subscription is not None and "|" in found.subscription:
         wrong.append("subscription must not contain '|'")
+    if found.starting_offsets is not None and found.starting_timestamp is not None:
+        wrong.append("startingOffsets and startingTimestamp exclude each other")
+    low, high = found.min_offsets_per_trigger, found.max_offsets_per_trigger
+    if low is not None and high is not None and low > high:
+        wrong.append("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
     if found.user is not None and (found.password_env is None) == (found.password_file is None):
         wrong.append("user needs one of passwordEnv and passwordFile")
     if found.user is None and (found.password_env or found.password_file):
@@ -266,7 +364,7 @@ def table() -> str:
         default = "–" if meta["default"] is None else "required"
         if isinstance(meta["default"], str):
             default = f"`{meta['default']}`"
-        ends = "both" if len(meta["ends"]) == 2 else meta["ends"][0]
+        ends = "both" if len(meta["ends"]) == 2 else meta["of"] or meta["ends"][0]
         lines.append(
             f"| `{option_name(row.name)}` | {ends} | {meta['kind'].label} | {default} | {meta['doc']} |"
         )

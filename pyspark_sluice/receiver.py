@@ -30,12 +30,12 @@ from .connection import Connection
 from .depth import Depth, Inquiry
 from .engine import Handle
 from .errors import RefusedError, UnreachableError
+from .filters import count_applied, put, put_filters
 from .options import Options
 
 log = logging.getLogger("pyspark_sluice")
 
 ACCEPTED, RELEASED = cproton.PN_ACCEPTED, cproton.PN_RELEASED
-SELECTOR = b"apache.org:selector-filter:string"
 # What a broker calls a node of whose messages each link is sent a copy.
 TOPICS = frozenset({"topic", "temporary-topic"})
 # What another link to a queue that is read already may be refused with: it is held by one alone, or a quota.
@@ -206,7 +206,7 @@ class Receiver(Connection):
     def on_attached(self, link: Handle) -> None:
         if self._inquiry.on_attached(link):
             return
-        if self.options.selector and not _is_filtered(link):
+        if self.options.selector and not count_applied(link):
             raise RefusedError("amqp:not-implemented", f"{self.broker} has no selectors")
         self._is_topic = bool(TOPICS & _capabilities(link))
         self._attached += 1
@@ -404,7 +404,7 @@ class Receiver(Connection):
             lib.pn_link_set_snd_settle_mode(link, cproton.PN_SND_UNSETTLED)
         lib.pn_link_set_rcv_settle_mode(link, cproton.PN_RCV_FIRST)
         if self.options.selector:
-            _filter(lib.pn_terminus_filter(source), self.options.selector)
+            put_filters(lib.pn_terminus_filter(source), selector=self.options.selector)
         lib.pn_link_open(link)
         self._links.append(link)
 
@@ -419,7 +419,7 @@ def _subscribe(source: Handle) -> None:
     lib.pn_data_put_array(capabilities, False, cproton.PN_SYMBOL)
     lib.pn_data_enter(capabilities)
     for name in (b"topic", b"shared", b"global"):
-        _put(capabilities, lib.pn_data_put_symbol, name)
+        put(capabilities, lib.pn_data_put_symbol, name)
     lib.pn_data_exit(capabilities)
 
 
@@ -436,28 +436,3 @@ def _capabilities(link: Handle) -> set[str]:
             value = lib.pn_data_get_symbol(data)
             found.add(ffi.unpack(value.start, value.size).decode(errors="replace") if value.size else "")
     return found
-
-
-def _is_filtered(link: Handle) -> bool:
-    """Whether the broker says that it applies the filter: otherwise it leaves it out of its answer."""
-    data = lib.pn_terminus_filter(lib.pn_link_remote_source(link))
-    lib.pn_data_rewind(data)
-    return bool(lib.pn_data_next(data)) and lib.pn_data_get_map(data) > 0
-
-
-def _filter(data: Handle, selector: str) -> None:
-    """A map of one described text (AMQP 1.0 §3.5.8)."""
-    lib.pn_data_put_map(data)
-    lib.pn_data_enter(data)
-    _put(data, lib.pn_data_put_symbol, b"jms-selector")
-    lib.pn_data_put_described(data)
-    lib.pn_data_enter(data)
-    _put(data, lib.pn_data_put_symbol, SELECTOR)
-    _put(data, lib.pn_data_put_string, selector.encode())
-    lib.pn_data_exit(data)
-    lib.pn_data_exit(data)
-
-
-def _put(data: Handle, put: Handle, value: bytes) -> None:
-    held = ffi.from_buffer(value)
-    put(data, (len(value), held))

@@ -221,7 +221,7 @@ def _stuck_groups(node: Node, now_ns: int) -> int:
 
 
 def _stream_msgs(node: Node, now_ns: int) -> int:
-    return 0 if node.stream is None else node.stream.count
+    return 0 if node.stream is None else max(node.stream.visible - node.stream.first_offset, 0)
 
 
 def _first_offset(node: Node, now_ns: int) -> int:
@@ -229,7 +229,8 @@ def _first_offset(node: Node, now_ns: int) -> int:
 
 
 def _next_offset(node: Node, now_ns: int) -> int:
-    return 0 if node.stream is None else node.stream.next_offset
+    # What readers may see: of what isn't on disk yet nobody knows whether it stays.
+    return 0 if node.stream is None else node.stream.visible
 
 
 def _last_values(node: Node, now_ns: int) -> int:

@@ -19,6 +19,7 @@ from tests.packaging.conftest import Distributions, Installed
 pytestmark = [pytest.mark.packaging, pytest.mark.timeout(1200)]
 
 SHIPPED = {".py", ".pxd", ".pyi", ".h", ".typed"}
+OWN = ("broker/", "pyspark_sluice/", "pyspark_sluice_name/", "sluice_mq-")
 
 
 def ours(suffixes: set[str]) -> set[str]:
@@ -54,14 +55,15 @@ def test_the_wheel_has_every_module_and_file(distributions: Distributions) -> No
 
 def test_the_wheel_has_what_spark_looks_for(distributions: Distributions) -> None:
     names = zipfile.ZipFile(distributions.wheel).namelist()
-    found = {name for name in names if name.startswith("pyspark_sluice/")}
-    assert found == {str(path.relative_to(ROOT)) for path in (ROOT / "pyspark_sluice").rglob("*.py")}
+    found = {name for name in names if name.startswith("pyspark_sluice")}
+    folders = (ROOT / "pyspark_sluice", ROOT / "pyspark_sluice_name")
+    assert found == {str(path.relative_to(ROOT)) for folder in folders for path in folder.rglob("*.py")}
 
 
 def test_the_wheel_has_every_compiled_module_and_nothing_else(distributions: Distributions) -> None:
     names = zipfile.ZipFile(distributions.wheel).namelist()
     assert {re.sub(r"\.[^/]*\.so$", "", name) for name in names if name.endswith(".so")} == compiled()
-    assert [name for name in names if not name.startswith(("broker/", "pyspark_sluice/", "sluice_mq-"))] == []
+    assert [name for name in names if not name.startswith(OWN)] == []
     assert [name for name in names if name.endswith((".c", ".pyc"))] == []
 
 

@@ -50,6 +50,46 @@ WRONG = [
     ({"address": " "}, "address must not be empty"),
 ]
 
+# Of a source.
+WRONG_READING = [
+    (
+        {"startingOffsets": "now"},
+        "startingOffsets must be earliest or latest, or an offset for each partition",
+    ),
+    ({"startingOffsets": '{"0": "x"}'}, "(-2 for earliest, -1 for latest)"),
+    ({"startingOffsets": '{"0": -3}'}, "startingOffsets must be"),
+    ({"startingOffsets": "{}"}, "startingOffsets must be"),
+    ({"endingOffsets": "earliest"}, "endingOffsets must be latest, or"),
+    ({"endingOffsets": '{"0": -2}'}, "(-1 for latest)"),
+    ({"startingTimestamp": "noon"}, "startingTimestamp must be milliseconds since 1970, or a time such as"),
+    ({"startingOffsets": "latest", "startingTimestamp": "5"}, "exclude each other"),
+    ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "is more than maxOffsetsPerTrigger"),
+    ({"partitions": "0"}, "partitions must be 1 to 10000"),
+    ({"sourceType": "topic"}, "sourceType must be one of queue, stream"),
+    ({"maxOffsetPerTrigger": "1"}, "did you mean 'maxOffsetsPerTrigger'?"),
+    ({"failOnDataLoss": "no"}, "failOnDataLoss must be true or false"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), WRONG_READING, ids=range(len(WRONG_READING)))
+def test_what_is_wrong_with_a_source_is_named(given: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        parse(HERE | given, "source")
+    assert says in str(refused.value)
+
+
+def test_offsets_and_times_of_a_stream() -> None:
+    found = parse(HERE | {"startingOffsets": '{"1": 4, "0": -2}', "endingOffsets": "LATEST"}, "source")
+    assert (found.starting_offsets, found.ending_offsets) == (((0, -2), (1, 4)), "latest")
+    times = {
+        "1764140400123": 1764140400123,
+        "2026-11-26T06:30:00Z": 1795674600000,
+        "2026-11-26 07:30:00+01:00": 1795674600000,
+        "2026-11-26T06:30": 1795674600000,
+    }
+    for text, expected in times.items():
+        assert parse(HERE | {"startingTimestamp": text}, "source").starting_timestamp == expected
+
 
 @pytest.mark.parametrize(("given", "says"), WRONG, ids=range(len(WRONG)))
 def test_what_is_wrong_is_named(given: dict[str, str], says: str) -> None:

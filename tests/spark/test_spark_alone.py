@@ -6,6 +6,7 @@ import pkgutil
 import subprocess
 import sys
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 from tests.spark.conftest import ROOT
@@ -38,4 +39,6 @@ def test_a_zip_of_it_is_enough(tmp_path: Path) -> None:
 
 
 def test_spark_finds_it_where_it_looks() -> None:
-    assert "pyspark_sluice" in {each.name for each in pkgutil.iter_modules([str(ROOT)])}
+    found = {each.name for each in pkgutil.iter_modules([str(ROOT)])}
+    names = {import_module(each).DefaultSource.name() for each in found if each.startswith("pyspark_")}
+    assert names == {"amqp", "sluice"}

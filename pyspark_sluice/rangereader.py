@@ -1,0 +1,410 @@
+"""A range of a stream's offsets, read on an executor from the broker, each message once and in order.
+
+1. The link begins at the next wanted offset. A connection that is lost is made anew and begins there again,
+   so nothing comes twice and nothing is left out.
+2. Credit never exceeds what the range lacks, nor what a task may hold: messages that came and weren't taken
+   yet count as well.
+3. Without a selector offsets follow one another. One that is missing was removed by retention, which fails
+   the task (``failOnDataLoss``) or is passed over.
+4. Behind a selector they don't, and the last message of the range may not match. So a second link waits for
+   the range's last message itself, and then the first one is drained (AMQP 1.0 §2.6.7): it has seen
+   everything before that. A hole may be one of retention's where the stream begins behind it by then.
+5. Where nothing comes for a while the broker is asked where the stream begins and ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+
+import cproton
+import pyarrow as pa
+from cproton_ffi import ffi, lib
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from .connection import Connection
+from .decode import Decoder
+from .engine import Handle
+from .errors import AmqpError, DataLossError, RefusedError
+from .filters import count_applied, put_filters
+from .management import QUEUE, Reads
+from .offsets import encoded_offset, extent_of, missing, offset_of
+from .options import Options
+from .ranges import Range, shown
+from .receiver import UNKNOWN, Sizes
+from .unpack import MalformedError
+
+log = logging.getLogger("pyspark_sluice")
+
+# Rows and bytes of a record batch, and what a task may hold beside the one that is decoded.
+ROWS, BYTES = 5000, 16 << 20
+AHEAD_ROWS, AHEAD_BYTES = 2 * ROWS, 2 * BYTES
+# Silence after which the broker is asked whether the stream still has the wanted offsets.
+SILENCE_S = 2.0
+
+
+class StreamRange(InputPartition):
+    """What a task reads: some offsets of the stream at ``address``, which is one partition."""
+
+    def __init__(self, address: str, wanted: Range) -> None:
+        self.address = address
+        self.wanted = wanted
+
+
+def read_range(found: StreamRange, options: Options, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, in the order of their offsets. Raises what the reading failed of."""
+    decoder = Decoder(schema, lenient=options.on_malformed == "null")
+    partition = found.wanted.partition
+    receiver = RangeReceiver(options, found)
+    receiver.start()
+    try:
+        while True:
+            messages, offsets = receiver.take(ROWS, BYTES)
+            if not messages:
+                return
+            place = {
+                "offset": pa.array(offsets, pa.int64()),
+                "partition": pa.array([partition] * len(offsets), pa.int32()),
+            }
+            try:
+                yield decoder.batch(b"".join(messages), [len(each) for each in messages], place)
+            except MalformedError as fault:
+                where = shown(partition, found.address, offsets[0], offsets[-1] + 1)
+                raise MalformedError(f"{where}: {fault}") from None
+    finally:
+        receiver.close()
+
+
+class RangeReceiver(Connection):
+    """Reads one range. ``take`` is for one thread."""
+
+    def __init__(self, options: Options, found: StreamRange) -> None:
+        super().__init__(options, "spark-stream")
+        self.address = found.address
+        self.wanted = found.wanted
+        # The offset that comes next.
+        self.next = found.wanted.start
+        self._changed = threading.Condition()
+        # What came and wasn't taken, with its offsets: appended to on one thread, taken from on the other.
+        self._messages: deque[bytes] = deque()
+        self._offsets: deque[int] = deque()
+        self._came_bytes = self._taken_bytes = 0
+        # Where the last message had its offset.
+        self._offset_at = 0
+        self._ended = False
+        self._sizes = Sizes()
+        self._link: Handle = None
+        self._mark: Handle = None
+        # Behind a selector: the range's last message is there, so what is read can be drained.
+        self._drains = False
+        # Messages of this link: granted so far, come so far, and how few may be under way before more is
+        # granted.
+        self._granted = self._got = self._low = 0
+        # The first offset that didn't come, behind a selector.
+        self._hole: int | None = None
+        self._reads = Reads()
+        self._asks = False
+        # The range is read, and the broker was asked whether a hole is one of retention's.
+        self._checks_hole = False
+        self._has_warned = False
+        self._has_moved = False
+        self._moved_at = self._progress_at = time.monotonic()
+        self._links = 0
+        self._room = ffi.new("char[]", 1 << 16)
+
+    # --- the caller's thread
+
+    def take(self, rows: int, size: int) -> tuple[list[bytes], list[int]]:
+        """Messages and their offsets, in order: as many as came, up to ``rows`` and ``size`` bytes; none
+        at the range's end. Waits for them. Raises what the connection failed of."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_enough(rows, size))
+            if self.failure is not None:
+                raise self.failure
+        messages: list[bytes] = []
+        total, ready = 0, len(self._offsets)
+        # What is longer than all of it goes alone.
+        while len(messages) < min(rows, ready):
+            if messages and total + len(self._messages[0]) > size:
+                break
+            messages.append(self._messages.popleft())
+            total += len(messages[-1])
+        offsets = [self._offsets.popleft() for _ in messages]
+        self._taken_bytes += total
+        self.post(self._grant)
+        return messages, offsets
+
+    def _is_enough(self, rows: int, size: int) -> bool:
+        if self._ended or self.failure is not None:
+            return True
+        # Without credit nothing more comes until some is taken.
+        stalls = bool(self._messages) and (self._link is None or self._got >= self._granted)
+        return len(self._messages) >= rows or self._came_bytes - self._taken_bytes >= size or stalls
+
+    # --- the connection's thread
+
+    def on_open(self) -> None:
+        self._moved_at = time.monotonic()
+        if self._ended:
+            return
+        if self._checks_hole:
+            self._ask()
+            return
+        self._link = self._attach(self.next, self.options.selector)
+        if self.options.selector is not None:
+            self._mark = self._attach(self.wanted.end - 1, None)
+
+    def on_attached(self, link: Handle) -> None:
+        if self._reads.on_attached(link):
+            return
+        filters = 2 if link == self._link and self.options.selector is not None else 1
+        if count_applied(link) < filters:
+            raise RefusedError(
+                "amqp:not-implemented",
+                f"'{self.address}' is no stream of {self.broker}, or it has no selectors",
+            )
+        if link == self._mark:
+            lib.pn_link_flow(link, 1)
+        else:
+            self._grant()
+
+    def on_detached(self, link: Handle, why: RefusedError | None) -> None:
+        if self._reads.on_detached(link):
+            self._compare()
+        elif not self._ended:
+            super().on_detached(link, why)
+
+    def on_flow(self, link: Handle) -> None:
+        if self._reads.on_flow(link):
+            self._compare()
+        elif link == self._link and self._drains:
+            self._used_up()
+
+    def on_delivery(self, delivery: Handle) -> None:
+        if not lib.pn_delivery_readable(delivery) or lib.pn_delivery_partial(delivery):
+            return
+        link = lib.pn_delivery_link(delivery)
+        if lib.pn_delivery_aborted(delivery):
+            lib.pn_delivery_settle(delivery)
+        elif self._reads.on_delivery(link, delivery):
+            self._compare()
+        elif link == self._mark:
+            lib.pn_link_advance(link)
+            lib.pn_delivery_settle(delivery)
+            self._drains = True
+            self._grant()
+            self._used_up()
+        elif link == self._link and not self._is_read():
+            self._keep(link, delivery)
+
+    def on_lost(self) -> None:
+        with self._changed:
+            self._link = self._mark = None
+            self._drains = False
+            self._granted = self._got = self._low = 0
+            self._changed.notify()
+        self._asks = False
+        self._reads.forget()
+
+    def fail(self, failure: AmqpError) -> None:
+        super().fail(failure)
+        with self._changed:
+            self._changed.notify()
+
+    def on_turn(self) -> float | None:
+        if self._has_moved:
+            self._has_moved = False
+            self._moved_at = self._progress_at = time.monotonic()
+        if self._is_read() or self._link is None or self._asks or self._got >= self._granted:
+            return None
+        due = self._moved_at + SILENCE_S
+        if time.monotonic() < due:
+            return due
+        self._ask()
+        return None
+
+    # --- messages
+
+    def _keep(self, link: Handle, delivery: Handle) -> None:
+        # Hot: once a message (bench/sparksource.py).
+        size = lib.pn_delivery_pending(delivery)
+        if size > len(self._room):
+            self._room = ffi.new("char[]", size)
+        got = lib.pn_link_recv(link, self._room, size) if size else 0
+        lib.pn_link_advance(link)
+        lib.pn_delivery_settle(delivery)
+        message = ffi.unpack(self._room, got) if got > 0 else b""
+        self._got += 1
+        self._sizes.count(size)
+        self._has_moved = True
+        offset = self.next
+        if not message.startswith(encoded_offset(offset), self._offset_at):
+            found = self._offset_of(message)
+            if found is None or not self._follows(found):
+                return
+            offset = found
+        self._messages.append(message)
+        self._offsets.append(offset)
+        self._came_bytes += got
+        self.next = offset + 1
+        held_bytes = self._came_bytes - self._taken_bytes
+        if len(self._messages) >= ROWS or held_bytes >= BYTES or self._got >= self._granted:
+            with self._changed:
+                self._changed.notify()
+        if self.next == self.wanted.end:
+            self._end()
+        elif self._drains:
+            self._used_up()
+        elif self._granted - self._got <= self._low:
+            self._grant()
+
+    def _offset_of(self, message: bytes) -> int | None:
+        try:
+            found = offset_of(message)
+        except (MalformedError, IndexError):
+            found = None
+        if found is None:
+            self.fail(AmqpError(f"a message of '{self.address}' doesn't say at which offset it is"))
+        else:
+            self._offset_at = max(message.find(encoded_offset(found)), 0)
+        return found
+
+    def _follows(self, offset: int) -> bool:
+        """Whether a message is the next of the range; a hole before it is dealt with."""
+        if offset < self.next:
+            self.fail(AmqpError(f"'{self.address}' sent offset {offset} behind {self.next - 1}"))
+            return False
+        if offset > self.next:
+            if self.options.selector is None:
+                self._lose(min(offset, self.wanted.end))
+            elif self._hole is None:
+                self._hole = self.next
+        if offset < self.wanted.end:
+            return self.failure is None
+        self._end()
+        return False
+
+    def _lose(self, until: int) -> None:
+        """The offsets from ``next`` up to, and without, ``until`` are gone from the stream."""
+        first, self.next = self.next, until
+        if self.wanted.anew and first == self.wanted.start:
+            return
+        where = shown(self.wanted.partition, self.address, first, until)
+        if self.options.fail_on_data_loss:
+            self.fail(
+                DataLossError(
+                    f"{where} are gone from the stream before they were read: retention was faster than this"
+                    " query, or the stream was made anew. failOnDataLoss=false passes over them"
+                )
+            )
+        else:
+            log.warning("%s are gone from the stream and are passed over", where)
+
+    def _end(self) -> None:
+        """The range is read, but for what a selector may have hidden."""
+        if self._hole is not None and not self._checks_hole:
+            self._checks_hole = True
+            self._ask()
+            return
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+    # --- credit
+
+    def _grant(self) -> None:
+        """Top the link's credit up to what the range lacks and the task may hold."""
+        link = self._link
+        if link is None or self._is_read() or not lib.pn_link_state(link) & cproton.PN_REMOTE_ACTIVE:
+            return
+        typical = self._sizes.typical()
+        window = min(AHEAD_ROWS, max(int(AHEAD_BYTES / typical), 1)) if typical else UNKNOWN
+        with self._changed:
+            under_way = self._granted - self._got
+            lacking = self.wanted.end - self.next - under_way
+            more = max(min(window - len(self._messages) - under_way, lacking), 0)
+            self._granted += more
+        self._low = (under_way + more) // 2
+        if more > 0:
+            if under_way == 0:
+                # Silence begins here.
+                self._moved_at = time.monotonic()
+            if self._drains:
+                lib.pn_link_set_drain(link, True)
+            lib.pn_link_flow(link, more)
+
+    def _used_up(self) -> None:
+        """A drained link has no credit any more: by messages, or because all there is was looked at."""
+        link = self._link
+        if link is None or self._is_read():
+            return
+        if not lib.pn_link_get_drain(link):
+            lib.pn_link_set_drain(link, True)
+            lib.pn_link_flow(link, 0)
+        if lib.pn_link_credit(link) > 0 or self._granted == 0:
+            return
+        if self._got < self._granted:
+            self._granted = self._got
+            self._hole = self.next if self._hole is None else self._hole
+            self._end()
+        else:
+            self._grant()
+
+    def _is_read(self) -> bool:
+        return self._ended or self._checks_hole
+
+    # --- questions
+
+    def _ask(self) -> None:
+        self._asks = True
+        self._reads.ask_for(self.session(), [(QUEUE, self.address)])
+        self._compare()
+
+    def _compare(self) -> None:
+        """Hold what was asked for against what the stream has."""
+        if not self._asks or not self._reads.answered.is_set():
+            return
+        self._asks = False
+        self._moved_at = time.monotonic()
+        extent = extent_of(self._reads.answers[0])
+        if self._checks_hole:
+            hole, self._hole = self._hole, None
+            if extent is not None and hole is not None and extent.first > hole:
+                self.next = hole
+                self._lose(min(extent.first, self.wanted.end))
+            self._end()
+        elif extent is None:
+            self.fail(missing(self.address))
+        elif extent.first > self.next and (self.options.selector is None or extent.first >= self.wanted.end):
+            self._lose(min(extent.first, self.wanted.end))
+            if self.next == self.wanted.end:
+                self._end()
+        elif extent.next < self.wanted.end:
+            self._await_end(extent.next)
+
+    def _await_end(self, last: int) -> None:
+        """Offsets were announced that aren't there: the broker was killed before they were on its disk."""
+        limit_s = self.options.reconnect_timeout or float("inf")
+        where = shown(self.wanted.partition, self.address, last, self.wanted.end)
+        if time.monotonic() - self._progress_at > limit_s:
+            self.fail(
+                DataLossError(f"{where} were announced by the broker, and didn't come within {limit_s:g} s")
+            )
+        elif not self._has_warned:
+            self._has_warned = True
+            log.warning("%s were announced and aren't there; waiting for them", where)
+
+    def _attach(self, offset: int, selector: str | None) -> Handle:
+        self._links += 1
+        link = lib.pn_receiver(self.session(), f"{self.container}-{self._links}".encode())
+        source = lib.pn_link_source(link)
+        lib.pn_terminus_set_address(source, self.address.encode())
+        put_filters(lib.pn_terminus_filter(source), selector=selector, offset=offset)
+        lib.pn_link_set_snd_settle_mode(link, cproton.PN_SND_SETTLED)
+        lib.pn_link_set_rcv_settle_mode(link, cproton.PN_RCV_FIRST)
+        lib.pn_link_open(link)
+        return link
