@@ -10,6 +10,7 @@ cdef class StreamCursor:
     cdef public str start
     cdef public long value
     cdef public object loaded, disk
+    cdef public list returned, owed
     cdef public bint loading, closed, seeks
 
 cdef class StreamQueue(Queue):
@@ -40,6 +41,12 @@ cdef class StreamQueue(Queue):
     cdef Entry _at(self, Reader reader)
     @cython.locals(cursor=StreamCursor, found=long, data=bytes)
     cdef Entry _loaded(self, Reader reader, long offset)
+    @cython.locals(cursor=StreamCursor, count=long, offset=long, again=Entry, at=long, place=long)
+    cpdef object give_back(self, Reader reader, Entry entry, bint failed, long most)
+    @cython.locals(owed=list, at=long)
+    cpdef object deal_with(self, Reader reader, long offset)
+    cpdef long first_owed(self, Reader reader) except? -1
+    cdef Entry _returned(self, StreamCursor cursor)
     @cython.locals(data=bytes)
     cpdef object load(self, Reader reader, list messages)
     @cython.locals(data=bytes)

@@ -47,6 +47,8 @@ class StreamCursor:
     ``start`` is FIRST, LAST (message), NEXT, or OFFSET or TIME (ms since the epoch) with a ``value``.
     ``loaded`` has messages in order as (offset, time, bytes); ``loading`` while more was asked for; ``disk``
     is whoever reads them. ``closed``: nobody wants them any more. ``seeks``: TIME has yet to be looked up.
+    ``returned`` has entries that were given back, to be sent again before all else; ``owed`` the offsets of
+    those that were given back and are not dealt with, sent again or not. Both are in order.
     """
 
     def __init__(self, start: str = NEXT, value: int = 0) -> None:
@@ -57,6 +59,8 @@ class StreamCursor:
         self.closed = False
         self.seeks = False
         self.disk: Any = None
+        self.returned: list[Entry] = []
+        self.owed: list[int] = []
 
 
 class StreamQueue(Queue):
@@ -167,6 +171,8 @@ class StreamQueue(Queue):
         """The next message that it wants; None at the end, or while it is read from disk (``waits``)."""
         reader.unfinished = False
         reader.waits = False
+        if reader.run is not None and reader.run.returned:
+            return self._returned(reader.run)
         wanted = reader.wanted
         for _ in range(SCAN):
             entry = self._at(reader)
@@ -177,6 +183,46 @@ class StreamQueue(Queue):
                 return entry
         reader.unfinished = True
         return None
+
+    def give_back(self, reader: Reader, entry: Entry, failed: bool, most: int) -> None:
+        """A reader gives a message back: it comes again, unless ``failed`` deliveries are ``most`` by now.
+
+        Readers share entries, so that it is another entry that comes.
+        """
+        cursor = reader.run
+        if cursor is None:
+            return
+        count = entry.delivery_count + failed
+        offset = entry.seq - 1
+        if 0 < most <= count:
+            self.deal_with(reader, offset)
+            return
+        again = Entry(entry.data, entry.seq)
+        again.delivery_count = count
+        again.redelivered = True
+        at = bisect_left(cursor.owed, offset)
+        if at == len(cursor.owed) or cursor.owed[at] != offset:
+            cursor.owed.insert(at, offset)
+        place = len(cursor.returned)
+        while place > 0 and cursor.returned[place - 1].seq > entry.seq:
+            place -= 1
+        cursor.returned.insert(place, again)
+
+    def deal_with(self, reader: Reader, offset: int) -> None:
+        """A message that may have been given back before is dealt with."""
+        owed = reader.run.owed
+        at = bisect_left(owed, offset)
+        if at < len(owed) and owed[at] == offset:
+            del owed[at]
+
+    def first_owed(self, reader: Reader) -> int:
+        """Return the first offset that was given back and isn't dealt with, -1 for none."""
+        return reader.run.owed[0] if reader.run is not None and reader.run.owed else -1
+
+    def _returned(self, cursor: StreamCursor) -> Entry:
+        entry = cursor.returned[0]
+        del cursor.returned[0]
+        return entry
 
     def load(self, reader: Reader, messages: list[tuple[int, int, bytes]]) -> None:
         """Take what was read from disk for a reader: (offset, time, bytes) of each, in order."""
@@ -204,7 +250,9 @@ class StreamQueue(Queue):
 
     def has_more(self, reader: Reader) -> bool:
         """Whether there is something to look at."""
-        return reader.passed < self.visible or (reader.run is not None and reader.run.seeks)
+        if reader.passed < self.visible:
+            return True
+        return reader.run is not None and (reader.run.seeks or bool(reader.run.returned))
 
     def clear(self) -> None:
         """Forget every message: the stream is gone."""

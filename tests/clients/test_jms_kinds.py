@@ -1,4 +1,4 @@
-"""The kinds of queue by Qpid JMS: delay, priorities, message groups, last values, and what comes again."""
+"""The kinds of queue by Qpid JMS: delay, priorities, message groups, last values, streams, what comes again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.wire.conftest import StartBroker
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
 SOURCE = programs.HERE / "jms/src/main/java/sluice/clients/jms/Jms.java"
-FEATURES = re.findall(r'"((?:delay|priority|groups|last|again)-[a-z-]+)"', SOURCE.read_text())
+FEATURES = re.findall(r'"((?:delay|priority|groups|last|stream|again)-[a-z-]+)"', SOURCE.read_text())
 POLICIES = """policies:
   - {match: "*.news.>", kind: topic}
   - {match: "*.strict.>", priority: strict}
@@ -26,6 +26,7 @@ POLICIES = """policies:
   - {match: "*.last.>", last_value_key: share, durable: true}
   - {match: "*.last.kept", last_value_position: kept, durable: false}
   - {match: "*.last.read", non_destructive: true}
+  - {match: "*.stream.>", kind: stream}
   - {match: "*.later.>", redelivery_delay: 800ms}
   - {match: "*.later.recover", max_delivery_count: 3, dead_letter_address: p.again.dead}
   - match: "*.later.failing"

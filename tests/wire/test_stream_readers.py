@@ -59,17 +59,24 @@ def reader(
     )
 
 
+def offset_of(message: Message) -> int:
+    assert message.annotations is not None
+    return int(message.annotations[OFFSET])
+
+
+def pump(receiver: BlockingReceiver) -> None:
+    """The client says what it has settled once it waits for something."""
+    with suppress(Timeout):
+        receiver.connection.wait(lambda: False, timeout=0.05)
+
+
 def offsets(receiver: BlockingReceiver, msgs: int, *, settle: bool = True) -> list[int]:
     found = []
     for _ in range(msgs):
-        message = receiver.receive(timeout=30)
-        assert message.annotations is not None
-        found.append(int(message.annotations[OFFSET]))
+        found.append(offset_of(receiver.receive(timeout=30)))
         if settle:
             receiver.accept()
-    # The client says what it has settled once it waits for something.
-    with suppress(Timeout):
-        receiver.connection.wait(lambda: False, timeout=0.05)
+    pump(receiver)
     return found
 
 
@@ -123,6 +130,31 @@ def test_what_is_not_settled_comes_again(start_broker: StartBroker) -> None:
         offsets(first, 3, settle=False)
     with connected(broker) as client:
         assert offsets(reader(client, "flights::billing"), 6) == list(range(4, 10))
+
+
+def test_what_is_given_back_comes_again_and_holds_its_place(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        fill(client, "flights", 8)
+        first = reader(client, "flights::billing")
+        assert offsets(first, 3) == [0, 1, 2]
+        for outcome in ("release", "fail", "reject"):
+            assert offset_of(first.receive(timeout=10)) == 3 + ("release", "fail", "reject").index(outcome)
+            if outcome == "reject":
+                first.reject()
+            else:
+                first.release(delivered=outcome == "fail")
+        pump(first)
+        again = [first.receive(timeout=10) for _ in range(2)]
+        # The one that was rejected is dealt with; neither of the others is, until it is settled otherwise.
+        assert sorted((offset_of(each), each.delivery_count) for each in again) == [(3, 0), (4, 1)]
+        assert [int(each.first_acquirer) for each in again] == [0, 0]
+        await_committed(broker, "flights", {"billing": (3, 5)})
+        first.accept()
+        first.accept()
+        pump(first)
+        await_committed(broker, "flights", {"billing": (6, 2)})
+        assert offsets(first, 2) == [6, 7]
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])

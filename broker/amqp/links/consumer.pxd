@@ -55,6 +55,7 @@ cdef class ConsumerLink(OutgoingLink):
     cdef object end_stream(self)
     cdef object drop_stream(self)
     cdef object leave_slot(self, long number)
+    cdef object deal_with(self, void *delivery, Entry entry, unsigned long state)
     cdef object note_moved(self)
     cdef bint is_provisional(self, void *delivery, Entry entry, long number, uint64_t state) except -1
     cdef Retirement retire(self, Transaction transaction, void *delivery, Entry entry)

@@ -254,10 +254,10 @@ cdef class ConsumerLink(OutgoingLink):
                 return
         self.leave_slot(number)
         if self.browses:
-            # It took nothing: no word on a copy changes anything, but that a named reader has come further.
-            self.free_slot(delivery, number)
+            # It took nothing: no word on a copy changes anything, but how far a named reader has come.
             if self.named is not None:
-                self.note_moved()
+                self.deal_with(delivery, entry, state)
+            self.free_slot(delivery, number)
             self.connection.mark_dirty()
             self.engine.turn.mark_dirty(self.node)
             return
@@ -296,6 +296,18 @@ cdef class ConsumerLink(OutgoingLink):
 
     # --- a named reader's place
 
+    cdef object deal_with(self, void *delivery, Entry entry, unsigned long state):
+        """Take the word of a named reader on a message: it has dealt with it, or wants it again."""
+        cdef void *remote = pn_delivery_remote(delivery)
+        cdef bint failed = state == STATE_MODIFIED and pn_disposition_is_failed(remote)
+        cdef bint again = state == STATE_RELEASED or (
+            state == STATE_MODIFIED and not pn_disposition_is_undeliverable(remote))
+        if again:
+            self.node.stream.give_back(self.reader, entry, failed, self.node.settings.max_delivery_count)
+        elif entry.redelivered:
+            self.node.stream.deal_with(self.reader, entry.seq - 1)
+        self.note_moved()
+
     cdef object note_moved(self):
         """Have what it has dealt with committed at the end of the turn."""
         if not self.has_moved:
@@ -305,7 +317,9 @@ cdef class ConsumerLink(OutgoingLink):
     def dealt_offset(self):
         """The offset of a stream before which its peer has dealt with everything."""
         cdef Entry first = self.first_unsettled()
-        return self.reader.passed if first is None else first.seq - 1
+        cdef long offset = self.reader.passed if first is None else first.seq - 1
+        cdef long owed = self.node.stream.first_owed(self.reader)
+        return offset if owed < 0 else min(offset, owed)
 
     # --- transactions
 
@@ -327,6 +341,12 @@ cdef class ConsumerLink(OutgoingLink):
                 text = "no transaction of this id is open on this connection"
                 self.dead = True
                 self.connection.owner.detach(self, "amqp:transaction:unknown-id", text)
+                self.connection.mark_dirty()
+                return True
+            if self.named is not None:
+                self.dead = True
+                self.connection.owner.detach(
+                    self, "amqp:not-implemented", "a stream's named reader settles outside transactions")
                 self.connection.mark_dirty()
                 return True
             if self.browses or (self.streaming == delivery):

@@ -221,3 +221,49 @@ def test_a_filter_passes_over_what_it_does_not_want_and_lets_others_have_their_t
     other = world.reader(FIRST)
     other.wanted = Even()
     assert world.read(other) == list(range(0, stream.SCAN + 10, 2))
+
+
+def test_what_is_given_back_comes_again_first_and_in_order() -> None:
+    world = World(with_source=False)
+    world.put(6)
+    reader = world.open(FIRST)
+    other = world.open(FIRST)
+    entries = [world.queue.look(reader) for _ in range(5)]
+    for at in (3, 1, 1, 2):
+        entry = entries[at]
+        assert entry is not None
+        world.queue.give_back(reader, entry, at == 2, 10)
+    assert world.queue.first_owed(reader) == 1
+    assert world.queue.has_more(reader)
+    again = [world.queue.look(reader) for _ in range(5)]
+    found = [(each.seq - 1, each.delivery_count, each.redelivered) for each in again if each is not None]
+    assert found == [(1, 0, True), (1, 0, True), (2, 1, True), (3, 0, True), (5, 0, False)]
+    world.queue.deal_with(reader, 1)
+    assert world.queue.first_owed(reader) == 2
+    world.queue.deal_with(reader, 2)
+    world.queue.deal_with(reader, 2)
+    world.queue.deal_with(reader, 3)
+    assert world.queue.first_owed(reader) == -1
+    # Others get the messages as they came.
+    first = world.queue.look(other)
+    assert first is not None
+    assert (first.seq, first.delivery_count, first.redelivered) == (1, 0, False)
+
+
+def test_what_fails_too_often_counts_as_dealt_with() -> None:
+    world = World(with_source=False)
+    world.put(2)
+    reader = world.open(FIRST)
+    entry = world.queue.look(reader)
+    for count in (1, 2):
+        assert entry is not None
+        world.queue.give_back(reader, entry, True, 3)
+        assert world.queue.first_owed(reader) == 0
+        entry = world.queue.look(reader)
+        assert entry is not None
+        assert (entry.seq, entry.delivery_count) == (1, count)
+    world.queue.give_back(reader, entry, True, 3)
+    assert world.queue.first_owed(reader) == -1
+    following = world.queue.look(reader)
+    assert following is not None
+    assert following.seq == 2

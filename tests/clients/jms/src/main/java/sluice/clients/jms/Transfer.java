@@ -19,7 +19,7 @@ import sluice.clients.Report;
 public final class Transfer {
     private static final long PATIENCE_MS = 60_000;
     private static final int EVERY = 100;
-    private static final int SENDERS = 8;
+    private static final int SENDERS = Integer.parseInt(System.getenv().getOrDefault("SLUICE_SENDERS", "8"));
 
     private Transfer() {}
 
