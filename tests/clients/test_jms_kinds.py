@@ -1,4 +1,4 @@
-"""The kinds of queue by Qpid JMS: delay, priorities, message groups, last values, streams, what comes again."""
+"""Kinds of queue by Qpid JMS: delay, priorities, message groups, last values, streams, what comes again."""
 
 from __future__ import annotations
 

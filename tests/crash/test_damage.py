@@ -25,7 +25,7 @@ from tests.wire.conftest import START_SECONDS
 CONFIG = "store: {journal_file_size: 1MB}\n"
 LIMITS = "flow_control: false, overflow: reject, max_size: 1GB"
 POLICIES = f"policies:\n  - {{match: '>', durable: true, {LIMITS}}}\n"
-FLIPS_PER_FILE = 50
+FLIPS_PER_FILE = 20
 CUTS_PER_FILE = 8
 SERVED = 12
 KIND = re.compile(r"journal-\d+|pages|directory\.mdb")
@@ -100,12 +100,15 @@ def read_or_refused(directory: Path, accepted: set[Id]) -> str:
 
 
 @pytest.mark.timeout(900)
-def test_a_flipped_bit_is_refused_with_its_place_or_without_effect(whole: Whole, tmp_path: Path) -> None:
+@pytest.mark.parametrize("flips", [FLIPS_PER_FILE, pytest.param(100, marks=pytest.mark.soak)])
+def test_a_flipped_bit_is_refused_with_its_place_or_without_effect(
+    whole: Whole, tmp_path: Path, flips: int
+) -> None:
     seed = 3
     dice = random.Random(seed)
     refused: Counter[str] = Counter()
     for file in whole.files:
-        for _ in range(FLIPS_PER_FILE):
+        for _ in range(flips):
             directory = whole.copied(tmp_path / "data")
             place = flip(directory / file.name, dice)
             said = read_or_refused(directory, whole.accepted)
@@ -114,10 +117,10 @@ def test_a_flipped_bit_is_refused_with_its_place_or_without_effect(whole: Whole,
             if said and name == file.name and name != "directory.mdb":
                 assert int(offset) <= place, f"byte {place} is damaged, and {said} was named"
     counts = ", ".join(f"{refused[file.name]} in {file.name}" for file in whole.files)
-    print(f"\nseed {seed}, {FLIPS_PER_FILE} bits flipped in each file, refused: {counts}; none in silence")
+    print(f"\nseed {seed}, {flips} bits flipped in each file, refused: {counts}; none in silence")
     # Pages are full of messages; behind those of a journal file there is what it held when it was another.
-    assert refused["pages"] > FLIPS_PER_FILE * 0.9
-    assert max(count for name, count in refused.items() if "journal" in name) > FLIPS_PER_FILE * 0.5
+    assert refused["pages"] > flips * 0.9
+    assert max(count for name, count in refused.items() if "journal" in name) > flips * 0.5
 
 
 @pytest.mark.timeout(120)

@@ -184,7 +184,7 @@ class DelayedLives:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    ("lives", "crowd"), [(8, 4000), pytest.param(200, 110_000, marks=pytest.mark.soak)], ids=["few", "many"]
+    ("lives", "crowd"), [(5, 2000), pytest.param(200, 110_000, marks=pytest.mark.soak)], ids=["few", "many"]
 )
 def test_a_killed_broker_delivers_each_message_in_its_time(tmp_path: Path, lives: int, crowd: int) -> None:
     broker = Broker(tmp_path / "broker", POLICIES)

@@ -29,6 +29,7 @@ WORDS = {
     "cluster.engine": "nats://10.0.0.1:4222,tls://10.0.0.2",
     "cluster.engine_monitors": "http://10.0.0.1:8222,http://10.0.0.2:8222",
     "cluster.rank": "2",
+    "cluster.log_size": "64 MB",
     "cluster.listen": "127.0.0.1:5690",
     "cluster.advertise": "127.0.0.1:5690",
     "cluster.addresses": "amqp://mq1.example.org,amqps://mq1.example.org",

@@ -125,7 +125,7 @@ class Walk:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.soak) for n in range(8, 80))]
+    "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.soak) for n in range(4, 80))]
 )
 def test_a_standby_is_a_prefix_of_the_owner_at_any_moment(tmp_path: Path, seed: int) -> None:
     walk = Walk(tmp_path, seed)

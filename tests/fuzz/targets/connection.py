@@ -165,5 +165,5 @@ TARGET = Target(
     AMQP_WORDS,
     mutate_frames,
     largest=8192,
-    short=1500,
+    short=800,
 )

@@ -44,5 +44,5 @@ TARGET = Target(
     AMQP_WORDS,
     with_prefix(mutate_frames, havoc),
     largest=8192,
-    short=2500,
+    short=1500,
 )

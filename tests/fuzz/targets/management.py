@@ -95,5 +95,5 @@ TARGET = Target(
     ("amqp/management.py", "manage/nodes.py", "manage/listing.py", "manage/attributes.py"),
     AMQP_WORDS,
     largest=2048,
-    short=1000,
+    short=600,
 )

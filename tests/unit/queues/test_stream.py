@@ -226,8 +226,8 @@ def test_a_filter_passes_over_what_it_does_not_want_and_lets_others_have_their_t
 def test_what_is_given_back_comes_again_first_and_in_order() -> None:
     world = World(with_source=False)
     world.put(6)
-    reader = world.open(FIRST)
-    other = world.open(FIRST)
+    reader = world.reader(FIRST)
+    other = world.reader(FIRST)
     entries = [world.queue.look(reader) for _ in range(5)]
     for at in (3, 1, 1, 2):
         entry = entries[at]
@@ -253,7 +253,7 @@ def test_what_is_given_back_comes_again_first_and_in_order() -> None:
 def test_what_fails_too_often_counts_as_dealt_with() -> None:
     world = World(with_source=False)
     world.put(2)
-    reader = world.open(FIRST)
+    reader = world.reader(FIRST)
     entry = world.queue.look(reader)
     for count in (1, 2):
         assert entry is not None
