@@ -58,6 +58,7 @@ setup(
         compiler_directives=DIRECTIVES,
         emit_linenums=BUILD != "shipped",
         build_dir="build/c",
+        nthreads=os.cpu_count() or 1,
     ),
     options={"build_ext": {"parallel": True}},
 )

@@ -30,6 +30,7 @@ from broker.config.node_types import (
     DuplicateWindow,
     Factor,
     FlowControl,
+    MaxAge,
     NodeName,
     PropertyName,
     SlowConsumer,
@@ -152,9 +153,10 @@ class NodeSettings:
         argument="x-queue-type",
     )
     max_age_ms: int = setting(
-        Duration(),
+        MaxAge(),
         0,
-        "How long a stream keeps messages; they go in whole files, oldest first. 0 means no end",
+        "How long a stream keeps messages; they go in whole files, oldest first. 0 means no end. Days, months and"
+        " years are written as 7D, 6M, 1Y",
         argument="x-max-age",
     )
     partitions: int = setting(

@@ -19,6 +19,10 @@ Value = int | float | str
 EMS_STOP_BYTES = 256 * KB
 
 
+# Days in RabbitMQ's units.
+DAYS = {"D": 1, "M": 30, "Y": 365}
+
+
 @dataclass(frozen=True, slots=True)
 class FlowControl:
     """True, false, or a size as in EMS; empty stands for 256 KB."""
@@ -103,6 +107,26 @@ class Factor:
     def schema(self) -> Schema:
         number: Schema = {"type": "number", "minimum": 1, "maximum": MOST_FACTOR}
         return {"anyOf": [number, {"type": "string", "pattern": FACTOR_PATTERN}]}
+
+
+@dataclass(frozen=True, slots=True)
+class MaxAge(Duration):
+    """How long a stream keeps messages: a duration, or days, months or years as RabbitMQ writes them, `7D`."""
+
+    # A hundred years.
+    maximum: int = 100 * 365 * 86_400_000
+
+    def parse(self, value: object) -> int:
+        found = (
+            re.fullmatch(r"\s*([0-9]{1,6})([DMY])\s*", value, re.ASCII) if isinstance(value, str) else None
+        )
+        if found is None:
+            return Duration.parse(self, value)
+        return min(int(found[1]) * DAYS[found[2]] * 86_400_000, self.maximum)
+
+    def schema(self) -> Schema:
+        known = Duration.schema(self)
+        return {"anyOf": [known, {"type": "string", "pattern": r"^\s*[0-9]{1,6}[DMY]\s*$"}]}
 
 
 @dataclass(frozen=True, slots=True)

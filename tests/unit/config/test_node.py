@@ -9,8 +9,10 @@ import sys
 from dataclasses import fields
 from typing import Any
 
+import pytest
+
 from broker.config.flow import BrokerDefaults
-from broker.config.node import FIELDS, NodeSettings
+from broker.config.node import FIELDS, NodeSettings, SettingError, normalise
 
 # Of the files on the way these know nothing of the setting: the reader of YAML and the types of values.
 OF_ANY_SETTING = {"config/yaml.py", "config/fields.py"}
@@ -60,3 +62,17 @@ def test_the_broker_defaults_are_those_of_the_table() -> None:
     same = {each.name for each in fields(BrokerDefaults)} & {each.name for each in fields(NodeSettings)}
     # The hard limit in bytes is the broker's own.
     assert {name for name in same if getattr(node, name) != getattr(broker, name)} == {"max_size"}
+
+
+@pytest.mark.parametrize(
+    ("text", "days"), [("7D", 7), (" 1M ", 30), ("2Y", 730), ("168h", 7), (86_400_000, 1), ("60D", 60)]
+)
+def test_a_stream_s_age_is_written_as_elsewhere_and_may_be_long(text: object, days: int) -> None:
+    # RabbitMQ's units; other durations end with AMQP's milliseconds, after 49 days.
+    assert normalise({"max_age": text}) == {"max_age_ms": days * 86_400_000}
+
+
+@pytest.mark.parametrize("wrong", ["7X", "-1D", "1.5D", "D", True])
+def test_an_age_that_is_none_is_refused(wrong: object) -> None:
+    with pytest.raises(SettingError, match="max_age"):
+        normalise({"max_age": wrong})
