@@ -155,8 +155,8 @@ class NodeSettings:
     max_age_ms: int = setting(
         MaxAge(),
         0,
-        "How long a stream keeps messages; they go in whole files, oldest first. 0 means no end. Days, months and"
-        " years are written as 7D, 6M, 1Y",
+        "How long a stream keeps messages; they go in whole files, oldest first. 0 means no end. Days, months"
+        " and years are written as 7D, 6M, 1Y",
         argument="x-max-age",
     )
     partitions: int = setting(

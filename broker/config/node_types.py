@@ -111,15 +111,14 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class MaxAge(Duration):
-    """How long a stream keeps messages: a duration, or days, months or years as RabbitMQ writes them, `7D`."""
+    """How long a stream keeps messages: a duration, or days, months or years as RabbitMQ writes them."""
 
     # A hundred years.
     maximum: int = 100 * 365 * 86_400_000
 
     def parse(self, value: object) -> int:
-        found = (
-            re.fullmatch(r"\s*([0-9]{1,6})([DMY])\s*", value, re.ASCII) if isinstance(value, str) else None
-        )
+        text = value if isinstance(value, str) else ""
+        found = re.fullmatch(r"\s*([0-9]{1,6})([DMY])\s*", text, re.ASCII)
         if found is None:
             return Duration.parse(self, value)
         return min(int(found[1]) * DAYS[found[2]] * 86_400_000, self.maximum)
