@@ -105,7 +105,8 @@ class Configurator:
         """Set the hard limits, or the memory beyond which a node pages; of a stream, what it keeps."""
         if node.stream is not None:
             node.stream.limit(settings.max_size, settings.max_count, settings.max_age_ms)
-            node.stream.hold(node.stream.named.slowest if settings.flow_stop_count else -1)
+            waits = settings.flow_stop_count and settings.flow_control
+            node.stream.hold(node.stream.named.slowest if waits else -1)
             return
         node.hard_msgs = settings.max_count or constants.UNBOUNDED
         node.hard_bytes = settings.max_size or constants.UNBOUNDED

@@ -150,6 +150,8 @@ class Engine:
             if sharing is not None:
                 credit.deal_in_turn(sharing)
         credit.contested = None
+        if self.streams.commits.selective:
+            self.streams.commits.look()
         if self.paging.scans.asked:
             self.paging.scans.read()
         if self.turn.unfinished:

@@ -12,7 +12,7 @@ cdef class ReaderCommits:
     cdef Turn _turn
     cdef Changes _changes
     cdef Durability _durability
-    cdef public list moved
+    cdef public list moved, selective
 
     cpdef object arrived(self, Node node)
     @cython.locals(offset=long, named=NamedReader)

@@ -15,6 +15,7 @@ from broker.engine.node import Node
 from broker.engine.turn import Turn
 from broker.errors import ConflictError, LimitError, NotFoundError
 from broker.queues.named_readers import MOST_READERS, NamedReader, NamedReaders
+from broker.queues.queue import Reader
 
 # Before a stream's name and a reader's in the key of a note; neither has the character between them.
 READER = "reader/"
@@ -36,6 +37,7 @@ class ReadingLink(Protocol):
     """A link that reads for a named reader (``amqp.links.consumer``); ``has_moved`` since the last commit."""
 
     node: Node
+    reader: Reader | None
     named: NamedReader | None
     has_moved: bool
 
@@ -43,13 +45,17 @@ class ReadingLink(Protocol):
 
 
 class ReaderCommits:
-    """Commits what named readers have dealt with; ``moved`` are the links that have told outcomes since."""
+    """Commits what named readers have dealt with; ``moved`` are the links that have told outcomes since.
+
+    ``selective`` are links that want some messages only: they come further without an outcome.
+    """
 
     def __init__(self, turn: Turn, changes: Changes, durability: Durability) -> None:
         self._turn = turn
         self._changes = changes
         self._durability = durability
         self.moved: list[ReadingLink] = []
+        self.selective: list[ReadingLink] = []
 
     # --- links
 
@@ -66,13 +72,13 @@ class ReaderCommits:
         """Let a link read for a reader, after ``check``; None for a new one, which ``begin`` makes."""
         found = _readers(node).by_name.get(name)
         if found is not None:
-            found.link, link.named = link, found
+            self._join(found, link)
         return found
 
     def begin(self, node: Node, name: str, link: ReadingLink, offset: int) -> None:
         """Make a reader that begins at an offset, for a link."""
         found = self.restore(node, name, offset)
-        found.link, link.named = link, found
+        self._join(found, link)
         self._note(node, found)
 
     def leave(self, link: ReadingLink) -> None:
@@ -83,6 +89,8 @@ class ReaderCommits:
         self._commit(link)
         named.link = None
         link.named = None
+        if link in self.selective:
+            self.selective.remove(link)
 
     # --- turns
 
@@ -91,6 +99,11 @@ class ReaderCommits:
         moved, self.moved = self.moved, []
         for link in moved:
             link.has_moved = False
+            self._commit(link)
+
+    def look(self) -> None:
+        """Commit what selective links have passed over in this turn: their producers may wait for it."""
+        for link in self.selective:
             self._commit(link)
 
     def arrived(self, node: Node) -> None:
@@ -134,6 +147,11 @@ class ReaderCommits:
 
     # --- inside
 
+    def _join(self, named: NamedReader, link: ReadingLink) -> None:
+        named.link, link.named = link, named
+        if link.reader is not None and link.reader.wanted is not None:
+            self.selective.append(link)
+
     def _commit(self, link: ReadingLink) -> None:
         named, node = link.named, link.node
         if named is None or node.deleted:
@@ -164,7 +182,8 @@ class ReaderCommits:
         # A reader may begin at an offset that isn't there yet.
         lag = max(stream.next_offset - slowest, 0) if slowest >= 0 else 0
         before = node.gate.depth_msgs
-        stream.hold(slowest if node.settings.flow_stop_count else -1)
+        # Where nobody is held back, nothing may be kept for a reader that never comes.
+        stream.hold(slowest if node.settings.flow_stop_count and node.gate.enforced else -1)
         if lag != before and node.gate.measure(lag, self._turn.now_ns):
             self._changes.gate_changed(node)
         return lag > before

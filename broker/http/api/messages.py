@@ -177,7 +177,7 @@ def reset_group(context: Context, name: Name, body: GroupReset) -> Response:
     return answer({"free": context.ask(lambda model: model.messages.reset_group(name, body.group))})
 
 
-class Reader(TypedDict):
+class ReaderShape(TypedDict):
     """A named reader of a stream; `link` is the id of the link that reads for it, empty for none."""
 
     reader: str
@@ -189,7 +189,7 @@ class Reader(TypedDict):
 class Readers(TypedDict):
     """Those that are furthest behind first."""
 
-    readers: list[Reader]
+    readers: list[ReaderShape]
 
 
 @router.get("/queues/{name}/readers", response_model=Readers)

@@ -15,7 +15,7 @@ from broker.engine.reader_commits import reader_key, reader_of
 from broker.errors import ConflictError, LimitError, NotFoundError
 from broker.manage.audit import audit
 from broker.queues.named_readers import MOST_READERS, NamedReader
-from broker.queues.queue import Reader
+from broker.queues.queue import Filter, Reader
 from tests.unit.engine.parts_world import Link, Window
 from tests.unit.engine.test_streams import World
 
@@ -23,12 +23,14 @@ from tests.unit.engine.test_streams import World
 class Reading(Window):
     """A link that reads for a name, as the wire's do; ``settle`` tells outcomes of the first messages."""
 
-    def __init__(self, world: World, node: Node, name: str, start: str = "first") -> None:
+    def __init__(
+        self, world: World, node: Node, name: str, start: str = "first", wanted: Filter | None = None
+    ) -> None:
         Window.__init__(self, 1 << 30)
         self.world, self.node = world, node
         self.named: NamedReader | None = None
         self.has_moved = False
-        reads = self.reader = Reader(self, None, True)
+        reads = self.reader = Reader(self, wanted, True)
         commits = world.engine.streams.commits
         commits.check(node, name)
         known = commits.join(node, name, self)
@@ -141,6 +143,31 @@ def test_producers_wait_for_the_slowest_reader_and_no_credit_overshoots(world: W
         assert audit(world.engine).breaches == ()
     # One a round is dealt with, and the threshold besides.
     assert 190 <= sent <= 210
+
+
+class Nothing:
+    """A selector that no message fits."""
+
+    def matches(self, data: bytes) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_who_wants_nothing_of_it_holds_nobody(world: World, durable: bool) -> None:
+    node = world.stream(durable=durable, flow_stop_count=10)
+    link = Link()
+    account = world.engine.producers.open(node, link, True)
+    Reading(world, node, "picky", wanted=Nothing())
+    world.settle()
+    data = bytes(Message(body="x").encode())
+    for _ in range(10):
+        assert link.credit > 0, "it has looked at everything, and its producer waits"
+        while link.credit > 0:
+            link.credit -= 1
+            world.engine.intake.arrive(node, account, data, message.scan(data), False)
+        world.settle()
+    assert node.stream is not None
+    assert node.stream.named.by_name["picky"].stored == node.stream.next_offset >= 50
 
 
 def test_a_reader_that_begins_far_behind_takes_credit_back(world: World) -> None:
