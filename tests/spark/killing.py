@@ -163,6 +163,10 @@ class Driver:
             return {int(each): at for each, at in json.loads(file.read_text().splitlines()[-1]).items()}
         return {}
 
+    def read(self) -> int:
+        """How many messages of the input every query is through with."""
+        return min(sum(self.position(sink).values()) for sink in SINKS)
+
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Until a condition holds; a driver that has ended by itself is started again."""
 
@@ -198,15 +202,17 @@ def partition_of(group: str) -> int:
 class Writer:
     """Sends messages of some groups, each numbered, and again those that a lost connection left in doubt.
 
-    ``accepted`` are those that the broker has confirmed, which at the end are all that were sent.
+    ``accepted`` are those that the broker has confirmed, which at the end are all that were sent. Nothing new
+    is sent while ``is_ahead`` says so.
     """
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, is_ahead: Callable[[], bool]) -> None:
         self.accepted: list[str] = []
         self.fault: Exception | None = None
         self.lost_count = 0
         self._url = url
         self._name = name
+        self._is_ahead = is_ahead
         self._numbers = count()
         self._in_doubt: list[tuple[str, str]] = []
         self._ended = threading.Event()
@@ -236,6 +242,9 @@ class Writer:
         with Connection(self._url, timeout_s=20) as connection:
             sender = connection.sender(INPUT)
             while self._in_doubt or not self._ended.is_set():
+                if not self._in_doubt and self._is_ahead():
+                    self._ended.wait(PAUSE_S)
+                    continue
                 self._in_doubt = self._in_doubt or list(self._burst())
                 for group, body in self._in_doubt:
                     message = Message(body=body, id=body, group_id=group, durable=True)
