@@ -77,6 +77,11 @@ class Part:
         return self.process is not None and bool(self.process.poll())
 
     @property
+    def is_done(self) -> bool:
+        """Whether it has ended, and well."""
+        return self.process is not None and self.process.poll() == 0
+
+    @property
     def last_words(self) -> str:
         """The end of its log."""
         return self.log.read_text(errors="replace")[-8000:].strip()
@@ -126,6 +131,10 @@ class Show:
         airports = str(table.archive().parent / "airports.csv")
         words = ("examples/streams/delays.py", self.url, str(self.folder), airports)
         self.spark = Part("spark", (SUBMIT, *SPARK, *words), self.folder / "spark.log")
+        back = ("jobs/dead_letters.py", "redrive", ends.DEAD, "-b", self.url, "--reason", "rejected")
+        command = (SUBMIT, *SPARK, *back, "--to", ends.AGAIN, "--yes")
+        self.redrive = Part("redrive", command, self.folder / "redrive.log")
+        self.parts = (self.broker, *self.producers, self.spark, self.consumer, self.redrive, self.second)
 
     def _part(self, name: str, *words: str) -> Part:
         return Part(name, (sys.executable, *words), self.folder / f"{name.replace(' ', '-')}.log")
@@ -134,7 +143,6 @@ class Show:
 
     def run(self) -> list[str]:
         """What didn't come out as it should; BenchError if it doesn't get on."""
-        parts = [self.broker, *self.producers, self.spark, self.consumer, self.second]
         try:
             self._start_broker()
             self.spark.start()
@@ -145,7 +153,7 @@ class Show:
             self._go()
             self._bring_back()
         finally:
-            for part in reversed(parts):
+            for part in reversed(self.parts):
                 part.end(signal.SIGKILL if part is self.spark else signal.SIGTERM)
         (self.folder / "flow.svg").write_text(drawn(self.looks, self.restarts, STOP))
         return self._failures()
@@ -192,11 +200,8 @@ class Show:
         """The letters to a consumer of all, by another queue: the window of the first one knows their ids."""
         self.consumer.end(signal.SIGTERM)
         self.spark.end(signal.SIGKILL)
-        letters = ("jobs/dead_letters.py", "redrive", ends.DEAD, "-b", self.url, "--reason", "rejected")
-        command = [SUBMIT, *SPARK, *letters, "--to", ends.AGAIN, "--yes"]
-        print(f"$ {shlex.join(command)}", flush=True)
-        if subprocess.run(command, cwd=ROOT, env=_environment(), check=False).returncode:  # noqa: S603
-            raise BenchError("the letters could not be brought back")
+        self.redrive.start()
+        self._until(lambda: self.redrive.is_done, "the dead letters to be brought back")
         self.second.start()
         self._until(lambda: self.looks[-1].kept == len(self.expected), "the dead letters to be kept")
 
@@ -226,7 +231,7 @@ class Show:
             )
             if now != moved:
                 deadline, moved = time.monotonic() + STALL_S, now
-            for part in (self.broker, *self.producers, self.spark, self.consumer, self.second):
+            for part in self.parts:
                 if part.has_failed and BUSY in part.last_words:
                     part.start()
                 elif part.has_failed:
