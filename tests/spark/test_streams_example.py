@@ -47,7 +47,7 @@ def test_the_picture_has_its_curves_its_threshold_and_its_restarts() -> None:
     assert f"flow_stop_count {STOP}" in picture
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 def test_every_day_is_kept_once_although_all_of_it_is_restarted(
     java: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
