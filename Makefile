@@ -129,7 +129,8 @@ bench-spark: dev
 	$(BIN)/python -m bench.spark
 	$(BIN)/python -m bench.sparksource
 
-# The Spark jobs on real flights, each beside a broker of its own: job-capacity, job-pipeline, job-dead-letters. Needs Java.
+# The Spark jobs on real flights, each beside a broker of its own: job-capacity, job-pipeline, job-dead-letters,
+# job-streams. They need Java.
 job-%: dev
 	$(BIN)/python -m examples.jobs $*
 

@@ -3,6 +3,7 @@
 capacity      flights replayed, thresholds recommended, applied, and measured: python -m bench.capacity
 pipeline      files -> broker -> windows in Parquet, compared with the same sums over the files
 dead-letters  letters that died in two ways, reported, and a part of them brought back
+streams       producers -> stream -> Spark -> queue -> consumer, all restarted: python -m examples.streams
 
 Every command is shown before it is run; what the jobs leave is in build/jobs. Exit status 1 if one failed.
 """
@@ -22,6 +23,7 @@ from bench.contenders import OURS, BenchError, Running, free_port
 from bench.submit import SUBMIT, surroundings
 from broker.errors import SluiceError
 from examples.jobs import data, letters
+from examples.streams.__main__ import main as run_streams
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "build/jobs"
@@ -131,6 +133,11 @@ def capacity(args: argparse.Namespace) -> int:
     return subprocess.run(command, cwd=ROOT, check=False).returncode  # noqa: S603 - likewise
 
 
+def streams(args: argparse.Namespace) -> int:
+    """A package of its own, for its processes are more."""
+    return run_streams(["--out", str(OUT / "streams")])
+
+
 def _empty(folder: Path) -> None:
     """A checkpoint of another broker's queue would be of no use."""
     import shutil
@@ -138,7 +145,7 @@ def _empty(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-JOBS = {"capacity": capacity, "pipeline": pipeline, "dead-letters": dead_letters}
+JOBS = {"capacity": capacity, "pipeline": pipeline, "dead-letters": dead_letters, "streams": streams}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

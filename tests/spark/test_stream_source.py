@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from proton import Message
 
+from broker.client.link import Connection
 from tests.spark.conftest import Fault, ReturningBroker, StartBroker
 from tests.spark.feeding import feed, names
 from tests.spark.queries import SECONDS
@@ -27,6 +30,8 @@ POLICIES = """policies:
   - {match: "parts/0", kind: stream, durable: true}
   - {match: "parts/1", kind: stream, durable: true}
   - {match: "parts/2", kind: stream, durable: true}
+  - {match: "split", kind: stream, partitions: 4, durable: true}
+  - {match: "copy", kind: stream, partitions: 3, durable: true}
   - {match: "short", kind: stream, durable: true, max_size: 8MB}
   - {match: "memory", kind: stream, max_count: 1000}
 """
@@ -189,6 +194,76 @@ def test_partitions_are_read_together_and_each_in_order(
     # One that is gone is missed.
     with pytest.raises(Exception, match="the checkpoint has partition 2, and the stream has 2"):
         Seen(stream, tmp_path / "checkpoint").query.awaitTermination(int(SECONDS))
+
+
+def feed_groups(url: str, address: str, count: int) -> list[tuple[str, str]]:
+    """Messages of seven groups in turn; their groups and ids."""
+    rows = [(f"group-{number % 7}", each) for number, each in enumerate(names(count))]
+    with Connection(url) as connection:
+        sender = connection.sender(address)
+        for group, name in rows:
+            found = Message(id=name, group_id=group, body=name, durable=True)
+            sender.send(bytes(found.encode()), 20)
+        sender.flush(20)
+    return rows
+
+
+def grouped(rows: list[tuple[str, str]], partitions: int) -> dict[int, list[tuple[str, str]]]:
+    """By partition, as docs/streams.md says where a group goes."""
+    found: dict[int, list[tuple[str, str]]] = {each: [] for each in range(partitions)}
+    for row in rows:
+        found[zlib.crc32(row[0].encode()) % partitions].append(row)
+    return found
+
+
+def test_a_stream_that_has_partitions_is_found_with_all_of_them(
+    spark: SparkSession, streams: RunningBroker, tmp_path: Path
+) -> None:
+    rows = feed_groups(streams.url, "split", 700)
+    by_part = grouped(rows, 4)
+    given = {"url": streams.url, "address": "split"}
+    # Nothing says that it is a stream, nor how many partitions it has.
+    table = spark.read.format("sluice").options(**given).load()
+    assert table.columns[-2:] == ["offset", "partition"]
+    assert table.rdd.getNumPartitions() == sum(bool(each) for each in by_part.values())
+    found = table.select("partition", "offset", "group_id", "message_id").collect()
+    for partition, expected_rows in by_part.items():
+        those = [row for row in found if row.partition == partition]
+        assert [row.offset for row in those] == list(range(len(expected_rows)))
+        assert [(row.group_id, row.message_id) for row in those] == expected_rows
+    # One of them alone is a stream like any other.
+    largest = max(by_part, key=lambda each: len(by_part[each]))
+    alone = table_of(spark, streams.url, f"split/{largest}").select("partition", "message_id").collect()
+    assert [tuple(row) for row in alone] == [(0, name) for _, name in by_part[largest]]
+    with pytest.raises(Exception, match="maxRowsPerTrigger is an option of a queue, and 'split' is read as"):
+        spark.read.format("sluice").options(**given, maxRowsPerTrigger="5").load().collect()
+
+
+def test_a_stream_with_partitions_that_a_query_was_there_before_and_its_copy(
+    spark: SparkSession, streams: RunningBroker, tmp_path: Path
+) -> None:
+    """The policy makes it of four partitions when the query asks; what is written back keeps its groups."""
+    stream = stream_of(spark, streams.url, "split", sourceType="stream")
+    seen = Seen(stream, tmp_path / "checkpoint", now=False)
+    wait_until(lambda: bool(seen.query.recentProgress), SECONDS, "its first trigger")
+    assert number_of(streams, "split", "partitions", "topic") == 4
+    rows = feed_groups(streams.url, "split", 700)
+    seen.wait(700)
+    seen.query.stop()
+    by_part = grouped(rows, 4)
+    for partition in range(4):
+        those = [(offset, name) for at, offset, name in seen.rows if at == partition]
+        assert those == list(enumerate(name for _, name in by_part[partition]))
+    writer = stream.drop("offset", "partition").writeStream.format("sluice").option("url", streams.url)
+    writer = writer.option("address", "copy").option("checkpointLocation", str(tmp_path / "copying"))
+    assert writer.trigger(availableNow=True).start().awaitTermination(int(SECONDS))
+    found = table_of(spark, streams.url, "copy").select("partition", "group_id", "message_id").collect()
+    assert sorted((row.group_id, row.message_id) for row in found) == sorted(rows)
+    for partition, expected_rows in grouped(rows, 3).items():
+        those_rows = [(row.group_id, row.message_id) for row in found if row.partition == partition]
+        for group in {group for group, _ in expected_rows}:
+            of_group = [row for row in those_rows if row[0] == group]
+            assert of_group == [row for row in expected_rows if row[0] == group]
 
 
 def test_where_a_query_begins(spark: SparkSession, streams: RunningBroker, tmp_path: Path) -> None:
