@@ -5,7 +5,6 @@ Nothing here waits for a disk: the pager's thread reads, and its answers come in
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -19,8 +18,6 @@ from broker.errors import OperatorError
 from broker.queues.queue import Reader
 from broker.queues.stream import StreamCursor, StreamQueue
 from broker.store.port import OffsetGone, QueueLog, StreamLog
-
-log = logging.getLogger("sluice.store")
 
 # What is read from disk for one reader at a time.
 LOAD_BYTES = 1 << 18
@@ -176,11 +173,9 @@ class Streams:
         if isinstance(answer, OffsetGone):
             reader.passed = max(reader.passed, answer.first_offset)
         elif isinstance(answer, Exception):
-            log.error("'%s': a reader at offset %d can't go on: %s", node.name, reader.passed, answer)
             unreadable = getattr(reader.owner, "unreadable", None)
             if unreadable is not None:
-                # Where its files are is nothing for a client.
-                unreadable("the stream can't be read from disk, as the broker's log says")
+                unreadable(str(answer))
             return
         elif isinstance(answer, tuple):
             assert node.stream is not None, "it is a stream"

@@ -1,5 +1,7 @@
 """Consumers' links: messages as their nodes dispatch them, and their consumers' outcomes."""
 
+import logging
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -12,6 +14,8 @@ from broker.queues.dispatch cimport Consumer
 
 from broker.codec import grouping as _grouping
 from broker.codec import message as _message
+
+_log = logging.getLogger("sluice.amqp")
 
 cdef enum:
     MOST_PER_DISPATCH = 4096
@@ -198,9 +202,11 @@ cdef class ConsumerLink(OutgoingLink):
         self.connection.streams.remove(self)
 
     def unreadable(self, reason):
-        """What it is to be sent next can't be read from disk."""
+        """What it is to be sent next can't be read from disk: where its files are is nothing for the peer."""
+        _log.error("%s: link %s can't be sent its next message: %s", self.node.name, self.id, reason)
         if not self.dead:
-            self.connection.owner.detach(self, "amqp:internal-error", f"the next message can't be read: {reason}")
+            self.connection.owner.detach(
+                self, "amqp:internal-error", "the next message can't be read, as the broker's log says")
 
     # --- the peer's word
 

@@ -277,9 +277,7 @@ def test_an_offset_that_is_gone_begins_with_what_there_is(world: World) -> None:
     assert reader.offsets == list(range(4, 10))
 
 
-def test_a_disk_that_cannot_be_read_is_told_the_reader(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_disk_that_cannot_be_read_is_told_the_reader(world: World) -> None:
     node = world.stream()
     for _ in range(10):
         world.put(node)
@@ -290,8 +288,7 @@ def test_a_disk_that_cannot_be_read_is_told_the_reader(
     world.streams_store.log.fault = OSError(5, "Input/output error")
     reader = world.watch(node)
     world.work()
-    assert reader.faults == ["the stream can't be read from disk, as the broker's log says"]
-    assert "Input/output error" in caplog.text
+    assert reader.faults == ["[Errno 5] Input/output error"]
     assert reader.offsets == []
 
 
