@@ -73,7 +73,7 @@ def driver(java: str, streams: ReturningBroker, tmp_path: Path) -> Iterator[Driv
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kills", [6, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.soak)])
 def test_every_message_counts_once_whatever_is_killed(
     streams: ReturningBroker,
     driver: Driver,
