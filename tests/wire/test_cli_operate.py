@@ -33,13 +33,14 @@ NOT_RUN = {
     *("sluice close c12", "sluice close c12.3 c12.4", "sluice store backup monday"),
     *("sluice store discard orders.old", "sluice store detach --data data"),
     "sluice delayed orders --cancel 4711",
-    "sluice groups orders --reset customer-7",
+    *("sluice groups orders --reset customer-7", "sluice readers ticks --forget billing"),
     *("sluice store check --data data", "sluice advise data --node orders"),
     *("sluice trace c12", "sluice trace c12 --frames 50 --for 5m", "sluice trace c12 --stop"),
     *('eval "$(sluice completion bash)"', "sluice completion fish | source"),
 }
 
 GROUPED = ("--argument", "message_groups=sticky")
+STREAM = ("--argument", "queue_type=stream")
 
 # After each of their examples the queues are filled again.
 TAKING = ("receive", "move", "purge", "bench")
@@ -181,6 +182,8 @@ def test_the_manuals_examples_run(
                 ready(verb)
             if (verb, number) == ("groups", 0):
                 assert cli.main(["config", "set", "queue", "orders", *GROUPED]) == 0
+            if (verb, number) == ("readers", 0):
+                assert cli.main(["config", "add", "queue", "ticks", *STREAM]) == 0
             capsys.readouterr()
             words = shlex.split(command)[1:]
             if verb == "bench" and "--seconds" in words:

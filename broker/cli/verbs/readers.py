@@ -9,8 +9,8 @@ from broker.cli.terminal import arguments, ask, table
 from broker.cli.terminal.printable import printable
 
 EXAMPLES = (
-    ("sluice readers flights", "those that are furthest behind first"),
-    ("sluice readers flights --forget billing", "producers wait for it no more"),
+    ("sluice readers ticks", "those that are furthest behind first"),
+    ("sluice readers ticks --forget billing", "producers wait for it no more"),
 )
 
 
