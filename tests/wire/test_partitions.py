@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from proton import Described, Message, Timeout, symbol
 from proton.reactor import Filter
-from proton.utils import BlockingConnection, LinkDetached
+from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from broker.client.request import Management
 from broker.errors import OperatorError
@@ -188,3 +188,12 @@ def test_what_has_no_partitions_is_refused(start_broker: StartBroker) -> None:
             management.call("CREATE", "org.sluice.topic", "taken", body={"partitions": 2})
         with pytest.raises(OperatorError, match="taken"):
             management.call("READ", "org.sluice.queue", "taken/0")
+
+
+def test_a_message_too_large_for_a_partition_is_refused_and_not_lost(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        sender = client.create_sender("flights")
+        assert 0 < sender.link.remote_max_message_size <= 1 << 20
+        with pytest.raises((LinkDetached, SendException)):
+            sender.send(Message(body=b"x" * (2 << 20), durable=True), timeout=20)

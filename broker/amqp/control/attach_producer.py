@@ -100,7 +100,7 @@ class ProducerAttach:
             node = self._names.node_of(target, Action.SEND)
         self._names.check_takes_messages(node.name)
         limit = min(self._limits.max_message_size, node.settings.max_message_size)
-        if node.stream is not None:
+        if node.stream is not None or node.settings.partitions:
             # A body in a file of its own has no place among a stream's messages.
             limit = min(limit, self._engine.large.most)
         handle = handle_of(link)
