@@ -37,6 +37,8 @@ POLICIES = """policies:
     flow_stop_count: 100
   - match: "durable.#"
     durable: true
+  - match: durable.wide
+    producer_window: 4000
   - match: "stream.#"
     kind: stream
     durable: true

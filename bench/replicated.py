@@ -34,7 +34,9 @@ from broker.errors import SluiceError
 ROUNDS = 3
 SINGLE, REPLICATED = "sluice", "replicated"
 SMALL, LARGE, PACED, SHARED = "durable.one", "durable.kib", "durable.rate", "durable.four"
-QUEUES = ("warm", SMALL, LARGE, PACED, SHARED)
+WIDE = "durable.wide"
+WIDE_MSGS = 4000
+QUEUES = ("warm", SMALL, LARGE, PACED, SHARED, WIDE)
 PEERS: dict[str, Peer] = {"rabbitmq": RabbitCluster(QUEUES), "artemis": ArtemisPair()}
 OURS: dict[str, Peer] = {SINGLE: Ours(), REPLICATED: OurCell()}
 KIB = 1024
@@ -45,6 +47,8 @@ ROWS = {
     "rate": "durable 100 B, msg/s",
     "kib": "durable 1 KiB, msg/s",
     "four": "durable 100 B, four producers and consumers, msg/s",
+    "wide": f"durable 100 B, windows of {WIDE_MSGS:,}, msg/s",
+    "wide_four": f"durable 100 B, windows of {WIDE_MSGS:,}, four producers and consumers, msg/s",
     "p50_us": f"accepted after, p50 at {RATE:,}/s, µs",
     "p99_us": f"accepted after, p99 at {RATE:,}/s, µs",
     "cpu_us": "100 B, CPU µs/msg, the broker clients talk to",
@@ -119,6 +123,12 @@ TARGETS = (
     Target("replicated ÷ single, 100 B: at least 0.25", "rate", REPLICATED, SINGLE, least=0.25),
     Target("replicated, 100 B: at least 90,000 msg/s", "rate", REPLICATED, least=90_000),
     Target("replicated, 100 B, four producers: at least 90,000 msg/s", "four", REPLICATED, least=90_000),
+    Target(
+        f"replicated, 100 B, windows of {WIDE_MSGS:,}: at least 90,000 msg/s",
+        "wide",
+        REPLICATED,
+        least=90_000,
+    ),
     Target("replicated ÷ single, 1 KiB: at least 0.12", "kib", REPLICATED, SINGLE, least=0.12),
     Target("replicated ÷ RabbitMQ, 100 B: at least 3", "rate", REPLICATED, "rabbitmq", least=3),
     Target("replicated ÷ Artemis, 100 B: at least 1.5", "rate", REPLICATED, "artemis", least=1.5),
@@ -192,6 +202,11 @@ def measured(contender: Contender, pace: Pace) -> Figures:
     figures |= full(contender, pace, LARGE, KIB, "kib_")
     four = load(contender.subject, pace, SHARED, durable=True, senders=4, receivers=4)
     figures["four"] = number(four["out_s"])
+    wide: dict[str, object] = {"durable": True, "window": WIDE_MSGS, "credit": WIDE_MSGS}
+    figures["wide"] = number(load(contender.subject, pace, WIDE, **wide)["out_s"])
+    figures["wide_four"] = number(
+        load(contender.subject, pace, WIDE, senders=4, receivers=4, **wide)["out_s"]
+    )
     times = load(contender.subject, pace, PACED, durable=True, rate=RATE)["ack_us"]
     assert isinstance(times, dict)
     return figures | {"p50_us": times["p50"], "p99_us": times["p99"]}
