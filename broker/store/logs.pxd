@@ -28,7 +28,7 @@ cdef class DiskQueueLog(QueueLog):
     cdef Extent latest, hint
 
     cdef Extent extent_of(self, long seq)
-    cdef object take_in(self, const Head *head)
+    cdef object take_in(self, const Head *head, long nbytes)
 
 cdef class Shelves(Store):
     cdef Buffer buffer
@@ -37,6 +37,9 @@ cdef class Shelves(Store):
     cdef public set touched
     cdef public bint idle_dirty
     cdef public object tap
+    cdef bytes kept_data
+    cdef long kept_at
 
+    cdef object keep(self, long node, long seq, long flags, long delivery_count, long expires_ms, bytes data)
     cdef object seal_for_tap(self)
     cdef object group_closed(self, long size)

@@ -9,21 +9,23 @@ from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
-from broker.store.records cimport HEAD_BYTES, Buffer, Head, chained, next_record
-from broker.store.records import FORGET, MESSAGE, STREAM, UPDATE, DamagedRecord
+from broker.store.records cimport HEAD_BYTES, Buffer, Head, chained, next_record, original
+from broker.store.records import COPY, FORGET, MESSAGE, STREAM, UPDATE, DamagedRecord
 from broker.store.port cimport QueueLog, Store
 from broker.store.port import DURABLE, REDELIVERED, SPARED
 from broker.store.journal cimport Journal
 from broker.store.journal import group_bytes
 
-cdef int RECORD_MESSAGE = MESSAGE, RECORD_FORGET = FORGET, RECORD_UPDATE = UPDATE
-cdef int FIRST_KIND = MESSAGE, LAST_KIND = STREAM
+cdef int RECORD_MESSAGE = MESSAGE, RECORD_FORGET = FORGET, RECORD_UPDATE = UPDATE, RECORD_COPY = COPY
+cdef int FIRST_KIND = MESSAGE, LAST_KIND = COPY
 cdef int GIVEN_BACK = DURABLE | REDELIVERED
 cdef int GIVEN_BACK_SPARED = GIVEN_BACK | SPARED
 
 # A new group goes to the next file where less than this is left of the present one; a group that
 # turns out larger makes its file longer.
 cdef long MARGIN_BYTES = 1 << 18
+# A COPY says in 32 bits where its payload is.
+cdef long FARTHEST_BACK = (1 << 32) - 1
 
 
 cdef class Extent:
@@ -151,8 +153,7 @@ cdef class DiskQueueLog(QueueLog):
         extent.nbytes += PyBytes_GET_SIZE(data)
         self.last_seq = seq
         self.changed = True
-        self.store.buffer.add(RECORD_MESSAGE, self.id, seq, flags, delivery_count, expires_ms, data)
-        self.store.open_records += 1
+        self.store.keep(self.id, seq, flags, delivery_count, expires_ms, data)
 
     cpdef object update(self, long seq, long delivery_count, bint spared=False):
         cdef Extent extent = self.extent_of(seq)
@@ -183,18 +184,20 @@ cdef class DiskQueueLog(QueueLog):
         self.store.buffer.add(RECORD_FORGET, self.id, seq, 0, 0, nbytes, b"")
         self.store.open_records += 1
 
-    cdef object take_in(self, const Head *head):
-        """A record of a message, from a group that another store sealed: the same as above but for the record."""
+    cdef object take_in(self, const Head *head, long nbytes):
+        """A record of a message of ``nbytes``, from a group that another store sealed: the same as above but
+        for the record.
+        """
         cdef Extent extent
         cdef long seq = head.seq
-        if head.kind == RECORD_MESSAGE:
+        if head.kind == RECORD_MESSAGE or head.kind == RECORD_COPY:
             extent = self.latest
             if extent is None or extent.file != self.store.file:
                 extent = Extent(seq, self.store.file)
                 self.latest = extent
                 self.extents.append(extent)
             extent.grow(seq)
-            extent.nbytes += head.length
+            extent.nbytes += nbytes
             self.last_seq = max(self.last_seq, seq)
             self.changed = True
             return
@@ -267,6 +270,17 @@ cdef class Shelves(Store):
         self.buffer = Buffer()
         self.touched = set()
 
+    cdef object keep(self, long node, long seq, long flags, long delivery_count, long expires_ms, bytes data):
+        """A message, in the open group; what a topic gives to several of its subscriptions is written once."""
+        cdef long at = self.buffer.size
+        if data is self.kept_data and at - self.kept_at <= FARTHEST_BACK:
+            self.buffer.add_copy(node, seq, flags, delivery_count, expires_ms, at - self.kept_at)
+        else:
+            self.buffer.add(RECORD_MESSAGE, node, seq, flags, delivery_count, expires_ms, data)
+            self.kept_data = data
+            self.kept_at = at
+        self.open_records += 1
+
     def record(self, int kind, long node, long seq, bytes payload):
         """Something else than a message, in the open group."""
         self.buffer.add(kind, node, seq, 0, 0, 0, payload)
@@ -283,6 +297,7 @@ cdef class Shelves(Store):
         self.journal.push(self.buffer.release(), size, self.group, count, self.file, chain)
         self.group += 1
         self.open_records = 0
+        self.kept_data = None
         self.idle_dirty = True
         self.file_used += group_bytes(size)
         if self.file_used > self.file_bytes - MARGIN_BYTES:
@@ -293,6 +308,7 @@ cdef class Shelves(Store):
         cdef uint64_t chain = self.buffer.chain
         cdef bytes data = self.buffer.take()
         self.open_records = 0
+        self.kept_data = None
         self.group_closed(PyBytes_GET_SIZE(data))
         self.tap(number, data, count, file, chain)
 
@@ -327,12 +343,12 @@ cdef class Shelves(Store):
         cdef DiskQueueLog shelf = None
         while at < end:
             head = <const Head *>(bytes_at + at)
-            if head.kind == RECORD_MESSAGE or head.kind == RECORD_FORGET or head.kind == RECORD_UPDATE:
+            if head.kind <= RECORD_UPDATE or head.kind == RECORD_COPY:
                 if head.node != node:
                     node = head.node
                     shelf = shelves.get(node)
                 if shelf is not None:
-                    shelf.take_in(head)
+                    shelf.take_in(head, payload_bytes(bytes_at, at))
             else:
                 control(head.kind, head.node,
                         PyBytes_FromStringAndSize(bytes_at + at + HEAD_BYTES, head.length))
@@ -346,6 +362,21 @@ cdef class Shelves(Store):
         raise NotImplementedError
 
 
+cdef long payload_at(const char *data, long at) except -1:
+    """Where the record begins that has the payload of the message at ``at``. DamagedRecord."""
+    cdef long of = at
+    if (<const Head *>(data + at)).kind == RECORD_COPY:
+        of = original(data, at)
+        if of < 0:
+            raise DamagedRecord(at)
+    return of
+
+
+cdef long payload_bytes(const char *data, long at) except -1:
+    """How long the payload of the record at ``at`` is. DamagedRecord."""
+    return (<const Head *>(data + payload_at(data, at))).length
+
+
 def live_records(bytes data, long start, long end, dict extents, dict updates, object emit):
     """Copy a group's live messages to where they belong: ``emit(shelf id)`` gives the Buffer of a shelf's page.
 
@@ -356,20 +387,24 @@ def live_records(bytes data, long start, long end, dict extents, dict updates, o
     cdef const Head *head
     cdef Extent extent
     cdef Buffer into
-    cdef long following
+    cdef long following, of, length
     while start < end:
         head = <const Head *>(bytes_at + start)
         following = start + HEAD_BYTES + ((head.length + 7) & ~<long>7)
-        if head.kind == RECORD_MESSAGE:
+        if head.kind == RECORD_MESSAGE or head.kind == RECORD_COPY:
             extent = extents.get(head.node)
             if extent is not None and extent.holds(head.seq):
-                into = emit(head.node, head.seq, following - start, head.length)
+                of = payload_at(bytes_at, start)
+                length = (<const Head *>(bytes_at + of)).length
+                into = emit(head.node, head.seq, HEAD_BYTES + ((length + 7) & ~<long>7), length)
                 update = updates.get((head.node, head.seq)) if updates else None
-                if update is None:
-                    into.copy(bytes_at + start, following - start)
-                else:
+                if update is not None:
                     into.add(RECORD_MESSAGE, head.node, head.seq, head.flags | <int>update[0], update[1],
-                             head.expires_ms, PyBytes_FromStringAndSize(bytes_at + start + HEAD_BYTES, head.length))
+                             head.expires_ms, PyBytes_FromStringAndSize(bytes_at + of + HEAD_BYTES, length))
+                elif of != start:
+                    into.expand(bytes_at, start, of)
+                else:
+                    into.copy(bytes_at + start, following - start)
         start = following
 
 
@@ -387,6 +422,7 @@ def scan_group(bytes data):
         head = <const Head *>(bytes_at + at)
         if following < 0 or head.kind < FIRST_KIND or head.kind > LAST_KIND:
             raise DamagedRecord(at)
+        payload_at(bytes_at, at)
         chain = chained(chain, head.checksum)
         records += 1
         last = at
@@ -404,7 +440,7 @@ def spans_too_far(bytes data, dict shelves, long file, long most):
     cdef DiskQueueLog shelf = None
     while at < end:
         head = <const Head *>(bytes_at + at)
-        if head.kind == RECORD_MESSAGE:
+        if head.kind == RECORD_MESSAGE or head.kind == RECORD_COPY:
             if head.node != node:
                 node = head.node
                 shelf = shelves.get(node)
@@ -426,16 +462,21 @@ def copy_live(bytes data, long start, long end, dict extents, dict shelves, Buff
     cdef const Head *head
     cdef Extent extent
     cdef DiskQueueLog shelf
-    cdef long size, copied = 0
+    cdef long size, needed, of, copied = 0
     while start < end:
         head = <const Head *>(bytes_at + start)
         size = HEAD_BYTES + ((head.length + 7) & ~<long>7)
-        if head.kind == RECORD_MESSAGE:
+        if head.kind == RECORD_MESSAGE or head.kind == RECORD_COPY:
             extent = extents.get(head.node)
             if extent is not None and extent.holds(head.seq):
-                if into.count > 0 and into.size + size + HEAD_BYTES > most:
+                of = payload_at(bytes_at, start)
+                needed = HEAD_BYTES + (((<const Head *>(bytes_at + of)).length + 7) & ~<long>7)
+                if into.count > 0 and into.size + needed + HEAD_BYTES > most:
                     break
-                into.copy(bytes_at + start, size)
+                if of != start:
+                    into.expand(bytes_at, start, of)
+                else:
+                    into.copy(bytes_at + start, size)
                 shelf = shelves[head.node]
                 update = shelf.updates.get(head.seq) if shelf.updates else None
                 if update is not None:

@@ -16,7 +16,7 @@ cdef packed struct Head:
     uint32_t length
     uint64_t seq
     uint32_t delivery_count
-    uint32_t unused_too
+    uint32_t back
     uint64_t expires_ms
 
 cdef enum:
@@ -33,6 +33,8 @@ cdef long next_record(const char *data, long at, long end) noexcept nogil
 
 cdef uint32_t checksum_at(const char *data, long at) noexcept nogil
 
+cdef long original(const char *data, long at) noexcept nogil
+
 cdef class Buffer:
     cdef char *data
     cdef readonly long size, count
@@ -42,7 +44,9 @@ cdef class Buffer:
     cdef char *room(self, long size) except NULL
     cpdef object add(self, int kind, long node, long seq, int flags, long delivery_count, long expires_ms,
                      bytes payload)
+    cdef object add_copy(self, long node, long seq, int flags, long delivery_count, long expires_ms, long back)
     cdef object copy(self, const char *record, long size)
+    cdef object expand(self, const char *data, long at, long of)
     cpdef bytes take(self)
     cpdef object clear(self)
     cdef char *release(self)

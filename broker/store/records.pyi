@@ -7,6 +7,7 @@ DEFINE: int
 REMOVE: int
 NOTE: int
 STREAM: int
+COPY: int
 
 Record = tuple[int, int, int, int, int, int, bytes]
 

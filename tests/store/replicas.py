@@ -121,6 +121,7 @@ class Owner:
         self.states = {0: self.model.contents()}
         self.logs: dict[int, DiskQueueLog] = {}
         self.made = 0
+        self.data = b""
 
     def take(self, store: DiskStore) -> None:
         """Go on with a store that was just opened."""
@@ -168,7 +169,10 @@ class Owner:
         if verb == "append":
             for _ in range(chance.randrange(1, 12)):
                 seq = model.last_seq + chance.choice((1, 1, 1, 5))
-                data = chance.randbytes(chance.randrange(self.largest))
+                # Often what another queue has, too, as a topic's subscriptions do.
+                if chance.random() < 0.6:
+                    self.data = chance.randbytes(chance.randrange(self.largest))
+                data = self.data
                 held = (seq, DURABLE, chance.randrange(2), chance.randrange(2) * 77, data)
                 log.append(*held)
                 model.messages[seq] = held

@@ -76,8 +76,9 @@ def test_what_an_owner_did_is_what_a_standby_has(tmp_path: Path) -> None:
     store = pair.owner
     gone, shelf = store.open_log("gone", b"{}"), store.open_log("q", b"{}")
     for seq in range(1, 3001):
-        shelf.append(seq, DURABLE, 0, seq, b"%d" % seq * 200)
-        gone.append(seq, DURABLE, 0, 0, b"x")
+        data = b"%d" % seq * 200
+        gone.append(seq, DURABLE, 0, 0, data)
+        shelf.append(seq, DURABLE, 0, seq, data)
         if seq % 100 == 0:
             pair.follow()
     assert pair.cache.checkpoints > 0, "some of it is in pages"
@@ -179,8 +180,11 @@ def test_a_snapshot_of_a_directory_without_a_cell_begins_one(tmp_path: Path) -> 
     plain = DiskStore.open(tmp_path / "plain", file_bytes=FILE_BYTES)
     shelf = plain.open_log("q", b"{}")
     empty = plain.open_log("empty", b"{}")
+    other = plain.open_log("other", b"{}")
     for seq in range(1, 2501):
-        shelf.append(seq, DURABLE, 0, seq, bytes(1000))
+        data = bytes(1000)
+        shelf.append(seq, DURABLE, 0, seq, data)
+        other.append(seq, DURABLE, 1, seq, data)
         if seq % 50 == 0:
             plain.seal()
     empty.append(77, DURABLE, 0, 0, b"x")

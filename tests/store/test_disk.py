@@ -51,6 +51,41 @@ def test_what_was_not_sealed_is_gone_after_a_crash_and_nothing_else(tmp_path: Pa
     kept.store.close()
 
 
+def test_a_message_of_a_topic_is_written_once_for_all_its_subscriptions(tmp_path: Path) -> None:
+    kept = Kept("disk", tmp_path)
+    assert isinstance(kept.store, DiskStore)
+    shelves = [kept.store.open_log(f"s{number}", b"") for number in range(10)]
+    kept.sync()
+    before = kept.store.stats()["written_bytes"]
+    data = bytes(range(250)) * 100
+    for seq in (1, 2):
+        for number, shelf in enumerate(shelves):
+            shelf.append(seq, DURABLE, number, 1000 + number if seq == 2 else 0, data if seq == 1 else data[1:])
+    kept.sync()
+    # `data[1:]` is another object each time: of the first message there is one payload, of the second ten.
+    written = kept.store.stats()["written_bytes"] - before
+    assert 11 * (len(data) - 1) < written < 11.5 * len(data)
+    whole = {
+        f"s{number}": [(1, DURABLE, number, 0, data), (2, DURABLE, number, 1000 + number, data[1:])]
+        for number in range(10)
+    }
+    for abandon in (True, False):
+        kept.reopen(abandon=abandon)
+        assert kept.contents() == whole
+    # What the others have done with doesn't take the payload from the one that is left.
+    store = kept.store
+    assert isinstance(store, DiskStore)
+    for each in store.recovered.shelves[:9]:
+        each.shelf.forget(1, len(data))
+    store.next_file()
+    kept.sync()
+    settle(kept, store.checkpoints + 1)
+    kept.reopen(abandon=True)
+    assert [len(held) for held in kept.contents().values()] == [1] * 9 + [2]
+    assert kept.contents()["s9"] == whole["s9"]
+    kept.store.close()
+
+
 def test_space_comes_back_after_draining(tmp_path: Path) -> None:
     kept = Kept("disk", tmp_path)
     shelf = kept.store.open_log("q", b"")
@@ -408,6 +443,7 @@ VERBS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(0, 2), st.integers(0, 3000)),
         st.tuples(st.just("append"), st.integers(0, 2), st.integers(0, 3000)),
+        st.tuples(st.just("publish"), st.integers(0, 2), st.integers(0, 3000)),
         st.tuples(st.just("forget"), st.integers(0, 2), st.floats(0, 1)),
         st.tuples(st.just("update"), st.integers(0, 2), st.floats(0, 1)),
         st.tuples(
@@ -452,6 +488,13 @@ class Walk:
             self.shelves[name].append(self.next, DURABLE, 0, 0, data)
             self.model[name][self.next] = (DURABLE, 0, 0, data)
             self.next += 1
+        elif verb == "publish":
+            # As a topic does: the same bytes to each of its subscriptions.
+            data = bytes(int(argument))
+            for each in sorted(self.shelves)[index:]:
+                self.shelves[each].append(self.next, DURABLE, 0, 0, data)
+                self.model[each][self.next] = (DURABLE, 0, 0, data)
+                self.next += 1
         elif verb in ("forget", "update"):
             seq = self.chosen(name, argument)
             if seq is None:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.records import FORGET, MESSAGE, Buffer, DamagedRecord, crc32c, crc32c_by_table, read
+from broker.store.logs import scan_group
+from broker.store.records import (
+    COPY,
+    FORGET,
+    MESSAGE,
+    NOTE,
+    Buffer,
+    DamagedRecord,
+    crc32c,
+    crc32c_by_table,
+    read,
+)
+
+# All of a record's head that its checksum is of.
+HEAD = struct.Struct("<BBHIIQIIQ")
 
 
 @given(st.binary(max_size=300))
@@ -70,3 +86,41 @@ def test_the_place_of_damage_is_told() -> None:
     blob[first + 8] ^= 1
     with pytest.raises(DamagedRecord, match=f"byte {first}"):
         read(bytes(blob))
+
+
+def copy(back: int, seq: int = 2) -> bytes:
+    """The head of a message that says its payload is so many bytes before it."""
+    head = HEAD.pack(COPY, 1, 0, 7, 0, seq, 3, back, 1234)
+    return crc32c(head).to_bytes(4, "little") + head
+
+
+def test_a_copy_is_read_as_a_message_with_the_payload_it_points_to() -> None:
+    buffer = Buffer()
+    buffer.add(MESSAGE, 1, 1, 1, 0, 0, b"payload")
+    size = buffer.size
+    blob = buffer.take() + copy(size) + copy(size + 40, 3)
+    message = (MESSAGE, 1, 1, 1, 0, 0, b"payload")
+    copies = [(MESSAGE, 7, seq, 1, 3, 1234, b"payload") for seq in (2, 3)]
+    assert read(blob) == [message, *copies]
+    # Whoever reads from the middle of a group finds it, too.
+    assert read(blob, size) == copies
+    assert scan_group(blob)[0] == 3
+
+
+@pytest.mark.parametrize("back", [0, 8, 39, 41, 47, 49, 1 << 31, (1 << 32) - 1])
+def test_a_copy_that_points_to_no_message_is_damage(back: int) -> None:
+    buffer = Buffer()
+    buffer.add(MESSAGE, 1, 1, 1, 0, 0, b"payload")
+    blob = buffer.take() + copy(back)
+    for reads in (read, scan_group):
+        with pytest.raises(DamagedRecord, match="byte 48"):
+            reads(blob)
+
+
+def test_a_copy_of_something_else_than_a_message_is_damage() -> None:
+    buffer = Buffer()
+    buffer.add(MESSAGE, 1, 1, 1, 0, 0, b"payload")
+    buffer.add(NOTE, 1, 1, 1, 0, 0, b"payload")
+    for blob in (buffer.take() + copy(48), copy(48)):
+        with pytest.raises(DamagedRecord):
+            read(blob)
