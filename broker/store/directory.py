@@ -24,7 +24,9 @@ from broker.store.files import sync_file
 from broker.store.pagefile import BlobPlace
 from broker.store.records import crc32c
 
-VERSION = 2
+# With 3 a group may have copies, which a broker of before passes over: it must not open such a directory.
+VERSION = 3
+OLDEST_VERSION = 2
 # Room in the address space, not on disk.
 MAP_BYTES = 64 << 30
 # Behind the last page, so that a checkpoint can be committed when the disk is full.
@@ -188,7 +190,7 @@ class Directory:
         if value is None:
             return Meta()
         version, _, *rest, self._rows, self._digest = self._read(_META.unpack, self._open(value))
-        if version < VERSION:
+        if version < OLDEST_VERSION:
             raise OperatorError(f"{self.path}: the store has format {version}, which no release has written")
         if version > VERSION:
             raise OperatorError(

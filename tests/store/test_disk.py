@@ -60,7 +60,9 @@ def test_a_message_of_a_topic_is_written_once_for_all_its_subscriptions(tmp_path
     data = bytes(range(250)) * 100
     for seq in (1, 2):
         for number, shelf in enumerate(shelves):
-            shelf.append(seq, DURABLE, number, 1000 + number if seq == 2 else 0, data if seq == 1 else data[1:])
+            shelf.append(
+                seq, DURABLE, number, 1000 + number if seq == 2 else 0, data if seq == 1 else data[1:]
+            )
     kept.sync()
     # `data[1:]` is another object each time: of the first message there is one payload, of the second ten.
     written = kept.store.stats()["written_bytes"] - before
@@ -408,11 +410,11 @@ def test_a_sound_record_of_an_older_group_makes_no_torn_one_whole(tmp_path: Path
 
 
 def test_a_newer_format_is_refused_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.store.directory.VERSION", 3)
+    monkeypatch.setattr("broker.store.directory.VERSION", 4)
     kept = Kept("disk", tmp_path)
     kept.store.close()
     monkeypatch.undo()
-    with pytest.raises(OperatorError, match=r"format 3, this broker reads up to 2"):
+    with pytest.raises(OperatorError, match=r"format 3, this broker reads up to 3"):
         DiskStore.open(tmp_path)
 
 
