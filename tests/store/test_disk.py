@@ -414,7 +414,7 @@ def test_a_newer_format_is_refused_by_its_number(tmp_path: Path, monkeypatch: py
     kept = Kept("disk", tmp_path)
     kept.store.close()
     monkeypatch.undo()
-    with pytest.raises(OperatorError, match=r"format 3, this broker reads up to 3"):
+    with pytest.raises(OperatorError, match=r"format 4, this broker reads up to 3"):
         DiskStore.open(tmp_path)
 
 
