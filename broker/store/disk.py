@@ -8,15 +8,13 @@ reaches the owner through ``attend``.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
 import struct
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self, TypeVar
@@ -27,10 +25,11 @@ from broker.errors import OperatorError
 from broker.store.cell import APPLIED, LOADING
 from broker.store.checkpoint import GonePage, Taken, adopt, take, write
 from broker.store.directory import CheckpointChange, Directory, Meta, PageRow, make, try_to_read
-from broker.store.faults import DamagedStore, StoreInUse, SyncFault, is_lack_of_room
+from broker.store.faults import DamagedStore, SyncFault, is_lack_of_room
 from broker.store.files import BLOCK_BYTES, JournalFiles, sync_file
 from broker.store.journal import WRITERS, Journal
 from broker.store.largefiles import LARGE, LargeFile, larges_of, verify
+from broker.store.lock import lock
 from broker.store.logs import DiskQueueLog, Extent, Shelves
 from broker.store.maintenance import MaintenanceThread
 from broker.store.pagefile import PageFile
@@ -45,12 +44,8 @@ from broker.units import format_size
 
 log = logging.getLogger("sluice.store")
 
-LOCK = "lock"
 DIRECTORY = "directory.mdb"
 PAGES = "pages"
-
-# How long the child of a broker that was killed may take to go, too.
-ORPHAN_SECONDS = 10.0
 
 LARGEST_FILE = 32 << 20
 SMALLEST_FILE = 1 << 20
@@ -137,7 +132,7 @@ class DiskStore(Shelves):
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
         self._opened = contextlib.ExitStack()
-        self._lock = _locked(path)
+        self._lock = lock(path)
         self._opened.callback(os.close, self._lock)
         try:
             self._open(file_bytes, progress)
@@ -903,47 +898,3 @@ def _fitting_file(path: Path) -> int:
     disk = os.statvfs(path)
     free = disk.f_bavail * disk.f_frsize
     return max(min(free // 32, LARGEST_FILE), SMALLEST_FILE) & ~4095
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """The directory is ours alone for a while; StoreInUse while a broker has it."""
-    fd = _locked(path)
-    try:
-        yield
-    finally:
-        os.close(fd)
-
-
-def _locked(path: Path) -> int:
-    """The directory is ours alone, until the descriptor is closed or the process is gone.
-
-    Of a broker that was killed the child may be left by which it looked at its directory: not for long.
-    """
-    file = path / LOCK
-    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + ORPHAN_SECONDS
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            owner = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
-            if not _is_gone(owner) or time.monotonic() > deadline:
-                os.close(fd)
-                text = f"the data directory {path} is in use by another broker (process {owner})"
-                raise StoreInUse(text) from None
-        time.sleep(0.01)
-    # Where the disk is full the room of the last broker's number will do.
-    os.ftruncate(fd, os.pwrite(fd, str(os.getpid()).encode(), 0))
-    return fd
-
-
-def _is_gone(owner: str) -> bool:
-    try:
-        os.kill(int(owner), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, ValueError, OverflowError):
-        return False
-    return False

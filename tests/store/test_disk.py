@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from broker.errors import OperatorError
 from broker.store.check import check, copy, stats
 from broker.store.disk import DiskStore
-from broker.store.faults import DamagedStore, StoreInUse
+from broker.store.faults import DamagedStore
 from broker.store.files import JournalFiles
 from broker.store.pagefile import BlobPlace, PageFile
 from broker.store.port import DURABLE, FULL, LARGE_FILE, LARGE_NOTE, REDELIVERED, WRITING
@@ -163,15 +163,6 @@ def test_a_message_larger_than_a_file_is_kept(tmp_path: Path) -> None:
     settle(kept, 1)
     kept.reopen(abandon=True)
     assert [message[4] == large for message in kept.contents()["q"]] == [True] * 3
-    kept.store.close()
-
-
-def test_two_on_one_directory(tmp_path: Path) -> None:
-    kept = Kept("disk", tmp_path)
-    with pytest.raises(StoreInUse, match="in use by another broker"):
-        DiskStore.open(tmp_path)
-    with pytest.raises(StoreInUse):
-        check(tmp_path)
     kept.store.close()
 
 
