@@ -24,6 +24,8 @@ from broker.store.files import sync_file
 from broker.store.pagefile import BlobPlace
 from broker.store.records import crc32c
 
+# The file in a data directory.
+DIRECTORY = "directory.mdb"
 VERSION = 2
 # Room in the address space, not on disk.
 MAP_BYTES = 64 << 30

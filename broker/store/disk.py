@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import struct
 import threading
 from collections import deque
@@ -22,17 +21,18 @@ from typing import Self, TypeVar
 import lmdb
 
 from broker.errors import OperatorError
+from broker.store.backup import StoreCopy
 from broker.store.cell import APPLIED, LOADING
 from broker.store.checkpoint import GonePage, Taken, adopt, take, write
-from broker.store.directory import CheckpointChange, Directory, Meta, PageRow, make, try_to_read
+from broker.store.directory import DIRECTORY, CheckpointChange, Directory, Meta, PageRow, make, try_to_read
 from broker.store.faults import DamagedStore, SyncFault, is_lack_of_room
 from broker.store.files import BLOCK_BYTES, JournalFiles, sync_file
 from broker.store.journal import WRITERS, Journal
-from broker.store.largefiles import LARGE, LargeFile, larges_of, verify
+from broker.store.largefiles import LargeFile, larges_of, verify
 from broker.store.lock import lock
 from broker.store.logs import DiskQueueLog, Extent, Shelves
 from broker.store.maintenance import MaintenanceThread
-from broker.store.pagefile import PageFile
+from broker.store.pagefile import PAGES, PageFile
 from broker.store.pager import empty_runs
 from broker.store.pages import StoredPage
 from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, WRITING, QueueLog, StreamLog
@@ -40,19 +40,13 @@ from broker.store.records import DEFINE, NOTE, REMOVE
 from broker.store.replay import Found, Message, Progress, Replayed, is_unwritten, name_and, replay
 from broker.store.streamlog import DiskStreamLog
 from broker.store.streamlogs import StreamLogs, is_stream, unmarked
-from broker.units import format_size
 
 log = logging.getLogger("sluice.store")
-
-DIRECTORY = "directory.mdb"
-PAGES = "pages"
 
 LARGEST_FILE = 32 << 20
 SMALLEST_FILE = 1 << 20
 # Closed journal files after which their messages move to pages.
 CLOSED_FILES = 2
-# What a backup leaves of a disk.
-ROOM_LEFT = 64 << 20
 # In journal files, room that is kept for a full disk: for what the closed ones hold and the one that is
 # written, so that all of it can move to pages and the files be written again. Of a small disk, a part.
 RESERVE_FILES = 3
@@ -341,10 +335,10 @@ class DiskStore(Shelves):
             # Nothing was written since the start: of this run's first file no more than its head is copied,
             # for the journal may begin to write behind it meanwhile.
             number, offset = number + 1, BLOCK_BYTES
-        oldest = self._oldest
         unsynced = {key: note for _, key, note in self._unsynced_larges}
         larges = larges_of(self._notes | unsynced, self.path) if with_bodies else []
-        self._keeper.ask(lambda: done(self._copy(target, oldest, number, offset, larges)))
+        copy = StoreCopy(self.directory, self.pages, self.files, self._streams, larges, number, offset)
+        self._keeper.ask(lambda: done(copy.make(target)))
 
     # --- inside
 
@@ -813,48 +807,6 @@ class DiskStore(Shelves):
             " Look after the disk, then start the broker again"
         )
         log.critical("the store has failed: %s", self.reason)
-
-    def _copy(
-        self, target: Path, oldest: int, current: int, offset: int, larges: list[LargeFile]
-    ) -> Exception | None:
-        """On the keeper's thread, where no checkpoint can come between."""
-        # Whole or not there at all: it has its name once it is complete.
-        begun = target.with_name(f".{target.name}.begun")
-        try:
-            self._check_room(target, larges)
-            shutil.rmtree(begun, ignore_errors=True)
-            # Nobody else reads it, neither while it is made nor where it is put afterwards.
-            begun.mkdir(mode=0o700, parents=True)
-            self.directory.copy(begun / DIRECTORY)
-            self.pages.copy(begun / PAGES)
-            self._streams.copy(begun)
-            for number in range(self.directory.meta().oldest, current + 1):
-                # Of the file that is written what is on disk; an old one is whole.
-                self.files.copy(number, begun, offset if offset and number == current else None)
-            (begun / LARGE).mkdir()
-            for each in larges:
-                shutil.copyfile(each.path, begun / LARGE / each.path.name)
-            for path in begun.rglob("*"):
-                path.chmod(0o700 if path.is_dir() else 0o600)
-            begun.rename(target)
-        except Exception as fault:  # noqa: BLE001 - whoever asked waits for an answer, whatever it is
-            shutil.rmtree(begun, ignore_errors=True)
-            return fault
-        return None
-
-    def _check_room(self, target: Path, larges: list[LargeFile]) -> None:
-        """OperatorError if the disk that a backup goes to hasn't room for it, or hardly."""
-        if os.path.lexists(target):
-            raise OperatorError(f"{target} exists already")
-        place = next(each for each in target.absolute().parents if each.exists())
-        paths = [self.path / DIRECTORY, self.pages.path, *(each.path for each in larges)]
-        needed = self.files.nbytes() + self._streams.nbytes() + sum(path.stat().st_size for path in paths)
-        free = shutil.disk_usage(place).free
-        if free < needed + ROOM_LEFT:
-            raise OperatorError(
-                f"{place}: {format_size(free)} free is too little: the backup takes up to"
-                f" {format_size(needed)}, and {format_size(ROOM_LEFT)} are to be left"
-            )
 
     def _stop_threads(self) -> None:
         """Everything sealed is written, everything the keeper was asked for is done."""
