@@ -16,7 +16,6 @@ from pathlib import Path
 
 from broker.errors import OperatorError
 from broker.store.cell import APPLIED, LOADING, Position, position, position_in
-from broker.store.disk import Recovered
 from broker.store.faults import DamagedStore
 from broker.store.files import BLOCK_BYTES
 from broker.store.journal import group_at
@@ -25,6 +24,7 @@ from broker.store.logs import DiskQueueLog, Extent, copy_live, scan_group, spans
 from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, QueueLog
 from broker.store.prefix import PrefixStore
 from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, Buffer, DamagedRecord, read
+from broker.store.recovered import Recovered
 from broker.store.replay import Progress, name_and, named
 
 # The largest blob of a snapshot, unless one message is larger.

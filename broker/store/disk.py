@@ -14,7 +14,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -30,14 +30,15 @@ from broker.store.files import BLOCK_BYTES, JournalFiles, sync_file
 from broker.store.journal import WRITERS, Journal
 from broker.store.largefiles import LargeFile, larges_of, verify
 from broker.store.lock import lock
-from broker.store.logs import DiskQueueLog, Extent, Shelves
+from broker.store.logs import DiskQueueLog, Shelves
 from broker.store.maintenance import MaintenanceThread
 from broker.store.pagefile import PAGES, PageFile
 from broker.store.pager import empty_runs
 from broker.store.pages import StoredPage
-from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, WRITING, QueueLog, StreamLog
+from broker.store.port import FAILED, FULL, LARGE_NOTE, WRITING, QueueLog, StreamLog
 from broker.store.records import DEFINE, NOTE, REMOVE
-from broker.store.replay import Found, Message, Progress, Replayed, is_unwritten, name_and, replay
+from broker.store.recovered import Recovered, RecoveredStream, recovered_log
+from broker.store.replay import Found, Progress, Replayed, is_unwritten, name_and, replay
 from broker.store.streamlog import DiskStreamLog
 from broker.store.streamlogs import StreamLogs, is_stream, unmarked
 
@@ -54,7 +55,6 @@ RESERVE_PART = 8
 # What a file system may need besides a file's own bytes.
 SLACK = 1 << 16
 
-Part = StoredPage | list[Message]
 Opened = TypeVar("Opened")
 
 
@@ -70,39 +70,6 @@ class Done:
     taken: Taken | None = None
     streams: bool = False
     fault: Exception | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveredQueueLog:
-    """A shelf with what is on it, in order: pages to be loaded when they are needed, and messages.
-
-    ``last_seq`` is the highest number that was ever used on it.
-    """
-
-    shelf: DiskQueueLog
-    name: str
-    definition: bytes
-    last_seq: int
-    parts: list[Part]
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveredStream:
-    """A stream, with its log at work again."""
-
-    shelf: DiskStreamLog
-    name: str
-    definition: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """What survived; ``clean`` if the last broker had stopped in order."""
-
-    clean: bool
-    notes: dict[str, bytes]
-    shelves: list[RecoveredQueueLog]
-    streams: list[RecoveredStream] = field(default_factory=list)
 
 
 class DiskStore(Shelves):
@@ -363,57 +330,14 @@ class DiskStore(Shelves):
         self._changed_notes = dict(found.changed_notes)
         self._next_shelf = found.next_shelf
         every = found.shelves.values()
-        recovered = [self._shelf(each) for each in every if not is_stream(each.row.name)]
+        logs = [recovered_log(self, each) for each in every if not is_stream(each.row.name)]
+        self._shelves.update((each.shelf.id, each.shelf) for each in logs)
         streams = [self._stream(each) for each in every if is_stream(each.row.name)]
         notes = {k: v for k, v in found.notes.items() if v}
-        self.recovered = Recovered(found.clean, notes, recovered, streams)
+        self.recovered = Recovered(found.clean, notes, logs, streams)
 
     def _stream(self, found: Found) -> RecoveredStream:
         return RecoveredStream(self._streams.recover(self, found), unmarked(found.row.name), found.definition)
-
-    def _shelf(self, found: Found) -> RecoveredQueueLog:
-        row = found.row
-        shelf = DiskQueueLog(self, row.id, row.name, found.definition, found.last_seq)
-        shelf.changed = found.changed
-        shelf.updates = found.updates
-        self._shelves[row.id] = shelf
-        parts: list[Part] = []
-        for page in found.pages:
-            shelf.extents.append(Extent.of(page.first, page.last, page.place, page.bitmap, page.nbytes))
-        for seq, nbytes in found.gone.items():
-            holder = shelf.holder(seq)
-            if holder is not None:
-                holder.drop_one(seq)
-                holder.nbytes -= nbytes
-                self.touched.add(shelf)
-        self._mark_given_back(shelf, found)
-        parts += [
-            StoredPage(each.first, each.last, each.live, max(each.nbytes, 0), each.place)
-            for each in shelf.extents
-            if each.live and each.place is not None
-        ]
-        messages: list[Message] = []
-        for seq, (file, flags, count, expires_ms, data) in found.messages.items():
-            if not shelf.extents or shelf.extents[-1].file != file or shelf.extents[-1].place is not None:
-                shelf.extents.append(Extent(seq, file))
-            shelf.extents[-1].add(seq)
-            shelf.extents[-1].nbytes += len(data)
-            given_back, count = shelf.updates.get(seq, (flags, count))
-            messages.append((seq, flags | given_back | DURABLE, count, expires_ms, data))
-        if messages:
-            parts.append(messages)
-        return RecoveredQueueLog(shelf, row.name, found.definition, found.last_seq, parts)
-
-    def _mark_given_back(self, shelf: DiskQueueLog, found: Found) -> None:
-        """Have the next checkpoint write the pages whose rows don't say yet, as the journal does, that
-        messages came back: it gives up the journal files that say so.
-        """
-        noted = {seq: (flags, count) for page in found.pages for seq, flags, count in page.updates}
-        for seq, update in shelf.updates.items():
-            holder = shelf.holder(seq) if noted.get(seq) != update else None
-            if holder is not None:
-                holder.changed = True
-                self.touched.add(shelf)
 
     def _begin(self, found: Replayed) -> None:
         """Start the threads on a journal file of our own; old files are only read from now on."""

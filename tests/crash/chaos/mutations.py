@@ -71,13 +71,13 @@ GIVEN_BACK = (
         "            found.append((seq, flags, count, expires_ms, data))\n",
     ),
     Edit(
-        DISK,
-        "            given_back, count = shelf.updates.get(seq, (flags, count))\n"
-        "            messages.append((seq, flags | given_back | DURABLE, count, expires_ms, data))\n",
-        "            given_back, count = shelf.updates.get(seq, (flags, count))\n"
-        "            if seq in shelf.updates:\n"
-        "                flags = given_back & ~DURABLE\n"
-        "            messages.append((seq, flags, count, expires_ms, data))\n",
+        "broker/store/recovered.py",
+        "        given_back, count = shelf.updates.get(seq, (flags, count))\n"
+        "        messages.append((seq, flags | given_back | DURABLE, count, expires_ms, data))\n",
+        "        given_back, count = shelf.updates.get(seq, (flags, count))\n"
+        "        if seq in shelf.updates:\n"
+        "            flags = given_back & ~DURABLE\n"
+        "        messages.append((seq, flags, count, expires_ms, data))\n",
     ),
 )
 GOES_ON = (
