@@ -139,7 +139,7 @@ class CacheStore(PrefixStore):
             gone = self._shelves.pop(node, None)
             if gone is not None:
                 gone.removed = True
-                self._gone.append(gone)
+                self._pending.removed.append(gone)
 
     def _replace_note(self, key: str, value: bytes) -> None:
         if key == APPLIED:
@@ -150,7 +150,7 @@ class CacheStore(PrefixStore):
             self._count_body(key, before, value)
         if value:
             self._notes[key] = value
-        self._changed_notes[key] = value
+        self._pending.notes[key] = value
 
     def _count_body(self, key: str, before: bytes, value: bytes) -> None:
         if before:

@@ -23,8 +23,8 @@ import lmdb
 from broker.errors import OperatorError
 from broker.store.backup import StoreCopy
 from broker.store.cell import APPLIED, LOADING
-from broker.store.checkpoint import GonePage, Taken, adopt, take, write
-from broker.store.directory import DIRECTORY, CheckpointChange, Directory, Meta, PageRow, make, try_to_read
+from broker.store.checkpoint import Taken, adopt, write
+from broker.store.directory import DIRECTORY, CheckpointChange, Directory, Meta, make, try_to_read
 from broker.store.faults import DamagedStore, SyncFault, is_lack_of_room
 from broker.store.files import BLOCK_BYTES, JournalFiles, sync_file
 from broker.store.journal import WRITERS, Journal
@@ -35,6 +35,7 @@ from broker.store.maintenance import MaintenanceThread
 from broker.store.pagefile import PAGES, PageFile
 from broker.store.pager import empty_runs
 from broker.store.pages import StoredPage
+from broker.store.pending import PendingChanges
 from broker.store.port import FAILED, FULL, LARGE_NOTE, WRITING, QueueLog, StreamLog
 from broker.store.records import DEFINE, NOTE, REMOVE
 from broker.store.recovered import Recovered, RecoveredStream, recovered_log
@@ -183,11 +184,11 @@ class DiskStore(Shelves):
         assert isinstance(shelf, DiskQueueLog | DiskStreamLog)
         if isinstance(shelf, DiskStreamLog):
             self._streams.forget(shelf)
-            self._gone_ids.append(shelf.id)
+            self._pending.removed_ids.append(shelf.id)
         else:
             shelf.removed = True
             del self._shelves[shelf.id]
-            self._gone.append(shelf)
+            self._pending.removed.append(shelf)
         self.record(REMOVE, shelf.id, 0, b"")
 
     def note(self, key: str, value: bytes) -> None:
@@ -197,7 +198,7 @@ class DiskStore(Shelves):
         if before and key.startswith(LARGE_NOTE):
             self._unsynced_larges.append((self.group, key, before))
         self._notes[key] = value
-        self._changed_notes[key] = value
+        self._pending.notes[key] = value
         self.record(NOTE, 0, 0, name_and(key, value))
 
     def attend(self) -> int:
@@ -233,7 +234,7 @@ class DiskStore(Shelves):
             self._take_note()
         if self.state != FAILED and self._taken is not None:
             # A picture that will not be written any more.
-            self._put_back(self._taken)
+            self._pending.put_back(self._taken)
         if self.state != FAILED and self.written == self.group - 1:
             try:
                 self._sync_journal()
@@ -323,11 +324,8 @@ class DiskStore(Shelves):
 
     def _adopt(self, found: Replayed) -> None:
         self._shelves: dict[int, DiskQueueLog] = {}
-        self._gone: list[DiskQueueLog] = []
-        self._gone_pages = [GonePage(page.shelf, page.first, page.place) for page in found.gone_pages]
-        self._gone_ids = list(found.gone_shelves)
         self._notes = found.notes
-        self._changed_notes = dict(found.changed_notes)
+        self._pending = PendingChanges(self, self._shelves, self._streams, found)
         self._next_shelf = found.next_shelf
         every = found.shelves.values()
         logs = [recovered_log(self, each) for each in every if not is_stream(each.row.name)]
@@ -446,7 +444,7 @@ class DiskStore(Shelves):
         if is_full or self._streams.needs_turn():
             # There may be room by now, something old, or little that waits to be appended.
             self._ask_to_append()
-        dirty = self.touched or self._gone or self._gone_ids or self._changed_notes or self._gone_pages
+        dirty = self._pending.has_any()
         if self._busy:
             return
         if is_full and not dirty and not self._movable():
@@ -535,7 +533,7 @@ class DiskStore(Shelves):
         self._busy = True
         if self._taken is not None:
             # One that isn't begun yet: this one says all that it was to say.
-            self._put_back(self._taken)
+            self._pending.put_back(self._taken)
         self._taken = self._take(self._movable(), 0)
         if self._taken.group <= self.journal.written:
             # Nothing is under way that would ring the bell.
@@ -586,19 +584,7 @@ class DiskStore(Shelves):
         oldest = numbers.stop if numbers else self._oldest
         meta = Meta(oldest, self._first_groups[oldest], clean_group, self._runs, self._next_shelf)
         taken = Taken(self.group - 1, numbers, meta)
-        for shelf in self._gone:
-            taken.gone_pages += [
-                GonePage(shelf.id, extent.first, extent.place)
-                for extent in shelf.extents
-                if extent.place is not None
-            ]
-        take(self._shelves.values(), taken)
-        self._streams.take(taken.shelves)
-        taken.gone_pages += self._gone_pages
-        taken.gone_shelves = self._gone_ids + [shelf.id for shelf in self._gone]
-        taken.notes, self._changed_notes = self._changed_notes, {}
-        self._gone, self._gone_ids, self._gone_pages = [], [], []
-        self.touched = set()
+        self._pending.take(taken)
         return taken
 
     def _make(self, taken: Taken) -> None:
@@ -656,7 +642,7 @@ class DiskStore(Shelves):
             self._busy = False
             if lacking:
                 self._crowded = lacking
-                self._put_back(done.taken)
+                self._pending.put_back(done.taken)
             else:
                 self._adopt_pages(done.taken)
             # On a full disk one that moves nothing comes between two that do.
@@ -676,31 +662,12 @@ class DiskStore(Shelves):
     def _adopt_pages(self, taken: Taken) -> None:
         self.checkpoints += 1
         self._oldest = taken.meta.oldest
-        adopt(taken, [*self._shelves.values(), *self._gone])
+        adopt(taken, [*self._shelves.values(), *self._pending.removed])
         if not self._modest or min(self.file, self.journal.file) - self._oldest < CLOSED_FILES:
             self._crowded = ""
         if taken.files and self._no_room:
             # The files it gave up may be used again.
             self._order_file()
-
-    def _put_back(self, taken: Taken) -> None:
-        """It could not be written: all it was to say is still to be said."""
-        self._changed_notes = taken.notes | self._changed_notes
-        self._gone_ids += taken.gone_shelves
-        self._streams.put_back(taken.shelves)
-        for row in taken.shelves:
-            if row.id in self._shelves:
-                self._shelves[row.id].changed = True
-        known = {shelf.id: shelf for shelf in (*self._shelves.values(), *self._gone)}
-        pages: list[PageRow | GonePage] = [*taken.pages, *taken.gone_pages]
-        for page in pages:
-            holder = known[page.shelf].extent_from(page.first) if page.shelf in known else None
-            if holder is not None:
-                # The shelf has it still: it says so the next time, or all of its pages go with it.
-                holder.changed = True
-                self.touched.add(known[page.shelf])
-            elif isinstance(page, GonePage):
-                self._gone_pages.append(page)
 
     def _judge(self) -> None:
         """What the threads found decides whether the store writes, waits for room, or has failed."""
