@@ -25,8 +25,8 @@ from broker.store.backup import StoreCopy
 from broker.store.cell import APPLIED, LOADING
 from broker.store.checkpoint import Taken, adopt, write
 from broker.store.directory import DIRECTORY, CheckpointChange, Directory, Meta, make, try_to_read
-from broker.store.faults import DamagedStore, SyncFault, is_lack_of_room
-from broker.store.files import BLOCK_BYTES, JournalFiles, sync_file
+from broker.store.faults import DamagedStore, SyncFault, described, is_lack_of_room
+from broker.store.files import BLOCK_BYTES, JournalFiles, fitting_bytes, sync_file
 from broker.store.journal import WRITERS, Journal
 from broker.store.largefiles import LargeFile, larges_of, verify
 from broker.store.lock import lock
@@ -40,22 +40,15 @@ from broker.store.port import FAILED, FULL, LARGE_NOTE, WRITING, QueueLog, Strea
 from broker.store.records import DEFINE, NOTE, REMOVE
 from broker.store.recovered import Recovered, RecoveredStream, recovered_log
 from broker.store.replay import Found, Progress, Replayed, is_unwritten, name_and, replay
+from broker.store.reserve import Reserve
+from broker.store.shortage import Shortage
 from broker.store.streamlog import DiskStreamLog
 from broker.store.streamlogs import StreamLogs, is_stream, unmarked
 
 log = logging.getLogger("sluice.store")
 
-LARGEST_FILE = 32 << 20
-SMALLEST_FILE = 1 << 20
 # Closed journal files after which their messages move to pages.
 CLOSED_FILES = 2
-# In journal files, room that is kept for a full disk: for what the closed ones hold and the one that is
-# written, so that all of it can move to pages and the files be written again. Of a small disk, a part.
-RESERVE_FILES = 3
-RESERVE_PART = 8
-# What a file system may need besides a file's own bytes.
-SLACK = 1 << 16
-
 Opened = TypeVar("Opened")
 
 
@@ -120,7 +113,7 @@ class DiskStore(Shelves):
 
     def _open(self, file_bytes: int | None, progress: Progress | None) -> None:
         empty_runs(self.path)
-        self.file_bytes = file_bytes or _fitting_file(self.path)
+        self.file_bytes = file_bytes or fitting_bytes(self.path)
         self.files = JournalFiles(self.path, self.file_bytes)
         self._opened.callback(self.files.close)
         if not (self.path / DIRECTORY).exists():
@@ -136,7 +129,7 @@ class DiskStore(Shelves):
         self._check_bodies(found.notes)
         self.pages = PageFile(self.path / PAGES)
         self._opened.callback(self.pages.close)
-        self.pages.kept_bytes = self._reserve_bytes = self._fitting_reserve()
+        self._reserve = Reserve(self.files, self.pages, self.directory)
         rows = [*(page for each in found.shelves.values() for page in each.pages), *found.gone_pages]
         self.pages.claim([page.place for page in rows])
         self._opened.callback(self._streams.close)
@@ -168,7 +161,7 @@ class DiskStore(Shelves):
         try:
             stream = self._streams.create(self, self._next_shelf, name, definition)
         except OSError as fault:
-            raise OperatorError(f"{self.path}: no stream can be begun: {_said(fault)}") from fault
+            raise OperatorError(f"{self.path}: no stream can be begun: {described(fault)}") from fault
         self._next_shelf += 1
         self.record(DEFINE, stream.id, 0, name_and(stream.name, definition))
         return stream
@@ -242,7 +235,7 @@ class DiskStore(Shelves):
                 taken = self._take(range(0), self.group - 1)
                 write(taken, self.files, self.pages, self.directory, self._streams)
             except (OSError, lmdb.Error, SyncFault) as fault:
-                log.error("%s: can't note that the broker stops in order: %s", self.path, _said(fault))
+                log.error("%s: can't note that the broker stops in order: %s", self.path, described(fault))
         self._opened.close()
 
     def abandon(self) -> None:
@@ -357,18 +350,13 @@ class DiskStore(Shelves):
         self._busy = False
         self._preparing = False
         self._prepared = self.file if fd >= 0 else self.file - 1
-        # Why there is no next file, no checkpoint, no reserve: empty where there is.
-        self._no_room = lacking
-        self._crowded = ""
-        self._unreserved = ""
-        # Why messages of streams can't be appended to their segments.
-        self._unappended = ""
         self._appending = False
         # The last checkpoint had no room for what it was to move.
         self._modest = False
         self._restocking = False
         self._unreservable = False
-        self._shown_full = False
+        self._shortage = Shortage(self.path)
+        self._shortage.file = lacking
         # Of a lazy journal, the first file that may have writes without a sync, and the last one for which
         # the keeper was asked for one. The first is the keeper's own.
         self._unsynced_from = self._closing_from = self.file
@@ -403,14 +391,15 @@ class DiskStore(Shelves):
         run had prepared and never came to. Where there is neither, -1 and why: the store begins as full.
         """
         try:
-            return self._file_of(self.file, urgent=True), ""
+            return self._reserve.prepare_file(self.file, urgent=True), ""
         except (OSError, SyncFault) as fault:
             if not is_lack_of_room(fault):
-                raise OperatorError(f"{self.path}: no journal file can be made: {_said(fault)}") from fault
+                what = f"no journal file can be made: {described(fault)}"
+                raise OperatorError(f"{self.path}: {what}") from fault
             if unwritten and is_unwritten(self.files, unwritten):
                 self.file = unwritten
                 return self.files.reopen(unwritten), ""
-            return -1, _said(fault)
+            return -1, described(fault)
 
     def _meta(self) -> Meta:
         return Meta(self._oldest, self._first_groups[self._oldest], 0, self._runs, self._next_shelf)
@@ -424,13 +413,13 @@ class DiskStore(Shelves):
         """One file more than the present one is always there; closed ones make way. Where there was no
         room for it, ``maintain`` tries again.
         """
-        if not self._no_room:
+        if not self._shortage.file:
             self._order_file()
         if self._lazy and self.journal.file > self._closing_from:
             self._closing_from = self.journal.file
             self._keeper.ask(self._sync_closed)
         closed = min(self.file, self.journal.file) - self._oldest
-        if closed >= CLOSED_FILES and not self._busy and not self._crowded:
+        if closed >= CLOSED_FILES and not self._busy and not self._shortage.checkpoint:
             self.begin_checkpoint()
 
     def maintain(self) -> None:
@@ -463,7 +452,7 @@ class DiskStore(Shelves):
     def _restock(self) -> None:
         if not self._restocking:
             self._restocking = True
-            self._keeper.ask(self._reserve)
+            self._keeper.ask(self._keep_reserve)
 
     def _prepare(self, urgent: bool) -> None:
         """On the keeper's thread."""
@@ -471,7 +460,7 @@ class DiskStore(Shelves):
             return
         number = self._prepared + 1
         try:
-            fd = self._file_of(number, urgent)
+            fd = self._reserve.prepare_file(number, urgent)
         except Exception as fault:  # noqa: BLE001 - whatever it is, the owner judges it
             self._halted |= not is_lack_of_room(fault)
             self._done.append(Done(prepared=number, fault=fault))
@@ -479,49 +468,24 @@ class DiskStore(Shelves):
             self.journal.provide(number, fd)
             self._done.append(Done(prepared=number))
 
-    def _file_of(self, number: int, urgent: bool) -> int:
-        """A journal file, where it is urgent in place of some of the reserve; OSError, SyncFault."""
-        try:
-            return self.files.prepare(number)
-        except OSError as fault:
-            if not urgent or not is_lack_of_room(fault) or not self.pages.give_up(self.file_bytes + SLACK):
-                raise
-        return self.files.prepare(number)
-
-    def _reserve(self) -> None:
+    def _keep_reserve(self) -> None:
         """Have room for when there is none; on the keeper's thread, as all that changes the page file."""
         if self._halted:
             return
         lacking: Exception | None = None
         if self.journal.full:
             # A write that waits for room has whatever there is.
-            self.pages.give_up(self._reserve_bytes)
+            self._reserve.give_up()
         try:
             if not self.journal.full:
-                self._reserve_or_make_room()
+                self._reserve.restock()
         except OSError as fault:
             if is_lack_of_room(fault):
                 lacking = fault
             elif not self._unreservable:
                 self._unreservable = True
-                log.warning("%s: no room can be reserved for a full disk: %s", self.path, _said(fault))
+                log.warning("%s: no room can be reserved for a full disk: %s", self.path, described(fault))
         self._done.append(Done(fault=lacking))
-
-    def _reserve_or_make_room(self) -> None:
-        try:
-            self.directory.reserve()
-            self.pages.reserve(self._reserve_bytes)
-        except OSError as fault:
-            if not is_lack_of_room(fault):
-                raise
-            self.pages.give_back()
-            self.files.drop_spares(1)
-            self.directory.reserve()
-            self.pages.reserve(self._reserve_bytes)
-
-    def _fitting_reserve(self) -> int:
-        disk = os.statvfs(self.path)
-        return min(RESERVE_FILES * self.file_bytes, disk.f_blocks * disk.f_frsize // RESERVE_PART) & ~4095
 
     def begin_checkpoint(self) -> None:
         """Take a picture of what is live; it is written once all that led to it is on disk."""
@@ -542,7 +506,7 @@ class DiskStore(Shelves):
     def _append_to_streams(self) -> None:
         """Have what the journal has appended to streams."""
         # Each attempt rings the bell: where there is no room, ``maintain`` tries again, once a second.
-        if self._streams.hand_over(self.written) and not self._unappended:
+        if self._streams.hand_over(self.written) and not self._shortage.streams:
             self._ask_to_append()
 
     def _ask_to_append(self) -> None:
@@ -569,7 +533,7 @@ class DiskStore(Shelves):
         which nothing is live are given up, until a checkpoint that moved nothing has freed pages.
         """
         end = min(self.file, self.journal.file)
-        if not self._crowded:
+        if not self._shortage.checkpoint:
             return range(self._oldest, end)
         live = {
             extent.file
@@ -604,7 +568,7 @@ class DiskStore(Shelves):
             self.files.retire(number)
         self._done.append(Done(taken=taken))
         self._streams.discard(taken.gone_shelves)
-        self._reserve()
+        self._keep_reserve()
 
     def _sync_journal(self) -> None:
         """Have all that a lazy journal wrote on disk; on the keeper's thread, or once that has stopped.
@@ -635,13 +599,13 @@ class DiskStore(Shelves):
 
     def _finish(self, done: Done) -> None:
         if done.fault is not None and not is_lack_of_room(done.fault):
-            self._fail(_said(done.fault))
+            self._fail(described(done.fault))
             return
-        lacking = "" if done.fault is None else _said(done.fault)
+        lacking = "" if done.fault is None else described(done.fault)
         if done.taken is not None:
             self._busy = False
             if lacking:
-                self._crowded = lacking
+                self._shortage.checkpoint = lacking
                 self._pending.put_back(done.taken)
             else:
                 self._adopt_pages(done.taken)
@@ -649,23 +613,23 @@ class DiskStore(Shelves):
             self._modest = bool(lacking)
         elif done.prepared:
             self._preparing = False
-            self._no_room = lacking
+            self._shortage.file = lacking
             if not lacking:
                 self._prepared = done.prepared
         elif done.streams:
             self._appending = False
-            self._unappended = lacking
+            self._shortage.streams = lacking
         else:
             self._restocking = False
-            self._unreserved = lacking
+            self._shortage.reserve = lacking
 
     def _adopt_pages(self, taken: Taken) -> None:
         self.checkpoints += 1
         self._oldest = taken.meta.oldest
         adopt(taken, [*self._shelves.values(), *self._pending.removed])
         if not self._modest or min(self.file, self.journal.file) - self._oldest < CLOSED_FILES:
-            self._crowded = ""
-        if taken.files and self._no_room:
+            self._shortage.checkpoint = ""
+        if taken.files and self._shortage.file:
             # The files it gave up may be used again.
             self._order_file()
 
@@ -676,13 +640,7 @@ class DiskStore(Shelves):
             self._fail(f"{what} of {self.files.path(self.journal.file)}: {os.strerror(self.journal.fault)}")
         if self.state == FAILED:
             return
-        full = os.strerror(self.journal.full) if self.journal.full else ""
-        lacking = full or self._no_room or self._crowded or self._unreserved or self._unappended
-        if lacking and not self._shown_full:
-            log.error("%s: no room: %s; durable nodes grant no credit until there is", self.path, lacking)
-        elif not lacking and self._shown_full:
-            log.warning("%s: there is room again", self.path)
-        self._shown_full = bool(lacking)
+        lacking = self._shortage.judge(self.journal.full)
         self.state = FULL if lacking else WRITING
         self.reason = f"{self.path}: {lacking}" if lacking else ""
 
@@ -716,7 +674,7 @@ def opened(path: Path, make: Callable[[], Opened]) -> Opened:
         raise DamagedStore(path / DIRECTORY, 0, f"its pages are damaged ({fault})") from fault
     except (OSError, lmdb.Error, SyncFault) as fault:
         what = "no room" if is_lack_of_room(fault) else "can't be opened"
-        raise OperatorError(f"{path}: {what}: {_said(fault)}") from fault
+        raise OperatorError(f"{path}: {what}: {described(fault)}") from fault
     except MemoryError as fault:
         raise OperatorError(f"{path}: there is not enough memory to open it") from fault
     except (ValueError, LookupError, OverflowError, struct.error) as fault:
@@ -724,20 +682,7 @@ def opened(path: Path, make: Callable[[], Opened]) -> Opened:
         raise DamagedStore(path, 0, f"what is there makes no sense ({fault!r})") from fault
 
 
-def _said(fault: Exception) -> str:
-    if isinstance(fault, OSError):
-        return f"{fault.strerror}" + (f" ({fault.filename})" if fault.filename else "")
-    return str(fault)
-
-
 def silence(bell: int) -> None:
     """Take the bell's ring away, if there is one."""
     with contextlib.suppress(BlockingIOError):
         os.eventfd_read(bell)
-
-
-def _fitting_file(path: Path) -> int:
-    """A journal file's size where nobody said one: a part of what is free, within bounds."""
-    disk = os.statvfs(path)
-    free = disk.f_bavail * disk.f_frsize
-    return max(min(free // 32, LARGEST_FILE), SMALLEST_FILE) & ~4095

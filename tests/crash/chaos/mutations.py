@@ -114,8 +114,8 @@ GOES_ON = (
     # As it was then: nothing of a checkpoint that failed is still to be said.
     Edit(
         DISK,
-        "            self._fail(_said(done.fault))\n            return\n",
-        "            self._fail(_said(done.fault))\n            self._busy = False\n            return\n",
+        "            self._fail(described(done.fault))\n            return\n",
+        "            self._fail(described(done.fault))\n            self._busy = False\n            return\n",
     ),
 )
 NOT_MADE = (
@@ -207,7 +207,7 @@ MUTATIONS = {
     "on disk": Mutation("browsers and selectors look at memory alone", NOT_BROWSED, 20, 0),
     "first file": Mutation(
         "a start on a full disk is refused",
-        (Edit(DISK, "            return -1, _said(fault)\n", "            raise\n"),),
+        (Edit(DISK, "            return -1, described(fault)\n", "            raise\n"),),
         10,
         60,
         "full disk",
