@@ -1,8 +1,8 @@
 """The store on disk: a journal for the groups, pages for what outlives it, a directory of the pages.
 
 The owner's thread hands over records and seals groups; the journal's thread writes and syncs them;
-the keeper, a third thread, prepares journal files and makes checkpoints. What the threads have done
-reaches the owner through ``attend``.
+the keeper, a third thread, prepares journal files and makes checkpoints (``jobs``). What the threads have
+done reaches the owner through ``attend``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -27,11 +26,11 @@ from broker.store.checkpoint import Taken, adopt, write
 from broker.store.directory import DIRECTORY, CheckpointChange, Directory, Meta, make, try_to_read
 from broker.store.faults import DamagedStore, SyncFault, described, is_lack_of_room
 from broker.store.files import BLOCK_BYTES, JournalFiles, fitting_bytes, sync_file
+from broker.store.jobs import Done, StoreJobs
 from broker.store.journal import WRITERS, Journal
 from broker.store.largefiles import LargeFile, larges_of, verify
 from broker.store.lock import lock
 from broker.store.logs import DiskQueueLog, Shelves
-from broker.store.maintenance import MaintenanceThread
 from broker.store.pagefile import PAGES, PageFile
 from broker.store.pager import empty_runs
 from broker.store.pages import StoredPage
@@ -52,20 +51,6 @@ CLOSED_FILES = 2
 Opened = TypeVar("Opened")
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What the keeper has done: a file prepared, a checkpoint, messages appended to ``streams``, or (none of
-    these) looked after the reserve.
-
-    ``fault`` is why it could not.
-    """
-
-    prepared: int = 0
-    taken: Taken | None = None
-    streams: bool = False
-    fault: Exception | None = None
-
-
 class DiskStore(Shelves):
     """A data directory, opened. OperatorError says why it can't be; nothing was changed then.
 
@@ -79,7 +64,6 @@ class DiskStore(Shelves):
     ) -> None:
         super().__init__()
         self._lazy = lazy
-        self._done: deque[Done] = deque()
         self._taken: Taken | None = None
         # Notes of large messages as they were, by the group that changes them, until that is synced.
         self._unsynced_larges: deque[tuple[int, str, bytes]] = deque()
@@ -202,7 +186,7 @@ class DiskStore(Shelves):
             self._append_to_streams()
             if self._taken is not None and self._taken.group <= self.written:
                 taken, self._taken = self._taken, None
-                self._keeper.ask(lambda: self._make(taken))
+                self._jobs.make_checkpoint(taken)
             self._look_after_files()
         return self.synced
 
@@ -216,8 +200,8 @@ class DiskStore(Shelves):
         self.sync_ns = self.journal.sync_ns
         self.groups_written = self.journal.groups
         self.written_bytes = self.journal.written_bytes
-        while self._done and self.state != FAILED:
-            self._finish(self._done.popleft())
+        while self.state != FAILED and (done := self._jobs.next_done()) is not None:
+            self._finish(done)
         self._judge()
 
     def close(self) -> None:
@@ -230,7 +214,7 @@ class DiskStore(Shelves):
             self._pending.put_back(self._taken)
         if self.state != FAILED and self.written == self.group - 1:
             try:
-                self._sync_journal()
+                self._jobs.sync_journal()
                 self._streams.hand_over(self.written)
                 taken = self._take(range(0), self.group - 1)
                 write(taken, self.files, self.pages, self.directory, self._streams)
@@ -299,7 +283,7 @@ class DiskStore(Shelves):
         unsynced = {key: note for _, key, note in self._unsynced_larges}
         larges = larges_of(self._notes | unsynced, self.path) if with_bodies else []
         copy = StoreCopy(self.directory, self.pages, self.files, self._streams, larges, number, offset)
-        self._keeper.ask(lambda: done(copy.make(target)))
+        self._jobs.ask(lambda: done(copy.make(target)))
 
     # --- inside
 
@@ -348,28 +332,22 @@ class DiskStore(Shelves):
         self.file_used = 2 * 4096
         self._runs = found.meta.runs + 1
         self._busy = False
-        self._preparing = False
         self._prepared = self.file if fd >= 0 else self.file - 1
-        self._appending = False
         # The last checkpoint had no room for what it was to move.
         self._modest = False
-        self._restocking = False
-        self._unreservable = False
         self._shortage = Shortage(self.path)
         self._shortage.file = lacking
-        # Of a lazy journal, the first file that may have writes without a sync, and the last one for which
-        # the keeper was asked for one. The first is the keeper's own.
-        self._unsynced_from = self._closing_from = self.file
-        # Something has failed: set on the keeper's thread too, which begins nothing more then.
-        self._halted = False
+        # Of a lazy journal, the last file for which the keeper was asked for a sync.
+        self._closing_from = self.file
         self.checkpoints = 0
         self.on_checkpoint: Callable[[], None] | None = None
-        self.directory.write(CheckpointChange(replace(self._meta(), clean_group=0)))
+        self.directory.write(CheckpointChange(self._meta(self._oldest, 0)))
         self.journal = Journal(self._runs, found.last_group, self.file, self._lazy)
         if fd >= 0:
             self.journal.provide(self.file, fd)
         self.bell = self.journal.bell
-        self._keeper = MaintenanceThread("sluice-keeper", "the store", self.bell)
+        parts = (self.files, self.pages, self.directory, self._streams, self._reserve)
+        self._jobs = StoreJobs(self.journal, *parts, self.file)
         self._writers = [
             threading.Thread(target=self.journal.run_until_stopped, args=(number,), name="sluice-journal")
             for number in range(WRITERS)
@@ -384,7 +362,7 @@ class DiskStore(Shelves):
             self._judge()
             if not self._busy:
                 self.begin_checkpoint()
-        self._restock()
+        self._jobs.restock()
 
     def _first_file(self, unwritten: int) -> tuple[int, str]:
         """The descriptor of the first file of this run: a new one or, on a full disk, one that an earlier
@@ -401,9 +379,6 @@ class DiskStore(Shelves):
                 return self.files.reopen(unwritten), ""
             return -1, described(fault)
 
-    def _meta(self) -> Meta:
-        return Meta(self._oldest, self._first_groups[self._oldest], 0, self._runs, self._next_shelf)
-
     def next_file(self) -> None:
         self.file += 1
         self.file_used = 2 * 4096
@@ -417,7 +392,7 @@ class DiskStore(Shelves):
             self._order_file()
         if self._lazy and self.journal.file > self._closing_from:
             self._closing_from = self.journal.file
-            self._keeper.ask(self._sync_closed)
+            self._jobs.sync_closed()
         closed = min(self.file, self.journal.file) - self._oldest
         if closed >= CLOSED_FILES and not self._busy and not self._shortage.checkpoint:
             self.begin_checkpoint()
@@ -429,10 +404,10 @@ class DiskStore(Shelves):
         is_full = self.state == FULL
         if is_full:
             self._order_file()
-            self._restock()
+            self._jobs.restock()
         if is_full or self._streams.needs_turn():
             # There may be room by now, something old, or little that waits to be appended.
-            self._ask_to_append()
+            self._jobs.append_to_streams()
         dirty = self._pending.has_any()
         if self._busy:
             return
@@ -443,49 +418,10 @@ class DiskStore(Shelves):
             self.begin_checkpoint()
 
     def _order_file(self) -> None:
-        if self._prepared <= self.file and not self._preparing:
-            self._preparing = True
+        if self._prepared <= self.file:
             # Settlements need it soon, and nothing else gives room for one.
             urgent = self._prepared < self.file or self.file_used > self.file_bytes // 2
-            self._keeper.ask(lambda: self._prepare(urgent))
-
-    def _restock(self) -> None:
-        if not self._restocking:
-            self._restocking = True
-            self._keeper.ask(self._keep_reserve)
-
-    def _prepare(self, urgent: bool) -> None:
-        """On the keeper's thread."""
-        if self._halted:
-            return
-        number = self._prepared + 1
-        try:
-            fd = self._reserve.prepare_file(number, urgent)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, the owner judges it
-            self._halted |= not is_lack_of_room(fault)
-            self._done.append(Done(prepared=number, fault=fault))
-        else:
-            self.journal.provide(number, fd)
-            self._done.append(Done(prepared=number))
-
-    def _keep_reserve(self) -> None:
-        """Have room for when there is none; on the keeper's thread, as all that changes the page file."""
-        if self._halted:
-            return
-        lacking: Exception | None = None
-        if self.journal.full:
-            # A write that waits for room has whatever there is.
-            self._reserve.give_up()
-        try:
-            if not self.journal.full:
-                self._reserve.restock()
-        except OSError as fault:
-            if is_lack_of_room(fault):
-                lacking = fault
-            elif not self._unreservable:
-                self._unreservable = True
-                log.warning("%s: no room can be reserved for a full disk: %s", self.path, described(fault))
-        self._done.append(Done(fault=lacking))
+            self._jobs.prepare_file(self._prepared + 1, urgent)
 
     def begin_checkpoint(self) -> None:
         """Take a picture of what is live; it is written once all that led to it is on disk."""
@@ -507,24 +443,7 @@ class DiskStore(Shelves):
         """Have what the journal has appended to streams."""
         # Each attempt rings the bell: where there is no room, ``maintain`` tries again, once a second.
         if self._streams.hand_over(self.written) and not self._shortage.streams:
-            self._ask_to_append()
-
-    def _ask_to_append(self) -> None:
-        if not self._appending:
-            self._appending = True
-            self._streams.ask(self._append, self.bell)
-
-    def _append(self) -> None:
-        """On the streams' thread."""
-        if self._halted:
-            return
-        try:
-            self._streams.append()
-        except Exception as fault:  # noqa: BLE001 - whatever it is, the owner judges it
-            self._halted |= not is_lack_of_room(fault)
-            self._done.append(Done(streams=True, fault=fault))
-        else:
-            self._done.append(Done(streams=True))
+            self._jobs.append_to_streams()
 
     def _movable(self) -> range:
         """The closed files a checkpoint may give up: all of them, or on a full disk one after the other.
@@ -546,56 +465,12 @@ class DiskStore(Shelves):
 
     def _take(self, numbers: range, clean_group: int) -> Taken:
         oldest = numbers.stop if numbers else self._oldest
-        meta = Meta(oldest, self._first_groups[oldest], clean_group, self._runs, self._next_shelf)
-        taken = Taken(self.group - 1, numbers, meta)
+        taken = Taken(self.group - 1, numbers, self._meta(oldest, clean_group))
         self._pending.take(taken)
         return taken
 
-    def _make(self, taken: Taken) -> None:
-        """On the keeper's thread."""
-        if self._halted or self.journal.fault:
-            return
-        try:
-            # The directory will say what the journal said until then.
-            self._sync_journal()
-            write(taken, self.files, self.pages, self.directory, self._streams)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, the owner judges it
-            self._halted |= not is_lack_of_room(fault)
-            self._done.append(Done(taken=taken, fault=fault))
-            return
-        for number in taken.files:
-            self.journal.retire(number)
-            self.files.retire(number)
-        self._done.append(Done(taken=taken))
-        self._streams.discard(taken.gone_shelves)
-        self._keep_reserve()
-
-    def _sync_journal(self) -> None:
-        """Have all that a lazy journal wrote on disk; on the keeper's thread, or once that has stopped.
-        SyncFault.
-        """
-        upto = self.journal.written
-        if not self._lazy or upto == self.journal.synced:
-            return
-        # Writes that end from now on are in this file or in later ones.
-        current, _ = self.journal.place()
-        for number in range(self._unsynced_from, current + 1):
-            try:
-                self.files.sync(number)
-            except OSError as fault:
-                raise SyncFault(f"sync of {self.files.path(number)}: {fault.strerror}") from fault
-        self._unsynced_from = max(self._unsynced_from, current)
-        self.journal.declare_synced(upto)
-
-    def _sync_closed(self) -> None:
-        """On the keeper's thread."""
-        if self._halted or self.journal.fault:
-            return
-        try:
-            self._sync_journal()
-        except SyncFault as fault:
-            self._halted = True
-            self._done.append(Done(fault=fault))
+    def _meta(self, oldest: int, clean_group: int) -> Meta:
+        return Meta(oldest, self._first_groups[oldest], clean_group, self._runs, self._next_shelf)
 
     def _finish(self, done: Done) -> None:
         if done.fault is not None and not is_lack_of_room(done.fault):
@@ -612,15 +487,12 @@ class DiskStore(Shelves):
             # On a full disk one that moves nothing comes between two that do.
             self._modest = bool(lacking)
         elif done.prepared:
-            self._preparing = False
             self._shortage.file = lacking
             if not lacking:
                 self._prepared = done.prepared
         elif done.streams:
-            self._appending = False
             self._shortage.streams = lacking
         else:
-            self._restocking = False
             self._shortage.reserve = lacking
 
     def _adopt_pages(self, taken: Taken) -> None:
@@ -648,7 +520,7 @@ class DiskStore(Shelves):
         """Nothing is confirmed from now on, and nothing on disk is touched: neither by the journal nor by a
         checkpoint, for each would build on what nobody knows.
         """
-        self._halted = True
+        self._jobs.halted = True
         self.journal.halt()
         self.state = FAILED
         self.reason = (
@@ -661,7 +533,7 @@ class DiskStore(Shelves):
         """Everything sealed is written, everything the keeper was asked for is done."""
         self.journal.stop()
         self._streams.stop()
-        self._keeper.stop()
+        self._jobs.stop()
         for writer in self._writers:
             writer.join()
 

@@ -68,7 +68,7 @@ def test_a_backup_is_as_of_the_moment_it_was_asked_for(tmp_path: Path) -> None:
     assert isinstance(again.store, DiskStore)
     go_on = threading.Event()
     done: list[Exception | None] = []
-    again.store._keeper.ask(lambda: wait_for(go_on.is_set))
+    again.store._jobs.ask(lambda: wait_for(go_on.is_set))
     again.store.backup(tmp_path / "backup", done.append)
     found = again.store.recovered.shelves[0].shelf
     for seq in range(101, 201):
