@@ -30,11 +30,12 @@ from broker.manage.definitions import Definition
 from broker.manage.model import Model
 from broker.manage.operators import HOLDS
 from broker.manage.subscriptions import SubscriptionKey, is_subscription
-from broker.store.disk import DiskStore, RecoveredQueueLog, RecoveredStream
+from broker.store.disk import DiskStore
 from broker.store.logs import DiskQueueLog
 from broker.store.pager import Elsewhere
 from broker.store.pages import StoredPage, messages_of
 from broker.store.port import LARGE, LARGE_NOTE, UNSURE
+from broker.store.recovered import RecoveredQueueLog, RecoveredStream
 
 log = logging.getLogger("sluice.store")
 

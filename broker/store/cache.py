@@ -16,7 +16,6 @@ from pathlib import Path
 
 from broker.errors import OperatorError
 from broker.store.cell import APPLIED, LOADING, Position, position, position_in
-from broker.store.disk import Recovered
 from broker.store.faults import DamagedStore
 from broker.store.files import BLOCK_BYTES
 from broker.store.journal import group_at
@@ -25,6 +24,7 @@ from broker.store.logs import DiskQueueLog, Extent, copy_live, scan_group, spans
 from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, QueueLog
 from broker.store.prefix import PrefixStore
 from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, Buffer, DamagedRecord, read
+from broker.store.recovered import Recovered
 from broker.store.replay import Progress, name_and, named
 
 # The largest blob of a snapshot, unless one message is larger.
@@ -139,7 +139,7 @@ class CacheStore(PrefixStore):
             gone = self._shelves.pop(node, None)
             if gone is not None:
                 gone.removed = True
-                self._gone.append(gone)
+                self._pending.removed.append(gone)
 
     def _replace_note(self, key: str, value: bytes) -> None:
         if key == APPLIED:
@@ -150,7 +150,7 @@ class CacheStore(PrefixStore):
             self._count_body(key, before, value)
         if value:
             self._notes[key] = value
-        self._changed_notes[key] = value
+        self._pending.notes[key] = value
 
     def _count_body(self, key: str, before: bytes, value: bytes) -> None:
         if before:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from broker.errors import OperatorError
 from broker.store.cell import APPLIED, position_in
-from broker.store.directory import Directory, PageRow, try_to_read
-from broker.store.disk import DIRECTORY, PAGES, DiskStore, locked
+from broker.store.directory import DIRECTORY, Directory, PageRow, try_to_read
+from broker.store.disk import DiskStore
 from broker.store.faults import DamagedStore
 from broker.store.files import JournalFiles
 from broker.store.largefiles import larges_of, verify
+from broker.store.lock import locked
 from broker.store.logs import Extent
-from broker.store.pagefile import PageFile
+from broker.store.pagefile import PAGES, PageFile
 from broker.store.records import DamagedRecord, read
 from broker.store.replay import Progress, Replayed, replay
 from broker.store.streamlogs import check as check_streams

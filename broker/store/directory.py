@@ -24,6 +24,8 @@ from broker.store.files import sync_file
 from broker.store.pagefile import BlobPlace
 from broker.store.records import crc32c
 
+# The file in a data directory.
+DIRECTORY = "directory.mdb"
 # With 3 a group may have copies, which a broker of before passes over: it must not open such a directory.
 VERSION = 3
 OLDEST_VERSION = 2

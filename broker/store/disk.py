@@ -1,119 +1,54 @@
 """The store on disk: a journal for the groups, pages for what outlives it, a directory of the pages.
 
 The owner's thread hands over records and seals groups; the journal's thread writes and syncs them;
-the keeper, a third thread, prepares journal files and makes checkpoints. What the threads have done
-reaches the owner through ``attend``.
+the keeper, a third thread, prepares journal files and makes checkpoints (``jobs``). What the threads have
+done reaches the owner through ``attend``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
-import shutil
 import struct
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self, TypeVar
 
 import lmdb
 
 from broker.errors import OperatorError
+from broker.store.backup import StoreCopy
 from broker.store.cell import APPLIED, LOADING
-from broker.store.checkpoint import GonePage, Taken, adopt, take, write
-from broker.store.directory import CheckpointChange, Directory, Meta, PageRow, make, try_to_read
-from broker.store.faults import DamagedStore, StoreInUse, SyncFault, is_lack_of_room
-from broker.store.files import BLOCK_BYTES, JournalFiles, sync_file
+from broker.store.checkpoint import Taken, adopt, write
+from broker.store.directory import DIRECTORY, CheckpointChange, Directory, Meta, make, try_to_read
+from broker.store.faults import DamagedStore, SyncFault, described, is_lack_of_room
+from broker.store.files import BLOCK_BYTES, JournalFiles, fitting_bytes, sync_file
+from broker.store.jobs import Done, StoreJobs
 from broker.store.journal import WRITERS, Journal
-from broker.store.largefiles import LARGE, LargeFile, larges_of, verify
-from broker.store.logs import DiskQueueLog, Extent, Shelves
-from broker.store.maintenance import MaintenanceThread
-from broker.store.pagefile import PageFile
+from broker.store.largefiles import LargeFile, larges_of, verify
+from broker.store.lock import lock
+from broker.store.logs import DiskQueueLog, Shelves
+from broker.store.pagefile import PAGES, PageFile
 from broker.store.pager import empty_runs
 from broker.store.pages import StoredPage
-from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, WRITING, QueueLog, StreamLog
+from broker.store.pending import PendingChanges
+from broker.store.port import FAILED, FULL, LARGE_NOTE, WRITING, QueueLog, StreamLog
 from broker.store.records import DEFINE, NOTE, REMOVE
-from broker.store.replay import Found, Message, Progress, Replayed, is_unwritten, name_and, replay
+from broker.store.recovered import Recovered, RecoveredStream, recovered_log
+from broker.store.replay import Found, Progress, Replayed, is_unwritten, name_and, replay
+from broker.store.reserve import Reserve
+from broker.store.shortage import Shortage
 from broker.store.streamlog import DiskStreamLog
 from broker.store.streamlogs import StreamLogs, is_stream, unmarked
-from broker.units import format_size
 
 log = logging.getLogger("sluice.store")
 
-LOCK = "lock"
-DIRECTORY = "directory.mdb"
-PAGES = "pages"
-
-# How long the child of a broker that was killed may take to go, too.
-ORPHAN_SECONDS = 10.0
-
-LARGEST_FILE = 32 << 20
-SMALLEST_FILE = 1 << 20
 # Closed journal files after which their messages move to pages.
 CLOSED_FILES = 2
-# What a backup leaves of a disk.
-ROOM_LEFT = 64 << 20
-# In journal files, room that is kept for a full disk: for what the closed ones hold and the one that is
-# written, so that all of it can move to pages and the files be written again. Of a small disk, a part.
-RESERVE_FILES = 3
-RESERVE_PART = 8
-# What a file system may need besides a file's own bytes.
-SLACK = 1 << 16
-
-Part = StoredPage | list[Message]
 Opened = TypeVar("Opened")
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What the keeper has done: a file prepared, a checkpoint, messages appended to ``streams``, or (none of
-    these) looked after the reserve.
-
-    ``fault`` is why it could not.
-    """
-
-    prepared: int = 0
-    taken: Taken | None = None
-    streams: bool = False
-    fault: Exception | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveredQueueLog:
-    """A shelf with what is on it, in order: pages to be loaded when they are needed, and messages.
-
-    ``last_seq`` is the highest number that was ever used on it.
-    """
-
-    shelf: DiskQueueLog
-    name: str
-    definition: bytes
-    last_seq: int
-    parts: list[Part]
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveredStream:
-    """A stream, with its log at work again."""
-
-    shelf: DiskStreamLog
-    name: str
-    definition: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """What survived; ``clean`` if the last broker had stopped in order."""
-
-    clean: bool
-    notes: dict[str, bytes]
-    shelves: list[RecoveredQueueLog]
-    streams: list[RecoveredStream] = field(default_factory=list)
 
 
 class DiskStore(Shelves):
@@ -129,7 +64,6 @@ class DiskStore(Shelves):
     ) -> None:
         super().__init__()
         self._lazy = lazy
-        self._done: deque[Done] = deque()
         self._taken: Taken | None = None
         # Notes of large messages as they were, by the group that changes them, until that is synced.
         self._unsynced_larges: deque[tuple[int, str, bytes]] = deque()
@@ -137,7 +71,7 @@ class DiskStore(Shelves):
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
         self._opened = contextlib.ExitStack()
-        self._lock = _locked(path)
+        self._lock = lock(path)
         self._opened.callback(os.close, self._lock)
         try:
             self._open(file_bytes, progress)
@@ -163,7 +97,7 @@ class DiskStore(Shelves):
 
     def _open(self, file_bytes: int | None, progress: Progress | None) -> None:
         empty_runs(self.path)
-        self.file_bytes = file_bytes or _fitting_file(self.path)
+        self.file_bytes = file_bytes or fitting_bytes(self.path)
         self.files = JournalFiles(self.path, self.file_bytes)
         self._opened.callback(self.files.close)
         if not (self.path / DIRECTORY).exists():
@@ -179,7 +113,7 @@ class DiskStore(Shelves):
         self._check_bodies(found.notes)
         self.pages = PageFile(self.path / PAGES)
         self._opened.callback(self.pages.close)
-        self.pages.kept_bytes = self._reserve_bytes = self._fitting_reserve()
+        self._reserve = Reserve(self.files, self.pages, self.directory)
         rows = [*(page for each in found.shelves.values() for page in each.pages), *found.gone_pages]
         self.pages.claim([page.place for page in rows])
         self._opened.callback(self._streams.close)
@@ -211,7 +145,7 @@ class DiskStore(Shelves):
         try:
             stream = self._streams.create(self, self._next_shelf, name, definition)
         except OSError as fault:
-            raise OperatorError(f"{self.path}: no stream can be begun: {_said(fault)}") from fault
+            raise OperatorError(f"{self.path}: no stream can be begun: {described(fault)}") from fault
         self._next_shelf += 1
         self.record(DEFINE, stream.id, 0, name_and(stream.name, definition))
         return stream
@@ -227,11 +161,11 @@ class DiskStore(Shelves):
         assert isinstance(shelf, DiskQueueLog | DiskStreamLog)
         if isinstance(shelf, DiskStreamLog):
             self._streams.forget(shelf)
-            self._gone_ids.append(shelf.id)
+            self._pending.removed_ids.append(shelf.id)
         else:
             shelf.removed = True
             del self._shelves[shelf.id]
-            self._gone.append(shelf)
+            self._pending.removed.append(shelf)
         self.record(REMOVE, shelf.id, 0, b"")
 
     def note(self, key: str, value: bytes) -> None:
@@ -241,7 +175,7 @@ class DiskStore(Shelves):
         if before and key.startswith(LARGE_NOTE):
             self._unsynced_larges.append((self.group, key, before))
         self._notes[key] = value
-        self._changed_notes[key] = value
+        self._pending.notes[key] = value
         self.record(NOTE, 0, 0, name_and(key, value))
 
     def attend(self) -> int:
@@ -252,7 +186,7 @@ class DiskStore(Shelves):
             self._append_to_streams()
             if self._taken is not None and self._taken.group <= self.written:
                 taken, self._taken = self._taken, None
-                self._keeper.ask(lambda: self._make(taken))
+                self._jobs.make_checkpoint(taken)
             self._look_after_files()
         return self.synced
 
@@ -266,8 +200,8 @@ class DiskStore(Shelves):
         self.sync_ns = self.journal.sync_ns
         self.groups_written = self.journal.groups
         self.written_bytes = self.journal.written_bytes
-        while self._done and self.state != FAILED:
-            self._finish(self._done.popleft())
+        while self.state != FAILED and (done := self._jobs.next_done()) is not None:
+            self._finish(done)
         self._judge()
 
     def close(self) -> None:
@@ -277,15 +211,15 @@ class DiskStore(Shelves):
             self._take_note()
         if self.state != FAILED and self._taken is not None:
             # A picture that will not be written any more.
-            self._put_back(self._taken)
+            self._pending.put_back(self._taken)
         if self.state != FAILED and self.written == self.group - 1:
             try:
-                self._sync_journal()
+                self._jobs.sync_journal()
                 self._streams.hand_over(self.written)
                 taken = self._take(range(0), self.group - 1)
                 write(taken, self.files, self.pages, self.directory, self._streams)
             except (OSError, lmdb.Error, SyncFault) as fault:
-                log.error("%s: can't note that the broker stops in order: %s", self.path, _said(fault))
+                log.error("%s: can't note that the broker stops in order: %s", self.path, described(fault))
         self._opened.close()
 
     def abandon(self) -> None:
@@ -346,10 +280,10 @@ class DiskStore(Shelves):
             # Nothing was written since the start: of this run's first file no more than its head is copied,
             # for the journal may begin to write behind it meanwhile.
             number, offset = number + 1, BLOCK_BYTES
-        oldest = self._oldest
         unsynced = {key: note for _, key, note in self._unsynced_larges}
         larges = larges_of(self._notes | unsynced, self.path) if with_bodies else []
-        self._keeper.ask(lambda: done(self._copy(target, oldest, number, offset, larges)))
+        copy = StoreCopy(self.directory, self.pages, self.files, self._streams, larges, number, offset)
+        self._jobs.ask(lambda: done(copy.make(target)))
 
     # --- inside
 
@@ -367,64 +301,18 @@ class DiskStore(Shelves):
 
     def _adopt(self, found: Replayed) -> None:
         self._shelves: dict[int, DiskQueueLog] = {}
-        self._gone: list[DiskQueueLog] = []
-        self._gone_pages = [GonePage(page.shelf, page.first, page.place) for page in found.gone_pages]
-        self._gone_ids = list(found.gone_shelves)
         self._notes = found.notes
-        self._changed_notes = dict(found.changed_notes)
+        self._pending = PendingChanges(self, self._shelves, self._streams, found)
         self._next_shelf = found.next_shelf
         every = found.shelves.values()
-        recovered = [self._shelf(each) for each in every if not is_stream(each.row.name)]
+        logs = [recovered_log(self, each) for each in every if not is_stream(each.row.name)]
+        self._shelves.update((each.shelf.id, each.shelf) for each in logs)
         streams = [self._stream(each) for each in every if is_stream(each.row.name)]
         notes = {k: v for k, v in found.notes.items() if v}
-        self.recovered = Recovered(found.clean, notes, recovered, streams)
+        self.recovered = Recovered(found.clean, notes, logs, streams)
 
     def _stream(self, found: Found) -> RecoveredStream:
         return RecoveredStream(self._streams.recover(self, found), unmarked(found.row.name), found.definition)
-
-    def _shelf(self, found: Found) -> RecoveredQueueLog:
-        row = found.row
-        shelf = DiskQueueLog(self, row.id, row.name, found.definition, found.last_seq)
-        shelf.changed = found.changed
-        shelf.updates = found.updates
-        self._shelves[row.id] = shelf
-        parts: list[Part] = []
-        for page in found.pages:
-            shelf.extents.append(Extent.of(page.first, page.last, page.place, page.bitmap, page.nbytes))
-        for seq, nbytes in found.gone.items():
-            holder = shelf.holder(seq)
-            if holder is not None:
-                holder.drop_one(seq)
-                holder.nbytes -= nbytes
-                self.touched.add(shelf)
-        self._mark_given_back(shelf, found)
-        parts += [
-            StoredPage(each.first, each.last, each.live, max(each.nbytes, 0), each.place)
-            for each in shelf.extents
-            if each.live and each.place is not None
-        ]
-        messages: list[Message] = []
-        for seq, (file, flags, count, expires_ms, data) in found.messages.items():
-            if not shelf.extents or shelf.extents[-1].file != file or shelf.extents[-1].place is not None:
-                shelf.extents.append(Extent(seq, file))
-            shelf.extents[-1].add(seq)
-            shelf.extents[-1].nbytes += len(data)
-            given_back, count = shelf.updates.get(seq, (flags, count))
-            messages.append((seq, flags | given_back | DURABLE, count, expires_ms, data))
-        if messages:
-            parts.append(messages)
-        return RecoveredQueueLog(shelf, row.name, found.definition, found.last_seq, parts)
-
-    def _mark_given_back(self, shelf: DiskQueueLog, found: Found) -> None:
-        """Have the next checkpoint write the pages whose rows don't say yet, as the journal does, that
-        messages came back: it gives up the journal files that say so.
-        """
-        noted = {seq: (flags, count) for page in found.pages for seq, flags, count in page.updates}
-        for seq, update in shelf.updates.items():
-            holder = shelf.holder(seq) if noted.get(seq) != update else None
-            if holder is not None:
-                holder.changed = True
-                self.touched.add(shelf)
 
     def _begin(self, found: Replayed) -> None:
         """Start the threads on a journal file of our own; old files are only read from now on."""
@@ -444,33 +332,22 @@ class DiskStore(Shelves):
         self.file_used = 2 * 4096
         self._runs = found.meta.runs + 1
         self._busy = False
-        self._preparing = False
         self._prepared = self.file if fd >= 0 else self.file - 1
-        # Why there is no next file, no checkpoint, no reserve: empty where there is.
-        self._no_room = lacking
-        self._crowded = ""
-        self._unreserved = ""
-        # Why messages of streams can't be appended to their segments.
-        self._unappended = ""
-        self._appending = False
         # The last checkpoint had no room for what it was to move.
         self._modest = False
-        self._restocking = False
-        self._unreservable = False
-        self._shown_full = False
-        # Of a lazy journal, the first file that may have writes without a sync, and the last one for which
-        # the keeper was asked for one. The first is the keeper's own.
-        self._unsynced_from = self._closing_from = self.file
-        # Something has failed: set on the keeper's thread too, which begins nothing more then.
-        self._halted = False
+        self._shortage = Shortage(self.path)
+        self._shortage.file = lacking
+        # Of a lazy journal, the last file for which the keeper was asked for a sync.
+        self._closing_from = self.file
         self.checkpoints = 0
         self.on_checkpoint: Callable[[], None] | None = None
-        self.directory.write(CheckpointChange(replace(self._meta(), clean_group=0)))
+        self.directory.write(CheckpointChange(self._meta(self._oldest, 0)))
         self.journal = Journal(self._runs, found.last_group, self.file, self._lazy)
         if fd >= 0:
             self.journal.provide(self.file, fd)
         self.bell = self.journal.bell
-        self._keeper = MaintenanceThread("sluice-keeper", "the store", self.bell)
+        parts = (self.files, self.pages, self.directory, self._streams, self._reserve)
+        self._jobs = StoreJobs(self.journal, *parts, self.file)
         self._writers = [
             threading.Thread(target=self.journal.run_until_stopped, args=(number,), name="sluice-journal")
             for number in range(WRITERS)
@@ -485,24 +362,22 @@ class DiskStore(Shelves):
             self._judge()
             if not self._busy:
                 self.begin_checkpoint()
-        self._restock()
+        self._jobs.restock()
 
     def _first_file(self, unwritten: int) -> tuple[int, str]:
         """The descriptor of the first file of this run: a new one or, on a full disk, one that an earlier
         run had prepared and never came to. Where there is neither, -1 and why: the store begins as full.
         """
         try:
-            return self._file_of(self.file, urgent=True), ""
+            return self._reserve.prepare_file(self.file, urgent=True), ""
         except (OSError, SyncFault) as fault:
             if not is_lack_of_room(fault):
-                raise OperatorError(f"{self.path}: no journal file can be made: {_said(fault)}") from fault
+                what = f"no journal file can be made: {described(fault)}"
+                raise OperatorError(f"{self.path}: {what}") from fault
             if unwritten and is_unwritten(self.files, unwritten):
                 self.file = unwritten
                 return self.files.reopen(unwritten), ""
-            return -1, _said(fault)
-
-    def _meta(self) -> Meta:
-        return Meta(self._oldest, self._first_groups[self._oldest], 0, self._runs, self._next_shelf)
+            return -1, described(fault)
 
     def next_file(self) -> None:
         self.file += 1
@@ -513,13 +388,13 @@ class DiskStore(Shelves):
         """One file more than the present one is always there; closed ones make way. Where there was no
         room for it, ``maintain`` tries again.
         """
-        if not self._no_room:
+        if not self._shortage.file:
             self._order_file()
         if self._lazy and self.journal.file > self._closing_from:
             self._closing_from = self.journal.file
-            self._keeper.ask(self._sync_closed)
+            self._jobs.sync_closed()
         closed = min(self.file, self.journal.file) - self._oldest
-        if closed >= CLOSED_FILES and not self._busy and not self._crowded:
+        if closed >= CLOSED_FILES and not self._busy and not self._shortage.checkpoint:
             self.begin_checkpoint()
 
     def maintain(self) -> None:
@@ -529,11 +404,11 @@ class DiskStore(Shelves):
         is_full = self.state == FULL
         if is_full:
             self._order_file()
-            self._restock()
+            self._jobs.restock()
         if is_full or self._streams.needs_turn():
             # There may be room by now, something old, or little that waits to be appended.
-            self._ask_to_append()
-        dirty = self.touched or self._gone or self._gone_ids or self._changed_notes or self._gone_pages
+            self._jobs.append_to_streams()
+        dirty = self._pending.has_any()
         if self._busy:
             return
         if is_full and not dirty and not self._movable():
@@ -543,74 +418,10 @@ class DiskStore(Shelves):
             self.begin_checkpoint()
 
     def _order_file(self) -> None:
-        if self._prepared <= self.file and not self._preparing:
-            self._preparing = True
+        if self._prepared <= self.file:
             # Settlements need it soon, and nothing else gives room for one.
             urgent = self._prepared < self.file or self.file_used > self.file_bytes // 2
-            self._keeper.ask(lambda: self._prepare(urgent))
-
-    def _restock(self) -> None:
-        if not self._restocking:
-            self._restocking = True
-            self._keeper.ask(self._reserve)
-
-    def _prepare(self, urgent: bool) -> None:
-        """On the keeper's thread."""
-        if self._halted:
-            return
-        number = self._prepared + 1
-        try:
-            fd = self._file_of(number, urgent)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, the owner judges it
-            self._halted |= not is_lack_of_room(fault)
-            self._done.append(Done(prepared=number, fault=fault))
-        else:
-            self.journal.provide(number, fd)
-            self._done.append(Done(prepared=number))
-
-    def _file_of(self, number: int, urgent: bool) -> int:
-        """A journal file, where it is urgent in place of some of the reserve; OSError, SyncFault."""
-        try:
-            return self.files.prepare(number)
-        except OSError as fault:
-            if not urgent or not is_lack_of_room(fault) or not self.pages.give_up(self.file_bytes + SLACK):
-                raise
-        return self.files.prepare(number)
-
-    def _reserve(self) -> None:
-        """Have room for when there is none; on the keeper's thread, as all that changes the page file."""
-        if self._halted:
-            return
-        lacking: Exception | None = None
-        if self.journal.full:
-            # A write that waits for room has whatever there is.
-            self.pages.give_up(self._reserve_bytes)
-        try:
-            if not self.journal.full:
-                self._reserve_or_make_room()
-        except OSError as fault:
-            if is_lack_of_room(fault):
-                lacking = fault
-            elif not self._unreservable:
-                self._unreservable = True
-                log.warning("%s: no room can be reserved for a full disk: %s", self.path, _said(fault))
-        self._done.append(Done(fault=lacking))
-
-    def _reserve_or_make_room(self) -> None:
-        try:
-            self.directory.reserve()
-            self.pages.reserve(self._reserve_bytes)
-        except OSError as fault:
-            if not is_lack_of_room(fault):
-                raise
-            self.pages.give_back()
-            self.files.drop_spares(1)
-            self.directory.reserve()
-            self.pages.reserve(self._reserve_bytes)
-
-    def _fitting_reserve(self) -> int:
-        disk = os.statvfs(self.path)
-        return min(RESERVE_FILES * self.file_bytes, disk.f_blocks * disk.f_frsize // RESERVE_PART) & ~4095
+            self._jobs.prepare_file(self._prepared + 1, urgent)
 
     def begin_checkpoint(self) -> None:
         """Take a picture of what is live; it is written once all that led to it is on disk."""
@@ -622,7 +433,7 @@ class DiskStore(Shelves):
         self._busy = True
         if self._taken is not None:
             # One that isn't begun yet: this one says all that it was to say.
-            self._put_back(self._taken)
+            self._pending.put_back(self._taken)
         self._taken = self._take(self._movable(), 0)
         if self._taken.group <= self.journal.written:
             # Nothing is under way that would ring the bell.
@@ -631,25 +442,8 @@ class DiskStore(Shelves):
     def _append_to_streams(self) -> None:
         """Have what the journal has appended to streams."""
         # Each attempt rings the bell: where there is no room, ``maintain`` tries again, once a second.
-        if self._streams.hand_over(self.written) and not self._unappended:
-            self._ask_to_append()
-
-    def _ask_to_append(self) -> None:
-        if not self._appending:
-            self._appending = True
-            self._streams.ask(self._append, self.bell)
-
-    def _append(self) -> None:
-        """On the streams' thread."""
-        if self._halted:
-            return
-        try:
-            self._streams.append()
-        except Exception as fault:  # noqa: BLE001 - whatever it is, the owner judges it
-            self._halted |= not is_lack_of_room(fault)
-            self._done.append(Done(streams=True, fault=fault))
-        else:
-            self._done.append(Done(streams=True))
+        if self._streams.hand_over(self.written) and not self._shortage.streams:
+            self._jobs.append_to_streams()
 
     def _movable(self) -> range:
         """The closed files a checkpoint may give up: all of them, or on a full disk one after the other.
@@ -658,7 +452,7 @@ class DiskStore(Shelves):
         which nothing is live are given up, until a checkpoint that moved nothing has freed pages.
         """
         end = min(self.file, self.journal.file)
-        if not self._crowded:
+        if not self._shortage.checkpoint:
             return range(self._oldest, end)
         live = {
             extent.file
@@ -671,123 +465,45 @@ class DiskStore(Shelves):
 
     def _take(self, numbers: range, clean_group: int) -> Taken:
         oldest = numbers.stop if numbers else self._oldest
-        meta = Meta(oldest, self._first_groups[oldest], clean_group, self._runs, self._next_shelf)
-        taken = Taken(self.group - 1, numbers, meta)
-        for shelf in self._gone:
-            taken.gone_pages += [
-                GonePage(shelf.id, extent.first, extent.place)
-                for extent in shelf.extents
-                if extent.place is not None
-            ]
-        take(self._shelves.values(), taken)
-        self._streams.take(taken.shelves)
-        taken.gone_pages += self._gone_pages
-        taken.gone_shelves = self._gone_ids + [shelf.id for shelf in self._gone]
-        taken.notes, self._changed_notes = self._changed_notes, {}
-        self._gone, self._gone_ids, self._gone_pages = [], [], []
-        self.touched = set()
+        taken = Taken(self.group - 1, numbers, self._meta(oldest, clean_group))
+        self._pending.take(taken)
         return taken
 
-    def _make(self, taken: Taken) -> None:
-        """On the keeper's thread."""
-        if self._halted or self.journal.fault:
-            return
-        try:
-            # The directory will say what the journal said until then.
-            self._sync_journal()
-            write(taken, self.files, self.pages, self.directory, self._streams)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, the owner judges it
-            self._halted |= not is_lack_of_room(fault)
-            self._done.append(Done(taken=taken, fault=fault))
-            return
-        for number in taken.files:
-            self.journal.retire(number)
-            self.files.retire(number)
-        self._done.append(Done(taken=taken))
-        self._streams.discard(taken.gone_shelves)
-        self._reserve()
-
-    def _sync_journal(self) -> None:
-        """Have all that a lazy journal wrote on disk; on the keeper's thread, or once that has stopped.
-        SyncFault.
-        """
-        upto = self.journal.written
-        if not self._lazy or upto == self.journal.synced:
-            return
-        # Writes that end from now on are in this file or in later ones.
-        current, _ = self.journal.place()
-        for number in range(self._unsynced_from, current + 1):
-            try:
-                self.files.sync(number)
-            except OSError as fault:
-                raise SyncFault(f"sync of {self.files.path(number)}: {fault.strerror}") from fault
-        self._unsynced_from = max(self._unsynced_from, current)
-        self.journal.declare_synced(upto)
-
-    def _sync_closed(self) -> None:
-        """On the keeper's thread."""
-        if self._halted or self.journal.fault:
-            return
-        try:
-            self._sync_journal()
-        except SyncFault as fault:
-            self._halted = True
-            self._done.append(Done(fault=fault))
+    def _meta(self, oldest: int, clean_group: int) -> Meta:
+        return Meta(oldest, self._first_groups[oldest], clean_group, self._runs, self._next_shelf)
 
     def _finish(self, done: Done) -> None:
         if done.fault is not None and not is_lack_of_room(done.fault):
-            self._fail(_said(done.fault))
+            self._fail(described(done.fault))
             return
-        lacking = "" if done.fault is None else _said(done.fault)
+        lacking = "" if done.fault is None else described(done.fault)
         if done.taken is not None:
             self._busy = False
             if lacking:
-                self._crowded = lacking
-                self._put_back(done.taken)
+                self._shortage.checkpoint = lacking
+                self._pending.put_back(done.taken)
             else:
                 self._adopt_pages(done.taken)
             # On a full disk one that moves nothing comes between two that do.
             self._modest = bool(lacking)
         elif done.prepared:
-            self._preparing = False
-            self._no_room = lacking
+            self._shortage.file = lacking
             if not lacking:
                 self._prepared = done.prepared
         elif done.streams:
-            self._appending = False
-            self._unappended = lacking
+            self._shortage.streams = lacking
         else:
-            self._restocking = False
-            self._unreserved = lacking
+            self._shortage.reserve = lacking
 
     def _adopt_pages(self, taken: Taken) -> None:
         self.checkpoints += 1
         self._oldest = taken.meta.oldest
-        adopt(taken, [*self._shelves.values(), *self._gone])
+        adopt(taken, [*self._shelves.values(), *self._pending.removed])
         if not self._modest or min(self.file, self.journal.file) - self._oldest < CLOSED_FILES:
-            self._crowded = ""
-        if taken.files and self._no_room:
+            self._shortage.checkpoint = ""
+        if taken.files and self._shortage.file:
             # The files it gave up may be used again.
             self._order_file()
-
-    def _put_back(self, taken: Taken) -> None:
-        """It could not be written: all it was to say is still to be said."""
-        self._changed_notes = taken.notes | self._changed_notes
-        self._gone_ids += taken.gone_shelves
-        self._streams.put_back(taken.shelves)
-        for row in taken.shelves:
-            if row.id in self._shelves:
-                self._shelves[row.id].changed = True
-        known = {shelf.id: shelf for shelf in (*self._shelves.values(), *self._gone)}
-        pages: list[PageRow | GonePage] = [*taken.pages, *taken.gone_pages]
-        for page in pages:
-            holder = known[page.shelf].extent_from(page.first) if page.shelf in known else None
-            if holder is not None:
-                # The shelf has it still: it says so the next time, or all of its pages go with it.
-                holder.changed = True
-                self.touched.add(known[page.shelf])
-            elif isinstance(page, GonePage):
-                self._gone_pages.append(page)
 
     def _judge(self) -> None:
         """What the threads found decides whether the store writes, waits for room, or has failed."""
@@ -796,13 +512,7 @@ class DiskStore(Shelves):
             self._fail(f"{what} of {self.files.path(self.journal.file)}: {os.strerror(self.journal.fault)}")
         if self.state == FAILED:
             return
-        full = os.strerror(self.journal.full) if self.journal.full else ""
-        lacking = full or self._no_room or self._crowded or self._unreserved or self._unappended
-        if lacking and not self._shown_full:
-            log.error("%s: no room: %s; durable nodes grant no credit until there is", self.path, lacking)
-        elif not lacking and self._shown_full:
-            log.warning("%s: there is room again", self.path)
-        self._shown_full = bool(lacking)
+        lacking = self._shortage.judge(self.journal.full)
         self.state = FULL if lacking else WRITING
         self.reason = f"{self.path}: {lacking}" if lacking else ""
 
@@ -810,7 +520,7 @@ class DiskStore(Shelves):
         """Nothing is confirmed from now on, and nothing on disk is touched: neither by the journal nor by a
         checkpoint, for each would build on what nobody knows.
         """
-        self._halted = True
+        self._jobs.halted = True
         self.journal.halt()
         self.state = FAILED
         self.reason = (
@@ -819,53 +529,11 @@ class DiskStore(Shelves):
         )
         log.critical("the store has failed: %s", self.reason)
 
-    def _copy(
-        self, target: Path, oldest: int, current: int, offset: int, larges: list[LargeFile]
-    ) -> Exception | None:
-        """On the keeper's thread, where no checkpoint can come between."""
-        # Whole or not there at all: it has its name once it is complete.
-        begun = target.with_name(f".{target.name}.begun")
-        try:
-            self._check_room(target, larges)
-            shutil.rmtree(begun, ignore_errors=True)
-            # Nobody else reads it, neither while it is made nor where it is put afterwards.
-            begun.mkdir(mode=0o700, parents=True)
-            self.directory.copy(begun / DIRECTORY)
-            self.pages.copy(begun / PAGES)
-            self._streams.copy(begun)
-            for number in range(self.directory.meta().oldest, current + 1):
-                # Of the file that is written what is on disk; an old one is whole.
-                self.files.copy(number, begun, offset if offset and number == current else None)
-            (begun / LARGE).mkdir()
-            for each in larges:
-                shutil.copyfile(each.path, begun / LARGE / each.path.name)
-            for path in begun.rglob("*"):
-                path.chmod(0o700 if path.is_dir() else 0o600)
-            begun.rename(target)
-        except Exception as fault:  # noqa: BLE001 - whoever asked waits for an answer, whatever it is
-            shutil.rmtree(begun, ignore_errors=True)
-            return fault
-        return None
-
-    def _check_room(self, target: Path, larges: list[LargeFile]) -> None:
-        """OperatorError if the disk that a backup goes to hasn't room for it, or hardly."""
-        if os.path.lexists(target):
-            raise OperatorError(f"{target} exists already")
-        place = next(each for each in target.absolute().parents if each.exists())
-        paths = [self.path / DIRECTORY, self.pages.path, *(each.path for each in larges)]
-        needed = self.files.nbytes() + self._streams.nbytes() + sum(path.stat().st_size for path in paths)
-        free = shutil.disk_usage(place).free
-        if free < needed + ROOM_LEFT:
-            raise OperatorError(
-                f"{place}: {format_size(free)} free is too little: the backup takes up to"
-                f" {format_size(needed)}, and {format_size(ROOM_LEFT)} are to be left"
-            )
-
     def _stop_threads(self) -> None:
         """Everything sealed is written, everything the keeper was asked for is done."""
         self.journal.stop()
         self._streams.stop()
-        self._keeper.stop()
+        self._jobs.stop()
         for writer in self._writers:
             writer.join()
 
@@ -878,7 +546,7 @@ def opened(path: Path, make: Callable[[], Opened]) -> Opened:
         raise DamagedStore(path / DIRECTORY, 0, f"its pages are damaged ({fault})") from fault
     except (OSError, lmdb.Error, SyncFault) as fault:
         what = "no room" if is_lack_of_room(fault) else "can't be opened"
-        raise OperatorError(f"{path}: {what}: {_said(fault)}") from fault
+        raise OperatorError(f"{path}: {what}: {described(fault)}") from fault
     except MemoryError as fault:
         raise OperatorError(f"{path}: there is not enough memory to open it") from fault
     except (ValueError, LookupError, OverflowError, struct.error) as fault:
@@ -886,64 +554,7 @@ def opened(path: Path, make: Callable[[], Opened]) -> Opened:
         raise DamagedStore(path, 0, f"what is there makes no sense ({fault!r})") from fault
 
 
-def _said(fault: Exception) -> str:
-    if isinstance(fault, OSError):
-        return f"{fault.strerror}" + (f" ({fault.filename})" if fault.filename else "")
-    return str(fault)
-
-
 def silence(bell: int) -> None:
     """Take the bell's ring away, if there is one."""
     with contextlib.suppress(BlockingIOError):
         os.eventfd_read(bell)
-
-
-def _fitting_file(path: Path) -> int:
-    """A journal file's size where nobody said one: a part of what is free, within bounds."""
-    disk = os.statvfs(path)
-    free = disk.f_bavail * disk.f_frsize
-    return max(min(free // 32, LARGEST_FILE), SMALLEST_FILE) & ~4095
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """The directory is ours alone for a while; StoreInUse while a broker has it."""
-    fd = _locked(path)
-    try:
-        yield
-    finally:
-        os.close(fd)
-
-
-def _locked(path: Path) -> int:
-    """The directory is ours alone, until the descriptor is closed or the process is gone.
-
-    Of a broker that was killed the child may be left by which it looked at its directory: not for long.
-    """
-    file = path / LOCK
-    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + ORPHAN_SECONDS
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            owner = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
-            if not _is_gone(owner) or time.monotonic() > deadline:
-                os.close(fd)
-                text = f"the data directory {path} is in use by another broker (process {owner})"
-                raise StoreInUse(text) from None
-        time.sleep(0.01)
-    # Where the disk is full the room of the last broker's number will do.
-    os.ftruncate(fd, os.pwrite(fd, str(os.getpid()).encode(), 0))
-    return fd
-
-
-def _is_gone(owner: str) -> bool:
-    try:
-        os.kill(int(owner), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, ValueError, OverflowError):
-        return False
-    return False

@@ -34,6 +34,13 @@ class SyncFault(Exception):  # noqa: N818 - as in OSError, the fault is the disk
     """A sync or a commit failed: what is on disk nobody knows, whatever the error was."""
 
 
+def described(fault: Exception) -> str:
+    """Return what went wrong in words, with the file where that is known."""
+    if isinstance(fault, OSError):
+        return f"{fault.strerror}" + (f" ({fault.filename})" if fault.filename else "")
+    return str(fault)
+
+
 def is_lack_of_room(fault: Exception) -> bool:
     """Whether it may work again by itself once there is room, and nothing has happened until then."""
     if isinstance(fault, OSError):

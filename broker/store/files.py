@@ -25,6 +25,9 @@ _MAGIC = b"SLUICEJF"
 _NAME = re.compile(r"journal-(\d{8,})")
 _ZEROS = bytes(1 << 20)
 
+# Bounds of a file's size where nobody said one.
+LARGEST_BYTES = 32 << 20
+SMALLEST_BYTES = 1 << 20
 # Spare files that are kept; what is more is deleted.
 SPARES = 2
 
@@ -167,6 +170,13 @@ class JournalFiles:
         size = os.fstat(fd).st_size
         while size < self.file_bytes:
             size += os.pwrite(fd, _ZEROS[: self.file_bytes - size], size)
+
+
+def fitting_bytes(directory: Path) -> int:
+    """Return a file's size where nobody said one: a part of what the disk has free, within bounds."""
+    disk = os.statvfs(directory)
+    free = disk.f_bavail * disk.f_frsize
+    return max(min(free // 32, LARGEST_BYTES), SMALLEST_BYTES) & ~4095
 
 
 def sync_file(path: Path) -> None:

@@ -17,6 +17,8 @@ from pathlib import Path
 from broker.store.faults import DamagedStore, is_lack_of_room
 from broker.store.records import crc32c
 
+# The file in a data directory.
+PAGES = "pages"
 BLOCK_BYTES = 4096
 COPY_BYTES = 1 << 20
 _HEAD = struct.Struct("<8sIIQ")

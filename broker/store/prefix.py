@@ -7,8 +7,9 @@ from pathlib import Path
 from broker.errors import OperatorError
 from broker.store.cell import APPLIED, Position, position_in
 from broker.store.checkpoint import Taken
-from broker.store.disk import DiskStore, RecoveredStream
+from broker.store.disk import DiskStore
 from broker.store.port import StreamLog
+from broker.store.recovered import RecoveredStream
 from broker.store.replay import Found, Progress
 from broker.store.streamlogs import unmarked
 

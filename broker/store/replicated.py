@@ -141,9 +141,9 @@ class ReplicatedStore(PrefixStore):
             super().close()
             return
         self._stop_threads()
-        if not self._halted:
+        if not self._jobs.halted:
             with contextlib.suppress(SyncFault):
-                self._sync_journal()
+                self._jobs.sync_journal()
         self._opened.close()
 
     def maintain(self) -> None:

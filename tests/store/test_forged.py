@@ -12,8 +12,8 @@ import pytest
 
 from broker.errors import OperatorError
 from broker.store.check import check
-from broker.store.directory import CheckpointChange, Directory
-from broker.store.disk import DIRECTORY, DiskStore
+from broker.store.directory import DIRECTORY, CheckpointChange, Directory
+from broker.store.disk import DiskStore
 from broker.store.faults import DamagedStore
 from broker.store.journal import group_at
 from broker.store.port import DURABLE

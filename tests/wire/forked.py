@@ -126,11 +126,11 @@ class ForkedProcess:
 
 def _run(words: list[str], env: dict[str, str], folder: Path, stderr: Any) -> None:
     """Be `sluice WORDS`. Its journal's files are small where its settings don't say how large."""
-    from broker.store import disk
+    from broker.store import files
 
     os.dup2(stderr.detach(), 2)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
-    disk.LARGEST_FILE = JOURNAL_FILE_BYTES
+    files.LARGEST_BYTES = JOURNAL_FILE_BYTES
     _be(words, env, folder)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.engine.large import noted
-from broker.store.directory import Directory
-from broker.store.disk import DIRECTORY, PAGES, locked
+from broker.store.directory import DIRECTORY, Directory
 from broker.store.files import JournalFiles
 from broker.store.largefiles import LARGE, name_of
+from broker.store.lock import locked
 from broker.store.logs import Extent
-from broker.store.pagefile import PageFile
+from broker.store.pagefile import PAGES, PageFile
 from broker.store.port import LARGE_NOTE, REDELIVERED
 from broker.store.records import read
 from broker.store.replay import Found, replay

@@ -58,7 +58,7 @@ class Mutation:
     seeds: tuple[int, ...] = field(default=(1, 2, 3))
 
 
-DISK = "broker/store/disk.py"
+DISK, JOBS = "broker/store/disk.py", "broker/store/jobs.py"
 GIVEN_BACK = (
     Edit(
         "broker/store/pages.py",
@@ -71,13 +71,13 @@ GIVEN_BACK = (
         "            found.append((seq, flags, count, expires_ms, data))\n",
     ),
     Edit(
-        DISK,
-        "            given_back, count = shelf.updates.get(seq, (flags, count))\n"
-        "            messages.append((seq, flags | given_back | DURABLE, count, expires_ms, data))\n",
-        "            given_back, count = shelf.updates.get(seq, (flags, count))\n"
-        "            if seq in shelf.updates:\n"
-        "                flags = given_back & ~DURABLE\n"
-        "            messages.append((seq, flags, count, expires_ms, data))\n",
+        "broker/store/recovered.py",
+        "        given_back, count = shelf.updates.get(seq, (flags, count))\n"
+        "        messages.append((seq, flags | given_back | DURABLE, count, expires_ms, data))\n",
+        "        given_back, count = shelf.updates.get(seq, (flags, count))\n"
+        "        if seq in shelf.updates:\n"
+        "            flags = given_back & ~DURABLE\n"
+        "        messages.append((seq, flags, count, expires_ms, data))\n",
     ),
 )
 GOES_ON = (
@@ -88,7 +88,11 @@ GOES_ON = (
         "        silence(self.bell)\n        self._take_note()\n"
         "        if True:\n            self._append_to_streams()\n",
     ),
-    Edit(DISK, "        while self._done and self.state != FAILED:\n", "        while self._done:\n"),
+    Edit(
+        DISK,
+        "        while self.state != FAILED and (done := self._jobs.next_done()) is not None:\n",
+        "        while (done := self._jobs.next_done()) is not None:\n",
+    ),
     Edit(
         DISK,
         "        if self.state == FAILED:\n            return\n        is_full",
@@ -100,40 +104,40 @@ GOES_ON = (
         "        if self.on_checkpoint",
     ),
     Edit(
-        DISK,
-        "        if self._halted or self.journal.fault:\n            return\n"
+        JOBS,
+        "        if self.halted or self._journal.fault:\n            return\n"
         "        try:\n            # The directory",
         "        try:\n            # The directory",
     ),
     Edit(
-        DISK,
-        "        if self._halted:\n            return\n        number = self._prepared + 1\n",
-        "        number = self._prepared + 1\n",
+        JOBS,
+        "        if self.halted:\n            return\n        try:\n            fd = ",
+        "        try:\n            fd = ",
     ),
-    Edit(DISK, "        self._halted = True\n        self.journal.halt()\n", ""),
+    Edit(DISK, "        self._jobs.halted = True\n        self.journal.halt()\n", ""),
     # As it was then: nothing of a checkpoint that failed is still to be said.
     Edit(
         DISK,
-        "            self._fail(_said(done.fault))\n            return\n",
-        "            self._fail(_said(done.fault))\n            self._busy = False\n            return\n",
+        "            self._fail(described(done.fault))\n            return\n",
+        "            self._fail(described(done.fault))\n            self._busy = False\n            return\n",
     ),
 )
 NOT_MADE = (
     Edit(
-        DISK,
-        "            write(taken, self.files, self.pages, self.directory, self._streams)\n"
+        JOBS,
+        "            write(taken, self._files, self._pages, self._directory, self._streams)\n"
         "        except Exception",
-        "            write(taken, self.files, self.pages, self.directory, self._streams)\n"
+        "            write(taken, self._files, self._pages, self._directory, self._streams)\n"
         "            for number in taken.files:\n"
-        "                self.journal.retire(number)\n"
-        "                self.files.retire(number)\n"
+        "                self._journal.retire(number)\n"
+        "                self._files.retire(number)\n"
         "        except Exception",
     ),
     Edit(
-        DISK,
-        "        for number in taken.files:\n            self.journal.retire(number)\n"
-        "            self.files.retire(number)\n        self._done",
-        "        self._done",
+        JOBS,
+        "        for number in taken.files:\n            self._journal.retire(number)\n"
+        "            self._files.retire(number)\n        self._end",
+        "        self._end",
     ),
     Edit(
         "broker/store/files.py",
@@ -207,7 +211,7 @@ MUTATIONS = {
     "on disk": Mutation("browsers and selectors look at memory alone", NOT_BROWSED, 20, 0),
     "first file": Mutation(
         "a start on a full disk is refused",
-        (Edit(DISK, "            return -1, _said(fault)\n", "            raise\n"),),
+        (Edit(DISK, "            return -1, described(fault)\n", "            raise\n"),),
         10,
         60,
         "full disk",

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 from broker.errors import OperatorError
-from broker.store.directory import Directory
-from broker.store.disk import DIRECTORY, DiskStore
+from broker.store.directory import DIRECTORY, Directory
+from broker.store.disk import DiskStore
 from broker.store.faults import DamagedStore
 from broker.store.files import BLOCK_BYTES, JournalFiles
 from broker.store.journal import group_at
