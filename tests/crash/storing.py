@@ -26,7 +26,7 @@ BATCH = 40
 KEPT_ROUNDS = 60
 SHELF_ROUNDS = 90
 PATIENCE_S = 15.0
-BODY = bytes(900)
+BODY_BYTES = 900
 
 
 class Work:
@@ -56,7 +56,8 @@ class Work:
         shelf, name = self.shelves[-1] if number % 2 else self.shelves[0]
         first = number * BATCH
         for seq in range(first, first + BATCH):
-            shelf.append(seq, DURABLE, 0, 0, BODY)
+            # Each of its own: what several shelves get at once is written once.
+            shelf.append(seq, DURABLE, 0, 0, bytes(BODY_BYTES))
         self.rounds.append((shelf, name, first))
         self.tell(f"kept {name} {first} {first + BATCH - 1}")
         if len(self.rounds) > KEPT_ROUNDS:
@@ -71,7 +72,7 @@ class Work:
         # Not yet known to be gone, and not wanted any more.
         print(f"going {name} {first} {first + BATCH - 1}")
         for seq in range(first, first + BATCH):
-            shelf.forget(seq, len(BODY))
+            shelf.forget(seq, BODY_BYTES)
         self.tell(f"gone {name} {first} {first + BATCH - 1}")
 
     def tell(self, line: str) -> None:
