@@ -34,6 +34,21 @@ policies:
     durable: true
     flow_stop_count: {STOP}
     flow_resume_count: {STOP // 2}
+  - match: "tried"
+    kind: stream
+    durable: true
+    max_delivery_count: 2
+    dead_letter_address: letters
+  - match: "lost"
+    kind: stream
+    durable: true
+    max_delivery_count: 2
+    dead_letter_address: ""
+  - match: "letters"
+    durable: true
+    max_count: 2
+    flow_control: false
+    overflow: reject
 """
 OFFSET = symbol("x-opt-sluice-offset")
 SPEC = symbol("rabbitmq:stream-offset-spec")
@@ -155,6 +170,70 @@ def test_what_is_given_back_comes_again_and_holds_its_place(start_broker: StartB
             first.accept()
         pump(first)
         await_committed(broker, "flights", {"billing": (8, 0)})
+
+
+def fail_only(receiver: BlockingReceiver, times: int) -> list[int]:
+    """Fail the only message there is again and again; the delivery count of each delivery of it."""
+    counts = []
+    for _ in range(times):
+        message = receiver.receive(timeout=10)
+        counts.append(int(message.delivery_count))
+        assert receiver.fetcher is not None
+        receiver.fetcher.unsettled[0].local.failed = True
+        receiver.release(delivered=True)
+        pump(receiver)
+    return counts
+
+
+def test_what_a_reader_failed_too_often_is_a_dead_letter_and_stays_in_the_stream(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        fill(client, "tried", 1)
+        first = reader(client, "tried::billing")
+        assert fail_only(first, 2) == [0, 1]
+        fill(client, "tried", 2)
+        assert offsets(first, 2) == [1, 2]
+        await_committed(broker, "tried", {"billing": (3, 0)})
+        assert number_of(broker, "tried", "dead_lettered") == 1
+        letter = client.create_receiver("letters", credit=1).receive(timeout=10)
+        assert (letter.body, offset_of(letter)) == ("0", 0)
+        assert offsets(reader(client, "tried::audit"), 3) == [0, 1, 2]
+
+
+def test_it_is_counted_as_dropped_where_there_is_no_place_for_dead_letters(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        fill(client, "lost", 1)
+        first = reader(client, "lost::billing")
+        assert fail_only(first, 2) == [0, 1]
+        fill(client, "lost", 1)
+        assert offsets(first, 1) == [1]
+        assert number_of(broker, "lost", "dropped") == 1
+
+
+def test_a_place_stays_before_a_dead_letter_that_has_no_room(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        fill(client, "letters", 2)
+        fill(client, "tried", 1)
+        first = reader(client, "tried::billing")
+        assert fail_only(first, 4) == [0, 1, 2, 3]
+        await_committed(broker, "tried", {"billing": (0, 1)})
+        assert number_of(broker, "tried", "dead_lettered") == 0
+        letters = client.create_receiver("letters", credit=2)
+        for _ in range(2):
+            letters.receive(timeout=10)
+            letters.accept()
+        pump(letters)
+        await_number(broker, "letters", "depth_msgs", 0)
+        assert fail_only(first, 1) == [4]
+        fill(client, "tried", 1)
+        assert offsets(first, 1) == [1]
+        await_committed(broker, "tried", {"billing": (2, 0)})
+        assert number_of(broker, "letters", "depth_msgs") == 1
+        assert number_of(broker, "tried", "dead_lettered") == 1
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
