@@ -304,3 +304,15 @@ def test_a_partition_that_was_set_aside_comes_back_with_its_messages(start_broke
         check(client, broker, 200)
         fill(client, "flights", 200, 200)
         check(client, broker, 400)
+
+
+def test_explain_calls_it_a_stream_and_names_its_partitions(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    would = "would be created by whoever attaches"
+    parts = "stream 'flights' of 4 partitions, 'flights/0' to 'flights/3'"
+    assert sluice(broker, "config", "explain", "flights").startswith(f"{parts}: {would}\n")
+    with connected(broker) as client:
+        client.create_sender("flights").close()  # type: ignore[no-untyped-call]
+    assert sluice(broker, "explain", "flights").startswith(f"{parts}: exists\n")
+    assert sluice(broker, "explain", "flights/1").startswith("stream 'flights/1': exists\n")
+    assert sluice(broker, "explain", "orders").startswith("queue 'orders'")
