@@ -309,6 +309,22 @@ def test_operators_see_readers_and_forget_one(
     assert number_of(broker, "held", "depth_msgs") == 0
 
 
+def test_metrics_say_how_far_each_reader_is_behind(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    lag = "sluice_stream_reader_lag_messages"
+    with connected(broker) as client:
+        fill(client, "flights", 20)
+        assert lag not in Api(broker, "").get("/metrics").decode(), "no family without readers"
+        assert offsets(reader(client, "flights::billing"), 5) == [0, 1, 2, 3, 4]
+        held = reader(client, 'flights::a"b', "next")
+        await_committed(broker, "flights", {"billing": (5, 15), 'a"b': (20, 0)})
+        found = Api(broker, "").get("/metrics").decode().splitlines()
+        assert f'{lag}{{stream="flights",reader="billing"}} 15' in found
+        assert f'{lag}{{stream="flights",reader="a\\"b"}} 0' in found
+        assert "sluice_stream_readers_left_out 0" in found
+        held.close()  # type: ignore[no-untyped-call]
+
+
 def test_a_name_is_one_link_s_at_a_time(start_broker: StartBroker) -> None:
     broker = start_broker(policies=POLICIES)
     with connected(broker) as client:
