@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -34,6 +34,15 @@ policies:
     durable: true
     flow_stop_count: {STOP}
     flow_resume_count: {STOP // 2}
+  - match: "kept"
+    kind: stream
+    durable: true
+    max_size: 4MB
+    flow_stop_count: 5000
+  - match: "loose"
+    kind: stream
+    durable: true
+    max_size: 4MB
   - match: "tried"
     kind: stream
     durable: true
@@ -252,6 +261,62 @@ def test_its_place_survives_the_broker(start_broker: StartBroker, how: str) -> N
     assert number_of(again, "held", "depth_msgs") == 25
     with connected(again) as client:
         assert offsets(reader(client, "held::billing"), 25) == list(range(15, 40))
+
+
+def await_retention(
+    client: BlockingConnection,
+    broker: RunningBroker,
+    address: str,
+    offset: int,
+    send: Callable[[BlockingConnection, int], None],
+) -> None:
+    """Send until retention has let go of what is before an offset."""
+    deadline = time.monotonic() + 60
+    while number_of(broker, address, "first_offset") < offset:
+        assert time.monotonic() < deadline
+        send(client, 20)
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_retention_by_size_lets_go_of_nothing_a_reader_lacks_over_a_restart(
+    start_broker: StartBroker, how: str
+) -> None:
+    """Twice what is kept, over several checkpoints, as a stream shows whose producers wait for nobody."""
+    config = "store: {journal_file_size: 1MB}\n"
+    broker = start_broker(config, POLICIES)
+    data = ("--data", str(broker.config_file.parent / "data"))
+    sent = 0
+
+    def send(client: BlockingConnection, msgs: int) -> None:
+        nonlocal sent
+        senders = [client.create_sender(name) for name in ("kept", "loose")]
+        for _ in range(msgs):
+            for sender in senders:
+                sender.send(Message(body="." * 20_000, durable=True))
+        sent += msgs
+        for sender in senders:
+            sender.close()  # type: ignore[no-untyped-call]
+
+    with connected(broker) as client:
+        send(client, 20)
+        assert offsets(reader(client, "kept::billing"), 10) == list(range(10))
+        await_committed(broker, "kept", {"billing": (10, 10)})
+        send(client, 400)
+        await_retention(client, broker, "loose", 100, send)
+        assert number_of(broker, "kept", "first_offset") <= 10
+    if how == "killed":
+        broker.signal(signal.SIGKILL)
+        broker.process.wait(20)
+    broker.stop()
+    broker = start_broker(config, POLICIES, data)
+    with connected(broker) as client:
+        assert committed(broker, "kept") == {"billing": (10, sent - 10)}
+        await_retention(client, broker, "loose", number_of(broker, "loose", "first_offset") + 100, send)
+        assert number_of(broker, "kept", "first_offset") <= 10
+        assert offsets(reader(client, "kept::billing"), sent - 10) == list(range(10, sent))
+        await_committed(broker, "kept", {"billing": (sent, 0)})
+        # Nobody lacks them any more: retention goes on where it was held.
+        await_retention(client, broker, "kept", 11, send)
 
 
 def test_producers_wait_for_the_slowest_reader_and_why_names_it(
