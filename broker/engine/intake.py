@@ -81,6 +81,8 @@ class Intake:
             self.origin = account.origin
         if bits >> constants.LARGE_SHIFT:
             size += self._large.size_of(bits)
+            if self.too_small_for(node, data, account.origin) is not None:
+                return self._refuse_large(node, account, size)
         if account.window_max == 0:
             return self._arrive_unpromised(node, account, data, bits, settled, size, transaction)
         verdict = account.use(size, self._turn.now_ns)
@@ -115,6 +117,28 @@ class Intake:
                 node.overrun += 1
             return constants.PARK
         return constants.OVERSENT
+
+    def too_small_for(self, node: Node, data: bytes, origin: object) -> Node | None:
+        """Return a stream that a large message to a node would come to, None where there is none.
+
+        A body in a file of its own has no place among a stream's messages.
+        """
+        for taker in self.takers(node, data, origin):
+            if taker.stream is not None:
+                return taker
+        return None
+
+    def _refuse_large(self, node: Node, account: ProducerCredit, size: int) -> int:
+        """Refuse a message that a stream among its takers can't take: REFUSED, and nobody gets it."""
+        if account.window_max == 0:
+            account.used += 1
+            account.last_used_ns = self._turn.now_ns
+        elif account.use(size, self._turn.now_ns) == constants.VIOLATION:
+            return constants.OVERSENT
+        elif account.outstanding <= account.low:
+            node.ledger.renew(account, self._turn.now_ns)
+        node.refused += 1
+        return constants.REFUSED
 
     def _arrive_unpromised(
         self,
@@ -325,6 +349,9 @@ class Intake:
         if not topic.always_enforced and not self._fits_unheeded(topic, data, bits):
             topic.refused += 1
             return constants.REFUSED
+        if bits >> constants.LARGE_SHIFT and self._is_too_large(topic, data):
+            topic.refused += 1
+            return constants.REFUSED
         topic.received += 1
         topic.received_bytes += len(data)
         routed = bool(topic.bridges)
@@ -446,6 +473,12 @@ class Intake:
             ):
                 return False
         return True
+
+    def _is_too_large(self, topic: Node, data: bytes) -> bool:
+        """Return whether a large message would come to a stream, and so nobody gets it."""
+        takers: list[Node] = []
+        self._add_takers(takers, topic, data, not self._crossing)
+        return any(taker.stream is not None for taker in takers)
 
     def _wants(self, subscription: Node, data: bytes) -> bool:
         if subscription.not_from is not None and subscription.not_from is self.origin:

@@ -34,6 +34,8 @@ class MovedArrivals(Arrivals, Protocol):
 
     def put_waiting(self, node: Node, data: bytes, bits: int, size: int, time_ms: int) -> int: ...
 
+    def too_small_for(self, node: Node, data: bytes, origin: object) -> Node | None: ...
+
 
 class Outcomes(Protocol):
     """Messages that were on their way to another node (``settlement.Settlement``)."""

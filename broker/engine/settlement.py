@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from broker import constants
 from broker.codec import message
 from broker.engine.departure import Departure
 from broker.engine.durability import Durability
 from broker.engine.expirations import Expirations
 from broker.engine.last_values import LastValues
-from broker.engine.letters import Letters
+from broker.engine.letters import WRITTEN_BYTES, Letters
 from broker.engine.node import Node
 from broker.engine.schedules import Schedules
 from broker.engine.transfer import BODY_LOST, EXPIRED, REJECTED, UNDELIVERABLE
@@ -126,6 +127,17 @@ class Settlement:
         if not node.deleted:
             node.dropped += 1
             self._departure.remove(node, entry)
+
+    def pass_over(self, node: Node, entry: Entry) -> bool:
+        """Make a dead letter of a message that a stream's reader has failed too often, which the stream
+        keeps; return False while there is no room for that.
+        """
+        way = self._letters.way(node)
+        data = entry.data
+        if way is None or len(data) + WRITTEN_BYTES > way.target.hard_bytes:
+            node.dropped += 1
+            return True
+        return self._letters.take(node, data, message.scan(data), UNDELIVERABLE) != constants.REFUSED
 
     def passed_on(self, node: Node, entry: Entry, way: object) -> None:
         """Remove a message that was on its way to another node and is there."""

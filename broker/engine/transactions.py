@@ -260,6 +260,9 @@ class Transactions:
                 msgs = nbytes = 0
             if node.is_topic or node.subscriptions or node.bridges:
                 for each in self._intake.takers(node, post.data, post.origin):
+                    if each.stream is not None and post.bits >> constants.LARGE_SHIFT:
+                        # It was bound since.
+                        return f"'{each.name}' is a stream, for which a message is too large"
                     _add(wanted, each, 1, post.size)
             else:
                 msgs += 1

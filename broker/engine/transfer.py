@@ -165,7 +165,11 @@ class DeadLetterTransfer(Transfer):
 
     def refused(self, waiting: PendingTransfer, size: int) -> None:
         """It is kept until there is room, unless there never will be for one so large."""
-        if size > self.target.hard_bytes:
+        intake, origin = self.engine.intake, self.account.origin
+        is_large = waiting.bits >> constants.LARGE_SHIFT
+        if size > self.target.hard_bytes or (
+            is_large and intake.too_small_for(self.target, waiting.data, origin) is not None
+        ):
             self.engine.settlement.give_up(self.source, waiting.entry)
         else:
             self.waits(waiting.entry)

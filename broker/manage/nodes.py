@@ -22,7 +22,8 @@ from broker.manage.aside import Aside
 from broker.manage.bindings import Bindings, check, check_ends, check_kind, parents_of
 from broker.manage.bridges import DefinedBridges
 from broker.manage.names import check_name, is_own, is_reserved
-from broker.manage.partitions import partition_name, partitions_of, share_out, topic_of
+from broker.manage.partitions import partition_name, partitions_of, share_out, topic_lacking, topic_of
+from broker.manage.partitions import restore as restore_partitions
 from broker.manage.policies import NO_PARENTS, NOTHING, Parents, Policies, definition
 from broker.manage.subscriptions import Subscriptions
 from broker.manage.totals import Totals
@@ -221,16 +222,18 @@ class Nodes:
         return names
 
     def _add_partitions(self, topic: Node, names: Sequence[str], user: str) -> None:
-        arguments: dict[str, object] = {"queue_type": "stream", "partitions": 0}
-        parents = {topic.name: topic.arguments}
         try:
             for name in names:
-                effective = self._policies.at(name, arguments, "queue", parents)
-                self.bindings.bind(topic, self.add(name, dict(arguments), effective, user=user))
+                self._add_partition(topic, name, user)
         except SluiceError:
             self.delete(topic.name, anyway=True)
             raise
         share_out(topic)
+
+    def _add_partition(self, topic: Node, name: str, user: str) -> None:
+        arguments: dict[str, object] = {"queue_type": "stream", "partitions": 0}
+        effective = self._policies.at(name, arguments, "queue", {topic.name: topic.arguments})
+        self.bindings.bind(topic, self.add(name, arguments, effective, user=user))
 
     def update(self, name: str, arguments: Mapping[str, object]) -> Node:
         """Change settings at runtime; None takes an argument back, so that the policy's holds again."""
@@ -335,12 +338,32 @@ class Nodes:
         self._policies.letters_moved(node.arguments, NOTHING)
 
     def discard(self, name: str) -> int:
-        """Remove what was set aside under a name, with all its messages: how many those were."""
-        msgs = self.aside.discard(name)
+        """Remove what was set aside under a name, with all its messages: how many those were.
+
+        A partition of a stream is made anew, empty, as one is that is lacking without having been set aside.
+        """
+        topic = topic_lacking(self._engine, name)
+        msgs = 0
+        if topic is None or self.aside.has(name):
+            msgs = self.aside.discard(name)
+        else:
+            self.aside.empty_box(name)
         self.subscriptions.discard(name)
         self.bindings.discard(name)
         log.warning("'%s', which was set aside, was discarded with %d messages", name, msgs)
+        if topic is not None:
+            self._replace_partition(topic, name)
         return msgs
+
+    def _replace_partition(self, topic: Node, name: str) -> None:
+        """Make a partition anew. Where that can't be, a box is in its place again, and producers wait."""
+        try:
+            self._add_partition(topic, name, self.ownership.user(topic))
+        except SluiceError:
+            restore_partitions(self._engine, self.aside.box)
+            raise
+        share_out(topic)
+        log.warning("'%s', a partition of '%s', was made anew and begins at offset 0", name, topic.name)
 
     # --- inside
 

@@ -33,6 +33,17 @@ def topic_of(queue: Node) -> Node | None:
     return next((topic for topic in queue.topics if queue in partitions_of(topic)), None)
 
 
+def topic_lacking(engine: Engine, name: str) -> Node | None:
+    """Return the topic that has a box in the place of a partition of that name; None where none has."""
+    address, _, number = name.rpartition("/")
+    topic = engine.topology.nodes.get(address)
+    if topic is None or not number.isdecimal() or any(each.name == name for each in partitions_of(topic)):
+        return None
+    at = int(number)
+    is_one = at < topic.settings.partitions and partition_name(address, at) == name
+    return topic if is_one else None
+
+
 def share_out(topic: Node) -> None:
     """Have each partition of a topic want its own messages, and no other."""
     partitioning = Partitioning(topic.settings.partitions)
@@ -55,7 +66,11 @@ def restore(engine: Engine, box: Callable[[str], Node]) -> None:
             name = partition_name(topic.name, at)
             part = bound.get(name)
             if part is None:
-                log.error("'%s' lacks its partition '%s': its producers wait for that", topic.name, name)
+                log.error(
+                    "'%s' lacks its partition '%s': its producers wait until a start can restore that, or"
+                    " 'sluice store discard %s' has it made anew",
+                    *(topic.name, name, name),
+                )
                 part = box(name)
                 engine.topology.bind(topic, part)
             part.filter = PartitionFilter(partitioning, at)

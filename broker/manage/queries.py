@@ -123,6 +123,8 @@ class Queries:
                 rows=reading.rows,
                 subscriptions=reading.subscriptions,
                 subscription_rows=reading.subscription_rows,
+                readers=tuple(reading.readers),
+                readers_left_out=reading.readers_left_out,
                 bridges=tuple(self._nodes.bridges.views()),
                 routes=tuple(self.routes()),
                 channels=tuple(self.channels()),

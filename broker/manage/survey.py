@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from broker.manage.forwards import ChannelView, RouteView
 from broker.manage.stats import STATS
 from broker.manage.totals import Counted, TotalsReading, counted, of_node
 from broker.manage.views import BrokerView, ConsumerView, Counters, ProducerView
+from broker.queues.stream import StreamQueue
 
 # The figures of a row, by the way they are read of a lone node; the totals have read the counters already.
 _SHOWN = [stat for stat in STATS if stat.metric and not stat.path.startswith("counters.")]
@@ -35,6 +37,8 @@ _IN_ORDER = (*_PATHS, *_COUNTED, *_ANYWHERE, *_ZERO)
 COLUMNS = (*(stat.path for stat in _IN_ORDER), *(f"counters.{name}" for name in Counters.__slots__))
 Row = tuple[float, ...]
 
+# Named readers of streams that are told of one by one: each is a series wherever they are watched.
+MOST_READERS = 1000
 # Nodes that are read between two looks at the clock.
 AT_ONCE = 16
 
@@ -46,6 +50,14 @@ class Named(NamedTuple):
     kind: str
     address: str
     durable: bool
+
+
+class ReaderLag(NamedTuple):
+    """How many messages of a stream came since a named reader's place."""
+
+    stream: str
+    reader: str
+    lag_msgs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +139,9 @@ class SurveyResult:
     rows: list[Row]
     subscriptions: list[Named]
     subscription_rows: list[Row]
+    # The first MOST_READERS of the streams' named readers, and how many there are beyond.
+    readers: tuple[ReaderLag, ...] = ()
+    readers_left_out: int = 0
     bridges: tuple[BridgeView, ...] = ()
     routes: tuple[RouteView, ...] = ()
     channels: tuple[ChannelView, ...] = ()
@@ -170,6 +185,8 @@ class Survey:
         self.rows: list[Row] = []
         self.subscriptions: list[Named] = []
         self.subscription_rows: list[Row] = []
+        self.readers: list[ReaderLag] = []
+        self.readers_left_out = 0
         self._nodes = nodes
         self.look = look
         self._held = holds
@@ -213,3 +230,14 @@ class Survey:
         else:
             self.nodes.append(named)
             self.rows.append(row)
+            if node.stream is not None:
+                self._read_readers(name, node.stream)
+
+    def _read_readers(self, name: str, stream: StreamQueue) -> None:
+        """Add the named readers of a stream, as far as there is room for them."""
+        named = stream.named.by_name
+        room = MOST_READERS - len(self.readers)
+        for each in islice(named.values(), room):
+            lag = max(stream.next_offset - each.stored, 0)
+            self.readers.append(ReaderLag(name, each.name, lag))
+        self.readers_left_out += max(len(named) - room, 0)

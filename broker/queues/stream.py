@@ -184,19 +184,20 @@ class StreamQueue(Queue):
         reader.unfinished = True
         return None
 
-    def give_back(self, reader: Reader, entry: Entry, failed: bool, most: int) -> None:
+    def give_back(self, reader: Reader, entry: Entry, failed: bool, most: int) -> bool:
         """A reader gives a message back: it comes again, unless ``failed`` deliveries are ``most`` by now.
+        Return whether they are, and it is dealt with; a ``most`` of 0 is no end.
 
         Readers share entries, so that it is another entry that comes.
         """
         cursor = reader.run
         if cursor is None:
-            return
+            return False
         count = entry.delivery_count + failed
         offset = entry.seq - 1
         if 0 < most <= count:
             self.deal_with(reader, offset)
-            return
+            return True
         again = Entry(entry.data, entry.seq)
         again.delivery_count = count
         again.redelivered = True
@@ -207,6 +208,7 @@ class StreamQueue(Queue):
         while place > 0 and cursor.returned[place - 1].seq > entry.seq:
             place -= 1
         cursor.returned.insert(place, again)
+        return False
 
     def deal_with(self, reader: Reader, offset: int) -> None:
         """A message that may have been given back before is dealt with."""

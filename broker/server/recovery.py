@@ -314,6 +314,7 @@ class Recovery:
         if len(self._bearers[said.name]) == 1:
             keys += [key for key in self._notes if key == SENT + said.name]
             keys += [key for key in self._notes if _seen_key(key)[0] == said.name]
+            keys += [key for key in self._notes if key.startswith(READER) and reader_of(key)[0] == said.name]
         return keys
 
     # --- large messages

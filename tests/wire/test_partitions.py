@@ -6,16 +6,19 @@ import signal
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
-from proton import Described, Message, Timeout, symbol
-from proton.reactor import Filter
+from proton import Delivery, Described, Message, Timeout, symbol
+from proton.reactor import AtLeastOnce, Filter
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from broker.client.request import Management
 from broker.errors import OperatorError
+from tests.store.test_set_aside import store_of
 from tests.wire.conftest import RunningBroker, StartBroker
 from tests.wire.seeing import await_number, number_of
+from tests.wire.test_cli_wire import sluice
 
 pytestmark = pytest.mark.wire
 
@@ -197,3 +200,119 @@ def test_a_message_too_large_for_a_partition_is_refused_and_not_lost(start_broke
         assert 0 < sender.link.remote_max_message_size <= 1 << 20
         with pytest.raises((LinkDetached, SendException)):
             sender.send(Message(body=b"x" * (2 << 20), durable=True), timeout=20)
+
+
+def spoil(data: Path, name: str, how: str) -> bytes:
+    """Make a partition one that a start can't serve; its definition as it was."""
+    with store_of(data) as store:
+        (found,) = [each for each in store.recovered.streams if each.name == name]
+        if how == "missing":
+            store.remove(found.shelf)
+        else:
+            store.redefine(found.shelf, b"?")
+        return found.definition
+
+
+def waits(client: BlockingConnection, address: str) -> bool:
+    """Whether a sender is given no credit."""
+    sender = client.create_sender(address)
+    with suppress(Timeout):
+        client.wait(lambda: sender.link.credit > 0, timeout=1)
+    found = sender.link.credit == 0
+    sender.close()  # type: ignore[no-untyped-call]
+    return found
+
+
+def counts(broker: RunningBroker) -> list[int]:
+    return [number_of(broker, f"flights/{at}", "stream_msgs") for at in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize("how", ["unreadable", "missing"])
+def test_a_partition_that_was_set_aside_and_is_discarded_begins_anew(
+    start_broker: StartBroker, how: str
+) -> None:
+    broker = start_broker(policies=POLICIES)
+    folder = broker.config_file.parent / "data"
+    with connected(broker) as client:
+        fill(client, "flights", 200)
+        options = Filter({SPEC: Described(SPEC, "first")})
+        receiver = client.create_receiver("flights/2::billing", credit=10, options=options)
+        for _ in range(10):
+            receiver.receive(timeout=30)
+            receiver.accept()
+        with suppress(Timeout):
+            client.wait(lambda: False, timeout=0.05)
+    before = counts(broker)
+    broker.stop()
+    spoil(folder, "flights/2", how)
+    broker = start_broker("", POLICIES, ("--data", str(folder)))
+    group = next(each for each in CARRIERS if partition(each) == 2)
+    with connected(broker) as client:
+        assert waits(client, "flights")
+        # One for another partition waits as well: the topic is whole, or nobody gets anything.
+        relay = client.create_sender(None, options=AtLeastOnce())
+        waiting = relay.link.send(Message(body=200, durable=True, group_id=group, address="flights"))
+        assert isinstance(waiting, Delivery)
+        with suppress(Timeout):
+            client.wait(lambda: waiting.remote_state != 0, timeout=1)
+        assert waiting.remote_state == 0
+        said = sluice(broker, "store", "discard", "flights/2")
+        assert (f"{before[2]} messages" if how == "unreadable" else "0 messages") in said
+        client.wait(lambda: waiting.remote_state != 0, timeout=20)
+        assert waiting.remote_state == Delivery.ACCEPTED
+        fill(client, "flights", 200, first=201)
+    after = counts(broker)
+    parts = [partition(CARRIERS[number % len(CARRIERS)]) for number in range(201, 401)]
+    assert after == [parts.count(at) + (before[at] if at != 2 else 1) for at in range(PARTITIONS)], (
+        "what came since is in its partition, and in no other"
+    )
+    broker.signal(signal.SIGKILL)
+    broker.process.wait(20)
+    broker.stop()
+    broker = start_broker("", POLICIES, ("--data", str(folder)))
+    assert counts(broker) == after
+    with connected(broker) as client, Management(broker.url) as management:
+        # The place of a reader of the messages that are gone went with them.
+        assert management.call("readers", name="flights/2").body == {"readers": []}
+        assert [offset for offset, _, _ in read(client, broker, "flights/2")] == list(range(after[2]))
+        assert not waits(client, "flights")
+        with pytest.raises(OperatorError, match="is a partition of 'flights'"):
+            management.call("DELETE", "org.sluice.queue", "flights/2")
+        with pytest.raises(OperatorError, match="nothing named"):
+            management.call("discard", name="flights/2")
+
+
+def test_a_partition_that_was_set_aside_comes_back_with_its_messages(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    folder = broker.config_file.parent / "data"
+    with connected(broker) as client:
+        fill(client, "flights", 200)
+    broker.stop()
+    definition = spoil(folder, "flights/2", "unreadable")
+    broker = start_broker("", POLICIES, ("--data", str(folder)))
+    with connected(broker) as client:
+        assert waits(client, "flights")
+        assert not waits(client, "held")
+        with pytest.raises(LinkDetached, match="set aside"):
+            client.create_receiver("flights/2")
+    broker.stop()
+    with store_of(folder) as store:
+        (found,) = [each for each in store.recovered.streams if each.name == "flights/2"]
+        store.redefine(found.shelf, definition)
+    broker = start_broker("", POLICIES, ("--data", str(folder)))
+    with connected(broker) as client:
+        check(client, broker, 200)
+        fill(client, "flights", 200, 200)
+        check(client, broker, 400)
+
+
+def test_explain_calls_it_a_stream_and_names_its_partitions(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    would = "would be created by whoever attaches"
+    parts = "stream 'flights' of 4 partitions, 'flights/0' to 'flights/3'"
+    assert sluice(broker, "config", "explain", "flights").startswith(f"{parts}: {would}\n")
+    with connected(broker) as client:
+        client.create_sender("flights").close()  # type: ignore[no-untyped-call]
+    assert sluice(broker, "explain", "flights").startswith(f"{parts}: exists\n")
+    assert sluice(broker, "explain", "flights/1").startswith("stream 'flights/1': exists\n")
+    assert sluice(broker, "explain", "orders").startswith("queue 'orders'")

@@ -44,6 +44,7 @@ policies:
   - {match: orders, flow_stop_count: 10, flow_resume_count: 5}
   - {match: kept, durable: true}
   - {match: held}
+  - {match: flights, kind: stream}
   - {match: prices, kind: topic}
   - {match: small, max_count: 2, flow_control: false, overflow: reject}
 """
@@ -145,6 +146,7 @@ class Load:
             self.orders.send(BODY, 10)
         self.orders.flush(10)
         self.waiting = self.connection.receiver("held", credit=5)
+        self.reading = self.connection.receiver("flights::billing", credit=5)
 
     def go_on(self) -> None:
         """Durable messages come and go."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -34,6 +34,30 @@ policies:
     durable: true
     flow_stop_count: {STOP}
     flow_resume_count: {STOP // 2}
+  - match: "kept"
+    kind: stream
+    durable: true
+    max_size: 4MB
+    flow_stop_count: 5000
+  - match: "loose"
+    kind: stream
+    durable: true
+    max_size: 4MB
+  - match: "tried"
+    kind: stream
+    durable: true
+    max_delivery_count: 2
+    dead_letter_address: letters
+  - match: "lost"
+    kind: stream
+    durable: true
+    max_delivery_count: 2
+    dead_letter_address: ""
+  - match: "letters"
+    durable: true
+    max_count: 2
+    flow_control: false
+    overflow: reject
 """
 OFFSET = symbol("x-opt-sluice-offset")
 SPEC = symbol("rabbitmq:stream-offset-spec")
@@ -157,6 +181,70 @@ def test_what_is_given_back_comes_again_and_holds_its_place(start_broker: StartB
         await_committed(broker, "flights", {"billing": (8, 0)})
 
 
+def fail_only(receiver: BlockingReceiver, times: int) -> list[int]:
+    """Fail the only message there is again and again; the delivery count of each delivery of it."""
+    counts = []
+    for _ in range(times):
+        message = receiver.receive(timeout=10)
+        counts.append(int(message.delivery_count))
+        assert receiver.fetcher is not None
+        receiver.fetcher.unsettled[0].local.failed = True
+        receiver.release(delivered=True)
+        pump(receiver)
+    return counts
+
+
+def test_what_a_reader_failed_too_often_is_a_dead_letter_and_stays_in_the_stream(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        fill(client, "tried", 1)
+        first = reader(client, "tried::billing")
+        assert fail_only(first, 2) == [0, 1]
+        fill(client, "tried", 2)
+        assert offsets(first, 2) == [1, 2]
+        await_committed(broker, "tried", {"billing": (3, 0)})
+        assert number_of(broker, "tried", "dead_lettered") == 1
+        letter = client.create_receiver("letters", credit=1).receive(timeout=10)
+        assert (letter.body, offset_of(letter)) == ("0", 0)
+        assert offsets(reader(client, "tried::audit"), 3) == [0, 1, 2]
+
+
+def test_it_is_counted_as_dropped_where_there_is_no_place_for_dead_letters(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        fill(client, "lost", 1)
+        first = reader(client, "lost::billing")
+        assert fail_only(first, 2) == [0, 1]
+        fill(client, "lost", 1)
+        assert offsets(first, 1) == [1]
+        assert number_of(broker, "lost", "dropped") == 1
+
+
+def test_a_place_stays_before_a_dead_letter_that_has_no_room(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        fill(client, "letters", 2)
+        fill(client, "tried", 1)
+        first = reader(client, "tried::billing")
+        assert fail_only(first, 4) == [0, 1, 2, 3]
+        await_committed(broker, "tried", {"billing": (0, 1)})
+        assert number_of(broker, "tried", "dead_lettered") == 0
+        letters = client.create_receiver("letters", credit=2)
+        for _ in range(2):
+            letters.receive(timeout=10)
+            letters.accept()
+        pump(letters)
+        await_number(broker, "letters", "depth_msgs", 0)
+        assert fail_only(first, 1) == [4]
+        fill(client, "tried", 1)
+        assert offsets(first, 1) == [1]
+        await_committed(broker, "tried", {"billing": (2, 0)})
+        assert number_of(broker, "letters", "depth_msgs") == 1
+        assert number_of(broker, "tried", "dead_lettered") == 1
+
+
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_its_place_survives_the_broker(start_broker: StartBroker, how: str) -> None:
     broker = start_broker(policies=POLICIES)
@@ -173,6 +261,62 @@ def test_its_place_survives_the_broker(start_broker: StartBroker, how: str) -> N
     assert number_of(again, "held", "depth_msgs") == 25
     with connected(again) as client:
         assert offsets(reader(client, "held::billing"), 25) == list(range(15, 40))
+
+
+def await_retention(
+    client: BlockingConnection,
+    broker: RunningBroker,
+    address: str,
+    offset: int,
+    send: Callable[[BlockingConnection, int], None],
+) -> None:
+    """Send until retention has let go of what is before an offset."""
+    deadline = time.monotonic() + 60
+    while number_of(broker, address, "first_offset") < offset:
+        assert time.monotonic() < deadline
+        send(client, 20)
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_retention_by_size_lets_go_of_nothing_a_reader_lacks_over_a_restart(
+    start_broker: StartBroker, how: str
+) -> None:
+    """Twice what is kept, over several checkpoints, as a stream shows whose producers wait for nobody."""
+    config = "store: {journal_file_size: 1MB}\n"
+    broker = start_broker(config, POLICIES)
+    data = ("--data", str(broker.config_file.parent / "data"))
+    sent = 0
+
+    def send(client: BlockingConnection, msgs: int) -> None:
+        nonlocal sent
+        senders = [client.create_sender(name) for name in ("kept", "loose")]
+        for _ in range(msgs):
+            for sender in senders:
+                sender.send(Message(body="." * 20_000, durable=True))
+        sent += msgs
+        for sender in senders:
+            sender.close()  # type: ignore[no-untyped-call]
+
+    with connected(broker) as client:
+        send(client, 20)
+        assert offsets(reader(client, "kept::billing"), 10) == list(range(10))
+        await_committed(broker, "kept", {"billing": (10, 10)})
+        send(client, 400)
+        await_retention(client, broker, "loose", 100, send)
+        assert number_of(broker, "kept", "first_offset") <= 10
+    if how == "killed":
+        broker.signal(signal.SIGKILL)
+        broker.process.wait(20)
+    broker.stop()
+    broker = start_broker(config, POLICIES, data)
+    with connected(broker) as client:
+        assert committed(broker, "kept") == {"billing": (10, sent - 10)}
+        await_retention(client, broker, "loose", number_of(broker, "loose", "first_offset") + 100, send)
+        assert number_of(broker, "kept", "first_offset") <= 10
+        assert offsets(reader(client, "kept::billing"), sent - 10) == list(range(10, sent))
+        await_committed(broker, "kept", {"billing": (sent, 0)})
+        # Nobody lacks them any more: retention goes on where it was held.
+        await_retention(client, broker, "kept", 11, send)
 
 
 def test_producers_wait_for_the_slowest_reader_and_why_names_it(
@@ -228,6 +372,22 @@ def test_operators_see_readers_and_forget_one(
     assert main(["readers", "-b", broker.url, "held", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
     assert number_of(broker, "held", "depth_msgs") == 0
+
+
+def test_metrics_say_how_far_each_reader_is_behind(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    lag = "sluice_stream_reader_lag_messages"
+    with connected(broker) as client:
+        fill(client, "flights", 20)
+        assert lag not in Api(broker, "").get("/metrics").decode(), "no family without readers"
+        assert offsets(reader(client, "flights::billing"), 5) == [0, 1, 2, 3, 4]
+        held = reader(client, 'flights::a"b', "next")
+        await_committed(broker, "flights", {"billing": (5, 15), 'a"b': (20, 0)})
+        found = Api(broker, "").get("/metrics").decode().splitlines()
+        assert f'{lag}{{stream="flights",reader="billing"}} 15' in found
+        assert f'{lag}{{stream="flights",reader="a\\"b"}} 0' in found
+        assert "sluice_stream_readers_left_out 0" in found
+        held.close()  # type: ignore[no-untyped-call]
 
 
 def test_a_name_is_one_link_s_at_a_time(start_broker: StartBroker) -> None:

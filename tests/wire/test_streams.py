@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -10,9 +11,9 @@ from itertools import count
 from typing import Any
 
 import pytest
-from proton import Described, Message, symbol, timestamp, ulong
-from proton.reactor import Filter, ReceiverOption
-from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached, SendException
+from proton import Delivery, Described, Message, symbol, timestamp, ulong
+from proton.reactor import AtLeastOnce, AtMostOnce, Filter, ReceiverOption
+from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, LinkDetached, SendException
 
 from broker.cli.main import main
 from broker.client.request import Management
@@ -36,6 +37,10 @@ policies:
     max_count: 100
   - match: "news"
     kind: topic
+    durable: true
+  - match: "parted"
+    kind: stream
+    partitions: 2
     durable: true
 """
 OFFSET = symbol("x-opt-sluice-offset")
@@ -261,6 +266,85 @@ def test_what_a_stream_cannot_do_is_said(start_broker: StartBroker) -> None:
         with pytest.raises((LinkDetached, SendException)):
             sender.send(Message(body=bytes(most + 1)))
     assert number_of(broker, "flights", "next_offset") == 2
+
+
+TOO_LARGE = Message(body=bytes(2 << 20), durable=True)
+SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
+
+
+def outcome(client: BlockingConnection, sender: BlockingSender, message: Message) -> tuple[int, str, str]:
+    """The outcome of a message, with its condition and what that says."""
+    delivery = sender.link.send(message)
+    assert isinstance(delivery, Delivery)
+    client.wait(lambda: delivery.remote_state != 0, timeout=30)
+    condition = delivery.remote.condition
+    delivery.settle()
+    return (
+        delivery.remote_state,
+        "" if condition is None else condition.name,
+        "" if condition is None else str(condition.description),
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "stream", "by_relay"),
+    [
+        ("flights", "flights", True),
+        ("parted", "parted/[01]", True),
+        ("news", "flights", True),
+        ("news", "flights", False),
+    ],
+)
+def test_what_no_stream_can_take_is_refused_on_the_way_there(
+    start_broker: StartBroker, address: str, stream: str, by_relay: bool
+) -> None:
+    """By an anonymous relay and through a topic: nobody gets it, and its sender hears of the limit."""
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client, Management(broker.url) as management:
+        for each in ("flights", "news", "orders", "parted"):
+            client.create_sender(each).close()  # type: ignore[no-untyped-call]
+        for each in ("flights", "orders"):
+            management.call("CREATE", "org.sluice.binding", attributes={"source": "news", "target": each})
+        sender = client.create_sender(None if by_relay else address, options=AtLeastOnce())
+        TOO_LARGE.address = address
+        for _ in range(3):
+            state, condition, text = outcome(client, sender, TOO_LARGE)
+            assert (state, condition) == (Delivery.REJECTED, SIZE_EXCEEDED)
+            assert re.search(rf"'{stream}' is a stream: its messages have at most \d+ bytes", text), text
+        accepted = outcome(client, sender, Message(body="small", durable=True, address=address))
+        assert accepted[0] == Delivery.ACCEPTED
+        msgs = 1 if address == "news" else 0
+        assert number_of(broker, "orders", "depth_msgs") == msgs
+        kind = "queue" if address == "flights" else "topic"
+        assert number_of(broker, address, "refused", kind) == 3
+        names = ("flights", "parted/0", "parted/1")
+        assert sum(number_of(broker, name, "next_offset") for name in names) == 1
+        assert sum(number_of(broker, name, "dropped") for name in names) == 0
+
+
+def test_a_pre_settled_message_too_large_for_a_stream_ends_its_link(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client:
+        sender = client.create_sender(None, options=AtMostOnce())
+        TOO_LARGE.address = "flights"
+        sender.link.send(TOO_LARGE)
+        with pytest.raises(LinkDetached, match=SIZE_EXCEEDED):
+            client.wait(lambda: False, timeout=20)
+
+
+def test_a_bridge_counts_what_its_stream_cannot_take(start_broker: StartBroker) -> None:
+    broker = start_broker(policies=POLICIES)
+    with connected(broker) as client, Management(broker.url) as management:
+        for each in ("flights", "orders"):
+            client.create_sender(each).close()  # type: ignore[no-untyped-call]
+        management.call("CREATE", "org.sluice.bridge", "orders->flights")
+        sender = client.create_sender("orders", options=AtLeastOnce())
+        assert outcome(client, sender, TOO_LARGE)[0] == Delivery.ACCEPTED
+        assert outcome(client, sender, Message(body="small", durable=True))[0] == Delivery.ACCEPTED
+        bridge = management.call("READ", "org.sluice.bridge", "orders->flights").body
+        assert isinstance(bridge, dict)
+        assert (bridge["copied"], bridge["refused"]) == (1, 1)
+        assert number_of(broker, "orders", "depth_msgs") == 2
 
 
 def test_a_deleted_stream_begins_anew(start_broker: StartBroker) -> None:

@@ -309,7 +309,10 @@ cdef class ConsumerLink(OutgoingLink):
         cdef bint again = state == STATE_RELEASED or (
             state == STATE_MODIFIED and not pn_disposition_is_undeliverable(remote))
         if again:
-            self.node.stream.give_back(self.reader, entry, failed, self.node.settings.max_delivery_count)
+            if (self.node.stream.give_back(self.reader, entry, failed, self.node.settings.max_delivery_count)
+                    and not self.engine.settlement.pass_over(self.node, entry)):
+                # Its dead letter has no room yet: it comes again, rather than be passed over without.
+                self.node.stream.give_back(self.reader, entry, failed, 0)
         elif entry.redelivered:
             self.node.stream.deal_with(self.reader, entry.seq - 1)
         self.note_moved()

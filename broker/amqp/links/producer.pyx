@@ -13,6 +13,7 @@ from broker.codec import message as _message
 from broker.engine.transaction import OPEN
 
 cdef bytes REFUSED_NAME = b"amqp:resource-limit-exceeded"
+cdef bytes SIZE_NAME = b"amqp:link:message-size-exceeded"
 
 
 cdef class ProducerLink(AssemblingLink):
@@ -254,6 +255,11 @@ cdef class ProducerLink(AssemblingLink):
             self.engine.producers.hold_settlement(node, account, held)
         elif code == constants.PARK:
             self.park(delivery, data, settled, pending_delivery(node, account, bits))
+        elif bits >> constants.LARGE_SHIFT and (text := too_small_stream(self.engine, node, account, data)) is not None:
+            if settled:
+                self.fail_for(delivery, SIZE_NAME.decode(), text)
+                return
+            self.reject(delivery, SIZE_NAME, text.encode())
         elif settled:
             # Nothing can be told of a pre-settled message, so the link ends rather than lose it silently.
             self.fail_for(delivery, "amqp:resource-limit-exceeded", f"'{node.name}' is at its hard limit")
@@ -506,3 +512,11 @@ cdef class ProducerLink(AssemblingLink):
     def handle(self):
         """The address of the pn_link_t."""
         return <size_t>self.link
+
+
+cdef str too_small_stream(Engine engine, Node node, ProducerCredit account, bytes data):
+    """Return why a large message to a node was refused where a stream can't take it; None where that isn't why."""
+    stream = engine.intake.too_small_for(node, data, account.origin)
+    if stream is None:
+        return None
+    return f"'{stream.name}' is a stream: its messages have at most {engine.large.most} bytes"

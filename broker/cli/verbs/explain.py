@@ -34,10 +34,31 @@ def run(args: argparse.Namespace) -> int:
 def told(answer: ask.Row) -> str:
     """The answer as text."""
     exists = "exists" if answer["exists"] else _not_yet(answer)
-    lines = [f"{answer['kind']} '{printable(str(answer['address']))}': {exists}"]
+    address = printable(str(answer["address"]))
+    lines = [f"{_kind(answer)} '{address}'{_partitions(answer, address)}: {exists}"]
     if answer["held_by"]:
         lines.append(f"producers are stopped for '{printable(str(answer['held_by']))}'")
     return "\n".join([*lines, "", table.plain(COLUMNS, cast("list[ask.Row]", answer["settings"]))])
+
+
+def _kind(answer: ask.Row) -> str:
+    """Return what users call it: a stream is a queue, or a topic where it has partitions."""
+    is_stream = _setting(answer, "queue_type") == "stream" or _setting(answer, "partitions")
+    return "stream" if is_stream else str(answer["kind"])
+
+
+def _partitions(answer: ask.Row, address: str) -> str:
+    most = _setting(answer, "partitions")
+    if not isinstance(most, int) or most == 0:
+        return ""
+    if most == 1:
+        return f" of 1 partition, '{address}/0'"
+    return f" of {most} partitions, '{address}/0' to '{address}/{most - 1}'"
+
+
+def _setting(answer: ask.Row, name: str) -> object:
+    rows = cast("list[ask.Row]", answer["settings"])
+    return next((row["value"] for row in rows if row["name"] == name), None)
 
 
 def _not_yet(answer: ask.Row) -> str:

@@ -102,6 +102,12 @@ OF_BROKER = (
 )
 STORE_STATES = ("writing", "full", "failed")
 
+READER_LAG = Family(
+    "sluice_stream_reader_lag_messages", "Messages that came since a named reader's place", "lag_msgs"
+)
+READERS_LEFT_OUT = Family(
+    "sluice_stream_readers_left_out", "Named readers of streams that have no sample", "readers_left_out"
+)
 PER_BRIDGE = (
     Family("sluice_bridge_open", "1 while both ends are there", "state"),
     Family("sluice_bridge_crosses", "1 while backpressure crosses it", "crosses"),

@@ -1,7 +1,8 @@
 """What `/metrics` answers: the series of one survey, family by family.
 
-Series are of the broker, its queues, topics, bridges, routes and channels. Subscriptions and links come
-and go with clients and would grow without bound: they have series only where settings ask for them.
+Series are of the broker, its queues, topics, bridges, routes and channels, and of so many named readers of
+streams. Subscriptions and links come and go with clients and would grow without bound: they have series only
+where settings ask for them.
 Temporary nodes have none.
 """
 
@@ -47,6 +48,7 @@ def _render(found: SurveyResult) -> Iterator[bytes]:
     if found.subscriptions:
         named = [_subscription_labels(each) for each in found.subscriptions]
         yield from _nodes("sluice_subscription_", named, found.subscription_rows)
+    yield from _readers(found)
     yield from _views(families.PER_BRIDGE, "bridge", found.bridges)
     yield from _views(families.PER_ROUTE, "route", found.routes)
     yield from _views(families.PER_CHANNEL, "channel", found.channels)
@@ -121,6 +123,18 @@ def _info(written: Sequence[str], nodes: Sequence[Named]) -> bytes:
 
 def _subscription_labels(named: Named) -> str:
     return f"{label('topic', named.address)},{label('subscription', named.name)}"
+
+
+def _readers(found: SurveyResult) -> Iterator[bytes]:
+    """Families of named readers; none at all where there are none of them."""
+    if found.readers:
+        lag, left_out = families.READER_LAG, families.READERS_LEFT_OUT
+        samples = (
+            (labels(("stream", each.stream), ("reader", each.reader)), each.lag_msgs)
+            for each in found.readers
+        )
+        yield family(lag.name, lag.text, samples)
+        yield family(left_out.name, left_out.text, [("", found.readers_left_out)])
 
 
 def _views(table: Iterable[Family], name: str, views: Sequence[object]) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from broker.queues.stream import TAIL_BYTES
 from broker.store.memory import MemoryQueueLog, MemoryStore
 from broker.store.port import OffsetGone, QueueLog, StreamLog
 from tests.unit.engine.parts_world import Link, PartsWorld, Window
+from tests.unit.engine.test_transaction import Controller
 
 
 class LogReader:
@@ -328,6 +329,64 @@ def test_a_large_message_is_refused(world: World) -> None:
     node = world.stream()
     code = world.engine.intake.put(node, b"\x00\x53\x77\xa0\x01x", 1 << constants.LARGE_SHIFT)
     assert (code, node.refused, node.received) == (constants.REFUSED, 1, 0)
+
+
+LARGE_HEAD = b"\x00\x53\x70\xc0\x02\x01\x41"
+
+
+def test_a_large_message_to_a_topic_with_a_stream_comes_to_nobody(world: World) -> None:
+    node, orders, topic = world.stream(), world.create("orders"), world.create("news", kind="topic")
+    body = world.engine.large.embody(7, 1 << 20, 0, True)
+    bits = world.engine.large.bits_of(LARGE_HEAD, body)
+    for each in (orders, node):
+        world.engine.topology.bind(topic, each)
+    account = world.engine.producers.open(topic, Link(), True)
+    world.turn()
+    begun = world.engine.transactions.declare(b"t", Controller(), 0, 1 << 30)
+    granted = account.granted
+    codes = [
+        world.engine.intake.arrive(topic, account, LARGE_HEAD, bits, False),
+        world.engine.intake.arrive(topic, account, LARGE_HEAD, bits, False, begun),
+        # As a message is put in that had been parked before the stream was bound.
+        world.engine.intake.put(topic, LARGE_HEAD, bits),
+    ]
+    assert codes == [constants.REFUSED] * 3
+    assert (topic.refused, topic.received, node.dropped, orders.received) == (3, 0, 0, 0)
+    assert (account.used, begun.posts, account.granted >= granted) == (2, [], True)
+    assert audit(world.engine).breaches == ()
+
+
+def test_a_transaction_with_a_large_message_fails_where_a_stream_was_bound_since(world: World) -> None:
+    node, orders, topic = world.stream(), world.create("orders"), world.create("news", kind="topic")
+    body = world.engine.large.embody(7, 1 << 20, 0, True)
+    bits = world.engine.large.bits_of(LARGE_HEAD, body)
+    world.engine.topology.bind(topic, orders)
+    account = world.engine.producers.open(topic, Link(), True)
+    world.turn()
+    begun = world.engine.transactions.declare(b"t", Controller(), 0, 1 << 30)
+    code = world.engine.intake.arrive(topic, account, LARGE_HEAD, bits, False, begun)
+    assert code == constants.ACCEPTED
+    world.engine.topology.bind(topic, node)
+    assert world.engine.transactions.commit(begun) == constants.REFUSED
+    assert "too large" in begun.fault
+    assert (orders.received, node.dropped) == (0, 0)
+
+
+def test_a_large_dead_letter_for_a_stream_is_dropped_and_counted_and_holds_up_no_other(world: World) -> None:
+    letters = world.stream()
+    source = world.create("orders", dead_letter_address="flights")
+    world.engine.letters.find = lambda _: letters
+    body = world.engine.large.embody(7, 1 << 20, 0, True)
+    world.engine.intake.put(source, LARGE_HEAD, world.engine.large.bits_of(LARGE_HEAD, body))
+    world.put(source, "small")
+    consumer = world.consumer(source)
+    world.turn()
+    assert len(consumer.got) == 2
+    for entry in consumer.got:
+        world.engine.settlement.reject(source, entry)
+    world.settle()
+    assert (source.dropped, source.dead_lettered, source.gate.depth_msgs) == (1, 1, 0)
+    assert letters.received == 1
 
 
 def test_a_topic_and_a_bridge_feed_a_stream(world: World) -> None:

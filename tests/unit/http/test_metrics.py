@@ -51,6 +51,25 @@ def test_a_stopped_queue() -> None:
     assert {name: found[name, "orders"] for name in expected} == expected
 
 
+def test_named_readers_of_streams_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "MOST_READERS", 4)
+    world = World()
+    for name in ("flights", "trains"):
+        node = world.queue(name, queue_type="stream")
+        world.fill(node, world.producer(node), 5)
+        for number in range(3):
+            world.engine.streams.commits.restore(node, f"reader{number}", 2 * number)
+    found = {
+        (sample.labels["stream"], sample.labels["reader"]): sample.value
+        for each in text_string_to_metric_families(page(world))
+        for sample in each.samples
+        if each.name == "sluice_stream_reader_lag_messages"
+    }
+    flights = {("flights", f"reader{number}"): 5 - 2 * number for number in range(3)}
+    assert found == {**flights, ("trains", "reader0"): 5}
+    assert series(world)["sluice_stream_readers_left_out", ""] == 2
+
+
 def test_the_broker_as_a_whole() -> None:
     world = World()
     node = world.queue("orders")

@@ -257,13 +257,13 @@ def test_what_fails_too_often_counts_as_dealt_with() -> None:
     entry = world.queue.look(reader)
     for count in (1, 2):
         assert entry is not None
-        world.queue.give_back(reader, entry, True, 3)
+        assert not world.queue.give_back(reader, entry, True, 3)
         assert world.queue.first_owed(reader) == 0
         entry = world.queue.look(reader)
         assert entry is not None
         assert (entry.seq, entry.delivery_count) == (1, count)
     assert entry is not None
-    world.queue.give_back(reader, entry, True, 3)
+    assert world.queue.give_back(reader, entry, True, 3)
     assert world.queue.first_owed(reader) == -1
     following = world.queue.look(reader)
     assert following is not None
