@@ -87,6 +87,19 @@ class Steps:
             "second": sum(map(len, second)),
         }
 
+    def queue_once(self) -> list[int]:
+        """A queue in two runs that end with what is there: how many rows each had."""
+        self.rows(50).write.format("amqp").options(**self._to("once")).mode("append").save()
+        found = []
+        for _ in range(2):
+            rows: list[Any] = []
+            source = self.spark.readStream.format("amqp").options(**self._to("once"))
+            writer = source.schema("body string").load().writeStream.foreachBatch(partial(_collect, rows))
+            writer = writer.option("checkpointLocation", str(self.folder / "once"))
+            self._end(writer.trigger(availableNow=True).start())
+            found.append(len(rows))
+        return found
+
     def stream(self) -> list[int]:
         """A stream, in two runs that end with what is there: how many rows and different rows each had."""
         found = []

@@ -82,7 +82,7 @@ def test_spark_4_writes_and_reads_without_limits(
 ) -> None:
     broker = start_broker(policies=POLICIES)
     python = python_with(version, wheel, clean_env)
-    steps = ("versions", "foreach_batch", "sink", "table", "queue", "stream", "refused_limit")
+    steps = ("versions", "foreach_batch", "sink", "table", "queue", "queue_once", "stream", "refused_limit")
     found = run_steps(python, broker.url, tmp_path / "steps", clean_env, *steps)
     assert found["versions"][0].startswith(f"{version}.")
     for address in ("foreach", "sink"):
@@ -91,5 +91,7 @@ def test_spark_4_writes_and_reads_without_limits(
     assert found["table"] == 1000
     assert found["queue"] == {"first": 1000, "different": 1000, "largest": 300, "second": 10}
     assert tally(broker.url, "queue").count == 0
+    # As the page says: no question comes after the only batch, so it isn't settled.
+    assert found["queue_once"] == [50, 50]
     assert found["stream"] == [100, 100, 100, 100]
     assert "maxOffsetsPerTrigger: PySpark 4.2 or newer is needed" in found["refused_limit"]
