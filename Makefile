@@ -15,7 +15,7 @@ PURE   := $(filter-out $(addprefix tests/property/test_,rhythms.py cache_walk.py
 COMPILED := $(shell find broker -name '*.pyx' -o -name '*.pxd') \
             $(wildcard $(patsubst %.pxd,%.py,$(shell find broker -name '*.pxd')))
 
-.PHONY: run cluster flights install dev check test test-clients test-packaging clients-matrix docs lint house bench bench-peers bench-replicated bench-spark soak clean fuzz asan sbom audit bare
+.PHONY: run cluster flights install dev check test test-clients test-packaging test-spark-versions connector clients-matrix docs lint house bench bench-peers bench-replicated bench-spark soak clean fuzz asan sbom audit bare
 
 run: install
 	$(BIN)/sluice serve
@@ -64,7 +64,7 @@ check: lint
 	$(BIN)/python -m pytest -q tests/unit tests/test_layers.py -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Tests start hundreds of processes and each worker loads every test: without bytecode each compiles it all anew.
-check test test-clients test-packaging soak: export PYTHONDONTWRITEBYTECODE :=
+check test test-clients test-packaging test-spark-versions soak: export PYTHONDONTWRITEBYTECODE :=
 
 # Tests mostly wait for brokers they started; files run beside each other. WORKERS=0 for one after another.
 # Those on Spark share one session, so they are one process of their own, beside the others; that needs Java. The
@@ -89,6 +89,16 @@ test-clients: dev
 # Builds the sdist and the wheel in an empty environment, installs the wheel elsewhere and starts what it brought.
 test-packaging: dev
 	$(BIN)/python -m pytest tests/packaging -m packaging --timeout 1200
+
+# The connector's wheel with PySpark 3.5, 4.0 and 4.1, which are fetched once (400 MB each) and kept in build/.
+test-spark-versions: dev
+	$(BIN)/python -m pytest tests/packaging/test_spark_versions.py -m soak --timeout 3600
+
+# The Spark connector as a wheel of its own: dist/pyspark_sluice-*.whl, for any platform.
+connector: $(VENV)/.runtime
+	rm -rf packages/pyspark-sluice/build
+	$(PIP) wheel --no-deps -w dist packages/pyspark-sluice
+	@ls dist/pyspark_sluice-*.whl
 
 # `make run` and `make test` in a new clone, where only Python, make and a C compiler are to be found; half an hour.
 bare:

@@ -2,63 +2,37 @@
 
 An ordinary AMQP client on Qpid Proton: nothing here imports anything else of the broker, so that a zip of
 this folder is all that executors need (``--py-files``). Spark finds ``DefaultSource`` by itself where the
-package is installed; elsewhere ``spark.dataSource.register(AmqpDataSource)``.
+package is installed; elsewhere ``spark.dataSource.register(AmqpDataSource)``. PySpark 3.5 has no data sources
+in Python: there are ``write_batch`` and ``foreach_batch``, which newer ones can use too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.types import StructType
+from .errors import SparkVersionError
 
-from .options import parse
+if TYPE_CHECKING or find_spec("pyspark.sql.datasource") is not None:
+    from .datasource import AmqpDataSource, DefaultSource, SluiceDataSource
 
 if TYPE_CHECKING:
-    from .writer import BatchWriter, StreamWriter
+    from .frames import foreach_batch, write_batch
+
+__all__ = ["AmqpDataSource", "DefaultSource", "SluiceDataSource", "foreach_batch", "write_batch"]
 
 
-class AmqpDataSource(DataSource):
-    """``format("amqp")``. Only ``schema`` connects, where the options don't say whether the address is a
-    queue or a stream; the others check what was asked for."""
+def __getattr__(name: str) -> Any:
+    """Load the functions when they are first wanted: they need Proton, Spark's search for sources doesn't."""
+    if name in ("foreach_batch", "write_batch"):
+        from . import frames
 
-    @classmethod
-    def name(cls) -> str:
-        return "amqp"
+        return getattr(frames, name)
+    if name in __all__:
+        from pyspark import __version__
 
-    def schema(self) -> StructType:
-        from .source import schema_of
-
-        return schema_of(parse(self.options, "source"), self.options)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        from .source import TableReader
-
-        return TableReader(parse(self.options, "source"), self.options, schema)
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-        from .source import SourceReader
-
-        return SourceReader(parse(self.options, "source"), self.options, schema)
-
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        from .writer import BatchWriter
-
-        return BatchWriter(parse(self.options, "sink"), schema, overwrite=overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  Spark's name
-        from .writer import StreamWriter
-
-        return StreamWriter(parse(self.options, "sink"), schema)
-
-
-class SluiceDataSource(AmqpDataSource):
-    """The same by its other name, ``format("sluice")``."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "sluice"
-
-
-class DefaultSource(AmqpDataSource):
-    """What Spark looks for in modules whose names begin with ``pyspark_``."""
+        raise SparkVersionError(
+            f"{name} needs PySpark 4.0 or newer, and this is {__version__}, which has no data sources in"
+            " Python: write with pyspark_sluice.write_batch and foreach_batch"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,6 +7,7 @@ over. Measured by ``make bench-spark``: it is the executors' whole cost of a row
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,8 @@ from .incoming import (
 )
 from .unpack import MalformedError, read, skip
 
+# PySpark 4.0 asks for none: there it is always this one.
+_ZONE: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 DATA, SEQUENCE, VALUE, FOOTER = 0x75, 0x76, 0x77, 0x78
 NAMES = {
     "amqp:header:list": HEADER,
@@ -63,7 +66,7 @@ class Decoder:
 
     def __init__(self, schema: StructType, *, lenient: bool = False) -> None:
         self.schema = schema
-        self.arrow = to_arrow_schema(schema, timezone="UTC")
+        self.arrow = to_arrow_schema(schema, **_ZONE)
         self.lenient = lenient
 
     def batch(

@@ -70,7 +70,7 @@ _MAPS = {
 }
 COLUMNS = ("body", "message_id", *_FIELDS, *_HEAD, *_MAPS)
 # What may be a value of application_properties (§3.2.5: no list, no map).
-_PLAIN = (t.StringType, *_INTEGERS, t.FloatType, t.DoubleType, t.BooleanType, t.VariantType, t.BinaryType)
+_PLAIN = (t.StringType, *_INTEGERS, t.FloatType, t.DoubleType, t.BooleanType, *values.VARIANTS, t.BinaryType)
 
 Column = list[bytes]
 Make = Callable[[pa.RecordBatch], Column]

@@ -15,6 +15,10 @@ class OptionError(AmqpError, ValueError):
     """Options that make no sense; the text names each of them."""
 
 
+class SparkVersionError(AmqpError, ImportError):
+    """This PySpark is too old for it; the text names the version that is needed."""
+
+
 class UnreachableError(AmqpError):
     """No broker of the list could be reached in time."""
 

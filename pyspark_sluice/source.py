@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from . import incoming
 from .batch import BrowseReader
 from .discovery import Node, find, told
 from .errors import AmqpError, OptionError
+from .limits import ReadLimit, SupportsTriggerAvailableNow
 from .management import Attributes
 from .offsets import StreamOffsets
 from .options import Options, check_source
@@ -89,25 +89,25 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"options": self.options, "given": self.given, "schema": self.schema, "_reader": None}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's names, here and below
-        return self._known().initialOffset()
+        return self.known().initialOffset()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return self._known().getDefaultReadLimit()
+        return self.known().getDefaultReadLimit()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._known().prepareForTriggerAvailableNow()
+        self.known().prepareForTriggerAvailableNow()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        return self._known().latestOffset(start, limit)
+        return self.known().latestOffset(start, limit)
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         return None if self._reader is None else self._reader.reportLatestOffset()
 
     def commit(self, end: dict[str, int]) -> None:
-        self._known().commit(end)
+        self.known().commit(end)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return self._known().partitions(start, end)
+        return self.known().partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor."""
@@ -119,7 +119,7 @@ class SourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._reader is not None:
             self._reader.stop()
 
-    def _known(self) -> Reader:
+    def known(self) -> Reader:
         """The reader of what the address is."""
         if self._reader is None:
             if told(self.options) == "queue":

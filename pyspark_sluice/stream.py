@@ -27,17 +27,17 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+from pyspark.sql.types import StructType
+
+from . import incoming
+from .decode import Decoder
+from .limits import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
-
-from . import incoming
-from .decode import Decoder
 from .options import Options
 from .position import counted, position
 from .receiver import Receiver

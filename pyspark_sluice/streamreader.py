@@ -17,17 +17,17 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+from pyspark.sql.types import StructType
+
+from . import incoming
+from .errors import DataLossError, OptionError
+from .limits import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
-
-from . import incoming
-from .errors import DataLossError, OptionError
 from .management import QUEUE, Attributes
 from .offsets import StreamOffsets, extent_of, missing
 from .options import Options
@@ -169,6 +169,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         return tasks_of(between(offsets_of(start), self._of_streams(end)), self.options, self.streams)
 
+    def check(self, start: dict[int, int], ends: dict[int, int]) -> None:
+        """Raise DataLossError, or warn, where a partition ends before the query's position."""
+        self._of_streams(stream_position(start))
+        faults = [
+            f"partition {each} ('{self.streams[each]}') ends at {ends[each]}, before offset {offset}"
+            " at which the query stands"
+            for each, offset in start.items()
+            if ends[each] < offset
+        ]
+        if faults and self.options.fail_on_data_loss:
+            raise DataLossError(
+                f"{'; '.join(faults)}: the stream was made anew, as one without a disk is when its broker"
+                " restarts. failOnDataLoss=false reads it from its beginning"
+            )
+        if faults:
+            log.warning("%s; it is read from its beginning", "; ".join(faults))
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor."""
         assert isinstance(partition, StreamRange)
@@ -183,13 +200,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end_of_batch(self, start: dict[int, int], limit: ReadLimit) -> dict[int, int]:
         """Where a batch from ``start`` ends; ``start`` where there is none to be made yet."""
-        # To a run that ends with what is there, no news would be the end.
-        patience_s = PATIENCE_S if self._target is None else None
+        # To a run that ends with what is there, no news would be the end; without a start there is no batch
+        # that could be as empty as that.
+        patience_s = PATIENCE_S if start and self._target is None else None
         extents = extents_of(self._asked(), self.streams, patience_s)
         if extents is None:
             return start
-        self._check(start, extents)
         self._known = {partition: extent.next for partition, extent in extents.items()}
+        self.check(start, self._known)
         end, count = ahead(start, extents, self._target)
         if self._waits(count, limit):
             return start
@@ -202,23 +220,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         least = limit.min_rows if isinstance(limit, ReadMinRows) else self.options.min_offsets_per_trigger
         waited_s = time.monotonic() - self._batch_at
         return least is not None and count < least and waited_s < self.options.max_trigger_delay
-
-    def _check(self, start: dict[int, int], extents: dict[int, Extent]) -> None:
-        """Raise DataLossError, or warn, where a partition ends before the query's position."""
-        self._of_streams(stream_position(start))
-        faults = [
-            f"partition {each} ('{self.streams[each]}') ends at {extents[each].next}, before offset {offset}"
-            " at which the query stands"
-            for each, offset in start.items()
-            if extents[each].next < offset
-        ]
-        if faults and self.options.fail_on_data_loss:
-            raise DataLossError(
-                f"{'; '.join(faults)}: the stream was made anew, as one without a disk is when its broker"
-                " restarts. failOnDataLoss=false reads it from its beginning"
-            )
-        if faults:
-            log.warning("%s; it is read from its beginning", "; ".join(faults))
 
     def _of_streams(self, found: dict[str, int]) -> dict[int, int]:
         """A position, which names no other partitions than there are."""

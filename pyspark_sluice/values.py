@@ -18,6 +18,8 @@ from .encoding import LIST32, MAP32, NULL, binary, boolean, compound, double, te
 from .errors import EncodeError
 
 Encode = Callable[[Any], bytes]
+# The types whose values say themselves what they are; PySpark 3.5 has none.
+VARIANTS: tuple[type[t.DataType], ...] = (t.VariantType,) if hasattr(t, "VariantType") else ()
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -162,7 +164,7 @@ def _nested(kind: t.DataType, column: str) -> Encode:
     if isinstance(kind, t.StructType):
         fields = [(text(field.name), field.name, encoder(field.dataType, column)) for field in kind]
         return lambda value: pairs((name, encode(value[key])) for name, key, encode in fields)
-    if isinstance(kind, t.VariantType):
+    if isinstance(kind, VARIANTS):
         return lambda value: anything(_variant(value))
     raise EncodeError(f"column {column}: {kind.simpleString()} has no counterpart in AMQP")
 
@@ -203,7 +205,7 @@ def _jsonable(kind: t.DataType) -> Callable[[Any], Any]:
     elif isinstance(kind, t.StructType):
         fields = {field.name: _jsonable(field.dataType) for field in kind}
         found = lambda value: {name: ready(value[name]) for name, ready in fields.items()}  # noqa: E731
-    elif isinstance(kind, t.VariantType):
+    elif isinstance(kind, VARIANTS):
         return lambda value: None if value is None else json.loads(_variant_json(value))
     elif isinstance(kind, t.BinaryType):
         found = lambda value: base64.b64encode(value).decode()  # noqa: E731

@@ -5,22 +5,30 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from .encode import Encoder
 from .errors import OptionError
 from .options import Options
-from .sender import Counts, Sender
+from .sender import Counts
+from .sending import BATCH, QUERY, level_of, send, task_context, total
+
+if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:
+
+    class DataSourceStreamArrowWriter(datasource.DataSourceStreamWriter, DataSourceArrowWriter):
+        """PySpark 4.0 has no such class, but gives every writer that is a ``DataSourceArrowWriter`` Arrow's
+        batches, that of a stream too."""
+
 
 log = logging.getLogger("pyspark_sluice")
-
-# Where Spark tells a task which query and which micro-batch it works for.
-_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass
@@ -30,32 +38,8 @@ class Sent(WriterCommitMessage):
     counts: Counts
 
 
-def send(batches: Iterator[pa.RecordBatch], schema: StructType, options: Options, prefix: str) -> Sent:
-    """One task: returns when every row was accepted, or was dealt with as ``onReject`` says."""
-    encoder = Encoder(schema, options, prefix)
-    sender: Sender | None = None
-    try:
-        for batch in batches:
-            if sender is None and batch.num_rows:
-                sender = Sender(options, "spark-sink")
-                sender.start()
-            if sender is not None:
-                sender.put(encoder.encode(batch))
-        return Sent(sender.finish() if sender is not None else Counts())
-    finally:
-        if sender is not None:
-            sender.close()
-
-
-def total(messages: list[WriterCommitMessage | None]) -> Counts:
-    """The sum over all tasks."""
-    found = [astuple(each.counts) for each in messages if isinstance(each, Sent)]
-    return Counts(*(sum(column) for column in zip(*found, strict=True))) if found else Counts()
-
-
-def _level(counts: Counts) -> int:
-    """Nobody sees less than a warning of Spark's workers, and of rows that went elsewhere one has to know."""
-    return logging.WARNING if counts.skipped or counts.dead_lettered else logging.INFO
+def _sum(messages: list[WriterCommitMessage | None]) -> Counts:
+    return total(each.counts for each in messages if isinstance(each, Sent))
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -71,11 +55,12 @@ class BatchWriter(DataSourceArrowWriter):
         self.query_id = options.query_id or str(uuid.uuid4())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        return send(iterator, self.schema, self.options, f"{self.query_id}-0-{_context().partitionId()}")
+        prefix = f"{self.query_id}-0-{task_context().partitionId()}"
+        return Sent(send(iterator, self.schema, self.options, prefix))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        counts = total(messages)
-        log.log(_level(counts), "sent to %s: %s", self.options.address, counts)
+        counts = _sum(messages)
+        log.log(level_of(counts), "sent to %s: %s", self.options.address, counts)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -87,22 +72,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        context = _context()
-        query = self.options.query_id or context.getLocalProperty(_QUERY)
-        batch = context.getLocalProperty(_BATCH)
+        context = task_context()
+        query = self.options.query_id or context.getLocalProperty(QUERY)
+        batch = context.getLocalProperty(BATCH)
         if query is None or batch is None:
             raise OptionError("Spark doesn't say which query and batch this is: see queryId")
-        return send(iterator, self.schema, self.options, f"{query}-{batch}-{context.partitionId()}")
+        return Sent(send(iterator, self.schema, self.options, f"{query}-{batch}-{context.partitionId()}"))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        counts = total(messages)
-        log.log(_level(counts), "batch %d sent to %s: %s", batchId, self.options.address, counts)
+        counts = _sum(messages)
+        log.log(level_of(counts), "batch %d sent to %s: %s", batchId, self.options.address, counts)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         log.warning("batch %d failed; what was sent of it is sent again under the same ids", batchId)
-
-
-def _context() -> TaskContext:
-    found = TaskContext.get()
-    assert found is not None, "not in a Spark task"
-    return found
