@@ -46,8 +46,9 @@ def broker_at(folder: Path, *words: str) -> Iterator[RunningBroker]:
 
 @contextmanager
 def spring(broker: RunningBroker, *words: str) -> Iterator[Running]:
-    """The application at work, with a connection that comes again by itself."""
-    url = f"failover:({broker.url})?failover.reconnectDelay=200&failover.useReconnectBackOff=false"
+    """The application at work, with a connection that comes again by itself, as docs/clients.md advises."""
+    options = "failover.reconnectDelay=200&failover.useReconnectBackOff=false&jms.sendTimeout=15000"
+    url = f"failover:({broker.url})?{options}"
     running = Running(SPRING.path, *SPRING.run, f"--amqphub.amqp10jms.remote-url={url}", *words)
     try:
         yield running
@@ -117,7 +118,7 @@ def test_ten_thousand_end_where_they_belong(tmp_path: Path, listener: str) -> No
     with broker_at(tmp_path) as broker:
         feed(broker)
         with spring(broker, *LISTENERS[listener]) as moving:
-            wait_until(lambda: is_over(broker), 600, f"all to be moved:\n{moving.tail}")
+            wait_until(lambda: is_over(broker), 600, lambda: f"all to be moved:\n{moving.tail}")
         check(broker)
 
 
@@ -146,6 +147,6 @@ def test_ten_thousand_end_where_they_belong_although_the_broker_restarts(
             broker.signal(end)
             broker.stop()
             with broker_at(tmp_path, "--listen", f"amqp://127.0.0.1:{broker.port}") as again:
-                wait_until(lambda: is_over(again), 600, f"all to be moved:\n{moving.tail}")
+                wait_until(lambda: is_over(again), 600, lambda: f"all to be moved:\n{moving.tail}")
                 moving.stop()
                 check(again)

@@ -147,8 +147,8 @@ class RunningBroker:
         return found[1]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    """Until a condition holds; fails with what was waited for after ``seconds``.
+def wait_until(condition: Callable[[], bool], seconds: float, what: str | Callable[[], str]) -> None:
+    """Until a condition holds; fails after ``seconds`` with what was waited for, as it is said at the end.
 
     A queue comes with the first link to it, which others may yet attach: one that isn't there holds nothing.
     One look begins when the time is over: an earlier one may have taken all of it, and seen how it was then.
@@ -156,7 +156,7 @@ def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None
     deadline = time.monotonic() + seconds
     is_over = False
     while not _holds(condition):
-        assert not is_over, f"waited {seconds} s for {what}"
+        assert not is_over, f"waited {seconds} s for {what if isinstance(what, str) else what()}"
         time.sleep(0.005)
         is_over = time.monotonic() >= deadline
 
