@@ -82,9 +82,11 @@ test: dev
 	$(BIN)/python -m pytest tests/cluster -m "cluster and not soak"; cluster=$$?; \
 	exit $$((rest | beside | cluster))
 
-# Needs Node.js, Java with Maven, Go and Rust; what is missing is skipped by name.
+# Needs Node.js, Java with Maven, Go and Rust; what is missing is skipped by name. Those of a cell run alone.
 test-clients: dev
-	$(BIN)/python -m pytest tests -m "clients and not soak"
+	$(BIN)/python -m pytest tests -m "clients and not soak" --ignore tests/cluster \
+		-n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest tests/cluster -m "clients and not soak"
 
 # Builds the sdist and the wheel in an empty environment, installs the wheel elsewhere and starts what it brought.
 test-packaging: dev

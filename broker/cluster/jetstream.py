@@ -25,6 +25,8 @@ log = logging.getLogger("sluice.cluster")
 
 # So many times as long as an answer may take, a leader may answer and take no records.
 STUCK_TIMES = 4
+# How often the leader is asked for the log's state until it answers.
+ASK_AGAIN_S = 0.1
 OLDEST_SERVER = (2, 15, 0)
 # Of a record with its head; the servers' default is 1 MB.
 LEAST_PAYLOAD = 1 << 20
@@ -189,7 +191,8 @@ class JetStreamLog:
 
     def state(self) -> dict[str, Any]:
         """Return what the leader says of the stream: ``state`` and ``cluster``, as JetStream has them."""
-        return self._done(f"STREAM.INFO.{self.stream}")
+        # While no server leads nobody answers; whoever waits for the next leader is to know it at once.
+        return self._done(f"STREAM.INFO.{self.stream}", again_s=ASK_AGAIN_S)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -375,10 +378,12 @@ class JetStreamLog:
             if time.monotonic() >= deadline:
                 raise LogUnavailable(f"{connection.url}: no answer in time")
 
-    def _ask(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _ask(
+        self, verb: str, body: dict[str, Any] | None = None, again_s: float | None = None
+    ) -> dict[str, Any]:
         try:
             message = self._open().request(
-                f"$JS.API.{verb}", b"" if body is None else json.dumps(body).encode()
+                f"$JS.API.{verb}", b"" if body is None else json.dumps(body).encode(), again_s
             )
         except LogUnavailable:
             self._lose()
@@ -391,8 +396,10 @@ class JetStreamLog:
             raise LogUnavailable(f"{self.url}: an answer that isn't JSON") from fault
         return answer if isinstance(answer, dict) else {}
 
-    def _done(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        answer = self._ask(verb, body)
+    def _done(
+        self, verb: str, body: dict[str, Any] | None = None, again_s: float | None = None
+    ) -> dict[str, Any]:
+        answer = self._ask(verb, body, again_s)
         if "error" in answer:
             raise LogUnavailable(f"{self.url}: {verb}: {answer['error'].get('description', 'refused')}")
         return answer

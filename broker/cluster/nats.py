@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import socket
@@ -194,22 +195,30 @@ class NatsConnection:
         self._messages.clear()
         return found
 
-    def request(self, subject: str, data: bytes = b"") -> Message:
-        """Send a message and return its answer; other messages that come meanwhile are kept."""
+    def request(self, subject: str, data: bytes = b"", again_s: float | None = None) -> Message:
+        """Send a message and return its answer; other messages that come meanwhile are kept.
+
+        With ``again_s`` it is sent again each time that so much has passed: for a question that nobody hears
+        until a leader is elected, and that may be answered twice.
+        """
         inbox = new_inbox()
         subscription = self.subscribe(inbox)
-        self.publish(subject, data, inbox)
         deadline = time.monotonic() + self._timeout_s
+        again = math.inf if again_s is None else again_s
         try:
+            due = -math.inf
             while True:
                 for at, message in enumerate(self._messages):
                     if message.subscription == subscription:
                         del self._messages[at]
                         return message
-                left = deadline - time.monotonic()
-                if left <= 0:
+                now = time.monotonic()
+                if now >= deadline:
                     raise LogUnavailable(f"{self.url}: no answer to {subject}")
-                self._wait(left)
+                if now >= due:
+                    self.publish(subject, data, inbox)
+                    due = now + again
+                self._wait(min(due, deadline) - now)
         finally:
             with contextlib.suppress(LogUnavailable):
                 self.unsubscribe(subscription)

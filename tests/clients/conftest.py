@@ -65,3 +65,9 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     yield Clients(broker)
     broker.stop()
     assert "Traceback" not in broker.log, broker.log
+
+
+@pytest.fixture
+def spring_built(clients: Clients) -> None:
+    """The Spring Boot application, ready to run."""
+    clients.built(programs.SPRING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
+STAMPS = HERE.parent.parent / "build"
 # All features of one program, one after another; one that hangs ends after 20 s by the program itself.
 FEATURES_S = 400
 TYPES_S = 60
@@ -118,9 +120,22 @@ def missing_tools(program: Program) -> list[str]:
 
 
 def build(program: Program) -> None:
-    """Build it; RuntimeError with what the tool said if it can't be."""
+    """Build it, once in a run of several workers; RuntimeError with what the tool said if it can't be."""
     if not program.build:
         return
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    STAMPS.mkdir(exist_ok=True)
+    with (STAMPS / f"clients-{program.folder}.run").open("a+") as stamp:
+        fcntl.flock(stamp, fcntl.LOCK_EX)
+        stamp.seek(0)
+        if stamp.read() == run:
+            return
+        _build(program)
+        stamp.truncate(0)
+        stamp.write(run)
+
+
+def _build(program: Program) -> None:
     done = subprocess.run(
         program.build, cwd=program.path, capture_output=True, text=True, timeout=1500, check=False
     )

@@ -82,7 +82,9 @@ class Asked(JetStreamLog):
         self.position = 5
         self.verbs: list[str] = []
 
-    def _ask(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _ask(
+        self, verb: str, body: dict[str, Any] | None = None, again_s: float | None = None
+    ) -> dict[str, Any]:
         self.verbs.append(verb)
         return {"state": {"last_seq": self.position}}
 

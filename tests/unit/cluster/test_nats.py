@@ -195,6 +195,30 @@ def test_a_server_that_takes_nothing_ends_in_time() -> None:
     thread.join(20)
 
 
+def test_a_question_that_nobody_hears_at_first_is_asked_again_until_it_is_answered() -> None:
+    asked = []
+
+    def play(connected: socket.socket) -> None:
+        greet(connected)
+        found = b""
+        while found.count(b"PUB question ") < 3:
+            found += connected.recv(1 << 16)
+        asked.append(found.count(b"SUB "))
+        answer = b"MSG inbox 1 3\r\nyes\r\n"
+        # Whoever is asked twice may answer twice; the second answer belongs to nobody.
+        connected.sendall(2 * answer + b"MSG other 7 2\r\nno\r\n")
+        while connected.recv(1 << 16):
+            pass
+
+    url, thread = played(play)
+    connection = NatsConnection((url,), 20.0)
+    assert connection.request("question", b"", again_s=0.01).data == b"yes"
+    assert asked == [1]
+    assert [each.data for each in connection.messages(20.0)][-1] == b"no"
+    connection.close()
+    thread.join(20)
+
+
 def test_an_old_server_is_refused() -> None:
     with pytest.raises(OperatorError, match=r"2\.14\.9 is too old: 2\.15\.0"):
         check_server({"version": "2.14.9", "jetstream": True, "max_payload": 1 << 20})
