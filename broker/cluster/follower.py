@@ -83,7 +83,8 @@ class LogFollower:
     """Follows a cell's log into a data directory until this member owns the cell, or is stopped.
 
     ``about`` is what the take-over says of this member; ``on_owner`` is called with what the owner says of
-    itself whenever that changes, empty bytes where there is none.
+    itself whenever that changes, empty bytes where there is none. ``reaches_owner`` is asked while the log
+    doesn't answer.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class LogFollower:
         about: bytes,
         on_owner: Callable[[bytes], None],
         file_bytes: int | None = None,
+        reaches_owner: Callable[[], bool] = lambda: True,
     ) -> None:
         self.at = FollowedTo()
         self._log = engine
@@ -106,6 +108,9 @@ class LogFollower:
         self._clock = clock
         self._about = about
         self._on_owner = on_owner
+        self._reaches_owner = reaches_owner
+        # Whether the owner was reached since the log ceased to answer.
+        self._has_reached = True
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
         self._claim = b""
@@ -230,7 +235,9 @@ class LogFollower:
             except LogUnavailable as fault:
                 if self.at.reachable:
                     log.warning("the log doesn't answer: %s", fault)
+                    self._has_reached = False
                 self.at.reachable = False
+                self._has_reached = self._has_reached or self._reaches_owner()
                 self._clock.engine_answered(time.monotonic_ns(), answers=False)
                 self._pause(RETRY_S)
             except (EngineFault, BrokenRecord) as fault:
@@ -334,7 +341,7 @@ class LogFollower:
         if now_ns - self._asked_ns >= ASK_NS:
             self._asked_ns = now_ns
             self._saw_last(self._log.last())
-            self._clock.engine_answered(now_ns, answers=True)
+            self._clock.engine_answered(now_ns, answers=True, owner_is_gone=not self._has_reached)
             if not self.at.reachable:
                 log.info("the log answers again")
             self.at.reachable = True

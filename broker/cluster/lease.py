@@ -50,7 +50,8 @@ class StandbyClock:
     """A standby takes over once the log was silent for so long, and its engine has answered for a while.
 
     ``since_ns`` is when it saw the last record. ``grace_ns`` is how long an owner may need, once the engine
-    answers again, to say that it is there.
+    answers again, to say that it is there: its lease has ended by then, so that this spares it a change of
+    owner and nothing else. Nobody waits so long for one that could not be reached meanwhile.
     """
 
     ttl_ns: int
@@ -63,9 +64,12 @@ class StandbyClock:
         """A record came."""
         self.since_ns = now_ns
 
-    def engine_answered(self, now_ns: int, answers: bool) -> None:
-        """Take note of whether the engine's leader answered: nobody takes over while it doesn't."""
-        if answers and not self._answers:
+    def engine_answered(self, now_ns: int, answers: bool, owner_is_gone: bool = False) -> None:
+        """Take note of whether the engine's leader answered: nobody takes over while it doesn't.
+
+        ``owner_is_gone``: the owner was asked for while it didn't, and never found.
+        """
+        if answers and not self._answers and not owner_is_gone:
             self.since_ns = max(self.since_ns, now_ns + self.grace_ns - self.ttl_ns)
         self._answers = answers
 

@@ -50,6 +50,8 @@ log = logging.getLogger("sluice.cluster")
 MS_NS = 1_000_000
 # A member that has just begun refuses to run beside another one of its name.
 YOUNG_S = 3.0
+# How long the owner may take to accept a connection by which a standby looks whether it is there.
+LOOK_S = 0.25
 
 
 class Member:
@@ -215,6 +217,7 @@ class Member:
             self._about,
             self._on_owner,
             self.settings.journal_file_size,
+            self._is_owner_there,
         )
 
         def on_stop(_number: int, _frame: FrameType | None) -> None:
@@ -278,6 +281,10 @@ class Member:
             log.error("what the owner says of itself makes no sense: %r", fault)
         self._owner = owner
         self._relay.set_owner(owner)
+
+    def _is_owner_there(self) -> bool:
+        owner = self._owner
+        return owner is None or owner.accepts(LOOK_S)
 
     def _relayed_listeners(self) -> list[RelayListener]:
         listeners = [RelayListener(str(each), each.host, each.port) for each in self.settings.listeners]

@@ -179,7 +179,7 @@ class MemberPort:
             while self._pages is not None and len(came.data) < len(GET) and GET.startswith(came.data):
                 data = came.sock.recv(len(GET) - len(came.data))
                 if not data:
-                    self._bad(came, "it ended before its header did")
+                    self._ended(came)
                     return
                 came.data += data
             if self._pages is not None and came.data == GET:
@@ -188,7 +188,7 @@ class MemberPort:
             while missing := header.missing_bytes(came.data):
                 data = came.sock.recv(missing)
                 if not data:
-                    self._bad(came, "it ended before its header did")
+                    self._ended(came)
                     return
                 came.data += data
             client = self._checker.check(came.data, time.time_ns() // 1_000_000)
@@ -200,6 +200,13 @@ class MemberPort:
             self._bad(came, str(fault))
         else:
             self._admit(came, client)
+
+    def _ended(self, came: _Waiting) -> None:
+        if came.data:
+            self._bad(came, "it ended before its header did")
+        else:
+            # Whoever only wanted to know whether somebody is here.
+            self._drop(came)
 
     def _admit(self, came: _Waiting, client: RelayedClient) -> None:
         reason, status = self._standby(), header.NOT_OWNER

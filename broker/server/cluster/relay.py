@@ -53,6 +53,14 @@ class OwnerAddress:
     port: int
     epoch: int
 
+    def accepts(self, timeout_s: float) -> bool:
+        """Return whether it takes a connection; one whose process is stopped does, too."""
+        try:
+            socket.create_connection((self.host, self.port), timeout_s).close()
+        except OSError:
+            return False
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class RelayListener:

@@ -83,12 +83,20 @@ class Owner:
 class Standby:
     """A follower on a thread of its own."""
 
-    def __init__(self, engine: MemoryEngine, directory: Path, ttl_ms: int = 3_600_000) -> None:
+    def __init__(
+        self,
+        engine: MemoryEngine,
+        directory: Path,
+        ttl_ms: int = 3_600_000,
+        grace_ms: int = 1500,
+        reaches_owner: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.owners: list[bytes] = []
         self.result: CellOwnership | OperatorError | None = None
-        clock = StandbyClock(ttl_ms * MS, 0, time.monotonic_ns())
+        clock = StandbyClock(ttl_ms * MS, 0, time.monotonic_ns(), grace_ms * MS)
         self.follower = LogFollower(
-            *(MemoryLog(engine), CELL, "b", directory, clock, ABOUT_B, self.owners.append, FILE_BYTES)
+            *(MemoryLog(engine), CELL, "b", directory, clock, ABOUT_B, self.owners.append, FILE_BYTES),
+            reaches_owner=reaches_owner,
         )
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
@@ -223,6 +231,31 @@ def test_nobody_takes_over_while_the_engine_is_down(
     assert engine.last == 2
     engine.down = False
     assert isinstance(standby.wait(), CellOwnership)
+
+
+@pytest.mark.parametrize("answers", [[False], [True, False], [False, True, False]])
+def test_an_owner_that_was_reached_while_the_engine_was_down_has_time_to_speak_and_one_that_is_gone_none(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path, answers: list[bool]
+) -> None:
+    owner.put(1)
+    asked: list[bool] = []
+
+    def reaches_owner() -> bool:
+        asked.append(answers[min(len(asked), len(answers) - 1)])
+        return asked[-1]
+
+    standby = Standby(engine, tmp_path / "b", 500, 3_600_000, reaches_owner)
+    until(lambda: standby.follower.at.reachable, "the log")
+    engine.down = True
+    until(lambda: True in asked or len(asked) > 2, "looks")
+    engine.down = False
+    if True in answers:
+        standby.thread.join(1)
+        assert standby.thread.is_alive()
+        standby.stop()
+        assert standby.wait() is None
+    else:
+        assert isinstance(standby.wait(), CellOwnership)
 
 
 def test_a_hand_over_to_this_member_is_taken_at_once(

@@ -47,6 +47,15 @@ def test_nobody_takes_over_before_the_engine_has_answered_for_a_while() -> None:
     assert clock.takeover_due(10 * TTL + TTL // 2)
 
 
+def test_nobody_waits_for_an_owner_that_is_gone_longer_than_its_lease() -> None:
+    clock = StandbyClock(TTL, 0, 0, grace_ns=TTL // 2)
+    clock.record_seen(1000)
+    clock.engine_answered(2000, False, owner_is_gone=True)
+    clock.engine_answered(2500, True, owner_is_gone=True)
+    assert not clock.takeover_due(1000 + TTL - 1)
+    assert clock.takeover_due(1000 + TTL)
+
+
 def test_a_short_silence_of_the_engine_shortens_no_patience() -> None:
     clock = StandbyClock(TTL, 0, 0, grace_ns=TTL // 10)
     clock.record_seen(1000)
