@@ -17,6 +17,8 @@ from tests.wire.conftest import RunningBroker, wait_until
 from tests.wire.seeing import number_of
 
 COUNT = 10_000
+# A look takes the broker longer than moving a message.
+EVERY_S = 0.3
 # One in a hundred always fails (spring/src/main/java/sluice/clients/spring/Work.java).
 DEAD = {str(number) for number in range(COUNT) if number % 100 == 7}
 MOVED = {str(number) for number in range(COUNT)} - DEAD
@@ -52,12 +54,17 @@ def feed(broker: RunningBroker, count: int = COUNT) -> None:
     assert number_of(broker, "orders", "depth_msgs") == count
 
 
-def is_over(broker: RunningBroker) -> bool:
-    return (
-        number_of(broker, "orders", "depth_msgs") == 0
-        and number_of(broker, "DLQ", "depth_msgs") == len(DEAD)
-        and number_of(broker, "invoices", "depth_msgs") >= len(MOVED)
-    )
+def wait_until_over(broker: RunningBroker, moving: Running) -> None:
+    """Until every message has been moved or is a dead letter."""
+
+    def is_over() -> bool:
+        return (
+            number_of(broker, "orders", "depth_msgs") == 0
+            and number_of(broker, "DLQ", "depth_msgs") == len(DEAD)
+            and number_of(broker, "invoices", "depth_msgs") >= len(MOVED)
+        )
+
+    wait_until(is_over, 600, lambda: f"all to be moved:\n{moving.tail}", EVERY_S)
 
 
 def drained(broker: RunningBroker, address: str) -> Counter[str]:

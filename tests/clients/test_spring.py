@@ -8,7 +8,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from tests.clients.moving import LISTENERS, broker_at, check, drained, feed, is_over, spring
+from tests.clients.moving import LISTENERS, broker_at, check, drained, feed, spring, wait_until_over
 from tests.wire.conftest import wait_until
 from tests.wire.seeing import number_of
 
@@ -31,7 +31,7 @@ def test_ten_thousand_end_where_they_belong(tmp_path: Path, listener: str) -> No
     with broker_at(tmp_path) as broker:
         feed(broker)
         with spring(broker, *LISTENERS[listener]) as moving:
-            wait_until(lambda: is_over(broker), 600, lambda: f"all to be moved:\n{moving.tail}")
+            wait_until_over(broker, moving)
         check(broker)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.moving import LISTENERS, broker_at, check, feed, is_over, spring
+from tests.clients.moving import EVERY_S, LISTENERS, broker_at, check, feed, spring, wait_until_over
 from tests.wire.conftest import wait_until
 from tests.wire.seeing import number_of
 
@@ -22,10 +22,12 @@ def test_ten_thousand_end_where_they_belong_although_the_broker_restarts(
     with broker_at(tmp_path) as broker:
         feed(broker)
         with spring(broker, *LISTENERS[listener]) as moving:
-            wait_until(lambda: number_of(broker, "invoices", "depth_msgs") > 2000, 300, "some to be moved")
+            wait_until(
+                lambda: number_of(broker, "invoices", "depth_msgs") > 2000, 300, "some to be moved", EVERY_S
+            )
             broker.signal(end)
             broker.stop()
             with broker_at(tmp_path, "--listen", f"amqp://127.0.0.1:{broker.port}") as again:
-                wait_until(lambda: is_over(again), 600, lambda: f"all to be moved:\n{moving.tail}")
+                wait_until_over(again, moving)
                 moving.stop()
                 check(again)

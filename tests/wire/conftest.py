@@ -147,7 +147,9 @@ class RunningBroker:
         return found[1]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float, what: str | Callable[[], str]) -> None:
+def wait_until(
+    condition: Callable[[], bool], seconds: float, what: str | Callable[[], str], every_s: float = 0.005
+) -> None:
     """Until a condition holds; fails after ``seconds`` with what was waited for, as it is said at the end.
 
     A queue comes with the first link to it, which others may yet attach: one that isn't there holds nothing.
@@ -157,7 +159,7 @@ def wait_until(condition: Callable[[], bool], seconds: float, what: str | Callab
     is_over = False
     while not _holds(condition):
         assert not is_over, f"waited {seconds} s for {what if isinstance(what, str) else what()}"
-        time.sleep(0.005)
+        time.sleep(every_s)
         is_over = time.monotonic() >= deadline
 
 
