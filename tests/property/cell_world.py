@@ -567,7 +567,7 @@ class Member:
         if not entries and now_ns - self.asked_ns >= ASK_EVERY:
             self.asked_ns = now_ns
             self.known_last = self.log.last()
-            self.clock.engine_answered(now_ns, answers=True)
+            self.clock.engine_answered(now_ns, answers=True, owner_is_gone=self.world.rng.random() < 0.5)
         return False
 
     def apply(self, entry: LogEntry, step: Step) -> None:

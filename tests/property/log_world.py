@@ -191,7 +191,7 @@ class Member:
         if not world.has_leader:
             self.clock.engine_answered(self.now, False)
             return
-        self.clock.engine_answered(self.now, True)
+        self.clock.engine_answered(self.now, True, owner_is_gone=world.random.random() < 0.5)
         if self.clock.takeover_due(self.now) and self.fold.position == self.last:
             self.take_over()
         self.asked_ns = self.now
