@@ -342,6 +342,8 @@ class LogFollower:
             self._asked_ns = now_ns
             self._saw_last(self._log.last())
             self._clock.engine_answered(now_ns, answers=True, owner_is_gone=not self._has_reached)
+            # It says nothing of the next owner, nor of the next time that the log doesn't answer.
+            self._has_reached = True
             if not self.at.reachable:
                 log.info("the log answers again")
             self.at.reachable = True
