@@ -12,7 +12,9 @@ class Running:
 
     def __init__(self, folder: Path, *command: str) -> None:
         self.lines: list[str] = []
-        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -26,10 +28,16 @@ class Running:
         for line in self.process.stdout:
             self.lines.append(line.strip())
 
+    def end_input(self) -> None:
+        """Let it read the end of its standard input, which is open until then."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
     def stop(self) -> None:
         """End it and close what it wrote to; nothing the second time."""
         self.process.kill()
         self.process.wait()
         self._reader.join()
+        self.end_input()
         assert self.process.stdout is not None
         self.process.stdout.close()

@@ -3,12 +3,14 @@
 Producers and consumers keep books (``tests.crash.peers``); one producer sends a message at a time. After each
 round all that was accepted must come, what was confirmed must not come again, and no queue may have been
 deeper than its threshold. The outage of a round is the longest time without an acceptance. With ``--client``
-the load is a real library's; SLUICE_SENDERS=1 has Qpid JMS send by one connection instead of eight.
+programs of real libraries transfer messages beside them through all rounds; SLUICE_PAUSE_MS (100) says how
+long their senders wait, and SLUICE_SENDERS=1 has Qpid JMS send by one connection instead of eight.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import signal
@@ -20,8 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from tests.clients import programs
 from tests.cluster.disks import PowerCut, enter, missing
-from tests.cluster.transfers import CLIENTS, COUNT, killed_once, progress
+from tests.cluster.transfers import CLIENTS, Progress, Transfer
 from tests.cluster.world import Cell, MemberProcess, cell, wait_until
 from tests.crash.peers import Books, Consumer, Id, Peer, Producer, turn_all
 from tools.nats import NatsServer
@@ -71,14 +74,80 @@ class Result:
     owners: int = 0
 
     def __str__(self) -> str:
-        ordered = sorted(self.outages_s)
-        last = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else 0.0
-        middle = median(ordered) if ordered else 0.0
         return (
             f"| {self.fault} | {self.rounds} | {len(self.books.accepted):,} | {len(self.books.lost)} |"
             f" {len(self.books.confirmed_again)} | {len(self.books.unflagged_again)} |"
-            f" {max(0, self.deepest - STOP)} | {middle:.1f} / {last:.1f} s | {self.owners} |"
+            f" {max(0, self.deepest - STOP)} | {spread(self.outages_s)} | {self.owners} |"
         )
+
+
+def spread(seconds: list[float]) -> str:
+    """Return the median of some times and their 99th percentile."""
+    ordered = sorted(seconds)
+    last = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else 0.0
+    return f"{median(ordered) if ordered else 0.0:.1f} / {last:.1f} s"
+
+
+class Transfers:
+    """Programs of real libraries that transfer messages through all rounds, and the outages each saw."""
+
+    def __init__(self, made: Cell, clients: list[str]) -> None:
+        self._all = [Transfer(made, client) for client in clients]
+        self._outages_s: dict[str, list[float]] = {client: [] for client in clients}
+        self._before: dict[str, int] = {}
+        self.addresses = [each.address for each in self._all]
+
+    def look(self) -> None:
+        """Notice how far each is. Raises AssertionError where one has ended."""
+        for each in self._all:
+            each.look()
+
+    def begin_round(self) -> None:
+        """Outages are counted from here."""
+        for each in self._all:
+            each.watch_anew()
+
+    def note_fault(self) -> None:
+        """The fault has happened: what each goes on with counts from here."""
+        self.look()
+        self._before = {each.client: each.accepted for each in self._all}
+
+    @property
+    def are_going_on(self) -> bool:
+        """Whether each of them has had messages accepted since the fault."""
+        return not self.waiting
+
+    @property
+    def waiting(self) -> list[str]:
+        """Those that haven't."""
+        return [each.client for each in self._all if each.accepted < self._before[each.client] + GOES_ON]
+
+    def end_round(self) -> None:
+        """Write down the round's outages."""
+        for each in self._all:
+            self._outages_s[each.client].append(each.longest_s)
+
+    def end(self, fault: str) -> list[str]:
+        """Let each receive all; return their rows. Raises AssertionError where a law is broken."""
+        rows = []
+        for each in self._all:
+            found = each.end(RECOVERY_S)
+            rows.append(self._row(fault, each.client, found))
+            assert found.received == found.accepted, rows[-1]
+            assert found.confirmed_again == 0, rows[-1]
+        return rows
+
+    def _row(self, fault: str, client: str, found: Progress) -> str:
+        outages_s = self._outages_s[client]
+        return (
+            f"| {fault}, {client} | {len(outages_s)} | {found.accepted:,} |"
+            f" {found.accepted - found.received} | {found.confirmed_again} | | | {spread(outages_s)} | |"
+        )
+
+    def stop(self) -> None:
+        """Kill those that are still there."""
+        for each in self._all:
+            each.stop()
 
 
 Fault = Callable[[Cell, MemberProcess, random.Random], Callable[[], None]]
@@ -248,12 +317,17 @@ LOG_SIZE = "  log_size: 32MB\n"
 OF_DISKS = {"full-disk", "power-cut"}
 # How long a fault goes on once messages are accepted again: an owner has room in files it made before.
 STAYS_S = {"full-disk": 5.0}
+# A library goes on after a fault once so many messages were accepted.
+GOES_ON = 40
+# So long they may take before the fault is undone; some notice a silent broker only once it speaks again.
+LEFT_S = 4.0
 
 
 class Clients:
     """Producers and consumers that find the owner again whenever they lose it."""
 
-    def __init__(self, made: Cell, books: TimedBooks) -> None:
+    def __init__(self, made: Cell, books: TimedBooks, transfers: Transfers) -> None:
+        self._transfers = transfers
         self.lone = Producer(books, LONE, 3)
         self.lone.window = 1
         self.producers = [
@@ -275,6 +349,12 @@ class Clients:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.turn(only_consumers=only_consumers)
+
+    def run_until(self, reached: Callable[[], bool], seconds: float) -> None:
+        """Work until something is reached, and no longer than so many seconds."""
+        until = time.monotonic() + seconds
+        while not reached() and time.monotonic() < until:
+            self.turn()
 
     def turn(self, *, only_consumers: bool = False) -> None:
         """Connect those that are lost, to one member after the other, and work a little."""
@@ -300,6 +380,7 @@ class Clients:
                 peer.connect(member.amqp)
                 self._tried[id(peer)] = now
         turn_all(peers, 0.02)
+        self._transfers.look()
 
     def drop(self) -> None:
         """Lose every connection."""
@@ -307,12 +388,12 @@ class Clients:
             peer.drop()
 
 
-def rounds(made: Cell, fault: str, count: int, seed: int) -> Iterator[Result]:
+def rounds(made: Cell, fault: str, count: int, seed: int, transfers: Transfers) -> Iterator[Result]:
     """Lead a cell through some rounds; the result after each. Raises AssertionError where a law is broken."""
     dice = random.Random(seed)
     result = Result(fault)
     books = result.books
-    clients = Clients(made, books)
+    clients = Clients(made, books, transfers)
     epochs = set()
     for number in range(count):
         owner = made.wait_for_owner()
@@ -320,11 +401,13 @@ def rounds(made: Cell, fault: str, count: int, seed: int) -> Iterator[Result]:
         clients.run(dice.uniform(0.5, 1.5))
         wait_until(lambda: bool(books.accepted), "a first message") if number == 0 else None
         books.accepted_at, books.longest_s = time.monotonic(), 0.0
+        transfers.begin_round()
         undo = FAULTS[fault](made, owner, dice)
         deadline = time.monotonic() + RECOVERY_S
         # Answers that were under way already tell nothing of the outage.
         clients.run(UNDER_WAY_S)
         before, sent = len(books.accepted), clients.lone.next
+        transfers.note_fault()
         while (
             len(books.accepted) < before + 300
             or clients.lone.next < sent + 3
@@ -334,9 +417,13 @@ def rounds(made: Cell, fault: str, count: int, seed: int) -> Iterator[Result]:
             assert time.monotonic() < deadline, f"nothing is accepted any more: {books}\n{logs(made)}"
         clients.run(STAYS_S.get(fault, 0.0))
         result.outages_s.append(books.longest_s)
+        clients.run_until(lambda: transfers.are_going_on, LEFT_S)
         undo()
         clients.run(0.5)
-        result.deepest = max(result.deepest, deepest(made))
+        clients.run_until(lambda: transfers.are_going_on, RECOVERY_S)
+        assert transfers.are_going_on, f"{transfers.waiting} stand still\n{logs(made)}"
+        transfers.end_round()
+        result.deepest = max(result.deepest, deepest(made, transfers.addresses))
         drain(made, clients, books)
         result.rounds += 1
         epochs.add(made.wait_for_owner().epoch_owned)
@@ -363,12 +450,12 @@ def make_whole(made: Cell) -> None:
         wait_until(made.has_whole_log, "all of the log on all servers")
 
 
-def deepest(made: Cell) -> int:
-    """Return the depth of the deepest queue at the owner."""
+def deepest(made: Cell, more: list[str]) -> int:
+    """Return the depth of the deepest queue at the owner, of the peers' and some more."""
     deadline = time.monotonic() + RECOVERY_S
     while True:
         try:
-            found = [made.wait_for_owner().api(f"/api/v1/queues/{queue}") for queue in QUEUES]
+            found = [made.wait_for_owner().api(f"/api/v1/queues/{queue}") for queue in (*QUEUES, *more)]
             return max(int(each["depth_msgs"]) + int(each["promised_msgs"]) for each in found)
         except OSError:
             assert time.monotonic() < deadline, logs(made)
@@ -405,27 +492,6 @@ def logs(made: Cell) -> str:
     return "\n".join([*members, *(f"--- {name}\n{text[-8000:]}" for name, text in texts)])
 
 
-def client_rounds(made: Cell, client: str, count: int) -> str:
-    """Kill the owner in the middle of one transfer after the other; return the row of the table."""
-    outages_s: list[float] = []
-    accepted = lost = again = 0
-    for number in range(count):
-        made.settle()
-        running = CLIENTS[client](made, f"{client}-{number}", COUNT)
-        try:
-            outages_s.append(killed_once(made, running))
-            running.stop()
-            found = progress(running)
-        finally:
-            running.stop()
-        accepted += found["accepted"]
-        lost += found["accepted"] - found["received"]
-        again += found["again"]
-        print(f"{client} {number + 1}: {outages_s[-1]:.2f} s {found}", file=sys.stderr, flush=True)
-    middle, last = median(outages_s), max(outages_s)
-    return f"| {client} | {count} | {accepted:,} | {lost} | {again} | {middle:.1f} / {last:.1f} s |"
-
-
 def main() -> int:
     """Print a row of the table for each fault."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.rounds", description=__doc__)
@@ -435,17 +501,15 @@ def main() -> int:
         "--client",
         action="append",
         choices=CLIENTS,
-        help="transfers of 2,000 messages by this library, the owner killed in each (may be repeated)",
+        default=[],
+        help="have a program of this library transfer messages meanwhile (may be repeated)",
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     args = parser.parse_args()
-    if args.client:
-        print("| client | rounds | accepted | lost | again | outage p50 / max |\n|---|---|---|---|---|---|")
-        for client in args.client:
-            with tempfile.TemporaryDirectory() as folder, cell(Path(folder), policies=POLICIES) as made:
-                made.start()
-                print(client_rounds(made, client, args.rounds), flush=True)
-        return 0
+    for client in args.client:
+        if client in programs.BY_NAME:
+            programs.build(programs.BY_NAME[client])
+    os.environ.setdefault("SLUICE_PAUSE_MS", "100")
     chosen = args.fault or list(FAULTS)
     if OF_DISKS.intersection(chosen):
         if missing():
@@ -462,9 +526,15 @@ def main() -> int:
             cell(Path(folder), extra=LOG_SIZE, policies=POLICIES, own_disks=fault in OF_DISKS) as made,
         ):
             made.start()
-            for result in rounds(made, fault, args.rounds, args.seed):
-                print(f"{fault} {result.rounds}: {result.outages_s[-1]:.2f} s", file=sys.stderr, flush=True)
-            print(result, flush=True)
+            transfers = Transfers(made, args.client)
+            try:
+                for result in rounds(made, fault, args.rounds, args.seed, transfers):
+                    print(
+                        f"{fault} {result.rounds}: {result.outages_s[-1]:.2f} s", file=sys.stderr, flush=True
+                    )
+                print("\n".join([str(result), *transfers.end(fault)]), flush=True)
+            finally:
+                transfers.stop()
     return 0
 
 

@@ -33,9 +33,8 @@ def run(made: Cell, start: Callable[[Cell, str, int], Running], address: str) ->
         killed_once(made, running)
         running.stop()
         found = progress(running)
-        assert (running.process.returncode, found["accepted"], found["received"]) == (0, COUNT, COUNT), (
-            running.tail
-        )
+        assert (running.process.returncode, found.accepted, found.received) == (0, COUNT, COUNT), running.tail
+        assert found.confirmed_again == 0, running.tail
     finally:
         running.stop()
 

@@ -1,11 +1,16 @@
-"""Client programs of ``tests/clients`` that transfer messages over a cell, and how each finds its members."""
+"""Client programs of ``tests/clients`` that transfer messages over a cell, and how each finds its members.
+
+A count of 0 has a program go on until its standard input ends.
+"""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.clients import programs
@@ -54,28 +59,83 @@ CLIENTS: dict[str, Callable[[Cell, str, int], Running]] = {
 }
 
 
-def progress(running: Running) -> dict[str, int]:
-    """Return the last line of a program, zeros before it."""
-    lines = [line for line in running.lines if line.startswith("{")]
-    found: dict[str, int] = json.loads(lines[-1]) if lines else {"accepted": 0, "received": 0, "again": 0}
-    return found
+@dataclass(frozen=True)
+class Progress:
+    """How far a program is: messages accepted, received, received again, and again although confirmed.
+
+    Qpid JMS confirms nothing that its application could see.
+    """
+
+    accepted: int = 0
+    received: int = 0
+    again: int = 0
+    confirmed_again: int = 0
+
+
+def progress(running: Running) -> Progress:
+    """Return what a program has printed last, zeros before it."""
+    for line in reversed(running.lines):
+        if line.startswith("{"):
+            return Progress(**json.loads(line))
+    return Progress()
+
+
+class Transfer:
+    """A program that goes on sending and receiving until it is told to end, and its longest outage."""
+
+    def __init__(self, made: Cell, client: str) -> None:
+        self.client = client
+        self.address = f"transfer-{client}"
+        self._running = CLIENTS[client](made, self.address, 0)
+        self.accepted = 0
+        self.longest_s = 0.0
+        self._accepted_at = time.monotonic()
+
+    def watch_anew(self) -> None:
+        """Forget the outages so far."""
+        self._accepted_at, self.longest_s = time.monotonic(), 0.0
+
+    def look(self) -> None:
+        """Notice how far it is. Raises AssertionError where it has ended."""
+        assert self._running.process.poll() is None, f"{self.client}:\n{self._running.tail}"
+        found = progress(self._running).accepted
+        now = time.monotonic()
+        # A silence counts while it lasts, too.
+        self.longest_s = max(self.longest_s, now - self._accepted_at)
+        if found != self.accepted:
+            self.accepted, self._accepted_at = found, now
+
+    def end(self, seconds: float) -> Progress:
+        """Let it send what it has begun and receive all. Raises AssertionError where that takes longer."""
+        self._running.end_input()
+        try:
+            status = self._running.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+        self.stop()
+        assert status == 0, f"{self.client} ended with {status}:\n{self._running.tail}"
+        return progress(self._running)
+
+    def stop(self) -> None:
+        """Kill it."""
+        self._running.stop()
 
 
 def killed_once(made: Cell, running: Running, count: int = COUNT, seconds: float = 120) -> float:
     """Kill the owner in the middle of a transfer; return the longest time without an acceptance."""
     owner = made.settle()
     deadline = time.monotonic() + seconds
-    while progress(running)["accepted"] < count // 4:
+    while progress(running).accepted < count // 4:
         assert running.process.poll() is None, running.tail
         assert time.monotonic() < deadline, running.tail
         time.sleep(0.005)
     owner.kill()
     began = time.monotonic()
-    before = progress(running)["accepted"]
+    before = progress(running).accepted
     outage_s = 0.0
     while running.process.poll() is None:
         assert time.monotonic() < deadline, running.tail
-        if not outage_s and progress(running)["accepted"] > before + 200:
+        if not outage_s and progress(running).accepted > before + 200:
             outage_s = time.monotonic() - began
         time.sleep(0.005)
     return outage_s

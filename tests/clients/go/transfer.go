@@ -1,11 +1,15 @@
 // Sends numbered messages and receives them, over a cell whose owner may change.
 //
 // go-amqp leaves reconnecting to the application: each end dials one member after the other until it has a link
-// again, and sends again what had no outcome.
+// again, and sends again what had no outcome. With a count of 0 it sends until its standard input ends; with
+// SLUICE_PAUSE_MS each of its senders waits so long behind a message. A message is confirmed once the broker has
+// settled it, and must not come again then unless it was sent again.
 package main
 
 import (
 	"context"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,7 +20,8 @@ import (
 
 const (
 	transferWindow = 20
-	transferEvery  = 100
+	transferEvery  = 20
+	receiverCredit = 100
 	redialAfter    = 100 * time.Millisecond
 	dialWithin     = 3 * time.Second
 	idleAfter      = 5 * time.Second
@@ -24,32 +29,63 @@ const (
 )
 
 type transfer struct {
-	urls     []string
-	address  string
-	count    int
-	mutex    sync.Mutex
-	next     int
-	left     []int
-	accepted int
-	received map[int]bool
-	again    int
+	urls           []string
+	address        string
+	count          int
+	pause          time.Duration
+	mutex          sync.Mutex
+	member         int
+	next           int
+	left           []int
+	sentAgain      map[int]bool
+	accepted       int
+	received       map[int]bool
+	confirmed      map[int]bool
+	again          int
+	confirmedAgain int
 }
 
 func runTransfer(urls, address string, count int) error {
-	t := &transfer{urls: strings.Split(urls, ","), address: address, count: count, received: map[int]bool{}}
-	for number := count; number > 0; number-- {
-		t.left = append(t.left, number)
+	pauseMs, _ := strconv.Atoi(os.Getenv("SLUICE_PAUSE_MS"))
+	t := &transfer{
+		urls: strings.Split(urls, ","), address: address, count: count, next: 1,
+		pause:     time.Duration(pauseMs) * time.Millisecond,
+		sentAgain: map[int]bool{}, received: map[int]bool{}, confirmed: map[int]bool{},
 	}
-	var ends sync.WaitGroup
-	ends.Add(2)
-	go func() { defer ends.Done(); t.untilDone(t.send, func() bool { return t.accepted == count }) }()
-	go func() { defer ends.Done(); t.untilDone(t.receive, func() bool { return len(t.received) == count }) }()
-	ends.Wait()
+	if count == 0 {
+		go t.readInput()
+	}
+	receiving := make(chan struct{})
+	go func() {
+		defer close(receiving)
+		t.untilDone(t.receive, func() bool { return t.count > 0 && len(t.received) == t.count })
+	}()
+	t.untilDone(t.send, func() bool { return t.count > 0 && t.accepted == t.count })
+	// A receiver that has all may still wait for a message: the process ends with it.
+	for !t.hasAll() {
+		time.Sleep(redialAfter)
+	}
 	return t.say()
 }
 
+// readInput sends no new number once standard input has ended.
+func (t *transfer) readInput() {
+	io.Copy(io.Discard, os.Stdin)
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.count = t.next - 1
+}
+
+func (t *transfer) hasAll() bool {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return len(t.received) == t.count
+}
+
 func (t *transfer) say() error {
-	return lines.Encode(map[string]int{"accepted": t.accepted, "received": len(t.received), "again": t.again})
+	return lines.Encode(map[string]int{
+		"accepted": t.accepted, "received": len(t.received), "again": t.again, "confirmed_again": t.confirmedAgain,
+	})
 }
 
 // untilDone gives work a session on one member after the other.
@@ -77,19 +113,23 @@ func (t *transfer) untilDone(work func(*amqp.Session), done func() bool) {
 func (t *transfer) url() string {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	t.next++
-	return t.urls[t.next%len(t.urls)]
+	t.member++
+	return t.urls[t.member%len(t.urls)]
 }
 
 func (t *transfer) take() (int, bool) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	if len(t.left) == 0 {
+	if last := len(t.left) - 1; last >= 0 {
+		number := t.left[last]
+		t.left = t.left[:last]
+		return number, true
+	}
+	if t.count > 0 && t.next > t.count {
 		return 0, false
 	}
-	number := t.left[len(t.left)-1]
-	t.left = t.left[:len(t.left)-1]
-	return number, true
+	t.next++
+	return t.next - 1, true
 }
 
 func (t *transfer) settle(number int, isAccepted bool) {
@@ -97,11 +137,12 @@ func (t *transfer) settle(number int, isAccepted bool) {
 	defer t.mutex.Unlock()
 	if !isAccepted {
 		t.left = append(t.left, number)
+		t.sentAgain[number] = true
 		return
 	}
 	t.accepted++
 	if t.accepted%transferEvery == 0 {
-		lines.Encode(map[string]int{"accepted": t.accepted, "received": 0, "again": 0})
+		t.say()
 	}
 }
 
@@ -136,14 +177,17 @@ func (t *transfer) sendOne(sender *amqp.Sender) bool {
 	defer cancel()
 	err := sender.Send(ctx, message, nil)
 	t.settle(number, err == nil)
+	time.Sleep(t.pause)
 	return err == nil
 }
 
 func (t *transfer) receive(session *amqp.Session) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialWithin)
-	receiver, err := session.NewReceiver(ctx, t.address, &amqp.ReceiverOptions{Credit: 100})
+	second := amqp.ReceiverSettleModeSecond
+	receiver, err := session.NewReceiver(
+		ctx, t.address, &amqp.ReceiverOptions{Credit: receiverCredit, SettlementMode: &second})
 	cancel()
-	for err == nil && len(t.received) < t.count {
+	for err == nil && !(t.count > 0 && t.hasAll()) {
 		// A member that vanished says nothing: the connection's idle time-out ends this.
 		var message *amqp.Message
 		if message, err = receiver.Receive(context.Background(), nil); err != nil {
@@ -153,14 +197,31 @@ func (t *transfer) receive(session *amqp.Session) {
 		if problem != nil {
 			return
 		}
-		t.mutex.Lock()
-		if t.received[number] {
-			t.again++
-		}
-		t.received[number] = true
-		t.mutex.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), outcomeWithin)
-		err = receiver.AcceptMessage(ctx, message)
-		cancel()
+		t.noteReceived(number)
+		go t.confirm(receiver, message, number)
 	}
+}
+
+func (t *transfer) noteReceived(number int) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if t.received[number] {
+		t.again++
+	}
+	if t.confirmed[number] && !t.sentAgain[number] {
+		t.confirmedAgain++
+	}
+	t.received[number] = true
+}
+
+// confirm accepts a message, and waits for the broker's settlement.
+func (t *transfer) confirm(receiver *amqp.Receiver, message *amqp.Message, number int) {
+	ctx, cancel := context.WithTimeout(context.Background(), outcomeWithin)
+	defer cancel()
+	if receiver.AcceptMessage(ctx, message) != nil {
+		return
+	}
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.confirmed[number] = true
 }

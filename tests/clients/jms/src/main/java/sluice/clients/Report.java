@@ -25,7 +25,7 @@ public final class Report {
         print(line);
     }
 
-    /** How many were accepted; at the end, how many came, and how many of them more than once. */
+    /** How many were accepted, how many came, and how many of those came again. */
     public static void transferred(int accepted, int received, int again) {
         JsonObject line = new JsonObject();
         line.addProperty("accepted", accepted);
