@@ -395,11 +395,12 @@ def rounds(made: Cell, fault: str, count: int, seed: int, transfers: Transfers) 
     books = result.books
     clients = Clients(made, books, transfers)
     epochs = set()
-    for number in range(count):
+    for _ in range(count):
         owner = made.wait_for_owner()
         epochs.add(owner.epoch_owned)
         clients.run(dice.uniform(0.5, 1.5))
-        wait_until(lambda: bool(books.accepted), "a first message") if number == 0 else None
+        clients.run_until(lambda: bool(books.accepted), RECOVERY_S)
+        assert books.accepted, f"no first message: {logs(made)}"
         books.accepted_at, books.longest_s = time.monotonic(), 0.0
         transfers.begin_round()
         undo = FAULTS[fault](made, owner, dice)
