@@ -37,7 +37,7 @@ from broker.server.cluster.engine import engine_of, timeout_s, warn_of_unsynced
 from broker.server.cluster.header import RelayedClient
 from broker.server.cluster.member_port import Handover, MemberPort
 from broker.server.cluster.pages import MemberPages
-from broker.server.cluster.relay import OwnerAddress, Relay, RelayListener
+from broker.server.cluster.relay import OwnerAddress, Relay, RelayListener, takes_connections
 from broker.server.cluster.status import status_of
 from broker.server.logging.output import Output
 from broker.server.ownership import OwnedCell
@@ -284,7 +284,7 @@ class Member:
 
     def _is_owner_there(self) -> bool:
         owner = self._owner
-        return owner is None or owner.accepts(LOOK_S)
+        return owner is None or takes_connections(owner, LOOK_S)
 
     def _relayed_listeners(self) -> list[RelayListener]:
         listeners = [RelayListener(str(each), each.host, each.port) for each in self.settings.listeners]

@@ -15,7 +15,7 @@ from proton.utils import BlockingConnection
 
 from broker.server.cluster import header
 from broker.server.cluster.header import RelayedClient
-from broker.server.cluster.relay import Relay
+from broker.server.cluster.relay import OwnerAddress, Relay, takes_connections
 from tests.wire.conftest import wait_until
 from tests.wire.relayworld import SECRET, RelayedOwner
 
@@ -167,3 +167,30 @@ def test_headers_that_dont_hold_are_refused(owner: RelayedOwner) -> None:
     assert said(owner, good) == b""  # again
     unknown = header.signed(client(listener="amqps://127.0.0.1:5671"), SECRET, now_ms, b"s" * 16)
     assert said(owner, unknown)[0] == header.REFUSED
+
+
+def test_who_only_looks_whether_the_owner_is_there_is_no_fault(
+    owner: RelayedOwner, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        assert takes_connections(owner.address(), 5)
+    # Its connections are taken in order: those that only looked have been seen off by now.
+    assert said(owner, b"GET / HTTP/1.1\r\n\r\n") == b""
+    wait_until(lambda: owner.port.bad_total == 1, 5, "the bad one to be counted")
+    assert [each for each in caplog.messages if "refused at the port" in each] == caplog.messages[-1:]
+
+
+def test_an_owner_whose_port_is_closed_or_answers_nothing_takes_no_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
+        address = OwnerAddress("a", "127.0.0.1", silent.getsockname()[1], 1)
+        # With its queue full, what comes is dropped without an answer.
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(silent.getsockname())
+        began = time.monotonic()
+        assert not takes_connections(address, 0.25)
+        assert 0.2 < time.monotonic() - began < 5
+        for each in waiting:
+            each.close()
+    assert not takes_connections(address, 5)

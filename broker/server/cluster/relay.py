@@ -53,13 +53,14 @@ class OwnerAddress:
     port: int
     epoch: int
 
-    def accepts(self, timeout_s: float) -> bool:
-        """Return whether it takes a connection; one whose process is stopped does, too."""
-        try:
-            socket.create_connection((self.host, self.port), timeout_s).close()
-        except OSError:
-            return False
-        return True
+
+def takes_connections(owner: OwnerAddress, timeout_s: float) -> bool:
+    """Return whether the owner's port takes a connection; that of a stopped process does, too."""
+    try:
+        socket.create_connection((owner.host, owner.port), timeout_s).close()
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,6 +258,36 @@ def test_an_owner_that_was_reached_while_the_engine_was_down_has_time_to_speak_a
         assert isinstance(standby.wait(), CellOwnership)
 
 
+def test_that_an_owner_was_not_reached_is_forgotten_with_the_outage(
+    engine: MemoryEngine, owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.put(1)
+    answered: list[bool] = []
+    tell = StandbyClock.engine_answered
+
+    def engine_answered(self: StandbyClock, now_ns: int, answers: bool, owner_is_gone: bool = False) -> None:
+        if answers:
+            answered.append(owner_is_gone)
+        tell(self, now_ns, answers, owner_is_gone)
+
+    monkeypatch.setattr(StandbyClock, "engine_answered", engine_answered)
+    looks: list[None] = []
+
+    def reaches_owner() -> bool:
+        looks.append(None)
+        return False
+
+    # The lease is long: nothing is taken over.
+    standby = Standby(engine, tmp_path / "b", reaches_owner=reaches_owner)
+    until(lambda: standby.follower.at.reachable, "the log")
+    engine.down = True
+    until(lambda: len(looks) > 1, "looks")
+    engine.down = False
+    until(lambda: True in answered and len(answered) - answered.index(True) > 2, "further answers")
+    standby.stop()
+    assert answered.count(True) == 1
+
+
 def test_a_hand_over_to_this_member_is_taken_at_once(
     engine: MemoryEngine, owner: Owner, tmp_path: Path
 ) -> None:
