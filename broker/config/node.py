@@ -3,7 +3,7 @@
 A row has a setting's type, which knows its unit, its default, what it means and the words that other brokers
 have for it. The parser of policies and of declare arguments, the JSON Schema, the reference, the attributes
 of `$management`, the API and the command line are made from it (``FIELDS``), so that a new setting is a row
-here and the one place that acts on it.
+here and the one place that acts on it; one that is read for every message is in ``HotSettings`` as well.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from broker import constants
 from broker.config.fields import (
     Count,
     Duration,
@@ -457,6 +458,61 @@ class NodeSettings:
         if is_subscription:
             return has_takers and self.blocks_publishers
         return self.flow_control and (has_takers or self.enforce_flow == "always")
+
+
+class HotSettings:
+    """Settings that the code reads for every message, as the flags and numbers by which it does.
+
+    A node has them as C numbers; ``engine/hot.pxd`` gives each its type.
+    """
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self._settings = settings
+
+    @property
+    def by_turn(self) -> bool:
+        """Whether consumers are served in turn, a full batch each."""
+        return self._settings.dispatch == "fill"
+
+    @property
+    def single_active(self) -> bool:
+        """Whether the longest attached consumer gets everything."""
+        return self._settings.consumers == "single_active"
+
+    @property
+    def always_enforced(self) -> bool:
+        """Whether the thresholds hold while nobody consumes, too."""
+        return self._settings.enforce_flow == "always"
+
+    @property
+    def pending_limit(self) -> int:
+        """The most messages that wait to be sent, 0 for no bound."""
+        return self._settings.pending_message_limit
+
+    @property
+    def overflow(self) -> int:
+        """One of ``constants.OVERFLOW_…``."""
+        return _OVERFLOW[self._settings.overflow]
+
+    @property
+    def when_full(self) -> int:
+        """One of ``constants.FULL_…``."""
+        return _WHEN_FULL[self._settings.when_full]
+
+
+HOT = tuple(name for name, each in vars(HotSettings).items() if isinstance(each, property))
+_OVERFLOW = {
+    "reject": constants.OVERFLOW_REJECT,
+    "ring": constants.OVERFLOW_RING,
+    "drop_newest": constants.OVERFLOW_DROP_NEWEST,
+    "dead_letter": constants.OVERFLOW_DEAD_LETTER,
+    "page": constants.OVERFLOW_PAGE,
+}
+_WHEN_FULL = {
+    "block": constants.FULL_BLOCK,
+    "reject": constants.FULL_REJECT,
+    "reject_after": constants.FULL_REJECT_AFTER,
+}
 
 
 def _rows() -> Iterator[NodeField]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from broker import constants
-from broker.config.node import NodeSettings
+from broker.config.node import HotSettings, NodeSettings
 from broker.engine.changes import Changes
 from broker.engine.grouping import set_groups
+from broker.engine.hot import hot_numbers
 from broker.engine.last_values import LastValues
 from broker.engine.node import Node
 from broker.engine.paging import Paging
@@ -16,19 +17,6 @@ from broker.engine.turn import Turn
 from broker.errors import OperatorError
 from broker.queues.duplicates import Duplicates
 from broker.queues.redelivery import MOST_TIMES, RedeliveryDelay
-
-_OVERFLOW = {
-    "reject": constants.OVERFLOW_REJECT,
-    "ring": constants.OVERFLOW_RING,
-    "drop_newest": constants.OVERFLOW_DROP_NEWEST,
-    "dead_letter": constants.OVERFLOW_DEAD_LETTER,
-    "page": constants.OVERFLOW_PAGE,
-}
-_WHEN_FULL = {
-    "block": constants.FULL_BLOCK,
-    "reject": constants.FULL_REJECT,
-    "reject_after": constants.FULL_REJECT_AFTER,
-}
 
 
 class Configurator:
@@ -70,18 +58,14 @@ class Configurator:
     def apply(self, node: Node, settings: NodeSettings) -> None:
         """Apply settings: credit beyond them is withdrawn, who waits is let in."""
         node.settings = settings
+        node.hot = hot_numbers(HotSettings(settings))
         if node.last_values is not None:
             # A queue is of one kind: it ceases to be this one before it becomes another, and the other way.
             self._last_values.follow(node, settings)
         if settings.priority != UNORDERED or node.ordered:
             self._priorities.order(node, settings)
         self._limit_depth(node, settings)
-        node.when_full = _WHEN_FULL[settings.when_full]
         self._parking.set_timeout(node)
-        node.by_turn = settings.dispatch == "fill"
-        node.single_active = settings.consumers == "single_active"
-        node.always_enforced = settings.enforce_flow == "always"
-        node.pending_limit = settings.pending_message_limit
         node.never_blocks_publishers = node.is_subscription and not settings.blocks_publishers
         node.redelivery = _redelivery_of(settings)
         _watch_duplicates(node, settings)
@@ -110,12 +94,12 @@ class Configurator:
             return
         node.hard_msgs = settings.max_count or constants.UNBOUNDED
         node.hard_bytes = settings.max_size or constants.UNBOUNDED
-        node.overflow = _OVERFLOW[settings.overflow]
-        if node.overflow == constants.OVERFLOW_PAGE:
+        pages = node.hot.overflow == constants.OVERFLOW_PAGE
+        if pages:
             node.page_bytes = settings.memory_limit or node.hard_bytes
             node.hard_msgs = node.hard_bytes = constants.UNBOUNDED
         if not node.is_topic:
-            self._paging.set(node, node.overflow == constants.OVERFLOW_PAGE)
+            self._paging.set(node, pages)
 
     def _set_thresholds(self, node: Node, settings: NodeSettings) -> None:
         strict = settings.max_message_size if settings.byte_reservation == "strict" else 0

@@ -44,7 +44,7 @@ class DeferredSettlement:
         """
         if not self._is_on():
             return self._engine.intake.put(self._topic, data, bits)
-        free = [each for each in self.channels if each.overflow not in _DROPS]
+        free = [each for each in self.channels if each.hot.overflow not in _DROPS]
         limits = [(each.hard_msgs, each.hard_bytes) for each in free]
         for channel in free:
             channel.hard_msgs = channel.hard_bytes = constants.UNBOUNDED

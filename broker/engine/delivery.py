@@ -98,7 +98,7 @@ class Delivery:
         queue = node.queue
         if (queue.ready > 0 or (queue.gap and queue.readers)) and node.consumers and self._may_serve(node):
             self._dispatch(node)
-        if node.pending_limit:
+        if node.hot.pending_limit:
             self._shed(node)
         if node.browsers:
             self._show(node)
@@ -125,15 +125,15 @@ class Delivery:
         order = node.queue.order
         if order is not None:
             node.turn += 1
-            order.dispatch(consumers, node.single_active, node.by_turn, node.turn)
-        elif len(consumers) == 1 or node.single_active:
+            order.dispatch(consumers, node.hot.single_active, node.hot.by_turn, node.turn)
+        elif len(consumers) == 1 or node.hot.single_active:
             only(node.queue, consumers[0])
         elif node.ranked:
             node.turn += 1
-            by_priority(node.queue, consumers, node.turn, node.by_turn)
+            by_priority(node.queue, consumers, node.turn, node.hot.by_turn)
         else:
             node.turn += 1
-            if node.by_turn:
+            if node.hot.by_turn:
                 fill(node.queue, consumers, node.turn)
             else:
                 fair(node.queue, consumers, node.turn)
@@ -144,7 +144,7 @@ class Delivery:
         """Drop the oldest of the messages that wait beyond the limit: whoever could be sent any was."""
         queue = node.queue
         spooled = 0 if node.spool is None else node.spool.count
-        excess = queue.ready + queue.behind + queue.aside + spooled - node.pending_limit
+        excess = queue.ready + queue.behind + queue.aside + spooled - node.hot.pending_limit
         while excess > 0:
             entry = queue.least_ready()
             if entry is None:
@@ -175,7 +175,7 @@ class Delivery:
 def _enlist(node: Node, consumer: Consumer) -> None:
     """Add a consumer behind those of its priority; never before the one that is the single active."""
     node.ranked = True
-    place = 1 if node.single_active and node.consumers else 0
+    place = 1 if node.hot.single_active and node.consumers else 0
     while place < len(node.consumers) and node.consumers[place].priority >= consumer.priority:
         place += 1
     node.consumers.insert(place, consumer)

@@ -167,7 +167,7 @@ class Intake:
             account.overrun_count += 1
             node.overrun += 1
             return constants.PARK
-        if node.when_full == constants.FULL_REJECT and not ledger.is_only_promised(size):
+        if node.hot.when_full == constants.FULL_REJECT and not ledger.is_only_promised(size):
             node.refused += 1
             return constants.REFUSED
         return constants.PARK
@@ -346,7 +346,7 @@ class Intake:
 
     def _publish(self, topic: Node, data: bytes, bits: int) -> int:
         """Put a copy into every subscription; the bytes are shared, the places in line are not."""
-        if not topic.always_enforced and not self._fits_unheeded(topic, data, bits):
+        if not topic.hot.always_enforced and not self._fits_unheeded(topic, data, bits):
             topic.refused += 1
             return constants.REFUSED
         if bits >> constants.LARGE_SHIFT and self._is_too_large(topic, data):
@@ -367,7 +367,7 @@ class Intake:
                 answer = constants.STORING
             elif code != constants.ACCEPTED:
                 subscription.dropped += 1
-            if not topic.always_enforced and subscription.gate.excess_msgs() > 0:
+            if not topic.hot.always_enforced and subscription.gate.excess_msgs() > 0:
                 # Others were promised this room: a bound queue's own producers, another topic's publishers.
                 self._changes.overpromise(subscription)
         if not routed:
@@ -443,7 +443,7 @@ class Intake:
         elif (
             (node.gate.depth_bytes + size > node.hard_bytes or node.gate.depth_msgs >= node.hard_msgs)
             and size <= node.hard_bytes
-            and node.overflow == constants.OVERFLOW_REJECT
+            and node.hot.overflow == constants.OVERFLOW_REJECT
         ):
             return False
         if crossing and node.bridges:
@@ -487,7 +487,7 @@ class Intake:
 
     def _make_room(self, node: Node, size: int, data: bytes) -> bool:
         """Drop the oldest ready messages of a ring; false if that doesn't help or isn't asked for."""
-        if node.overflow != constants.OVERFLOW_RING or size > node.hard_bytes:
+        if node.hot.overflow != constants.OVERFLOW_RING or size > node.hard_bytes:
             return False
         gate = node.gate
         while gate.depth_msgs >= node.hard_msgs or gate.depth_bytes + size > node.hard_bytes:
@@ -500,10 +500,10 @@ class Intake:
 
     def _overflow(self, node: Node, data: bytes, bits: int) -> int:
         """Do with the newest message what `overflow` says: the node is at its hard limit."""
-        if node.overflow == constants.OVERFLOW_DROP_NEWEST or self._is_least(node, data):
+        if node.hot.overflow == constants.OVERFLOW_DROP_NEWEST or self._is_least(node, data):
             node.dropped += 1
             return constants.ACCEPTED
-        if node.overflow == constants.OVERFLOW_DEAD_LETTER:
+        if node.hot.overflow == constants.OVERFLOW_DEAD_LETTER:
             code = self._letters.take_overflow(node, data, bits)
             if code is not None:
                 return code
@@ -512,7 +512,7 @@ class Intake:
 
     def _is_least(self, node: Node, data: bytes) -> bool:
         """Return whether a ring is full of higher priorities than the message's: it makes room itself."""
-        if node.overflow != constants.OVERFLOW_RING or len(data) > node.hard_bytes:
+        if node.hot.overflow != constants.OVERFLOW_RING or len(data) > node.hard_bytes:
             return False
         queue = node.queue
         return queue.oldest_below(data) is None and queue.oldest() is not None

@@ -89,7 +89,7 @@ class Letters:
         nbytes += msgs * WRITTEN_BYTES
         if ledger.line or ledger.room(1) < msgs or ledger.room(nbytes) < 1:
             return False
-        if target.is_topic or target.overflow not in (
+        if target.is_topic or target.hot.overflow not in (
             constants.OVERFLOW_REJECT,
             constants.OVERFLOW_DEAD_LETTER,
         ):

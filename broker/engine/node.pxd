@@ -1,6 +1,7 @@
 cimport cython
 
 from broker cimport constants
+from broker.engine.hot cimport HotNumbers
 from broker.engine.spool cimport Spool
 from broker.flow.gate cimport Gate
 from broker.flow.allocator cimport CreditAllocator
@@ -20,6 +21,7 @@ cdef class Node:
     cdef public list consumers, subscriptions, topics, browsers, bridges, bridge_sources
     cdef public object filter, not_from, awaiting
     cdef public object settings
+    cdef public HotNumbers hot
     cdef public dict origins, arguments
     cdef public QueueLog shelf
     cdef public long group, kept_seq, stored_msgs, kept_bytes, attended_group, maybe_delivered_upto
@@ -31,11 +33,11 @@ cdef class Node:
     cdef public long expire_ns, used_ns, used_mark
     cdef public bint limits_ttl
     cdef public bint takes_as_is, is_topic
-    cdef public bint single_active, ranked, ordered, reserves_room
+    cdef public bint ranked, ordered, reserves_room
     cdef public long reserve_from
-    cdef public bint dirty, changed_nodes, deleted, by_turn, always_enforced, never_blocks_publishers, reserves_at_subscriptions
-    cdef public long pending_limit, shared, served, served_ns, passed_over, kept_ns
-    cdef public long turn, hard_msgs, hard_bytes, overflow, when_full
+    cdef public bint dirty, changed_nodes, deleted, never_blocks_publishers, reserves_at_subscriptions
+    cdef public long shared, served, served_ns, passed_over, kept_ns
+    cdef public long turn, hard_msgs, hard_bytes
     cdef public long park_timeout_ns, refuse_ns
     cdef public set timed_parked, transactions
     cdef public long received, received_bytes, delivered, accepted, rejected, released, modified

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from broker import constants
-from broker.config.node import NodeSettings
+from broker.config.node import HotSettings, NodeSettings
+from broker.engine.hot import hot_numbers
 from broker.engine.large import Body
 from broker.engine.spool import Spool
 from broker.flow.allocator import CreditAllocator
@@ -27,6 +28,7 @@ from broker.store.port import QueueLog
 
 # The settings of a node that was never given any: nothing is limited, and no dead letter goes anywhere.
 UNCONFIGURED = NodeSettings(max_delivery_count=0, dead_letter_address="")
+_UNCONFIGURED_HOT = hot_numbers(HotSettings(UNCONFIGURED))
 
 
 class Unsent(Protocol):
@@ -94,8 +96,8 @@ class Node:
 
     Names: ``name`` is unique in the broker, ``address`` is what clients call the node.
 
-    Settings: ``settings`` has all of them, and each is read there by the code that acts on it. Only those
-    that are read for every message have an attribute of their own, which the configurator sets.
+    Settings: ``settings`` has all of them, and each is read there by the code that acts on it; ``hot`` has
+    those that are read for every message.
 
     Topology: ``topics`` are those whose messages come here (a subscription's, more than one where its
     address is a pattern, or those a queue is bound to), ``subscriptions`` the other side of it. A
@@ -132,9 +134,8 @@ class Node:
     messages from priority ``reserve_from`` on; ``ranked`` where its consumers, the highest first, have
     priorities of their own.
 
-    Parking: ``pending_limit`` bounds the messages that wait to be sent, 0 for no bound. Messages that the
-    accounts in ``timed_parked`` have parked are refused at the age of ``park_timeout_ns`` (`when_full`; 0
-    for never), which is looked at when it is ``refuse_ns``; 0 for never.
+    Parking: messages that the accounts in ``timed_parked`` have parked are refused at the age of
+    ``park_timeout_ns`` (`when_full`; 0 for never), which is looked at when it is ``refuse_ns``; 0 for never.
 
     Counters are integers since the node was made; anybody may read them.
     """
@@ -156,6 +157,7 @@ class Node:
         self.filter: Filter | None = None
         self.not_from: object = None
         self.settings = UNCONFIGURED
+        self.hot = _UNCONFIGURED_HOT
         self.origins: dict[str, str] = {}
         self.arguments: dict[str, object] = {}
         self.shelf: QueueLog | None = None
@@ -187,8 +189,6 @@ class Node:
         self.dirty = False
         self.changed_nodes = False
         self.deleted = False
-        self.by_turn = False
-        self.single_active = False
         self.ranked = False
         self.ordered = False
         self.reserves_room = False
@@ -196,10 +196,6 @@ class Node:
         self.turn = 0
         self.hard_msgs = constants.UNBOUNDED
         self.hard_bytes = constants.UNBOUNDED
-        self.overflow = constants.OVERFLOW_REJECT
-        self.when_full = constants.FULL_BLOCK
-        self.always_enforced = True
-        self.pending_limit = 0
         self.never_blocks_publishers = False
         self.reserves_at_subscriptions = True
         self.shared = 0
@@ -247,7 +243,7 @@ class Node:
         """Whether a topic's publishers need room at one of its subscriptions, or queues, as it is now."""
         if part.never_blocks_publishers or not self.reserves_at_subscriptions:
             return False
-        return self.always_enforced or not part.is_subscription or part.is_active()
+        return self.hot.always_enforced or not part.is_subscription or part.is_active()
 
     def mean_bytes(self) -> int:
         """The mean size of its messages; 0 while it has none."""

@@ -91,7 +91,7 @@ class Paging:
         spool.tidy()
         if spool.runs and (node.consumers or spool.is_over(now_ns)) and not _letters_wait(node):
             spool.read_ahead(now_ns, self._room())
-        if node.overflow == constants.OVERFLOW_PAGE:
+        if node.hot.overflow == constants.OVERFLOW_PAGE:
             excess = memory_of(node) - node.page_bytes * PAGE_PERCENT // 100
             if excess > 0:
                 self._page_out(node, excess + PAGE_BYTES)

@@ -53,9 +53,9 @@ class Parking:
     def set_timeout(self, node: Node) -> None:
         """Set how long a parked message may wait, those that do already included."""
         park_timeout_ns = 0
-        if node.when_full == constants.FULL_REJECT:
+        if node.hot.when_full == constants.FULL_REJECT:
             park_timeout_ns = LENDING_NS
-        elif node.when_full == constants.FULL_REJECT_AFTER:
+        elif node.hot.when_full == constants.FULL_REJECT_AFTER:
             park_timeout_ns = node.settings.reject_after_ms * 1_000_000
         if park_timeout_ns == node.park_timeout_ns:
             return

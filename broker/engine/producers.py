@@ -49,7 +49,7 @@ class Producers:
 
     def reject_at_once(self, node: Node) -> bool:
         """Return whether credit at this node promises no room, because sends are to fail instead."""
-        return node.when_full != constants.FULL_BLOCK
+        return node.hot.when_full != constants.FULL_BLOCK
 
     def hold_settlement(self, topic: Node, account: ProducerCredit, held: object) -> None:
         """Keep what arrive() answered HOLD to; its account's port is told when it may be settled."""

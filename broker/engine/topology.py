@@ -88,7 +88,7 @@ class Topology:
         """Apply flow control, or lift it: a consumer came, went or started."""
         self.enforce(node)
         for topic in node.topics:
-            if not topic.always_enforced:
+            if not topic.hot.always_enforced:
                 self._update_enforcement(topic)
                 if node.is_subscription:
                     # It holds its publishers from now on, or does no more, beside others that do as before.
@@ -121,7 +121,7 @@ class Topology:
         """Decide whether a topic's publishers need room where its messages go: not where that is to hold only
         while somebody receives, and nobody does (`enforce_flow`). At which subscriptions, `heeds` says.
         """
-        reserves_at_subscriptions = topic.always_enforced or topic.is_active()
+        reserves_at_subscriptions = topic.hot.always_enforced or topic.is_active()
         if reserves_at_subscriptions != topic.reserves_at_subscriptions:
             topic.reserves_at_subscriptions = reserves_at_subscriptions
             self.enforce(topic)
@@ -173,7 +173,7 @@ def has_takers(node: Node) -> bool:
     At a subscription the word of its topics holds.
     """
     if node.is_subscription:
-        return not node.topics or node.is_active() or any(topic.always_enforced for topic in node.topics)
+        return not node.topics or node.is_active() or any(topic.hot.always_enforced for topic in node.topics)
     return node.is_active()
 
 

@@ -277,13 +277,13 @@ class Transactions:
                 and gate.depth_bytes + wanted_bytes <= node.hard_bytes
             ):
                 continue
-            if node.overflow == constants.OVERFLOW_DEAD_LETTER and not node.is_subscription:
+            if node.hot.overflow == constants.OVERFLOW_DEAD_LETTER and not node.is_subscription:
                 way = self._letters.way(node)
                 if way is not None and not self._has_letters(transaction, node):
                     # How many of them it will be depends on their sizes: room for all is enough.
                     _add(letters, way.target, wanted_msgs, wanted_bytes)
                     continue
-            elif node.overflow != constants.OVERFLOW_REJECT:
+            elif node.hot.overflow != constants.OVERFLOW_REJECT:
                 continue
             return f"'{node.name}' is at its hard limit"
         for node, (wanted_msgs, wanted_bytes) in letters.items():

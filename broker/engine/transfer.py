@@ -128,7 +128,7 @@ class Transfer(Port):
         what it refuses, and this may be offered many times.
         """
         target = self.target
-        if target.is_topic or target.overflow not in (
+        if target.is_topic or target.hot.overflow not in (
             constants.OVERFLOW_REJECT,
             constants.OVERFLOW_DEAD_LETTER,
         ):

@@ -430,11 +430,20 @@ def rounds(made: Cell, fault: str, count: int, seed: int, transfers: Transfers) 
         epochs.add(made.wait_for_owner().epoch_owned)
         result.owners = len(epochs)
         check(result, made)
-        wait_until(lambda: all(each.epoch_owned or each.is_standby for each in made.members), "all members")
+        wait_for_members(made)
         if fault == "full-disk":
             # One machine at a time: a server that has just come back has yet to fetch what it lacks.
             make_whole(made)
         yield result
+
+
+def wait_for_members(made: Cell) -> None:
+    """Wait until each member owns the cell or follows it."""
+    try:
+        wait_until(lambda: all(each.epoch_owned or each.is_standby for each in made.members), "all members")
+    except AssertionError as fault:
+        gone = [each.name for each in made.members if not each.is_running]
+        raise AssertionError(f"{fault}; ended: {gone}\n{logs(made)}") from None
 
 
 def make_whole(made: Cell) -> None:

@@ -562,7 +562,7 @@ cdef class ConsumerLink(OutgoingLink):
 
     cdef bint has_more(self):
         """Whether there is something for it that it has not been sent, though it has credit."""
-        if self.node.single_active and not self.browses and self.node.consumers[0] is not self:
+        if self.node.hot.single_active and not self.browses and self.node.consumers[0] is not self:
             return False
         if self.node.queue.order is not None and not self.browses:
             if not self.node.queue.order.has_more(self):
@@ -627,7 +627,7 @@ cdef class ConsumerLink(OutgoingLink):
             return True
         if self.node.queue.ready == 0 and (self.reader is None or not self.node.queue.gap):
             return False
-        if self.node.single_active and self.node.consumers[0] is not self:
+        if self.node.hot.single_active and self.node.consumers[0] is not self:
             return False
         if self.node.queue.order is not None:
             return self.node.queue.order.waits_for(self) and self.link_capacity() == 0

@@ -118,7 +118,7 @@ def _of_the_client(link: ConsumerView, waiting: int) -> Reason | None:
 def _of_its_place(
     link: ConsumerView, node: Node, siblings: list[ConsumerView], is_noted: bool
 ) -> Reason | None:
-    if node.single_active and not link.active and not link.browses:
+    if node.hot.single_active and not link.active and not link.browses:
         active = next((each for each in siblings if each.active), None)
         who = "another" if active is None else f"'{active.link}' of '{active.container}'"
         text = f"the node serves one consumer at a time ({SINGLE_ACTIVE}), which is {who}"

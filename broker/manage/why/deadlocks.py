@@ -132,7 +132,7 @@ class DeadlockWatch(Scene):
         queue = node.queue
         takers = [each for each in node.consumers if each.in_flight > 0]
         if queue.ready or queue.pending or queue.behind or queue.gap:
-            takers += node.consumers[:1] if node.single_active else node.consumers
+            takers += node.consumers[:1] if node.hot.single_active else node.consumers
         by_itself = {None} if queue.acquired > sum(each.in_flight for each in node.consumers) else set()
         return frozenset((*by_itself, *(each.origin for each in takers)))
 
@@ -193,7 +193,7 @@ def view_of(circle: Circle) -> DeadlockView:
 
 
 def _wants(node: Node, account: ProducerCredit) -> bool:
-    if account.window_max == 0 and node.when_full != constants.FULL_BLOCK:
+    if account.window_max == 0 and node.hot.when_full != constants.FULL_BLOCK:
         # It is refused, at once or when its time is over.
         return False
     if account.parked:

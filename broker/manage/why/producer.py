@@ -296,6 +296,6 @@ def terms(link: ProducerView, node: Node) -> list[dict[str, str | int | None]]:
 
 def refusal(link: ProducerView, node: Node) -> str:
     """What else may become of a parked message: a part of ``frees``, empty for nothing."""
-    if node.when_full != constants.FULL_REJECT_AFTER or link.window or not link.parked or link.presettled:
+    if node.hot.when_full != constants.FULL_REJECT_AFTER or link.window or not link.parked or link.presettled:
         return ""
     return f", or its messages are rejected {span(node.settings.reject_after_ms / 1000)} after they came"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker import constants
 from broker.config.flow import BrokerDefaults
-from broker.config.node import NodeSettings
+from broker.config.node import HotSettings, NodeSettings
 from broker.config.thresholds import resolve
 from broker.engine.deferred import DeferredSettlement, channel_settings
-from broker.engine.node import Node
+from broker.engine.hot import hot_numbers
+from broker.engine.node import UNCONFIGURED, Node
 from broker.engine.turn import Turn
 from broker.flow.producer_credit import Port, ProducerCredit
 from broker.queues.queue import Entry
@@ -121,10 +124,8 @@ def test_limits_of_the_topic_bound_nothing_while_its_message_is_brought_in() -> 
 
 def test_a_channel_that_drops_keeps_its_limit() -> None:
     world = World()
-    for channel, overflow in zip(
-        world.channels, (constants.OVERFLOW_RING, constants.OVERFLOW_REJECT), strict=True
-    ):
-        channel.hard_msgs, channel.overflow = 7, overflow
+    for channel, overflow in zip(world.channels, ("ring", "reject"), strict=True):
+        channel.hard_msgs, channel.hot = 7, hot_numbers(HotSettings(replace(UNCONFIGURED, overflow=overflow)))
     world.publish("first")
     assert world.host.limits == [7, constants.UNBOUNDED]
 

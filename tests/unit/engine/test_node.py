@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker import constants
-from broker.engine.node import Bridge, Node, bridge_name, memory_of
+from broker.config.node import HotSettings
+from broker.engine.hot import hot_numbers
+from broker.engine.node import UNCONFIGURED, Bridge, Node, bridge_name, memory_of
 from broker.flow.window import Window
 from tests.unit.manage_world import FakeConsumer, World
 
@@ -33,12 +37,16 @@ def test_a_node_is_active_while_a_started_consumer_receives_from_it() -> None:
     assert (topic.is_active(), subscription.is_active()) == (True, True)
 
 
+def enforced(when: str) -> HotSettings:
+    return hot_numbers(HotSettings(replace(UNCONFIGURED, enforce_flow=when)))
+
+
 @pytest.mark.parametrize("always", [True, False])
 @pytest.mark.parametrize("active", [True, False])
 def test_publishers_need_room_at_active_subscriptions_or_at_all(always: bool, active: bool) -> None:
     topic, subscription = topic_with_a_subscription()
     consumer(subscription, started=active)
-    topic.always_enforced = always
+    topic.hot = enforced("always" if always else "with_active_consumers")
     assert topic.heeds(subscription) is (always or active)
     subscription.never_blocks_publishers = True
     assert not topic.heeds(subscription)
@@ -46,7 +54,7 @@ def test_publishers_need_room_at_active_subscriptions_or_at_all(always: bool, ac
 
 def test_publishers_need_room_at_a_bound_queue_whoever_receives() -> None:
     topic, queue = Node("news", "topic"), Node("orders", "queue")
-    topic.always_enforced = False
+    topic.hot = enforced("with_active_consumers")
     assert topic.heeds(queue)
     topic.reserves_at_subscriptions = False
     assert not topic.heeds(queue)
