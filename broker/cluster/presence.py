@@ -24,6 +24,9 @@ log = logging.getLogger("sluice.cluster")
 INTERVAL_S = 1.0
 # A member that was silent for so long is taken for gone, and after a while forgotten.
 GONE_S = 5.0
+# Another member of this one's name is there only if it goes on speaking: what an earlier life of this one
+# said last may come late and all at once, when a network that was cut is whole again.
+TWIN_S = 1.5
 FORGOTTEN_S = 3600.0
 MOST_MEMBERS = 64
 OWNER, STANDBY, STARTING = "owner", "standby", "starting"
@@ -83,7 +86,8 @@ class MemberSeen:
 class Presence:
     """Tells what ``report`` returns, and keeps what the others tell; on a thread of its own.
 
-    ``on_twin`` is called there with each report of another member that bears this one's name.
+    ``on_twin`` is called there with reports of another member that bears this one's name, from ``TWIN_S``
+    after its first one on.
     """
 
     def __init__(
@@ -98,6 +102,8 @@ class Presence:
         self._report = report
         self._on_twin = on_twin
         self._seen: dict[str, tuple[MemberReport, float]] = {}
+        # The life of the twin that was heard last, and since when it is.
+        self._twin = "", 0.0
         self._stopping = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.server = ""
@@ -166,7 +172,15 @@ class Presence:
         if report.name == me.name:
             # The servers send nobody its own messages, so this is another's.
             if report.life != me.life:
-                self._on_twin(report)
+                self._hear_twin(report)
             return
         if report.name in self._seen or len(self._seen) < MOST_MEMBERS:
             self._seen[report.name] = (report, time.monotonic())
+
+    def _hear_twin(self, report: MemberReport) -> None:
+        life, since = self._twin
+        now = time.monotonic()
+        if report.life != life:
+            self._twin = report.life, now
+        elif now - since >= TWIN_S:
+            self._on_twin(report)

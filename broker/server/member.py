@@ -48,8 +48,8 @@ from broker.units import SECOND_NS
 log = logging.getLogger("sluice.cluster")
 
 MS_NS = 1_000_000
-# A member that has just begun refuses to run beside another one of its name.
-YOUNG_S = 3.0
+# A member that has just begun refuses to run beside another one of its name, which it knows by some time.
+YOUNG_S = 5.0
 # How long the owner may take to accept a connection by which a standby looks whether it is there.
 LOOK_S = 0.25
 

@@ -18,7 +18,7 @@ from proton.utils import BlockingConnection, BlockingSender
 
 from tests.cluster.applications import HalfDone, bodies, call, connection, send, take
 from tests.cluster.conftest import skip_without_servers
-from tests.cluster.world import Cell, MemberProcess, cell, wait_until
+from tests.cluster.world import Cell, MemberProcess, cell, port_of, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.wire]
 # A lease that is shorter than the usual one, and long enough for a machine with much else to do.
@@ -215,6 +215,21 @@ def send_until_closed(sender: BlockingSender) -> None:
 
 
 # --- a member's directory
+
+
+def test_what_a_member_said_before_it_was_cut_off_is_no_twin_of_it_when_it_is_heard_again(made: Cell) -> None:
+    owner = made.settle()
+    server = port_of(owner.api("/api/v1/cluster")["engine"]["connected"])
+    owner.freeze(True)
+    wait_until(lambda: "has let go of the cell" in owner.said.rpartition(" ready: ")[2], "its end")
+    # Its next life is heard by the other servers, and only then its last words before are by this one.
+    for proxy in owner.proxies:
+        proxy.freeze(proxy.port == server)
+    wait_until(lambda: owner.is_standby, "its next life")
+    owner.freeze(False)
+    # So long a young member looks for others of its name.
+    time.sleep(6)
+    assert owner.is_standby, owner.said[-3000:]
 
 
 def test_a_member_with_an_empty_directory_joins_and_can_take_over(made: Cell) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 from broker.cluster.jetstream import LogServers
 from broker.cluster.nats import Message
-from broker.cluster.presence import MOST_MEMBERS, OWNER, STANDBY, MemberReport, Presence
+from broker.cluster.presence import INTERVAL_S, MOST_MEMBERS, OWNER, STANDBY, MemberReport, Presence
 
 ME = MemberReport("a", OWNER, 3, 70, 50, 0.0, ("amqp://10.0.0.1:5672",), "1.0", life="one")
 
@@ -76,11 +77,24 @@ def test_no_more_than_so_many_members_are_kept() -> None:
     assert len(presence.members()) == MOST_MEMBERS + 1
 
 
-def test_another_member_of_this_one_s_name_is_told() -> None:
+def test_another_member_of_this_one_s_name_is_told_once_it_goes_on_speaking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     twins: list[MemberReport] = []
     presence = presence_of(twins)
     twin = MemberReport("a", STANDBY, life="two")
-    hear(presence, twin.encode())
+    # So does what an earlier life said last, and was held up on its way.
+    for _ in range(5):
+        hear(presence, twin.encode())
     hear(presence, ME.encode())
+    assert twins == []
+    for _ in range(2):
+        now += INTERVAL_S
+        hear(presence, twin.encode())
+    assert twins == [twin]
+    # Another life's time is its own.
+    hear(presence, MemberReport("a", STANDBY, life="three").encode())
     assert twins == [twin]
     assert [each.report.name for each in presence.members()] == ["a"]
