@@ -2,6 +2,11 @@
 
 A snapshot is made of a copy of the owner's directory, beside the loop, and appended among the groups that
 come meanwhile. A member that joins loads it and goes on with the groups behind it.
+
+The newest records stay, whatever a snapshot says. A server of NATS (2.15) syncs what it replicates, and the
+files of a stream only with a snapshot of its own, every two to three minutes or each 8 MB. After a power cut
+it goes on from that snapshot; where all records up to it were trimmed meanwhile, and what came behind them
+isn't synced, it waits for a leader that has them. With all servers in that state there never is one.
 """
 
 from __future__ import annotations
@@ -9,6 +14,8 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,12 +29,51 @@ from broker.units import MB
 
 log = logging.getLogger("sluice.cluster")
 
-LOOK_S = 10.0
+LOOK_S = 2.0
+# Records that are so old have been synced by every server that is there, with room to spare.
+SETTLED_S = 240.0
 # The log may take so many times what is live, and `log_size` besides.
 LIVE_TIMES = 2
 # Pieces of a snapshot that wait to be appended.
 MOST_WAITING = 16
 WAIT_S = 60.0
+
+
+class SettledLog:
+    """How much of the log may go: what is as old as ``seconds``, or has ``nbytes`` of records behind it.
+
+    ``position`` is the last one of those, 0 while none is known.
+    """
+
+    def __init__(self, nbytes: int, seconds: float) -> None:
+        self.position = 0
+        self._nbytes = nbytes
+        self._seconds = seconds
+        # When somebody looked, the last position then, and all bytes appended until then.
+        self._looks: deque[tuple[float, int, int]] = deque()
+        self._trimmed_bytes = 0
+        self._settled_bytes = 0
+
+    def look(self, now_s: float, last: int, nbytes: int) -> None:
+        """Note the last position of the log, and its bytes."""
+        appended = nbytes + self._trimmed_bytes
+        self._looks.append((now_s, last, appended))
+        while self._looks:
+            at_s, position, before = self._looks[0]
+            if now_s - at_s < self._seconds and appended - before < self._nbytes:
+                break
+            self._looks.popleft()
+            self.position, self._settled_bytes = position, before
+
+    def trimmed(self, nbytes: int) -> None:
+        """So much of the log has gone."""
+        self._trimmed_bytes += nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """How much of the log may go."""
+        return max(self._settled_bytes - self._trimmed_bytes, 0)
+
 
 Backup = Callable[[Path, Callable[[Exception | None], None]], None]
 
@@ -35,7 +81,8 @@ Backup = Callable[[Path, Callable[[Exception | None], None]], None]
 class LogCleaner:
     """Looks every ``LOOK_S`` whether the log has become too long, on a thread of its own.
 
-    ``live_bytes`` says how much is live, ``backup`` copies the owner's directory; both are called on it.
+    ``live_bytes`` says how much is live, ``backup`` copies the owner's directory; both are called on it. Half
+    of ``log_size`` is for what isn't settled yet, the other half for what nobody needs.
     """
 
     def __init__(
@@ -46,6 +93,7 @@ class LogCleaner:
         live_bytes: Callable[[], int],
         backup: Backup,
         log_size: int,
+        settled_s: float = SETTLED_S,
     ) -> None:
         self.snapshots = 0
         self.log_bytes = 0
@@ -55,6 +103,7 @@ class LogCleaner:
         self._live_bytes = live_bytes
         self._backup = backup
         self._log_size = log_size
+        self._settled = SettledLog(log_size // 2, settled_s)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sluice-log-cleaner", daemon=True)
 
@@ -70,21 +119,29 @@ class LogCleaner:
         self._log.close()
 
     def clean(self) -> bool:
-        """Append a snapshot and trim the log behind it; return whether that was done.
+        """Append a snapshot and trim the log before it; return whether that was done.
 
         Raises OperatorError, OSError.
         """
+        if self._settled.position <= self._log.first():
+            return False
         try:
             self._copy()
             return self._append()
         finally:
             shutil.rmtree(self._target, ignore_errors=True)
 
+    def look(self) -> bool:
+        """Notice how long the log is; return whether it is too long. Raises LogUnavailable, TimeoutError."""
+        last = self._log.last()
+        self.log_bytes = self._log.nbytes()
+        self._settled.look(time.monotonic(), last, self.log_bytes)
+        return self._settled.nbytes > LIVE_TIMES * self._live_bytes() + self._log_size // 2
+
     def _run(self) -> None:
         while not self._stopped.wait(LOOK_S):
             try:
-                self.log_bytes = self._log.nbytes()
-                if self.log_bytes > LIVE_TIMES * self._live_bytes() + self._log_size and self.clean():
+                if self.look() and self.clean():
                     log.info("the log was %d MB long and is trimmed", self.log_bytes // MB)
             except LogUnavailable as fault:
                 log.info("the log can't be trimmed now: %s", fault)
@@ -109,7 +166,7 @@ class LogCleaner:
         copy = CacheStore.open(self._target)
         try:
             epoch, group = copy.applied
-            keep = self._writer.position_of(group)
+            keep = min(self._writer.position_of(group), self._settled.position)
             if keep <= self._log.first():
                 return False
             self._writer.append(SNAPSHOT_BEGIN, group, SNAPSHOT_OF.pack(epoch, group))
@@ -123,7 +180,9 @@ class LogCleaner:
         self._writer.append(SNAPSHOT_END, group, b"", ended.set)
         if not self._wait(ended.is_set):
             return False
+        before = self._log.nbytes()
         self._log.trim(keep)
+        self._settled.trimmed(before - self._log.nbytes())
         self.snapshots += 1
         return True
 

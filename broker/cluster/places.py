@@ -50,10 +50,14 @@ class LogPlaces:
         return self._counted(first, min(low, last), last, epoch, group)
 
     def snapshot(self, first: int, last: int) -> tuple[int, int, Iterator[bytes]] | None:
-        """Return the oldest snapshot that is whole: its epoch and group, and its pieces; None without one."""
+        """Return the newest snapshot that is whole: its epoch and group, and its pieces; None without one.
+
+        Of an older one the log may lack groups that follow it.
+        """
         begin = 0
         of = (0, 0)
         pieces: set[int] = set()
+        found: tuple[int, int, Iterator[bytes]] | None = None
         fold = LogFold.before(self._cell, first, self.entry(first).data)
         for entry in self.entries(first, last):
             step = fold.feed(entry.position, entry.data)
@@ -69,10 +73,11 @@ class LogPlaces:
             elif record.kind == TAKEOVER:
                 begin = 0
             elif record.kind == SNAPSHOT_END and begin:
-                return of[0], of[1], self.pieces(begin, entry.position, pieces)
-            elif record.kind == GROUPS and first == 1 and not begin:
+                found = of[0], of[1], self.pieces(begin, entry.position, pieces)
+                begin = 0
+            elif record.kind == GROUPS and first == 1 and not begin and found is None:
                 return None
-        return None
+        return found
 
     def pieces(self, begin: int, end: int, positions: set[int]) -> Iterator[bytes]:
         """Return what the records of a snapshot hold that stand at these positions."""

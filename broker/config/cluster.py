@@ -182,7 +182,7 @@ class Cluster:
         Size(SMALLEST_LOG),
         256 * MB,
         "The owner trims the log once it is longer than twice what is live and this; its disks need more than"
-        " that, for what comes meanwhile",
+        " that, for what comes meanwhile. Half of it stays, or less that came within the last four minutes",
     )
     ttl_ms: int = row(
         Duration(500, 600_000), 3000, "The owner is given up when the log has been silent for so long"

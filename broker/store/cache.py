@@ -15,17 +15,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.errors import OperatorError
-from broker.store.cell import APPLIED, LOADING, Position, position, position_in
-from broker.store.faults import DamagedStore
+from broker.store.blocks import StreamMessage
+from broker.store.cell import (
+    APPLIED,
+    LOADING,
+    STREAM_NOTE,
+    Position,
+    position,
+    position_in,
+    retained,
+    retained_in,
+)
+from broker.store.faults import DamagedStore, SyncFault
 from broker.store.files import BLOCK_BYTES
 from broker.store.journal import group_at
 from broker.store.largefiles import LARGE, BodyNotes, LargeFile, named_bodies, verify
 from broker.store.logs import DiskQueueLog, Extent, copy_live, scan_group, spans_too_far
-from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, QueueLog
+from broker.store.port import DURABLE, FAILED, FULL, LARGE_NOTE, QueueLog, StreamLog
 from broker.store.prefix import PrefixStore
-from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, Buffer, DamagedRecord, read
+from broker.store.records import DEFINE, FORGET, MESSAGE, NOTE, STREAM, Buffer, DamagedRecord, read
 from broker.store.recovered import Recovered
 from broker.store.replay import Progress, name_and, named
+from broker.store.streamlog import DiskStreamLog
+from broker.store.streamlogs import is_stream, unmarked
 
 # The largest blob of a snapshot, unless one message is larger.
 SNAPSHOT_BYTES = 512 << 10
@@ -84,6 +96,9 @@ class CacheStore(PrefixStore):
         self.recovered = Recovered(self.recovered.clean, {}, [])
         self._bodies = BodyNotes(self._notes, self.path)
         self._remove_unnamed()
+        for key, value in self._notes.items():
+            if key.startswith(STREAM_NOTE):
+                self._follow_retention(key, value)
 
     def _check_bodies(self, notes: dict[str, bytes]) -> None:
         """A missing one is told by ``missing_bodies``."""
@@ -91,7 +106,7 @@ class CacheStore(PrefixStore):
     @property
     def is_empty(self) -> bool:
         """Whether nothing is in it."""
-        return not self._shelves and not any(self._notes.values())
+        return not self._shelves and not self._streams.every() and not any(self._notes.values())
 
     # --- following the log
 
@@ -117,8 +132,8 @@ class CacheStore(PrefixStore):
 
     def _take_group(self, data: bytes, records: int, chain: int) -> None:
         try:
-            self.take_in(data, records, chain, self._shelves, self._control)
-        except (ValueError, LookupError, MemoryError, DamagedStore) as fault:
+            self.take_in(data, records, chain, self._shelves, self._control, self._take_streamed)
+        except (ValueError, LookupError, MemoryError, OSError, SyncFault, DamagedStore) as fault:
             # Some of it is in memory. What is on disk is whole, and the next start goes on from there.
             self._fail(f"group {self.group} can't be applied ({fault!r})")
             raise OperatorError(self.reason) from fault
@@ -127,19 +142,45 @@ class CacheStore(PrefixStore):
         if kind == NOTE:
             self._replace_note(*named(payload))
         elif kind == DEFINE:
-            name, definition = named(payload)
-            shelf = self._shelves.get(node)
-            if shelf is None:
-                self._shelves[node] = DiskQueueLog(self, node, name, definition, 0)
-                self._next_shelf = max(self._next_shelf, node + 1)
-            elif shelf.definition != definition:
-                shelf.definition = definition
-                shelf.changed = True
+            self._define(node, *named(payload))
         else:
             gone = self._shelves.pop(node, None)
+            stream = self._streams.get(node)
             if gone is not None:
                 gone.removed = True
                 self._pending.removed.append(gone)
+            elif stream is not None:
+                self._streams.forget(stream)
+                self._pending.removed_ids.append(node)
+
+    def _define(self, node: int, name: str, definition: bytes) -> None:
+        found: DiskQueueLog | DiskStreamLog | None = self._shelves.get(node) or self._streams.get(node)
+        if found is None:
+            if is_stream(name):
+                self._streams.create(self, node, unmarked(name), definition)
+            else:
+                self._shelves[node] = DiskQueueLog(self, node, name, definition, 0)
+            self._next_shelf = max(self._next_shelf, node + 1)
+        elif found.definition != definition:
+            found.definition = definition
+            found.changed = True
+
+    def _take_streamed(self, node: int, seq: int, time_ms: int, data: bytes) -> None:
+        stream = self._streams.get(node)
+        if stream is not None:
+            stream.take_in(seq, time_ms, data)
+
+    def _follow_retention(self, key: str, value: bytes) -> None:
+        """Keep of a stream what the owner has kept of it, in whole segments."""
+        stream = self._streams.get(int(key.removeprefix(STREAM_NOTE)))
+        if stream is None or not value:
+            return
+        first_offset, stream.segments.segment_bytes = retained_in(value)
+        if first_offset and not stream.last_seq:
+            # A snapshot has what was left of it.
+            self._streams.begin_at(stream, first_offset)
+        stream.kept = None, 1, None
+        stream.held_from = first_offset
 
     def _replace_note(self, key: str, value: bytes) -> None:
         if key == APPLIED:
@@ -148,6 +189,8 @@ class CacheStore(PrefixStore):
         before = self._notes.pop(key, b"")
         if key.startswith(LARGE_NOTE):
             self._count_body(key, before, value)
+        if key.startswith(STREAM_NOTE):
+            self._follow_retention(key, value)
         if value:
             self._notes[key] = value
         self._pending.notes[key] = value
@@ -162,6 +205,9 @@ class CacheStore(PrefixStore):
     # --- the port: what it has the owner wrote
 
     def open_log(self, name: str, definition: bytes) -> QueueLog:
+        raise _not_ours()
+
+    def open_stream(self, name: str, definition: bytes) -> StreamLog:
         raise _not_ours()
 
     def redefine(self, shelf: QueueLog, definition: bytes) -> None:
@@ -229,6 +275,9 @@ class CacheStore(PrefixStore):
         journal file at a time. DamagedStore, OSError.
         """
         self.settle()
+        # So that their segments have all of them.
+        self._streams.hand_over(self.written)
+        self._streams.sync(())
         return self._undisturbed(self._blobs(most_bytes))
 
     def load_snapshot(self, blobs: Iterable[bytes], epoch: int, group: int) -> None:
@@ -320,14 +369,23 @@ class CacheStore(PrefixStore):
                     yield into.take()
                 into.add(MESSAGE, shelf.id, shelf.last_seq, DURABLE, 0, 0, b"")
                 into.add(FORGET, shelf.id, shelf.last_seq, 0, 0, 0, b"")
+        for stream in self._streams.every():
+            for offset, time_ms, data in _messages_of(stream):
+                if into.count and into.size + RECORD_BYTES + len(data) > most_bytes:
+                    yield into.take()
+                into.add(STREAM, stream.id, offset + 1, 0, 0, time_ms, data)
         if into.count:
             yield into.take()
 
     def _definitions_and_notes(self) -> Iterator[tuple[int, int, bytes]]:
-        for shelf in self._shelves.values():
+        every: list[DiskQueueLog | DiskStreamLog] = [*self._shelves.values(), *self._streams.every()]
+        for shelf in every:
             yield DEFINE, shelf.id, name_and(shelf.name, shelf.definition)
+        for stream in self._streams.every():
+            value = retained(stream.first_offset, stream.segments.segment_bytes)
+            yield NOTE, 0, name_and(f"{STREAM_NOTE}{stream.id}", value)
         for key, value in self._notes.items():
-            if value and key not in (APPLIED, LOADING):
+            if value and key not in (APPLIED, LOADING) and not key.startswith(STREAM_NOTE):
                 yield NOTE, 0, name_and(key, value)
 
     def _rounds(self) -> Iterator[Iterator[LiveSource]]:
@@ -402,6 +460,16 @@ def _rounds_of(extents: list[Extent]) -> list[list[Extent]]:
             found.append([])
         found[-1].append(extent)
     return found
+
+
+def _messages_of(stream: DiskStreamLog) -> Iterator[StreamMessage]:
+    """Yield all that a stream has, a part of it in memory at a time. DamagedStore, OSError."""
+    reader = stream.segments.reader(stream.first_offset, cold=True)
+    try:
+        while found := reader.read(SNAPSHOT_BYTES):
+            yield from found
+    finally:
+        reader.close()
 
 
 def _is_there(file: LargeFile) -> bool:

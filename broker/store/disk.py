@@ -21,7 +21,7 @@ import lmdb
 
 from broker.errors import OperatorError
 from broker.store.backup import StoreCopy
-from broker.store.cell import APPLIED, LOADING
+from broker.store.cell import APPLIED, LOADING, STREAM_NOTE, retained_in
 from broker.store.checkpoint import Taken, adopt, write
 from broker.store.directory import DIRECTORY, CheckpointChange, Directory, Meta, make, try_to_read
 from broker.store.faults import DamagedStore, SyncFault, described, is_lack_of_room
@@ -162,6 +162,8 @@ class DiskStore(Shelves):
         if isinstance(shelf, DiskStreamLog):
             self._streams.forget(shelf)
             self._pending.removed_ids.append(shelf.id)
+            # As a cell's directory has it, now or before.
+            self.note(f"{STREAM_NOTE}{shelf.id}", b"")
         else:
             shelf.removed = True
             del self._shelves[shelf.id]
@@ -312,7 +314,10 @@ class DiskStore(Shelves):
         self.recovered = Recovered(found.clean, notes, logs, streams)
 
     def _stream(self, found: Found) -> RecoveredStream:
-        return RecoveredStream(self._streams.recover(self, found), unmarked(found.row.name), found.definition)
+        noted = self._notes.get(f"{STREAM_NOTE}{found.row.id}")
+        first_offset = retained_in(noted)[0] if noted else 0
+        stream = self._streams.recover(self, found, first_offset)
+        return RecoveredStream(stream, unmarked(found.row.name), found.definition)
 
     def _begin(self, found: Replayed) -> None:
         """Start the threads on a journal file of our own; old files are only read from now on."""

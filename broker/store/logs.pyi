@@ -57,6 +57,7 @@ class Shelves(Store):
         chain: int,
         shelves: dict[int, DiskQueueLog],
         control: Callable[[int, int, bytes], None],
+        streamed: Callable[[int, int, int, bytes], None],
     ) -> None: ...
 
 def scan_group(data: bytes) -> tuple[int, int, int]: ...

@@ -17,6 +17,7 @@ from broker.store.journal cimport Journal
 from broker.store.journal import group_bytes
 
 cdef int RECORD_MESSAGE = MESSAGE, RECORD_FORGET = FORGET, RECORD_UPDATE = UPDATE, RECORD_COPY = COPY
+cdef int RECORD_STREAM = STREAM
 cdef int FIRST_KIND = MESSAGE, LAST_KIND = COPY
 cdef int GIVEN_BACK = DURABLE | REDELIVERED
 cdef int GIVEN_BACK_SPARED = GIVEN_BACK | SPARED
@@ -328,14 +329,15 @@ cdef class Shelves(Store):
         memcpy(copied, PyBytes_AS_STRING(data), size)
         self.journal.push(copied, size, number, records, file, chain)
 
-    def take_in(self, bytes data, long records, uint64_t chain, dict shelves, object control):
+    def take_in(self, bytes data, long records, uint64_t chain, dict shelves, object control, object streamed):
         """Replay a group that another store sealed, and give it to the journal as the open group's number.
 
         ``records`` and ``chain`` are what ``scan_group`` said of it. ``shelves`` are the queue logs by their
         numbers; ``control(kind, node, payload)`` is called for each DEFINE, REMOVE and NOTE, and changes
-        ``shelves`` as they say. Records of messages of a log that isn't there are passed over, as a replay
-        does. ValueError where a message doesn't come behind all others of its log; half of the group is in
-        memory then, nothing of it in the journal.
+        ``shelves`` as they say; ``streamed(node, seq, time_ms, payload)`` for each message of a stream.
+        Records of messages of a log that isn't there are passed over, as a replay does. ValueError where a
+        message doesn't come behind all others of its log; half of the group is in memory then, nothing of it
+        in the journal.
         """
         cdef const char *bytes_at = PyBytes_AS_STRING(data)
         cdef const Head *head
@@ -349,6 +351,9 @@ cdef class Shelves(Store):
                     shelf = shelves.get(node)
                 if shelf is not None:
                     shelf.take_in(head, payload_bytes(bytes_at, at))
+            elif head.kind == RECORD_STREAM:
+                streamed(head.node, head.seq, head.expires_ms,
+                         PyBytes_FromStringAndSize(bytes_at + at + HEAD_BYTES, head.length))
             else:
                 control(head.kind, head.node,
                         PyBytes_FromStringAndSize(bytes_at + at + HEAD_BYTES, head.length))

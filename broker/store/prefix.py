@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.errors import OperatorError
 from broker.store.cell import APPLIED, Position, position_in
 from broker.store.checkpoint import Taken
 from broker.store.disk import DiskStore
-from broker.store.port import StreamLog
-from broker.store.recovered import RecoveredStream
-from broker.store.replay import Found, Progress
-from broker.store.streamlogs import unmarked
+from broker.store.replay import Progress
 
 # Journal files that are there before they are written. Groups that wait for the log or for the disk may fill
 # many more than the journal can have open.
@@ -31,13 +27,6 @@ class PrefixStore(DiskStore):
 
     def _join_or_leave_cell(self) -> None:
         """It stays a prefix of the log."""
-
-    def open_stream(self, name: str, definition: bytes) -> StreamLog:
-        raise OperatorError(f"'{name}': a cell doesn't replicate streams")
-
-    def _stream(self, found: Found) -> RecoveredStream:
-        name = unmarked(found.row.name)
-        raise OperatorError(f"{self.path}: '{name}' is a stream, and a cell doesn't replicate streams")
 
     def _take(self, numbers: range, clean_group: int) -> Taken:
         taken = super()._take(numbers, clean_group)

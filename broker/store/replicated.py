@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from broker.errors import OperatorError
-from broker.store.cell import APPLIED, position
+from broker.store.cell import APPLIED, STREAM_NOTE, position, retained
 from broker.store.disk import opened
 from broker.store.faults import SyncFault
 from broker.store.largefiles import BodyNotes, LargeFile
@@ -24,8 +24,12 @@ from broker.store.port import FAILED, FULL, LARGE_NOTE
 from broker.store.prefix import PrefixStore
 from broker.store.records import NOTE
 from broker.store.replay import Progress, name_and
+from broker.store.segments import SEGMENT_BYTES
 
 log = logging.getLogger("sluice.store")
+
+# So is a stream that was never cut: it needs no note.
+_ALL_RETAINED = retained(0, SEGMENT_BYTES)
 
 
 class GroupLog(Protocol):
@@ -148,7 +152,16 @@ class ReplicatedStore(PrefixStore):
 
     def maintain(self) -> None:
         if not self._suspended:
+            self._note_retention()
             super().maintain()
+
+    def _note_retention(self) -> None:
+        """Tell standbys what retention has left of each stream."""
+        for stream in self._streams.every():
+            key = f"{STREAM_NOTE}{stream.id}"
+            value = retained(stream.first_offset, stream.segments.segment_bytes)
+            if key in self._notes or value != _ALL_RETAINED:
+                self.note(key, value)
 
     # --- for the log's writer
 

@@ -16,3 +16,5 @@ cdef class DiskStreamLog(StreamLog):
     cdef list arriving
     cdef public long arrived_bytes, appended_bytes
     cdef StreamBatch latest
+
+    cdef object arrive(self, long seq, long expires_ms, bytes data)

@@ -53,6 +53,12 @@ cdef class DiskStreamLog(StreamLog):
         self.changed = True
 
     cpdef object append(self, long seq, long flags, long delivery_count, long expires_ms, bytes data):
+        self.arrive(seq, expires_ms, data)
+        self.store.buffer.add(RECORD_STREAM, self.id, seq, 0, 0, expires_ms, data)
+        self.store.open_records += 1
+
+    cdef object arrive(self, long seq, long expires_ms, bytes data):
+        """Note a message of the open group."""
         cdef StreamBatch batch = self.latest
         if seq != self.last_seq + 1:
             raise ValueError(f"message {seq} comes after {self.last_seq}")
@@ -67,8 +73,14 @@ cdef class DiskStreamLog(StreamLog):
         self.arrived_bytes += PyBytes_GET_SIZE(data)
         self.last_seq = seq
         self.changed = True
-        self.store.buffer.add(RECORD_STREAM, self.id, seq, 0, 0, expires_ms, data)
-        self.store.open_records += 1
+
+    def take_in(self, long seq, long time_ms, bytes data):
+        """A message from a group that another store sealed; one that is there stays as it is.
+
+        The segments may have more than the journal, after a power cut: it is the same, as it came before.
+        """
+        if seq > self.last_seq:
+            self.arrive(seq, time_ms, data)
 
     cpdef object update(self, long seq, long delivery_count, bint spared=False):
         raise ValueError("nobody takes a message of a stream")

@@ -54,12 +54,15 @@ class StreamLogs:
 
     The owner's thread makes and forgets streams and calls ``hand_over``. A thread of their own appends, so
     that a checkpoint holds up nobody; ``sync``, ``discard`` and ``copy`` are for the one that makes them.
-    ``behind_bytes`` are in the journal and not appended yet.
+    ``behind_bytes`` are in the journal and not appended yet. A stream that is removed is ``leaving`` until
+    the directory has it no more: a checkpoint whose picture is of before says how many messages it has, and
+    a crash may bring it back with those.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path / STREAMS
         self._logs: dict[int, DiskStreamLog] = {}
+        self._leaving: dict[int, DiskStreamLog] = {}
         # Those with messages that aren't in the journal yet, and those with some that can be appended.
         self._arriving: list[DiskStreamLog] = []
         self._to_append: deque[DiskStreamLog] = deque()
@@ -79,10 +82,13 @@ class StreamLogs:
 
     # --- the owner's thread
 
-    def recover(self, store: Shelves, found: Found) -> DiskStreamLog:
-        """Open a stream as a replay found it, and append what its segments lack. DamagedStore, OSError."""
+    def recover(self, store: Shelves, found: Found, first_offset: int) -> DiskStreamLog:
+        """Open a stream as a replay found it, and append what its segments lack. DamagedStore, OSError.
+
+        Where no segment is there, and none has to be, it begins with ``first_offset``.
+        """
         row = found.row
-        stream = self._opened(store, row.id, row.name, found.definition, row.last_seq)
+        stream = self._opened(store, row.id, row.name, found.definition, row.last_seq, first_offset)
         segments = stream.segments
         if segments.torn is not None:
             log.info("%s: %s; the journal has the rest", segments.torn.file, segments.torn.reason)
@@ -101,16 +107,29 @@ class StreamLogs:
         """Begin an empty stream for a node. OSError."""
         # What an earlier life of the broker had begun under this number was never confirmed.
         remove(self.directory_of(number))
-        return self._opened(store, number, _MARK + name, definition, 0)
+        return self._opened(store, number, _MARK + name, definition, 0, 0)
+
+    def get(self, number: int) -> DiskStreamLog | None:
+        """Return a stream by its number."""
+        return self._logs.get(number)
+
+    def every(self) -> list[DiskStreamLog]:
+        """Return all streams."""
+        return list(self._logs.values())
+
+    def begin_at(self, stream: DiskStreamLog, offset: int) -> None:
+        """Have a stream that never had a message begin with an offset. OSError, SyncFault."""
+        with self._lock:
+            stream.segments.close()
+            remove(stream.segments.directory)
+            stream.segments = SegmentLog.open(stream.segments.directory, first_offset=offset)
+            stream.last_seq = offset
+            stream.changed = True
 
     def forget(self, stream: DiskStreamLog) -> None:
-        """Append to a stream no more; its directory stays until ``discard``."""
-        self._logs.pop(stream.id, None)
-        if stream in self._arriving:
-            self._arriving.remove(stream)
-        with self._lock:
-            self._appended_bytes += sum(batch.nbytes for batch in stream.ready)
-            stream.ready.clear()
+        """A stream is removed; its directory stays until ``discard``."""
+        self._leaving[stream.id] = stream
+        del self._logs[stream.id]
 
     def hand_over(self, written: int) -> bool:
         """Let the streams' thread have what is in the journal up to a group; true if it is worth a turn."""
@@ -144,7 +163,7 @@ class StreamLogs:
 
     def close(self) -> None:
         """Let go of every file."""
-        for stream in self._logs.values():
+        for stream in (*self._logs.values(), *self._leaving.values()):
             stream.segments.close()
 
     def take(self, rows: list[QueueLogRow]) -> None:
@@ -185,8 +204,10 @@ class StreamLogs:
         """
         lacking: OSError | None = None
         again: list[DiskStreamLog] = []
-        while self._to_append:
-            stream = self._to_append.popleft()
+        while (stream := self._next_to_append()) is not None:
+            if stream.id in self._leaving:
+                # On a full disk its removal is to give room, not to take some.
+                continue
             with self._lock:
                 try:
                     self._append_to(stream)
@@ -215,7 +236,8 @@ class StreamLogs:
         """
         self.append()
         wanted = {row.id: row.last_seq for row in rows}
-        for stream in list(self._logs.values()):
+        leaving = [stream for stream in self._leaving.copy().values() if stream.id in wanted]
+        for stream in (*self.every(), *leaving):
             with self._lock:
                 # The streams' thread may have taken it, and not begun.
                 self._append_to(stream)
@@ -228,6 +250,12 @@ class StreamLogs:
     def discard(self, numbers: Iterable[int]) -> None:
         """Remove the segments of streams that the directory doesn't have any more."""
         for number in numbers:
+            with self._lock:
+                stream = self._leaving.pop(number, None)
+                if stream is not None:
+                    self._appended_bytes += sum(batch.nbytes for batch in stream.ready)
+                    stream.ready.clear()
+                    stream.segments.close()
             try:
                 remove(self.directory_of(number))
             except OSError as fault:
@@ -255,13 +283,21 @@ class StreamLogs:
     # --- inside
 
     def _opened(
-        self, store: Shelves, number: int, name: str, definition: bytes, synced: int
+        self, store: Shelves, number: int, name: str, definition: bytes, synced: int, first_offset: int
     ) -> DiskStreamLog:
         self.path.mkdir(exist_ok=True)
-        segments = SegmentLog.open(self.directory_of(number), synced=synced)
-        stream = DiskStreamLog(store, number, name, definition, synced, segments, self._arriving)
+        segments = SegmentLog.open(self.directory_of(number), synced=synced, first_offset=first_offset)
+        last_seq = max(synced, first_offset)
+        stream = DiskStreamLog(store, number, name, definition, last_seq, segments, self._arriving)
         self._logs[number] = stream
         return stream
+
+    def _next_to_append(self) -> DiskStreamLog | None:
+        # A checkpoint appends as the streams' thread does, and may have taken the last one.
+        try:
+            return self._to_append.popleft()
+        except IndexError:
+            return None
 
     def _append_to(self, stream: DiskStreamLog) -> None:
         while stream.ready:

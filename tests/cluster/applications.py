@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from proton import Delivery, Message
+from proton import Delivery, Described, Message, symbol
 from proton.handlers import MessagingHandler, TransactionHandler
-from proton.reactor import Container
+from proton.reactor import Container, Filter
 from proton.utils import BlockingConnection
 
 from broker.codec.owned import owned
@@ -50,6 +50,21 @@ def take(port: int, address: str, count: int) -> list[Message]:
             message = receiver.receive(timeout=ANSWER_S)
             message.body = owned(message.body)
             found.append(message)
+            receiver.accept()
+        return found
+
+
+def read_stream(port: int, address: str, count: int) -> list[tuple[int, Any]]:
+    """Return offsets and bodies of the first messages of a stream."""
+    spec = symbol("rabbitmq:stream-offset-spec")
+    with connection(port) as made:
+        options = Filter({spec: Described(spec, "first")})
+        receiver = made.create_receiver(address, credit=100, options=options)
+        found = []
+        for _ in range(count):
+            message = receiver.receive(timeout=ANSWER_S)
+            assert message.annotations is not None
+            found.append((int(message.annotations[symbol("x-opt-sluice-offset")]), owned(message.body)))
             receiver.accept()
         return found
 

@@ -415,7 +415,7 @@ def rounds(made: Cell, fault: str, count: int, seed: int, transfers: Transfers) 
             or time.monotonic() - books.accepted_at > 0.5
         ):
             clients.turn()
-            assert time.monotonic() < deadline, f"nothing is accepted any more: {books}\n{logs(made)}"
+            assert time.monotonic() < deadline, f"nothing is accepted any more: {books}\n{state_of(made)}"
         clients.run(STAYS_S.get(fault, 0.0))
         result.outages_s.append(books.longest_s)
         clients.run_until(lambda: transfers.are_going_on, LEFT_S)
@@ -493,6 +493,18 @@ def check(result: Result, made: Cell) -> None:
     assert not books.confirmed_again, f"{books}\n{logs(made)}"
     assert not books.unflagged_again, f"{books} {books.unflagged_again[:50]}\n{logs(made)}"
     assert result.deepest <= STOP, result
+
+
+def state_of(made: Cell) -> str:
+    """What the owner's API says of the queues and the cell, and the logs."""
+    said = []
+    for member in made.members:
+        for path in ("/api/v1/cluster", *(f"/api/v1/why/{queue}" for queue in (*QUEUES, LONE))):
+            try:
+                said.append(f"{member.name} {path}: {member.api(path)}")
+            except OSError as fault:
+                said.append(f"{member.name} {path}: {fault}")
+    return "\n".join([*said, logs(made)])
 
 
 def logs(made: Cell) -> str:

@@ -16,7 +16,7 @@ from proton import Message, ProtonException, Timeout
 from proton.reactor import DurableSubscription
 from proton.utils import BlockingConnection, BlockingSender
 
-from tests.cluster.applications import HalfDone, bodies, call, connection, send, take
+from tests.cluster.applications import HalfDone, bodies, call, connection, read_stream, send, take
 from tests.cluster.conftest import skip_without_servers
 from tests.cluster.world import Cell, MemberProcess, cell, port_of, wait_until
 
@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.wire]
 TIMES = "  ttl: 2s\n  margin: 400ms\n  mark: 300ms\n"
 POLICIES = """policies:
   - {match: "news", kind: topic, durable: true}
+  - {match: "flights", kind: stream, durable: true}
+  - {match: "short", kind: stream, durable: true, max_size: 8MB}
   - {match: "paged", kind: queue, durable: true, overflow: page, memory_limit: 1MB}
   - {match: "*", kind: queue, durable: true}
 """
@@ -241,6 +243,47 @@ def test_a_member_with_an_empty_directory_joins_and_can_take_over(made: Cell) ->
     made.settle()
     move_to(made, joining)
     assert bodies(take(joining.amqp, "joined", 2)) == ["one", "two"]
+
+
+def test_a_stream_has_its_messages_and_offsets_at_every_member(made: Cell) -> None:
+    owner = made.settle()
+    send(owner.amqp, "flights", [f"flight {number}" for number in range(500)])
+    read_stream(owner.amqp, "flights::billing", 200)
+    owner.kill()
+    after = made.wait_for_owner(other_than=owner)
+    send(after.amqp, "flights", [f"flight {number}" for number in range(500, 600)])
+    whole = [(number, f"flight {number}") for number in range(600)]
+    assert read_stream(after.amqp, "flights", 600) == whole
+    # One that joins with nothing has them as well.
+    made.settle()
+    joining = made.standbys[0]
+    joining.stop()
+    shutil.rmtree(joining.data)
+    made.settle()
+    move_to(made, joining)
+    assert read_stream(joining.amqp, "flights", 600) == whole
+    assert bodies(take(joining.amqp, "flights::billing", 1)) == ["flight 200"]
+
+
+def test_what_retention_has_let_go_of_a_stream_is_gone_at_standbys_too(made: Cell) -> None:
+    owner = made.settle()
+    send(owner.amqp, "short", [bytes(100_000)] * 200)
+    first = int(owner.api("/api/v1/queues/short")["first_offset"])
+    assert first > 50
+    made.settle()
+    follower = made.standbys[0]
+
+    def kept() -> int:
+        segments = sorted(follower.data.glob("streams/*/*.segment"))
+        return sum(path.stat().st_size for path in segments if path.parent.name == segments[-1].parent.name)
+
+    # It lets go of whole segments, at a checkpoint or with what comes.
+    wait_until(lambda: send(owner.amqp, "short", [bytes(100_000)] * 5) or kept() < 12 << 20, "less of it", 60)
+    move_to(made, follower)
+    shown = follower.api("/api/v1/queues/short")
+    found = read_stream(follower.amqp, "short", 20)
+    assert [each[0] for each in found] == list(range(shown["first_offset"], shown["first_offset"] + 20))
+    assert shown["first_offset"] > 50
 
 
 def test_a_damaged_directory_is_set_aside_and_built_anew(made: Cell) -> None:

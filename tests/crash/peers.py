@@ -11,6 +11,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from proton import Collector, Connection, Delivery, Endpoint, Link, Transport
@@ -23,7 +24,9 @@ Id = tuple[int, int]
 
 def encoded(producer: int, number: int, filler: int = 0, ttl_ms: int = 0) -> bytes:
     """A durable message with its id as text."""
-    text = f"{producer}:{number}:{'.' * filler}".encode()
+    # Nobody who stores it can make it shorter.
+    random = Random(number).randbytes(filler // 2).hex()
+    text = f"{producer}:{number}:{random}".encode()
     ttl = b"\x70" + ttl_ms.to_bytes(4, "big") if ttl_ms else b"\x40"
     header = b"\x00\x53\x70\xc0" + bytes((4 + len(ttl), 4)) + b"\x41\x40" + ttl + b"\x41"
     return header + b"\x00\x53\x77\xb1" + len(text).to_bytes(4, "big") + text

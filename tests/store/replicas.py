@@ -16,6 +16,8 @@ from broker.store.logs import DiskQueueLog
 from broker.store.pages import StoredPage, messages_of
 from broker.store.port import DURABLE, FAILED, REDELIVERED, SPARED, Store
 from broker.store.replicated import ReplicatedStore
+from broker.store.streamlog import DiskStreamLog
+from tests.store.streams import everything
 
 FILE_BYTES = 1 << 20
 
@@ -70,7 +72,11 @@ def held_by(store: DiskStore) -> Contents:
                 else part
             )
         shelves[each.shelf.id] = (each.name, each.definition, each.last_seq, messages)
-    notes = {key: value for key, value in store.recovered.notes.items() if key != APPLIED}
+    for stream in store.recovered.streams:
+        found = everything(stream.shelf.segments, 1 << 16)
+        messages = [(offset + 1, 0, 0, time_ms, data) for offset, time_ms, data in found]
+        shelves[stream.shelf.id] = (stream.name, stream.definition, stream.shelf.last_seq, messages)
+    notes = {key: value for key, value in store.recovered.notes.items() if not key.startswith("cluster/")}
     return shelves, notes
 
 
@@ -85,7 +91,7 @@ def read_directory(path: Path) -> tuple[int, Contents]:
 
 @dataclass
 class ModelLog:
-    """One queue log as it should be."""
+    """One queue log, or stream, as it should be."""
 
     name: str
     definition: bytes
@@ -95,7 +101,7 @@ class ModelLog:
 
 @dataclass
 class Model:
-    """What a store should hold."""
+    """What a store should hold; the names of its streams begin with an s."""
 
     shelves: dict[int, ModelLog] = field(default_factory=dict)
     notes: dict[str, bytes] = field(default_factory=dict)
@@ -119,13 +125,14 @@ class Owner:
         self.largest = largest
         self.model = Model()
         self.states = {0: self.model.contents()}
-        self.logs: dict[int, DiskQueueLog] = {}
+        self.logs: dict[int, DiskQueueLog | DiskStreamLog] = {}
         self.made = 0
         self.data = b""
 
     def take(self, store: DiskStore) -> None:
         """Go on with a store that was just opened."""
         self.logs = {each.shelf.id: each.shelf for each in store.recovered.shelves}
+        self.logs |= {each.shelf.id: each.shelf for each in store.recovered.streams}
 
     def group(self, store: ReplicatedStore, operations: int) -> None:
         """Some operations in one group."""
@@ -155,18 +162,33 @@ class Owner:
             self.on_log(store, verb, self.logs[number], self.model.shelves[number])
 
     def make(self, store: ReplicatedStore) -> None:
-        """A queue more."""
+        """A queue or a stream more."""
         self.made += 1
-        name, definition = f"q{self.made}", b"{%d}" % self.made
-        log = store.open_log(name, definition)
-        assert isinstance(log, DiskQueueLog)
+        is_stream = self.made % 3 == 0
+        name, definition = f"{'s' if is_stream else 'q'}{self.made}", b"{%d}" % self.made
+        log = store.open_stream(name, definition) if is_stream else store.open_log(name, definition)
+        assert isinstance(log, DiskQueueLog | DiskStreamLog)
         self.logs[log.id] = log
         self.model.shelves[log.id] = ModelLog(name, definition)
 
-    def on_log(self, store: ReplicatedStore, verb: str, log: DiskQueueLog, model: ModelLog) -> None:
-        """An operation on one queue."""
+    def on_log(
+        self, store: ReplicatedStore, verb: str, log: DiskQueueLog | DiskStreamLog, model: ModelLog
+    ) -> None:
+        """An operation on one queue or stream."""
         chance = self.chance
-        if verb == "append":
+        if verb == "append" and isinstance(log, DiskStreamLog):
+            for _ in range(chance.randrange(1, 12)):
+                held = (
+                    model.last_seq + 1,
+                    0,
+                    0,
+                    chance.randrange(3),
+                    chance.randbytes(chance.randrange(900)),
+                )
+                log.append(*held)
+                model.messages[held[0]] = held
+                model.last_seq += 1
+        elif verb == "append":
             for _ in range(chance.randrange(1, 12)):
                 seq = model.last_seq + chance.choice((1, 1, 1, 5))
                 # Often what another queue has, too, as a topic's subscriptions do.
@@ -183,7 +205,7 @@ class Owner:
         elif verb == "remove" and chance.random() < 0.3:
             store.remove(log)
             del self.logs[log.id], self.model.shelves[log.id]
-        elif model.messages:
+        elif model.messages and isinstance(log, DiskQueueLog):
             for _ in range(chance.randrange(1, 14)):
                 if not model.messages:
                     break

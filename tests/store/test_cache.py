@@ -17,6 +17,7 @@ from broker.store.port import DURABLE, FAILED, LARGE_FILE, REDELIVERED
 from broker.store.records import DEFINE, MESSAGE, NOTE, Buffer, crc32c, read
 from broker.store.replay import name_and
 from broker.store.replicated import ReplicatedStore
+from broker.store.streamlog import DiskStreamLog
 from tests.store.replicas import FILE_BYTES, LateLog, held_by, read_directory, until
 
 BODY = b"body of a large message" * 100
@@ -104,6 +105,83 @@ def test_what_an_owner_did_is_what_a_standby_has(tmp_path: Path) -> None:
     made = follower.open_log("next", b"{}")
     assert made.id == 3, "numbers are the cell's"  # type: ignore[attr-defined]
     follower.abandon()
+
+
+def test_a_stream_goes_with_the_log_and_a_snapshot_has_what_retention_left(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    stream = pair.owner.open_stream("s", b"{}")
+    removed = pair.owner.open_stream("gone", b"{}")
+    assert isinstance(stream, DiskStreamLog)
+    stream.limit(2 << 20, 0, 0)
+    pair.owner.maintain()
+    seq = 0
+    for _ in range(40):
+        for _ in range(8):
+            seq += 1
+            stream.append(seq, 0, 0, 1000 + seq, b"%d:" % seq + bytes(20_000))
+        pair.follow()
+    removed.append(1, 0, 0, 7, b"x")
+    pair.owner.remove(removed)
+    pair.owner.redefine(stream, b"{1}")
+    pair.follow()
+    # The owner's retention, which comes with a checkpoint at the latest.
+    pair.owner.begin_checkpoint()
+
+    def is_cut() -> bool:
+        pair.owner.maintain()
+        return stream.first_offset > 0
+
+    until(pair.owner, is_cut)
+    pair.owner.maintain()
+    pair.follow()
+    if not pair.cache._busy:
+        pair.cache.begin_checkpoint()
+    pair.cache.settle()
+    blobs = list(pair.cache.live_groups())
+    copy = cached(tmp_path / "copy")
+    copy.load_snapshot(blobs, *pair.cache.applied)
+    copy.close()
+    until(pair.owner, lambda: pair.owner.written == pair.owner.group - 1)
+    pair.owner.abandon()
+    pair.cache.close()
+    for name in ("owner", "cache", "copy"):
+        _, (shelves, notes) = read_directory(tmp_path / name)
+        [(number, (found, definition, last_seq, messages))] = shelves.items()
+        assert (number, found, definition, last_seq, notes) == (1, "s", b"{1}", 320, {}), name
+        assert [each[0] for each in messages] == list(range(messages[0][0], 321)), name
+        assert messages[-1][3:] == (1320, b"320:" + bytes(20_000)), name
+        assert 1 < messages[0][0] <= 320, name
+
+
+def test_a_stream_of_which_nothing_is_left_goes_on_with_its_offsets(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    stream = pair.owner.open_stream("s", b"{}")
+    assert isinstance(stream, DiskStreamLog)
+    for seq in range(1, 31):
+        stream.append(seq, 0, 0, seq, b"%d" % seq)
+    pair.follow()
+    until(pair.owner, lambda: not pair.owner._busy)
+    pair.owner.begin_checkpoint()
+    until(pair.owner, lambda: stream.next_offset == 30)
+    stream.segments.roll()
+    stream.segments.sync()
+    stream.segments.retain(most_count=0)
+    assert stream.first_offset == 30
+    pair.owner.maintain()
+    pair.follow()
+    copy = cached(tmp_path / "copy")
+    # Of the standby's own segment nothing can go; of a copy of the owner's directory nothing is left.
+    pair.owner.close()
+    source = cached(tmp_path / "owner")
+    copy.load_snapshot(list(source.live_groups()), *source.applied)
+    source.close()
+    copy.close()
+    again = ReplicatedStore.own(tmp_path / "copy", pair.log, 4, file_bytes=FILE_BYTES)
+    [found] = again.recovered.streams
+    assert (found.shelf.first_offset, found.shelf.next_offset, found.shelf.last_seq) == (30, 30, 30)
+    found.shelf.append(31, 0, 0, 31, b"31")
+    again.abandon()
+    pair.cache.abandon()
 
 
 def test_a_group_that_is_not_the_next_one_is_refused(pair: Pair) -> None:

@@ -16,12 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.errors import OperatorError
 from broker.store.check import check, stats
 from broker.store.disk import DiskStore
 from broker.store.faults import DamagedStore, SyncFault
 from broker.store.port import FAILED, FULL, WRITING, OffsetGone, StreamLog
-from broker.store.prefix import PrefixStore
 from broker.store.segments import SegmentLog
 from broker.store.streamlogs import STREAMS
 from tests.store.streams import flip
@@ -187,6 +185,30 @@ def test_a_stream_that_was_removed_before_a_crash_is_not_there_again(tmp_path: P
     assert world.streams == {}
     assert list((tmp_path / STREAMS).iterdir()) == []
     world.store.close()
+
+
+@pytest.mark.parametrize("removed_on_disk", [False, True])
+def test_a_stream_that_is_removed_while_a_checkpoint_is_written_comes_back_whole_or_not_at_all(
+    tmp_path: Path, removed_on_disk: bool
+) -> None:
+    world = World(tmp_path)
+    world.create("a")
+    world.put("a", 8)
+    world.sync()
+    # The picture has the stream, whose messages no segment has yet.
+    wanted = world.store.checkpoints + 1
+    world.store.begin_checkpoint()
+    world.store.remove(world.streams["a"])
+    if removed_on_disk:
+        world.store.seal()
+    while world.store.checkpoints < wanted or world.store.synced < world.store.group - 1:
+        select.select([world.store.bell], [], [], 0.01)
+        world.store.attend()
+    world.again(abandon=True)
+    if removed_on_disk:
+        assert world.streams == {}
+    else:
+        world.check()
 
 
 def test_retention_takes_whole_segments_and_readers_hear_of_it(tmp_path: Path) -> None:
@@ -396,14 +418,6 @@ def test_damage_is_found_and_refused(tmp_path: Path) -> None:
     for look in (check, DiskStore.open):
         with pytest.raises(DamagedStore, match="no file"):
             look(tmp_path)
-
-
-def test_a_cell_refuses_streams(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.create("a")
-    world.store.close()
-    with pytest.raises(OperatorError, match="'a' is a stream, and a cell doesn't replicate"):
-        PrefixStore(tmp_path, FILE_BYTES, None)
 
 
 STEPS = st.lists(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import broker.cluster.cleaning
-from broker.cluster.cleaning import LogCleaner
+from broker.cluster.cleaning import LogCleaner, SettledLog
 from broker.cluster.log import LogUnavailable
 from broker.errors import OperatorError
 from tests.cluster.memory_log import MemoryEngine, MemoryLog
@@ -34,8 +34,9 @@ class Cleaning:
         self.log = MemoryLog(engine)
         self.lock = threading.Lock()
         self.cleaner = LogCleaner(
-            self.log, self.owner.writer, folder / "a", lambda: 100, self.backup, log_size=1000
+            self.log, self.owner.writer, folder / "a", lambda: 100, self.backup, log_size=1000, settled_s=0
         )
+        self.cleaner.look()
         self._stopping = False
         self._loop = threading.Thread(target=self._attend)
         self._loop.start()
@@ -86,6 +87,7 @@ def test_the_log_of_an_owner_that_does_nothing_more_does_not_grow(cleaning: Clea
     """No group comes, and each snapshot replaces the one before it."""
     sizes = []
     for _ in range(4):
+        cleaning.cleaner.look()
         assert cleaning.cleaner.clean()
         sizes.append(cleaning.log.nbytes())
     assert max(sizes[1:]) < 2 * sizes[1]
@@ -122,6 +124,7 @@ def test_a_copy_that_fails_trims_nothing_and_leaves_nothing(cleaning: Cleaning, 
         done(OSError("no room"))
 
     cleaner = LogCleaner(cleaning.log, cleaning.owner.writer, tmp_path / "a", lambda: 0, failing, 0)
+    cleaner.look()
     with pytest.raises(OperatorError, match="can't be copied: no room"):
         cleaner.clean()
     assert cleaning.engine.trimmed == 0
@@ -141,6 +144,7 @@ def test_an_engine_that_does_not_answer_keeps_the_log(cleaning: Cleaning) -> Non
         cleaning.backup,
         0,
     )
+    cleaner.look()
     with pytest.raises(LogUnavailable):
         cleaner.clean()
     assert cleaner.snapshots == 0
@@ -156,3 +160,41 @@ def test_the_cleaner_s_thread_trims_once_the_log_is_too_long(
     cleaning.cleaner.stop()
     assert cleaning.engine.trimmed > 0
     assert cleaning.cleaner.log_bytes > 1000
+
+
+def test_what_is_new_is_not_settled_and_stays(cleaning: Cleaning, tmp_path: Path) -> None:
+    log, writer = cleaning.log, cleaning.owner.writer
+    cleaner = LogCleaner(log, writer, tmp_path / "a", lambda: 0, cleaning.backup, 1 << 30, 3600)
+    cleaner.look()
+    assert not cleaner.clean()
+    half = log.nbytes()
+    cleaner = LogCleaner(log, writer, tmp_path / "a", lambda: 0, cleaning.backup, half, 3600)
+    cleaner.look()
+    settled = log.last()
+    with cleaning.lock:
+        cleaning.owner.put(400)
+    assert cleaner.look()
+    assert cleaner.clean()
+    assert cleaning.engine.trimmed == settled - 1
+    with following(cleaning.engine, tmp_path / "b"):
+        pass
+    _, (shelves, _) = read_directory(tmp_path / "b")
+    assert [each[0] for each in next(iter(shelves.values()))[3]] == list(range(291, 701))
+
+
+def test_what_is_old_enough_or_has_enough_behind_it_is_settled() -> None:
+    settled = SettledLog(1000, 60)
+    settled.look(0, 10, 500)
+    settled.look(30, 20, 900)
+    assert (settled.position, settled.nbytes) == (0, 0)
+    settled.look(60, 30, 950)
+    assert (settled.position, settled.nbytes) == (10, 500)
+    settled.look(61, 40, 2000)
+    assert (settled.position, settled.nbytes) == (30, 950)
+    settled.trimmed(900)
+    assert settled.nbytes == 50
+    # What was trimmed counts as appended all the same.
+    settled.look(62, 50, 1900)
+    assert (settled.position, settled.nbytes) == (30, 50)
+    settled.look(63, 60, 2101)
+    assert (settled.position, settled.nbytes) == (40, 1100)
