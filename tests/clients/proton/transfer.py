@@ -1,6 +1,6 @@
 """Sends numbered messages and receives them, over a cell whose owner may change: ``URLS ADDRESS COUNT``.
 
-Proton finds another member by itself (``reconnect`` with several URLs) and attaches its links again. Messages
+Proton finds another member of several URLs by itself and attaches its links again. Messages
 that had no outcome when a connection was lost are the application's to send again (``on_link_opened``).
 With a COUNT of 0 it sends until its standard input ends; with SLUICE_PAUSE_MS it sends a window, at most,
 each time a timer rings. A message is confirmed once the broker has settled it, and must not come again then
@@ -17,7 +17,7 @@ from typing import Any
 
 from proton import Delivery, Message
 from proton.handlers import MessagingHandler
-from proton.reactor import Backoff, Container, LinkOption
+from proton.reactor import Container, LinkOption
 
 EVERY = 20
 WINDOW = 20
@@ -54,7 +54,7 @@ class Transfer(MessagingHandler):
 
     def on_start(self, event: Any) -> None:
         self.sending, self.receiving = (
-            event.container.connect(urls=self.urls, reconnect=Backoff(), heartbeat=5) for _ in range(2)
+            event.container.connect(urls=self.urls, heartbeat=5) for _ in range(2)
         )
         self.sender = event.container.create_sender(self.sending, self.address)
         self.receiver = event.container.create_receiver(self.receiving, self.address, options=SecondMode())
