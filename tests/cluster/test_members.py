@@ -277,8 +277,12 @@ def test_what_retention_has_let_go_of_a_stream_is_gone_at_standbys_too(made: Cel
         segments = sorted(follower.data.glob("streams/*/*.segment"))
         return sum(path.stat().st_size for path in segments if path.parent.name == segments[-1].parent.name)
 
-    # It lets go of whole segments, at a checkpoint or with what comes.
-    wait_until(lambda: send(owner.amqp, "short", [bytes(100_000)] * 5) or kept() < 12 << 20, "less of it", 60)
+    def is_cut() -> bool:
+        # It lets go of whole segments, at a checkpoint or with what comes.
+        send(owner.amqp, "short", [bytes(100_000)] * 5)
+        return kept() < 12 << 20
+
+    wait_until(is_cut, "less of it", 60)
     move_to(made, follower)
     shown = follower.api("/api/v1/queues/short")
     found = read_stream(follower.amqp, "short", 20)
