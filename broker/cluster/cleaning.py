@@ -136,17 +136,23 @@ class LogCleaner:
         last = self._log.last()
         self.log_bytes = self._log.nbytes()
         self._settled.look(time.monotonic(), last, self.log_bytes)
-        return self._settled.nbytes > LIVE_TIMES * self._live_bytes() + self._log_size // 2
+        spare = self._settled.nbytes - self._log_size // 2
+        return spare > 0 and spare > LIVE_TIMES * self._live_bytes()
 
     def _run(self) -> None:
+        said = ""
         while not self._stopped.wait(LOOK_S):
+            level, why = logging.INFO, ""
             try:
                 if self.look() and self.clean():
                     log.info("the log was %d MB long and is trimmed", self.log_bytes // MB)
             except LogUnavailable as fault:
-                log.info("the log can't be trimmed now: %s", fault)
+                why = f"the log can't be trimmed now: {fault}"
             except (OperatorError, OSError, TimeoutError) as fault:
-                log.warning("the log can't be trimmed: %s", fault)
+                level, why = logging.WARNING, f"the log can't be trimmed: {fault}"
+            if why and why != said:
+                log.log(level, "%s", why)
+            said = why
 
     def _copy(self) -> None:
         done = threading.Event()
