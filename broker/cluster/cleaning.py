@@ -38,6 +38,8 @@ LIVE_TIMES = 2
 MOST_WAITING = 16
 WAIT_S = 60.0
 
+Backup = Callable[[Path, Callable[[Exception | None], None]], None]
+
 
 class SettledLog:
     """How much of the log may go: what is as old as ``seconds``, or has ``nbytes`` of records behind it.
@@ -73,9 +75,6 @@ class SettledLog:
     def nbytes(self) -> int:
         """How much of the log may go."""
         return max(self._settled_bytes - self._trimmed_bytes, 0)
-
-
-Backup = Callable[[Path, Callable[[Exception | None], None]], None]
 
 
 class LogCleaner:
