@@ -130,6 +130,6 @@ def test_a_message_is_written_once_for_all_queues_and_each_has_it_after_a_kill(t
     accepted = sorted(number for _, number in topic.promised.accepted)
     assert len(accepted) == FEW
     journal = b"".join(path.read_bytes() for path in topic.broker.data.glob("**/journal-*"))
-    written = Counter(map(int, re.findall(rb"%d:(\d+):\." % ALONE, journal)))
+    written = Counter(map(int, re.findall(rb"%d:(\d+):[0-9a-f]" % ALONE, journal)))
     assert [written[number] for number in accepted] == [1] * len(accepted)
     topic.look()
