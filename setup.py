@@ -34,8 +34,8 @@ DIRECTIVES = {
     "auto_pickle": False,
 }
 # How it is compiled: as it is shipped, without what debuggers read, which is three quarters of a wheel; for
-# tests/fuzz/build.py, saying where it went, or with the sanitizers; or not at all: the Makefile then compiles
-# in place, and only what changed.
+# tests/fuzz/build.py, saying where it went, or with the sanitizers; for tests/docs/walks.py, so that Python's
+# profiler sees each call; or not at all: the Makefile then compiles in place, and only what changed.
 BUILD = os.environ.get("SLUICE_BUILD", "shipped")
 SANITIZERS = [
     "-fsanitize=address,undefined",
@@ -48,7 +48,9 @@ COMPILE, LINK = {
     "none": ([], []),
     "coverage": (["-O1", "-g", "-fsanitize-coverage=trace-pc,trace-cmp"], []),
     "sanitized": (["-O1", "-g", "-fno-omit-frame-pointer", *SANITIZERS], SANITIZERS),
+    "profiled": (["-O0", "-g0", "-DCYTHON_TRACE_NOGIL=1"], []),
 }[BUILD]
+DIRECTIVES["profile"] = BUILD == "profiled"
 IS_LINKED = BUILD == "shipped" and sys.platform == "linux"
 # By package, the innermost first: the shared object of what is beneath it. The loader takes two of one name
 # for the same, whatever folder they are in.

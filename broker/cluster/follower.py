@@ -44,6 +44,7 @@ RETRY_S = 0.2
 SECOND_NS = 1_000_000_000
 # What was applied and isn't in the local journal, beyond which the standby waits for its disk.
 BEHIND_BYTES = 64 << 20
+PLACE_GONE = "its place in the log is gone"
 
 
 class Bodies(Protocol):
@@ -120,8 +121,11 @@ class LogFollower:
         # Where the snapshot begins that the log begins with, 0 where there was none yet.
         self._beginning_at = 0
         self._beginning_pieces: set[int] = set()
+        # Whether the fold stands where the directory is, and why that is of no use, if it isn't.
+        self._is_placed = False
+        self._useless = ""
         self._places = LogPlaces(engine, cell, lambda: self._stopping)
-        self._fold: LogFold
+        self._fold = LogFold(cell)
         self._store: CacheStore
 
     @property
@@ -142,7 +146,7 @@ class LogFollower:
         """
         self._store = self._opened()
         try:
-            self._fold = self._until_it_answers(self._beginning)
+            self._until_it_answers()
             return self._follow()
         finally:
             self._store.close()
@@ -158,22 +162,36 @@ class LogFollower:
             set_aside(self._directory)
             return CacheStore.open(self._directory, file_bytes=self._file_bytes)
 
-    def _until_it_answers(self, ask: Callable[[], LogFold]) -> LogFold:
+    def _until_it_answers(self) -> None:
         said = ""
-        while True:
+        while not self._stopping:
             try:
-                return ask()
+                self._place()
+                return
             except LogUnavailable as fault:
                 self.at.reachable = False
                 if str(fault) != said:
                     said = str(fault)
                     log.warning("the log doesn't answer yet: %s", said)
                 self._pause(RETRY_S)
-                if self._stopping:
-                    return LogFold(self._cell)
 
-    def _beginning(self) -> LogFold:
-        """Return the fold of all that the directory has applied."""
+    def _place(self) -> None:
+        """Find the directory's place in the log; where that is gone, build the directory anew."""
+        self._is_placed = False
+        fold = None if self._useless else self._beginning()
+        if fold is None:
+            reason = self._useless or PLACE_GONE
+            log.warning("%s: %s; it is set aside and built anew", self._directory, reason)
+            self._store.close()
+            set_aside(self._directory)
+            self._store = CacheStore.open(self._directory, file_bytes=self._file_bytes)
+            self._beginning_at, self._useless = 0, ""
+            fold = self._beginning()
+            assert fold is not None
+        self._fold, self._is_placed = fold, True
+
+    def _beginning(self) -> LogFold | None:
+        """Return the fold of all that the directory has applied; None where the log has no such place."""
         first, last = self._log.first(), self._log.last()
         self.at.reachable = True
         self._saw_last(last)
@@ -192,17 +210,11 @@ class LogFollower:
                 " never did, delete the log's streams and start this member first"
             )
         if epoch:
-            fold = self._places.resumed(first, last, epoch, group)
-            if fold is not None:
-                return fold
-            log.warning("%s: its place in the log is gone; it is set aside and built anew", self._directory)
-            self._store.close()
-            set_aside(self._directory)
-            self._store = CacheStore.open(self._directory, file_bytes=self._file_bytes)
+            return self._places.resumed(first, last, epoch, group)
         return self._joined(first, last)
 
     def _joined(self, first: int, last: int) -> LogFold:
-        """Load the oldest snapshot that is whole into an empty directory; return the fold from the beginning.
+        """Load the newest snapshot that is whole into an empty directory; return the fold from the beginning.
 
         A log that was never trimmed needs none, unless it began with a directory that had something in it.
         """
@@ -219,15 +231,19 @@ class LogFollower:
 
     def _load(self, epoch: int, group: int, pieces: Iterator[bytes]) -> None:
         log.info("%s: loading the snapshot of group %d", self._directory, group)
+        self._useless = "it has a snapshot in part"
         self._store.load_snapshot(pieces, max(epoch, 1), group)
         for file in self._store.missing_bodies():
             self._fetch(file)
+        self._useless = ""
 
     # --- following
 
     def _follow(self) -> CellOwnership | None:
         while not self._stopping:
             try:
+                if self._useless or not self._is_placed:
+                    self._place()
                 if self._read_more():
                     return self._own()
                 if self._may_take_over() and self._take_over():
@@ -271,8 +287,15 @@ class LogFollower:
         # Also while there is more to read: how far a standby is behind shows only beside the end.
         self._ask()
         if not entries:
+            if self._is_place_gone():
+                self._useless = PLACE_GONE
             self._pause(POLL_S)
         return False
+
+    def _is_place_gone(self) -> bool:
+        """Whether the log was trimmed beyond what this member has applied, as while it was held up."""
+        position = self._fold.position
+        return position < self.at.last_position and self._log.first() > position + 1
 
     def _take(self, step: Step) -> None:
         record = step.record

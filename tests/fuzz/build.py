@@ -13,7 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.builds import ROOT, broker_built, newest
+
 PROBE = "probe.pyx"
 # As in setup.py, for what is not built by that.
 FLAGS = {
@@ -29,8 +30,10 @@ def built(kind: str) -> Path:
     """The directory with `broker` and `probe` compiled so; it is made where it is missing or old."""
     target = ROOT / "build" / f"fuzz-{kind}"
     stamp = target / "built"
-    if not stamp.exists() or stamp.stat().st_mtime < _newest():
-        _copy(target)
+    sources = (ROOT / "setup.py", *Path(__file__).parent.glob("*.[pc]*"))
+    if not stamp.exists() or stamp.stat().st_mtime < newest(*sources):
+        broker_built(kind, target)
+        shutil.copy2(ROOT / "tests/fuzz" / PROBE, target / PROBE)
         _compile(target, kind)
         stamp.touch()
     if FLAGS[kind] and not (target / "proton").exists():
@@ -53,29 +56,7 @@ def built_probe() -> Path:
     return target
 
 
-def _newest() -> float:
-    sources = [
-        *(ROOT / "broker").rglob("*.p[yx]*"),
-        ROOT / "setup.py",
-        *Path(__file__).parent.glob("*.[pc]*"),
-    ]
-    return max(each.stat().st_mtime for each in sources if each.suffix in (".py", ".pyx", ".pxd", ".c", ".h"))
-
-
-def _copy(target: Path) -> None:
-    target.mkdir(parents=True, exist_ok=True)
-    kept = shutil.ignore_patterns("*.so", "__pycache__")
-    # Times are kept, so that only what changed is compiled again.
-    shutil.copytree(ROOT / "broker", target / "broker", dirs_exist_ok=True, ignore=kept)
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy2(ROOT / name, target / name)
-    shutil.copy2(ROOT / "tests/fuzz" / PROBE, target / PROBE)
-
-
 def _compile(target: Path, kind: str) -> None:
-    environment = os.environ | {"SLUICE_BUILD": kind}
-    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "--parallel", "2"]
-    subprocess.run(command, cwd=target, env=environment, check=True)
     _cythonize(target, FLAGS[kind])
     shim = [
         "gcc",

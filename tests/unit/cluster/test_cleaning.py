@@ -15,7 +15,7 @@ from broker.cluster.log import LogUnavailable
 from broker.errors import OperatorError
 from tests.cluster.memory_log import MemoryEngine, MemoryLog
 from tests.store.replicas import read_directory
-from tests.unit.cluster.test_follower import Owner, following, until
+from tests.unit.cluster.test_follower import Owner, SlowLog, UnsteadyLog, following, until
 
 
 class Cleaning:
@@ -93,6 +93,41 @@ def test_the_log_of_an_owner_that_does_nothing_more_does_not_grow(cleaning: Clea
     assert max(sizes[1:]) < 2 * sizes[1]
     with following(cleaning.engine, tmp_path / "b"):
         pass
+    _, (shelves, _) = read_directory(tmp_path / "b")
+    assert [each[0] for each in next(iter(shelves.values()))[3]] == list(range(291, 301))
+
+
+def test_a_standby_that_was_held_up_while_the_log_was_trimmed_joins_anew(
+    cleaning: Cleaning, tmp_path: Path
+) -> None:
+    slow = SlowLog(cleaning.engine)
+    with following(cleaning.engine, tmp_path / "b", slow) as standby:
+        slow.is_held = True
+        for _ in range(5):
+            with cleaning.lock:
+                cleaning.owner.put()
+        cleaning.cleaner.look()
+        assert cleaning.cleaner.clean()
+        assert standby.follower.at.position < cleaning.engine.trimmed
+        slow.is_held = False
+        with cleaning.lock:
+            cleaning.owner.put(5)
+        last = cleaning.owner.writer.acked_group
+        until(lambda: standby.follower.at.group == last, "the groups behind the snapshot")
+    _, (shelves, _) = read_directory(tmp_path / "b")
+    assert [each[0] for each in next(iter(shelves.values()))[3]] == list(range(291, 311))
+    assert (tmp_path / "b.aside").exists()
+
+
+def test_a_log_that_ceases_to_answer_within_a_snapshot_leaves_nobody_with_half_of_it(
+    cleaning: Cleaning, tmp_path: Path
+) -> None:
+    assert cleaning.cleaner.clean()
+    unsteady = UnsteadyLog(cleaning.engine, times=1)
+    with following(cleaning.engine, tmp_path / "b", unsteady) as standby:
+        last = cleaning.owner.writer.acked_group
+        until(lambda: standby.follower.at.group == last, "all groups")
+    assert unsteady.left < 0
     _, (shelves, _) = read_directory(tmp_path / "b")
     assert [each[0] for each in next(iter(shelves.values()))[3]] == list(range(291, 301))
 

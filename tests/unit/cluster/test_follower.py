@@ -16,7 +16,15 @@ from broker.cluster.follower import CellOwnership, LogFollower
 from broker.cluster.lease import OwnerLease, StandbyClock
 from broker.cluster.log import LogEntry, LogUnavailable
 from broker.cluster.places import SNAPSHOT_OF
-from broker.cluster.records import MARK, SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PIECE, TAKEOVER, encode
+from broker.cluster.records import (
+    MARK,
+    SNAPSHOT_BEGIN,
+    SNAPSHOT_END,
+    SNAPSHOT_PIECE,
+    TAKEOVER,
+    decode,
+    encode,
+)
 from broker.cluster.writer import LogWriter
 from broker.errors import OperatorError
 from broker.store.cache import CacheStore
@@ -90,12 +98,13 @@ class Standby:
         ttl_ms: int = 3_600_000,
         grace_ms: int = 1500,
         reaches_owner: Callable[[], bool] = lambda: True,
+        log: MemoryLog | None = None,
     ) -> None:
         self.owners: list[bytes] = []
         self.result: CellOwnership | OperatorError | None = None
         clock = StandbyClock(ttl_ms * MS, 0, time.monotonic_ns(), grace_ms * MS)
         self.follower = LogFollower(
-            *(MemoryLog(engine), CELL, "b", directory, clock, ABOUT_B, self.owners.append, FILE_BYTES),
+            *(log or MemoryLog(engine), CELL, "b", directory, clock, ABOUT_B, self.owners.append, FILE_BYTES),
             reaches_owner=reaches_owner,
         )
         self.thread = threading.Thread(target=self._run)
@@ -137,10 +146,26 @@ class SlowLog(MemoryLog):
         return [] if self.is_held else super().read(position, most_bytes)[:1]
 
 
+class UnsteadyLog(MemoryLog):
+    """A log that once doesn't answer, when it is read from a snapshot's beginning on for that many times."""
+
+    def __init__(self, engine: MemoryEngine, times: int) -> None:
+        super().__init__(engine)
+        self.left = times
+
+    def read(self, position: int, most_bytes: int) -> list[LogEntry]:
+        found = super().read(position, most_bytes)
+        if found and decode(position, found[0].data).kind == SNAPSHOT_BEGIN:
+            self.left -= 1
+            if self.left == 0:
+                raise LogUnavailable("late")
+        return found
+
+
 @contextmanager
-def following(engine: MemoryEngine, directory: Path) -> Iterator[Standby]:
+def following(engine: MemoryEngine, directory: Path, log: MemoryLog | None = None) -> Iterator[Standby]:
     """A standby that has applied all there is."""
-    standby = Standby(engine, directory)
+    standby = Standby(engine, directory, log=log)
     try:
         until(lambda: standby.follower.at.position == engine.last, "the standby to be level")
         yield standby
@@ -357,8 +382,36 @@ def test_a_log_that_begins_with_a_directory_gives_all_of_it_to_a_standby(
     standby = Standby(engine, tmp_path / "b") if at_once else None
     if standby is not None:
         until(lambda: standby.follower.at.position == 1, "the take-over")
+    begin_with(tmp_path / "a", engine, fold)
+    late = standby or Standby(engine, tmp_path / "b")
+    until(lambda: late.follower.at.position == engine.last, "the standby to be level")
+    late.stop()
+    assert applied(tmp_path / "a") == applied(tmp_path / "b") == (1, 0)
+    assert names(tmp_path / "b") == {"q": [1, 2]}
+
+
+def test_a_log_that_ceases_to_answer_within_its_first_snapshot_leaves_no_standby_with_half_of_it(
+    engine: MemoryEngine, tmp_path: Path
+) -> None:
+    fill_alone(tmp_path / "a")
+    fold = LogFold(CELL)
+    claim(engine, fold)
+    # The standby reads it as it comes, and again for its pieces.
+    unsteady = UnsteadyLog(engine, times=2)
+    standby = Standby(engine, tmp_path / "b", log=unsteady)
+    until(lambda: standby.follower.at.position == 1, "the take-over")
+    begin_with(tmp_path / "a", engine, fold)
+    until(lambda: standby.follower.at.position == engine.last, "the standby to be level")
+    standby.stop()
+    assert applied(tmp_path / "b") == (1, 0)
+    assert names(tmp_path / "b") == {"q": [1, 2]}
+    assert unsteady.left < 0
+
+
+def begin_with(directory: Path, engine: MemoryEngine, fold: LogFold) -> None:
+    """Append a snapshot of a directory as the beginning of a log."""
     digest = fold.digest
-    beginning = CacheStore.open(tmp_path / "a", file_bytes=FILE_BYTES)
+    beginning = CacheStore.open(directory, file_bytes=FILE_BYTES)
     pieces = [
         (SNAPSHOT_BEGIN, SNAPSHOT_OF.pack(1, 0)),
         *((SNAPSHOT_PIECE, blob) for blob in beginning.live_groups()),
@@ -370,11 +423,6 @@ def test_a_log_that_begins_with_a_directory_gives_all_of_it_to_a_standby(
         fold.feed(engine.last, data)
     beginning.begin_log(1)
     beginning.close()
-    late = standby or Standby(engine, tmp_path / "b")
-    until(lambda: late.follower.at.position == engine.last, "the standby to be level")
-    late.stop()
-    assert applied(tmp_path / "a") == applied(tmp_path / "b") == (1, 0)
-    assert names(tmp_path / "b") == {"q": [1, 2]}
 
 
 def names(directory: Path) -> dict[str, list[int]]:
