@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -143,6 +144,42 @@ def test_a_member_joins_behind_a_log_that_was_trimmed(tmp_path: Path, one_server
         assert made.wait_for_owner(other_than=owner) is joining
         found = bodies(take(joining.amqp, "left", 4))
         assert [found[0], bytes(found[1]) == LARGE, *found[2:]] == ["one", True, "two", "behind the snapshot"]
+
+
+def test_a_standby_that_slept_while_the_log_was_trimmed_joins_anew_and_takes_over(
+    tmp_path: Path, one_server: NatsCluster
+) -> None:
+    with cell(
+        tmp_path,
+        members=2,
+        extra=TIMES,
+        policies=POLICIES,
+        log=one_server,
+        name="slept",
+        module="tests.cluster.eager",
+    ) as made:
+        owner = made.start()
+        send(owner.amqp, "left", ["one", LARGE])
+        made.settle()
+        [sleeper] = made.standbys
+        sleeper.signal(signal.SIGSTOP)
+        wait_until(lambda: sleeper.is_stopped, "the stop")
+        last = made.stream()["last_seq"]
+
+        def trimmed_beyond() -> bool:
+            send(owner.amqp, "gone", ["x" * 30_000] * 10)
+            take(owner.amqp, "gone", 10)
+            return int(made.stream()["first_seq"]) > last + 1
+
+        wait_until(trimmed_beyond, "the log to be trimmed beyond the standby's place")
+        send(owner.amqp, "left", ["behind the snapshot"])
+        sleeper.signal(signal.SIGCONT)
+        wait_until(lambda: "its place in the log is gone" in sleeper.log, "a word")
+        made.settle()
+        owner.kill()
+        assert made.wait_for_owner(other_than=owner) is sleeper
+        found = bodies(take(sleeper.amqp, "left", 3))
+        assert [found[0], bytes(found[1]) == LARGE, found[2]] == ["one", True, "behind the snapshot"]
 
 
 def test_a_member_waits_for_servers_that_are_not_there_yet(tmp_path: Path) -> None:

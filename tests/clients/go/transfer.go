@@ -55,16 +55,14 @@ func runTransfer(urls, address string, count int) error {
 	if count == 0 {
 		go t.readInput()
 	}
-	receiving := make(chan struct{})
-	go func() {
-		defer close(receiving)
-		t.untilDone(t.receive, func() bool { return t.count > 0 && len(t.received) == t.count })
-	}()
-	t.untilDone(t.send, func() bool { return t.count > 0 && t.accepted == t.count })
+	go t.untilDone(t.receive, t.hasAll)
+	t.untilDone(t.send, t.hasSentAll)
 	// A receiver that has all may still wait for a message: the process ends with it.
 	for !t.hasAll() {
 		time.Sleep(redialAfter)
 	}
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
 	return t.say()
 }
 
@@ -79,7 +77,13 @@ func (t *transfer) readInput() {
 func (t *transfer) hasAll() bool {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	return len(t.received) == t.count
+	return t.count > 0 && len(t.received) == t.count
+}
+
+func (t *transfer) hasSentAll() bool {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return t.count > 0 && t.accepted == t.count
 }
 
 func (t *transfer) say() error {
@@ -90,12 +94,7 @@ func (t *transfer) say() error {
 
 // untilDone gives work a session on one member after the other.
 func (t *transfer) untilDone(work func(*amqp.Session), done func() bool) {
-	finished := func() bool {
-		t.mutex.Lock()
-		defer t.mutex.Unlock()
-		return done()
-	}
-	for !finished() {
+	for !done() {
 		ctx, cancel := context.WithTimeout(context.Background(), dialWithin)
 		conn, err := amqp.Dial(ctx, t.url(), &amqp.ConnOptions{IdleTimeout: idleAfter})
 		if err == nil {
@@ -187,7 +186,7 @@ func (t *transfer) receive(session *amqp.Session) {
 	receiver, err := session.NewReceiver(
 		ctx, t.address, &amqp.ReceiverOptions{Credit: receiverCredit, SettlementMode: &second})
 	cancel()
-	for err == nil && !(t.count > 0 && t.hasAll()) {
+	for err == nil && !t.hasAll() {
 		// A member that vanished says nothing: the connection's idle time-out ends this.
 		var message *amqp.Message
 		if message, err = receiver.Receive(context.Background(), nil); err != nil {
