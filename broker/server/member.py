@@ -24,7 +24,16 @@ from broker.cluster.follower import CellOwnership, FollowedTo, LogFollower
 from broker.cluster.jetstream import JetStreamLog
 from broker.cluster.lease import OwnerLease, StandbyClock
 from broker.cluster.log import LogUnavailable
-from broker.cluster.presence import OWNER, STANDBY, STARTING, MemberReport, MemberSeen, Presence
+from broker.cluster.presence import (
+    INTERVAL_S,
+    OWNER,
+    STANDBY,
+    STARTING,
+    TWIN_S,
+    MemberReport,
+    MemberSeen,
+    Presence,
+)
 from broker.cluster.records import cell_number
 from broker.cluster.writer import LogWriter
 from broker.config.broker import Settings
@@ -48,8 +57,9 @@ from broker.units import SECOND_NS
 log = logging.getLogger("sluice.cluster")
 
 MS_NS = 1_000_000
-# A member that has just begun refuses to run beside another one of its name, which it knows by some time.
-YOUNG_S = 5.0
+# A member that has just begun refuses to run beside another one of its name. It knows that by a report that
+# comes `TWIN_S` behind another: two intervals later, or three where one was lost.
+YOUNG_S = TWIN_S + 3 * INTERVAL_S + 0.5
 # How long the owner may take to accept a connection by which a standby looks whether it is there.
 LOOK_S = 0.25
 

@@ -16,6 +16,7 @@ from proton import Message, ProtonException, Timeout
 from proton.reactor import DurableSubscription
 from proton.utils import BlockingConnection, BlockingSender
 
+from broker.server.member import YOUNG_S
 from tests.cluster.applications import HalfDone, bodies, call, connection, read_stream, send, take
 from tests.cluster.conftest import skip_without_servers
 from tests.cluster.world import Cell, MemberProcess, cell, port_of, wait_until
@@ -230,7 +231,7 @@ def test_what_a_member_said_before_it_was_cut_off_is_no_twin_of_it_when_it_is_he
     wait_until(lambda: owner.is_standby, "its next life")
     owner.freeze(False)
     # So long a young member looks for others of its name.
-    time.sleep(6)
+    time.sleep(YOUNG_S + 1)
     assert owner.is_standby, owner.said[-3000:]
 
 
